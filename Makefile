@@ -1,0 +1,43 @@
+# make demo    analyze a sample trace (makes a virtual environment first)
+# make test    run the tests
+# make lint    style, types, import contracts
+# make bench   speed and memory against peers, on a trace that it makes (minutes)
+# make docs    regenerate docs/commands.md and the gold files
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench docs clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/tfperf analyze sample_traces/input_bound
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/bench.py
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/test_gold.py tests/test_docs.py --update-gold
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@ $(VENV)/.runtime
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,162 @@
+"""Compare tfperf with what TensorFlow itself concluded from the same captures.
+
+    python benchmarks/parity.py FOLDER
+
+FOLDER holds captures in any depth: a folder with one `*.xplane.pb` and a `reference/` folder beside it, which holds
+`overview.json` and `steps.csv`. Prints matched/total per column, and exits with 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tfperf
+from tfperf.analyzers.summary import Summary, level
+
+STEP_COLUMNS = {
+    "step_number": "step",
+    "step_time_ms": "step_time_ms",
+    "unknown_time_ms": "all_others_ms",
+    "host_wait_input_ms": "input_wait_ms",
+    "host_to_device_ms": "host_to_device_ms",
+    "output_ms": "output_ms",
+    "device_compute_ms": "device_compute_ms",
+    "device_to_device_ms": "device_to_device_ms",
+    "device_collectives_ms": "device_collectives_ms",
+    "host_compute_ms": "host_compute_ms",
+    "host_prepare_ms": "kernel_launch_ms",
+    "host_compile_ms": "compilation_ms",
+}
+TOLERANCE_MS = 1e-3
+CLASSES = {"HIGHLY": "high", "MODERATELY": "moderate", "POTENTIALLY": "possible", "NOT": "none"}
+
+Check = tuple[str, bool, str]
+"""Column, whether it matched, and what was found where it did not."""
+
+
+def same(found: float | None, expected: float, tolerance: float) -> bool:
+    """Tell whether two numbers agree; an expected NaN or denormal stands for nothing."""
+    if math.isnan(expected) or 0 < abs(expected) < 1e-300:
+        expected = 0.0
+    return abs((found or 0.0) - expected) <= tolerance
+
+
+def check_steps(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+    """Compare every step row in every category."""
+    found: dict[str, Any] = trace.steps.columns()
+    count = len(found["step"])
+    yield "number of steps", count == len(rows), f"{count}, expected {len(rows)}"
+    for index, row in enumerate(rows):
+        for theirs, ours in STEP_COLUMNS.items():
+            value = found[ours][index] if index < count else math.nan
+            yield f"step {theirs}", same(value, float(row[theirs]), TOLERANCE_MS), f"{value}, expected {row[theirs]}"
+
+
+def check_overview(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
+    """Compare averages, percentages, classes, precision and the device."""
+    overview = trace.overview()
+    for key, value in expected["step_time_ms"].items():
+        own = getattr(overview.step_time_ms, key) if overview.step_time_ms else 0.0
+        yield f"overview {key}", same(own, value, TOLERANCE_MS), f"{own}, expected {value}"
+    yield from check_verdict(overview, expected)
+    device = trace.hosts[0].environment
+    yield "device core count", device.planes == expected["device_core_count"], f"{device.planes}"
+    kind = "GPU" if device.planes else "CPU"
+    yield "device type", kind == expected["device_type"], kind
+
+
+def check_verdict(overview: Summary, expected: dict[str, Any]) -> Iterator[Check]:
+    """Compare the classes, and the percentages that the sentences print with one digit."""
+    statement, launch = expected["statement"], expected["kernel_launch"]
+    word = re.search(r"program is (\w+) input-bound", statement)
+    wanted = CLASSES[word.group(1)] if word else "unknown"
+    yield "input class", overview.input_class == wanted, f"{overview.input_class}, expected {wanted}"
+    number = re.search(r"([\d.]+)% of the total step time", statement)
+    if number:
+        key = "all_others" if wanted == "possible" else "input"
+        text = f"{overview.percent[key]:.1f}"
+        yield "input percent in the sentence", text == number.group(1), f"{text}, expected {number.group(1)}"
+    percent = overview.percent.get("kernel_launch", 0.0)
+    number = re.search(r"([\d.]+) ?%", launch)
+    if number:  # an empty sentence was not recorded, or there was nothing to say: it tells nothing
+        yield "kernel launch class", level(percent) != "none", f"{percent} %: {launch!r}"
+        yield "kernel launch percent", f"{percent:.1f}" == number.group(1), f"{percent}, expected {number.group(1)}"
+
+
+def check_ops(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
+    """Compare precision, op placement and the ten device ops with the largest self time."""
+    steps, ops = trace.steps, trace.ops()
+    total = steps.compute_16_ps + steps.compute_32_ps
+    for bits, part in ((16, steps.compute_16_ps), (32, steps.compute_32_ps)):
+        own, wanted = 100.0 * part / total if total else 0.0, expected[f"device_compute_{bits}bit_percent"]
+        yield f"device compute {bits}-bit percent", same(own, wanted, 1e-6), f"{own}, expected {wanted}"
+    device = int(ops.device.occurrences.sum()) if ops.device else 0
+    host = int(ops.host.occurrences.sum())
+    for side, count in (("host", host), ("device", device)):
+        own = 100.0 * count / (host + device) if host + device else 0.0
+        wanted = expected[f"{side}_tf_op_percent"]
+        yield f"op placement {side} percent", same(own, wanted, 1e-6), f"{own}, expected {wanted}"
+    rows = expected["top_device_ops"]
+    names, types = (ops.device.names, ops.device.types) if ops.device else ((), ())
+    share = ops.device.share.tolist() if ops.device else []
+    cumulative = 0.0
+    for index, row in enumerate(rows):
+        own = share[index] if index < len(share) else math.nan
+        cumulative += own
+        yield (
+            "top-10 op name and order",
+            names[index : index + 1] == (row["name"],),
+            f"{names[index : index + 1]}, expected {row['name']}",
+        )
+        yield (
+            "top-10 op type",
+            types[index : index + 1] == (row["category"],),
+            f"{types[index : index + 1]}, expected {row['category']}",
+        )
+        yield "top-10 op fraction", same(own, row["self_time_fraction"], 1e-9), f"{own}"
+        yield "top-10 op cumulative", same(cumulative, row["cumulative_time_fraction"], 1e-9), f"{cumulative}"
+    yield "number of top ops", min(len(names), 10) == len(rows), f"{len(names)}, expected {len(rows)}"
+
+
+def compare(reference: Path) -> list[Check]:
+    """Return all checks of one capture."""
+    trace = tfperf.load(reference.parent, attribution="tensorflow")
+    expected = json.loads((reference / "overview.json").read_text())
+    with (reference / "steps.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [*check_steps(trace, rows), *check_overview(trace, expected), *check_ops(trace, expected)]
+
+
+def main(folder: Path) -> int:
+    """Compare every capture below the folder; print matched/total per column."""
+    references = sorted(path.parent for path in folder.rglob("reference/overview.json"))
+    if not references:
+        print(f"no reference/overview.json below {folder}", file=sys.stderr)
+        return 1
+    matched: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for reference in references:
+        for column, agrees, detail in compare(reference):
+            total[column] += 1
+            matched[column] += agrees
+            if not agrees:
+                print(f"differs: {reference.parent.name}: {column}: {detail}", file=sys.stderr)
+    print(f"{len(references)} captures, attribution tensorflow")
+    for column in total:
+        print(f"{column:32} {matched[column]:6}/{total[column]}")
+    print(f"{'all':32} {matched.total():6}/{total.total()}")
+    return 0 if matched == total else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,61 @@
+"""The command line. A command parses, calls one library function and hands the result to the writer.
+
+Heavy modules are imported inside commands: `tfperf --help` must be there at once.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, ClassVar
+
+import click
+
+from tfperf import __version__
+from tfperf.errors import TfperfError
+
+
+class ExitCode(IntEnum):
+    """What the exit status of tfperf means."""
+
+    FINE = 0
+    COULD_NOT = 1
+    WRONG_USAGE = 2
+    LIMIT_BREACHED = 3
+
+
+class _Commands(click.Group):
+    """The one place that turns errors into a line on stderr and an exit code, and finds commands by name."""
+
+    modules: ClassVar[dict[str, str]] = {"analyze": "analyze", "export-csv": "export_csv"}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from importlib import import_module
+
+        module = self.modules.get(cmd_name)
+        found: click.Command | None = import_module(f"tfperf.cli.{module}").command if module else None
+        return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TfperfError as error:
+            from tfperf.render.text import safe
+
+            raise click.ClickException(safe(str(error))) from error
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tfperf")
+def main() -> None:
+    """Say where the step time of a TensorFlow job goes, and what to change.
+
+    \b
+    Example:
+      tfperf analyze logs/
+      tfperf export-csv logs/ -o tables/
+
+    Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage, 3 a limit was breached.
+    """

@@ -1,0 +1,106 @@
+"""Half-open intervals as two int64 arrays, `begin` and `end`: union, difference, overlap. Pure numpy, no trace words.
+
+A *flat* set is sorted and disjoint, as `union` returns it. All functions keep begin < end; empty intervals vanish.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Intervals(NamedTuple):
+    """A set of intervals: `begin` and `end` are int64 arrays of equal length."""
+
+    begin: Int64s
+    end: Int64s
+
+    def total(self) -> int:
+        """Return the summed length (of a flat set: the covered time)."""
+        return int((self.end - self.begin).sum())
+
+
+EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union_sorted(begin: Int64s, end: Int64s) -> Intervals:
+    """Merge intervals that are sorted by begin into a flat set, in linear time."""
+    if not len(begin):
+        return EMPTY
+    reach = np.maximum.accumulate(end)
+    starts = np.flatnonzero(begin[1:] > reach[:-1]) + 1
+    first = np.concatenate(([0], starts))
+    last = np.concatenate((starts, [len(begin)])) - 1
+    merged = Intervals(begin[first], reach[last])
+    keep = merged.end > merged.begin
+    return merged if keep.all() else Intervals(merged.begin[keep], merged.end[keep])
+
+
+def union(begin: Int64s, end: Int64s) -> Intervals:
+    """Merge intervals in any order into a flat set."""
+    if len(begin) > 1 and not bool((begin[1:] >= begin[:-1]).all()):
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], end[order]
+    return union_sorted(begin, end)
+
+
+def union_all(sets: list[Intervals]) -> Intervals:
+    """Merge several sets into one flat set."""
+    sets = [part for part in sets if len(part.begin)]
+    if not sets:
+        return EMPTY
+    if len(sets) == 1:
+        return union(*sets[0])
+    return union(np.concatenate([part.begin for part in sets]), np.concatenate([part.end for part in sets]))
+
+
+def covered_before(flat: Intervals, times: Int64s) -> Int64s:
+    """Return, for each time, how much of it and before is covered by the flat set."""
+    if not len(flat.begin):
+        return np.zeros(len(times), np.int64)
+    length_until = np.concatenate(([0], np.cumsum(flat.end - flat.begin)))
+    index = np.searchsorted(flat.begin, times, side="right")
+    before = np.maximum(index - 1, 0)
+    overshoot = np.where(index > 0, np.maximum(flat.end[before] - times, 0), 0)
+    return np.asarray(length_until[index] - overshoot, np.int64)
+
+
+def overlap(flat: Intervals, begin: Int64s, end: Int64s) -> Int64s:
+    """Return, for each window [begin, end), how much of it the flat set covers."""
+    return covered_before(flat, np.maximum(end, begin)) - covered_before(flat, begin)
+
+
+def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
+    """Tell, for each time, whether the flat set holds it."""
+    if not len(flat.begin):
+        return np.zeros(len(times), np.bool_)
+    index = np.searchsorted(flat.begin, times, side="right")
+    return (index > 0) & (flat.end[np.maximum(index - 1, 0)] > times)
+
+
+def difference(flat: Intervals, minus: Intervals) -> Intervals:
+    """Return what the flat set covers and the flat set `minus` does not."""
+    if not len(flat.begin) or not len(minus.begin):
+        return flat
+    edges = distinct(np.concatenate((flat.begin, flat.end, minus.begin, minus.end)))
+    begin, end = edges[:-1], edges[1:]
+    keep = covers(flat, begin) & ~covers(minus, begin)
+    return union_sorted(begin[keep], end[keep])
+
+
+def median(values: npt.NDArray[np.generic]) -> float:
+    """Return the median, 0 of nothing (`numpy.median` imports its masked arrays, which takes longer than sorting)."""
+    if not len(values):
+        return 0.0
+    ordered = np.sort(values).astype(np.float64)
+    return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+
+
+def distinct(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:
+    """Return the distinct values, ascending (`numpy.unique` imports masked arrays when called like this)."""
+    ordered = np.sort(values)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered

@@ -1,0 +1,108 @@
+"""Report -> one strict JSON document; docs/json-format.md describes it.
+
+The text may be put inside a page's script element as it is: `</` and `<!--` never occur, nor the line
+separators that JavaScript once refused. Characters that a terminal would act on are JSON escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from tfperf.render.options import RenderOptions
+from tfperf.render.values import Plain, plain
+from tfperf.reports.model import FORMAT_VERSION, Fact, Report, Section, Table
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def render_json(report: Report, _options: RenderOptions) -> str:
+    """Return the whole report as JSON text, which looks the same wherever it goes."""
+    text = json.dumps(_document(report), indent=2, ensure_ascii=False, allow_nan=False)
+    # All of these stand inside strings only, where their escapes mean the same.
+    text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+
+
+def _document(report: Report) -> dict[str, Any]:
+    """Return the report as dicts, lists and plain values."""
+    return {
+        "format": FORMAT_VERSION,
+        "tfperf_version": _own_version(),
+        "source": _jsonable(report.source),
+        "summary": _jsonable(report.summary),
+        "sections": {_text(section.name): _section(section) for section in report.sections},
+    }
+
+
+def _section(section: Section) -> dict[str, Any]:
+    """Return one section; charts are left out, for tables hold their data."""
+    return {
+        "title": _text(section.title),
+        "findings": [
+            {
+                "code": _text(finding.code),
+                "severity": finding.severity,
+                "text": _text(finding.text),
+                "action": _text(finding.action),
+            }
+            for finding in section.findings
+        ],
+        "facts": {_text(fact.key): _fact(fact) for fact in section.facts},
+        "tables": {_text(table.name): _table(table) for table in section.tables},
+        "notes": [_text(note) for note in section.notes],
+    }
+
+
+def _fact(fact: Fact) -> dict[str, Any]:
+    """Return one fact."""
+    return {
+        "value": _jsonable(fact.value),
+        "unit": fact.unit,
+        "title": _text(fact.title),
+        "note": _text(fact.note),
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """Return one table with all its columns, the rows as objects by column key."""
+    keys = [_text(column.key) for column in table.columns]
+    return {
+        "title": _text(table.title),
+        "total_rows": table.total_rows,
+        "note": _text(table.note),
+        "columns": [
+            {"key": key, "title": _text(column.title), "unit": column.unit, "meaning": _text(column.meaning)}
+            for key, column in zip(keys, table.columns, strict=True)
+        ],
+        "rows": [dict(zip(keys, map(_jsonable, row), strict=True)) for row in table.rows()],
+    }
+
+
+def _jsonable(value: Any) -> Any:
+    """Return what JSON can hold: containers keep their shape, numpy and odd values become plain ones."""
+    if isinstance(value, Mapping):
+        return {_text(str(key)): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_jsonable(item) for item in value]
+    if getattr(value, "ndim", 0):
+        return _jsonable(value.tolist())
+    item: Plain = plain(value)
+    return _text(item) if isinstance(item, str) else item
+
+
+def _text(text: str) -> str:
+    """Return text that can be written as UTF-8."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def _own_version() -> str:
+    """Return the version of the installed tfperf."""
+    try:
+        return version("tfperf")
+    except PackageNotFoundError:
+        return "unknown"

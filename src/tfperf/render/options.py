@@ -1,0 +1,38 @@
+"""How a report is to be shown: everything a renderer may know besides the report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+
+PIPE_WIDTH = 80
+"""Width of text that no person's window decides: files, pipes, CI logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """Width in cells, whether to colour, and who reads."""
+
+    width: int = PIPE_WIDTH
+    colour: bool = False
+    interactive: bool = False
+    """A person's terminal: long names are cut in the middle. Files and pipes lose nothing."""
+
+
+def options_for_stdout(*, colour: bool | None = None) -> RenderOptions:
+    """Return what suits the current stdout; `colour` overrides the guess (a terminal without NO_COLOR)."""
+    interactive = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if interactive else PIPE_WIDTH
+    if colour is None:
+        colour = interactive and _terminal_takes_colour()
+    return RenderOptions(width=width, colour=colour, interactive=interactive)
+
+
+def _terminal_takes_colour() -> bool:
+    """Tell whether the environment lets a terminal be coloured."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
+    return os.name != "nt" or "WT_SESSION" in os.environ

@@ -1,0 +1,132 @@
+"""The only writer of reports: stdout, one file, or a folder of files.
+
+A file is written beside its place and then moved there, so that nobody ever reads half a report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from tfperf.errors import OutputError
+from tfperf.render.text import safe
+
+STDOUT = Path("-")
+
+
+def write(text: str, destination: Path | None, *, force: bool = False) -> None:
+    """Write a report to a file, or to stdout (None or `-`); a file is replaced only with `force`."""
+    if destination is None or destination == STDOUT:
+        _write_stdout(text)
+        return
+    _refuse_existing([destination], force=force)
+    _write_file(text, destination)
+
+
+def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
+    """Write files by name into a folder, made if need be; write none if one exists, but for `force`."""
+    targets = {folder / name: text for name, text in files.items()}
+    _refuse_existing(list(targets), force=force)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise OutputError(f"{safe(str(folder))} is a file; name a folder") from None
+    except OSError as error:
+        raise _failed(folder, error) from error
+    for target, text in targets.items():
+        _write_file(text, target)
+
+
+def _refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
+    """Raise OutputError where a target is a folder, or a file that may not be replaced."""
+    try:
+        folders = [target for target in targets if target.is_dir()]
+        files = [target for target in targets if target.is_file()]
+    except OSError as error:
+        raise _failed(targets[0], error) from error
+    if folders:
+        raise OutputError(f"{_names(folders)} is a folder; name a file")
+    if files and not force:
+        raise OutputError(_exists(files))
+
+
+def _exists(files: Sequence[Path]) -> str:
+    """Return the sentence that refuses to replace files."""
+    if len(files) == 1:
+        return f"{_names(files)} exists; pass --force to replace it"
+    names = ", ".join(safe(file.name) for file in files)
+    return f"{names} exist in {_names([files[0].parent])}; pass --force to replace them"
+
+
+def _write_file(text: str, destination: Path) -> None:
+    """Write one file, wholly or not at all."""
+    data = text.encode("utf-8", errors="backslashreplace")
+    try:
+        if destination.exists() and not destination.is_file():
+            # A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
+            destination.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(destination)), data)
+    except OSError as error:
+        raise _failed(destination, error) from error
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Put data in the target's place in one move; leave nothing behind if that fails."""
+    temporary = target.with_name(f".tfperf-{secrets.token_hex(6)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _write_stdout(text: str) -> None:
+    """Write to stdout, what its encoding lacks as escapes; no error if the reader leaves (`| head`)."""
+    stream = sys.stdout
+    if stream is None:
+        raise OutputError("stdout is closed; name an output file")
+    encoding = stream.encoding or "utf-8"
+    data = text.encode(encoding, errors="backslashreplace")
+    try:
+        stream.flush()
+        if hasattr(stream, "buffer"):
+            stream.buffer.write(data)
+        else:
+            stream.write(data.decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        _discard(stream)
+    except OSError as error:
+        _discard(stream)
+        raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
+
+
+def _discard(stream: TextIO) -> None:
+    """Send what is still buffered nowhere, or the interpreter tries again at its end and complains."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _failed(path: Path, error: OSError) -> OutputError:
+    """Return the error for a path with what to try."""
+    if isinstance(error, FileNotFoundError):
+        return OutputError(f"cannot write {_names([path])}: {_names([path.parent])} does not exist; make it first")
+    if isinstance(error, PermissionError):
+        return OutputError(f"cannot write {_names([path])}: permission denied; choose a place where you may write")
+    return OutputError(f"cannot write {_names([path])}: {error.strerror or error}")
+
+
+def _names(paths: Sequence[Path]) -> str:
+    """Return paths for a one-line message."""
+    return ", ".join(safe(str(path)) for path in paths)

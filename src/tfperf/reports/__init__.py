@@ -1,0 +1,1 @@
+"""Reports: the neutral form of results, and the sentences about them."""

@@ -1,0 +1,257 @@
+"""From an analysed profile to a report: one function per section.
+
+A new section is one more entry in `SECTIONS`; no renderer needs to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tfperf.analyzers.environment import HostEnvironment
+from tfperf.analyzers.functions import Functions
+from tfperf.analyzers.ops import Ops, OpTable
+from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
+from tfperf.analyzers.summary import Summary, by_kind, summarize
+from tfperf.reports import columns, findings
+from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
+from tfperf.reports.profile import Profile
+
+
+def build_report(profile: Profile, *, sections: Sequence[str] = (), top: int | None = None) -> Report:
+    """Build the report of a profile with the named sections (default: all).
+
+    `top` is for people: it cuts long tables, and of the ops it keeps those of the device only, where there is one.
+    """
+    chosen = tuple(SECTIONS) if not sections else tuple(name for name in SECTIONS if name in sections)
+    return Report(_source(profile), _summary(profile), tuple(SECTIONS[name](profile, top) for name in chosen))
+
+
+def _table(name: str, title: str, declared: tuple[Column, ...], data: dict[str, Any], note: str = "") -> Table:
+    rows = len(data[declared[0].key])
+    return Table(name, title, declared, {column.key: data[column.key] for column in declared}, rows, note)
+
+
+def _source(profile: Profile) -> dict[str, Any]:
+    return {
+        "run": profile.run_name,
+        "folder": profile.folder,
+        "hosts": [host.host for host in profile.environments],
+        "attribution": profile.attribution,
+    }
+
+
+def _summary(profile: Profile) -> dict[str, Any]:
+    steps, overview = profile.steps.steps, profile.overview
+    return {
+        "step_count": len(steps),
+        "averaged_step_count": overview.averaged_count,
+        "step_kind": overview.kind if len(steps) else None,
+        "step_source": steps.source,
+        "step_confidence": steps.confidence,
+        "step_explanation": steps.explanation,
+        "step_time_ms": _time_dict(overview),
+        "input_percent": overview.input_percent,
+        "input_class": overview.input_class,
+        "verdict": _verdict(profile).text,
+        "category_percent": {key: _known(profile.steps, key, overview.percent.get(key)) for key in CATEGORIES},
+        "input_wait_percent": overview.percent.get("input_wait") if profile.steps.input_visible else None,
+        "host_to_device_percent": _known(profile.steps, "output", overview.percent.get("host_to_device")),
+        "kinds": {own.kind: _kind_dict(own) for own in by_kind(profile.steps)},
+        "worst_host": profile.environments[overview.worst_host].host if overview.worst_host is not None else None,
+    }
+
+
+def _time_dict(found: Summary) -> dict[str, float | None]:
+    keys = ("average", "standard_deviation", "minimum", "maximum", "median", "p95")
+    return {key: getattr(found.step_time_ms, key) if found.step_time_ms else None for key in keys}
+
+
+def _kind_dict(found: Summary) -> dict[str, Any]:
+    return {
+        "step_count": found.step_count,
+        "averaged_step_count": found.averaged_count,
+        "step_time_ms": _time_dict(found),
+        "input_percent": found.input_percent,
+        "input_class": found.input_class,
+    }
+
+
+def _known(steps: Breakdown, key: str, value: float | None) -> float | None:
+    """Return the value unless it is about a device and none recorded anything, or about input that is not visible."""
+    if key in columns.DEVICE_CATEGORIES and not steps.has_device:
+        return None
+    return None if key == "input" and not steps.input_visible else value
+
+
+def _verdict(profile: Profile) -> Finding:
+    worst = profile.overview.worst_host
+    return findings.verdict(
+        profile.overview, profile.steps, profile.environments[worst].host if worst is not None else ""
+    )
+
+
+def _overview(profile: Profile, _: int | None) -> Section:
+    steps, found = profile.steps, profile.overview
+    if found.step_time_ms is None:
+        return Section("overview", "Overview", (_verdict(profile),))
+    tables = [_table("categories", "Where a step's time goes", columns.CATEGORIES, _category_data(steps, found))]
+    kinds = by_kind(steps)
+    if len(kinds) > 1:
+        tables.append(
+            _table("kinds", "By kind of step", columns.KINDS, {"kind": [k.kind for k in kinds], **_summary_data(kinds)})
+        )
+    if len(profile.breakdowns) > 1:
+        own = [summarize(host) for host in profile.breakdowns]
+        names = [host.host for host in profile.environments]
+        tables.append(_table("hosts", "By host", columns.HOSTS, {"host": names, **_summary_data(own)}))
+    return Section("overview", "Overview", (_verdict(profile),), _step_facts(steps, found), (), tuple(tables))
+
+
+def _step_facts(steps: Breakdown, found: Summary) -> tuple[Fact, ...]:
+    time = found.step_time_ms
+    assert time is not None
+    batches = int(steps.steps.batches.max())
+    precise = steps.compute_16_ps + steps.compute_32_ps
+    facts = [
+        Fact(
+            "average_step_time",
+            "Average step time",
+            time.average,
+            "ms",
+            f"± {time.standard_deviation:.3g} ms over steps",
+        ),
+        Fact("minimum_step_time", "Shortest step", time.minimum, "ms"),
+        Fact("maximum_step_time", "Longest step", time.maximum, "ms"),
+        Fact("steps", "Steps averaged", found.averaged_count, "count", f"of {found.step_count} {found.kind} steps"),
+        Fact("step_source", "Steps found by", steps.steps.source, "", f"confidence {steps.steps.confidence}"),
+    ]
+    if batches > 1:
+        facts.append(
+            Fact("batch_time", "Average per batch", time.average / batches, "ms", f"{batches} batches in a step")
+        )
+    if precise:
+        facts.append(Fact("compute_16_bit", "Device compute 16-bit", 100.0 * steps.compute_16_ps / precise, "%"))
+        facts.append(Fact("compute_32_bit", "Device compute 32-bit", 100.0 * steps.compute_32_ps / precise, "%"))
+    return tuple(facts)
+
+
+def _category_data(steps: Breakdown, found: Summary) -> dict[str, Any]:
+    def column(value: Callable[[str], float]) -> list[float | None]:
+        return [_known(steps, key, value(key)) for key in CATEGORIES]
+
+    return {
+        "category": [columns.CATEGORY_TITLES[key] for key in CATEGORIES],
+        "average_ms": column(lambda key: found.category_ms[key].average),
+        "standard_deviation_ms": column(lambda key: found.category_ms[key].standard_deviation),
+        "percent": column(lambda key: found.percent[key]),
+        "meaning": [columns.CATEGORY_MEANINGS[key] for key in CATEGORIES],
+    }
+
+
+def _summary_data(rows: Sequence[Summary]) -> dict[str, list[Any]]:
+    times = [_time_dict(row) for row in rows]
+    return {
+        "steps": [row.step_count for row in rows],
+        "averaged_steps": [row.averaged_count for row in rows],
+        **{
+            f"{key}_ms": [time[key] for time in times]
+            for key in ("average", "standard_deviation", "minimum", "maximum")
+        },
+        "input_percent": [row.input_percent for row in rows],
+        "input_class": [row.input_class for row in rows],
+    }
+
+
+def _steps(profile: Profile, top: int | None) -> Section:
+    steps = profile.steps
+    found = steps.steps
+    if not len(found):
+        return Section("steps", "Steps", notes=(f"No steps: {found.explanation}.",))
+    series = {columns.CATEGORY_TITLES[key]: (steps.time_ps[key] / 1e9).tolist() for key in CATEGORIES}
+    shown = tuple(
+        flag or ("" if counted else "left out") for flag, counted in zip(found.flags, steps.averaged, strict=True)
+    )
+    chart = StepChart("Step time (ms)", tuple(str(n) for n in found.numbers.tolist()), series, shown)
+    table = _table("steps", "Steps", columns.steps(has_device=steps.has_device), dict(steps.columns()))
+    tables = [table if top is None else table.head(top)]
+    if found.pauses:
+        tables.append(_table("pauses", "Time outside steps", columns.PAUSES, {
+            "after_step": [pause.after_step for pause in found.pauses],
+            "begin_ms": [pause.begin_ps / 1e9 for pause in found.pauses],
+            "duration_ms": [(pause.end_ps - pause.begin_ps) / 1e9 for pause in found.pauses],
+        }))  # fmt: skip
+    notes = (f"Steps: {found.explanation} (confidence {found.confidence}).", *found.notes)
+    if any(flag and counted for flag, counted in zip(found.flags, steps.averaged.tolist(), strict=True)):
+        notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)
+    return Section("steps", "Steps", charts=(chart,), tables=tuple(tables), notes=notes)
+
+
+def _ops(profile: Profile, top: int | None) -> Section:
+    ops: Ops = profile.ops
+    note = "Shares are of op time, summed over parallel threads and devices; they are not shares of step time."
+    sides = [side for side in (ops.device, ops.host) if side is not None]
+    tables = [_op_table(side) for side in sides if len(side)]
+    shown = tables if top is None else [table.head(top) for table in tables[:1]]
+    return Section("ops", "Top ops", tables=tuple(shown), notes=(note,) if tables else ("The trace holds no ops.",))
+
+
+def _op_table(side: OpTable) -> Table:
+    title = "Device ops by self time" if side.side == "device" else "Host ops by self time"
+    return _table(f"{side.side}_ops", title, columns.OPS, dict(side.columns()))
+
+
+def _functions(profile: Profile, top: int | None) -> Section:
+    functions: Functions = profile.functions
+    if not functions.functions:
+        return Section("functions", "tf.functions", notes=("No tf.function was called in this trace.",))
+    table = _table("tf_functions", "tf.functions by self time", columns.FUNCTIONS, dict(functions.columns()))
+    return Section("functions", "tf.functions", tables=(table if top is None else table.head(top),))
+
+
+def _environment(profile: Profile, _: int | None) -> Section:
+    hosts: Sequence[HostEnvironment] = profile.environments
+    keys = ("host", "device_type", "device_model", "device_count", "idle_devices", "device_cores",
+            "device_memory_bytes", "event_count", "size_bytes", "path")  # fmt: skip
+    data: dict[str, Any] = {key: [getattr(host, key) for host in hosts] for key in keys}
+    data["duration_ms"] = [host.duration_ps / 1e9 for host in hosts]
+    facts = (
+        Fact("hosts", "Hosts", len(hosts), "count"),
+        Fact("devices", "Devices", sum(host.device_count for host in hosts), "count", "that recorded events"),
+        Fact("attribution", "Attribution", profile.attribution),
+    )
+    return Section("environment", "Run environment", facts=facts, tables=(
+        _table("environment", "Hosts", columns.ENVIRONMENT, data),
+    ))  # fmt: skip
+
+
+def _recommendations(profile: Profile, _: int | None) -> Section:
+    advice = findings.recommendations(profile.overview, profile.steps, profile.functions, profile.ops)
+    return Section("recommendations", "What to do next", advice)
+
+
+def _gaps(profile: Profile, _: int | None) -> Section:
+    several = len(profile.environments) > 1
+    notes = [
+        f"{host.host}: {text}" if several else text
+        for host, texts in zip(profile.environments, profile.gaps, strict=True)
+        for text in texts
+    ]
+    if len(profile.steps.steps) and not profile.steps.input_visible:
+        notes.append(
+            "Input: no fetch from tf.data and no copy to a device is in the trace, so input time is unknown, not 0."
+        )
+    notes.append("Host CPU cores and memory, and the TensorFlow version: the profile does not record them.")
+    return Section("gaps", "What this trace cannot tell", notes=tuple(notes))
+
+
+SECTIONS: dict[str, Callable[[Profile, int | None], Section]] = {
+    "overview": _overview,
+    "steps": _steps,
+    "ops": _ops,
+    "functions": _functions,
+    "environment": _environment,
+    "recommendations": _recommendations,
+    "gaps": _gaps,
+}
+"""Section name (for `-s`) to its builder, in the order of the report."""

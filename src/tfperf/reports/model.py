@@ -1,0 +1,111 @@
+"""The report: the neutral middle between analyzers and renderers.
+
+Analyzers know nothing of it, renderers know nothing else. Values are plain Python (or numpy) numbers and text in the
+unit that the column or fact names; None is "not known" and is never shown as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+FORMAT_VERSION = 1
+"""Version of the JSON document; its history is in docs/json-format.md."""
+
+Severity = Literal["problem", "hint", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One declared column: `key` names it in JSON and CSV (with its unit), `title` heads it for people."""
+
+    key: str
+    title: str
+    unit: Literal["", "ms", "us", "%", "count"] = ""
+    meaning: str = ""
+    compact: bool = True
+    """False: left out of terminal and Markdown tables, which must fit 80 columns; always in JSON and CSV."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows by column; `total_rows` says how many there were before `head` cut the list."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    data: Mapping[str, Sequence[Any]]
+    total_rows: int
+    note: str = ""
+
+    def __len__(self) -> int:
+        """Return the number of rows held."""
+        return len(self.data[self.columns[0].key]) if self.columns else 0
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Iterate over rows as tuples in column order."""
+        return zip(*(self.data[column.key] for column in self.columns), strict=True)
+
+    def head(self, count: int) -> Table:
+        """Return the table with its first `count` rows; `total_rows` stays."""
+        return replace(self, data={key: values[:count] for key, values in self.data.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One named value, shown as a line: `Average step time  15.9 ms`."""
+
+    key: str
+    title: str
+    value: float | int | str | bool | None
+    unit: Literal["", "ms", "us", "%", "count"] = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One conclusion in words: what was seen (with its number), and what to do about it."""
+
+    code: str
+    severity: Severity
+    text: str
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepChart:
+    """Stacked bars, one per step: `series` maps a category title to its milliseconds per step."""
+
+    title: str
+    labels: tuple[str, ...]
+    series: Mapping[str, Sequence[float]]
+    flags: tuple[str, ...]
+    """Per step: empty, or why the step is left out of averages ("partial", "retrace", ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one `-s NAME` shows, in the order findings, facts, charts, tables, notes."""
+
+    name: str
+    title: str
+    findings: tuple[Finding, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    charts: tuple[StepChart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole analysis. `source` says what was read, `summary` holds the fixed JSON keys."""
+
+    source: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    sections: tuple[Section, ...] = field(default=())
+
+    def tables(self) -> Iterator[Table]:
+        """Iterate over every table of every section."""
+        for section in self.sections:
+            yield from section.tables

@@ -1,0 +1,148 @@
+"""One profile, analysed: what `tfperf.load` returns.
+
+Each host is read, analysed and let go, one after the other (or wherever the given executor runs), so memory is
+bounded by the largest host. What stays are results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfperf.analyzers import environment, functions, ops, step_breakdown, summary
+from tfperf.errors import TfperfError
+from tfperf.trace import logdir
+from tfperf.trace.activities import Attribution
+from tfperf.trace.read import read_host
+from tfperf.trace.steps import find_steps
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tfperf.reports.model import Report
+
+Progress = Callable[[int, int], None]
+"""Called with bytes read so far and bytes in all."""
+
+
+@dataclass(frozen=True)
+class HostAnalysis:
+    """What was found out about one host. `host` is the name of its file."""
+
+    host: str
+    environment: environment.HostEnvironment
+    breakdown: step_breakdown.Breakdown
+    functions: functions.Functions
+    ops: ops.Ops
+    gaps: tuple[str, ...]
+    """What the file of this host cannot tell, and why."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A profile of one or several hosts.
+
+    `steps` is the breakdown of the steps (combined over hosts), `overview()` the averages and the verdict on them,
+    `ops()` and `functions()` the tables; each has a `.table` DataFrame. `hosts` holds the same for each host alone.
+    """
+
+    run: logdir.Run
+    attribution: Attribution
+    hosts: tuple[HostAnalysis, ...]
+
+    @cached_property
+    def steps(self) -> step_breakdown.Breakdown:
+        """Return the time of each step by category, averaged over hosts."""
+        return step_breakdown.combine([host.breakdown for host in self.hosts])
+
+    def overview(self) -> summary.Summary:
+        """Return averages over steps and the input-bound class; with several hosts, the class is the worst host's."""
+        return summary.over_hosts(self.steps, [host.breakdown for host in self.hosts])
+
+    def ops(self) -> ops.Ops:
+        """Return time per op, summed over hosts."""
+        return ops.combine([host.ops for host in self.hosts])
+
+    def functions(self) -> functions.Functions:
+        """Return the tf.function calls, summed over hosts."""
+        return functions.combine([host.functions for host in self.hosts])
+
+    def report(self, sections: Sequence[str] = (), top: int | None = None) -> Report:
+        """Return the report (all sections by default), ready for a renderer."""
+        from tfperf.reports.build import build_report
+        from tfperf.reports.profile import Profile
+
+        profile = Profile(
+            self.run.name, str(self.run.folder), self.attribution,
+            tuple(host.environment for host in self.hosts), tuple(host.breakdown for host in self.hosts),
+            tuple(host.gaps for host in self.hosts), self.steps, self.overview(), self.ops(), self.functions(),
+        )  # fmt: skip
+        return build_report(profile, sections=sections, top=top)
+
+
+def load(
+    path: str | Path,
+    *,
+    run: str | None = None,
+    hosts: Sequence[str] = (),
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Trace:
+    """Read and analyse a profile.
+
+    `path` is a logdir, a run folder or one `*.xplane.pb` file; of a logdir, the newest run is taken unless `run`
+    names another. `hosts` keeps only hosts of these names. `attribution` is "corrected" or "tensorflow" (what
+    TensorFlow's own profiler concluded). `step_marker` names the events that are steps (`*` is a wildcard). Raises
+    TraceNotFoundError and TraceFormatError.
+    """
+    if attribution == "tensorflow" and step_marker is not None:
+        raise TfperfError("attribution tensorflow takes its own steps; leave out the step marker, or use corrected")
+    chosen = logdir.choose_hosts(logdir.choose_run(logdir.find_runs(Path(path)), run), tuple(hosts))
+    analyse = partial(analyse_host, attribution=attribution, step_marker=step_marker)
+    if executor is not None:
+        results = list(executor.map(analyse, chosen.files))
+    else:
+        results = _one_by_one(chosen.files, analyse, progress)
+    return Trace(chosen, attribution, tuple(results))
+
+
+def _one_by_one(
+    files: Sequence[logdir.HostFile], analyse: Callable[..., HostAnalysis], progress: Progress | None
+) -> list[HostAnalysis]:
+    if progress is None:
+        return [analyse(file) for file in files]
+    sizes = [file.path.stat().st_size if file.path.exists() else 0 for file in files]
+    done, results = 0, []
+    for file, size in zip(files, sizes, strict=True):
+        results.append(analyse(file, progress=partial(_shifted, progress, done, sum(sizes))))
+        done += size
+    return results
+
+
+def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    progress(before + done, total)
+
+
+def analyse_host(
+    file: logdir.HostFile,
+    *,
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+    progress: Progress | None = None,
+) -> HostAnalysis:
+    """Read and analyse the trace of one host."""
+    as_tensorflow = attribution == "tensorflow"
+    trace = read_host(file.path, file.host, links=as_tensorflow, instants=as_tensorflow, progress=progress)
+    if as_tensorflow:
+        breakdown = step_breakdown.as_tensorflow(trace)
+    else:
+        breakdown = step_breakdown.analyze(trace, find_steps(trace, step_marker))
+    return HostAnalysis(
+        trace.host, environment.analyze(trace), breakdown, functions.analyze(trace), ops.analyze(trace, attribution),
+        environment.gaps(trace, breakdown.steps),
+    )  # fmt: skip

@@ -1,0 +1,125 @@
+"""Which profiles a path holds: runs, and the trace file of each host. Paths only; no trace is opened."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfperf.errors import TraceNotFoundError
+
+SUFFIX = ".xplane.pb"
+_TIMESTAMP = re.compile(r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d")
+_OTHER_FORMATS = {
+    ".trace.json.gz": "an export for the trace viewer",
+    ".trace.json": "an export for the trace viewer",
+    ".pt.trace.json": "a PyTorch profile",
+    ".xplane.pb.gz": "a compressed trace (unpack it first)",
+    ".overview_page.pb": "a result that TensorFlow computed",
+}
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """The trace file of one host."""
+
+    host: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Run:
+    """One profiling session: the files that lie in one folder."""
+
+    name: str
+    folder: Path
+    files: tuple[HostFile, ...]
+
+
+def find_runs(path: Path) -> list[Run]:
+    """Return the runs below a logdir, in a run folder, or the one of a single file; the newest last.
+
+    Raises TraceNotFoundError if there is none, with what was found instead.
+    """
+    try:
+        if path.is_file():
+            return [_run(path.parent, [path])]
+        if not path.is_dir():
+            raise TraceNotFoundError(f"{path} does not exist; give a logdir, a run folder or a *{SUFFIX} file")
+        folders, denied, others = _search(path)
+    except OSError as error:
+        raise TraceNotFoundError(f"cannot look into {path}: {error.strerror}; check its permissions") from error
+    if not folders:
+        raise TraceNotFoundError(_nothing_found(path, denied, others))
+    runs = [_run(folder, files) for folder, files in folders.items()]
+    return sorted(runs, key=_age)
+
+
+def choose_run(runs: list[Run], name: str | None) -> Run:
+    """Return the run of that name (or folder ending), by default the newest."""
+    if name is None:
+        return runs[-1]
+    found = [run for run in runs if name in (run.name, str(run.folder)) or str(run.folder).endswith(os.sep + name)]
+    if not found:
+        known = ", ".join(run.name for run in runs[-5:])
+        raise TraceNotFoundError(f"there is no run named {name!r}; the newest are: {known} (--list shows all)")
+    return found[-1]
+
+
+def choose_hosts(run: Run, names: tuple[str, ...]) -> Run:
+    """Return the run with only the hosts of those names; no names mean all hosts."""
+    known = {file.host for file in run.files}
+    for name in names:
+        if name not in known:
+            raise TraceNotFoundError(f"run {run.name} has no host named {name!r}; it has: {', '.join(sorted(known))}")
+    return Run(run.name, run.folder, tuple(f for f in run.files if not names or f.host in names))
+
+
+def _search(top: Path) -> tuple[dict[Path, list[Path]], list[str], list[str]]:
+    """Walk the tree; return trace files by folder, folders that could not be read, and files of other formats."""
+    folders: dict[Path, list[Path]] = {}
+    denied: list[str] = []
+    others: list[str] = []
+    for folder, _, files in os.walk(top, onerror=lambda error: denied.append(str(error.filename))):
+        for file in sorted(files):
+            if file.endswith(SUFFIX):
+                folders.setdefault(Path(folder), []).append(Path(folder) / file)
+            elif any(file.endswith(ending) for ending in _OTHER_FORMATS):
+                others.append(str(Path(folder) / file))
+    return folders, denied, others
+
+
+def _run(folder: Path, files: list[Path]) -> Run:
+    hosts = [HostFile(file.name.removesuffix(SUFFIX), file) for file in files]
+    return Run(folder.resolve().name, folder, tuple(hosts))
+
+
+def _age(run: Run) -> tuple[float, str]:
+    """Order runs by the time in their name, where it has one, else by when their files were written."""
+    found = _TIMESTAMP.search(run.name)
+    if found:
+        digits = re.sub(r"\D", "", found.group())
+        return _seconds(digits), run.name
+    try:
+        return max(file.path.stat().st_mtime for file in run.files), run.name
+    except OSError:
+        return 0.0, run.name
+
+
+def _seconds(digits: str) -> float:
+    from datetime import datetime
+
+    try:
+        return datetime.strptime(digits[:14], "%Y%m%d%H%M%S").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+def _nothing_found(path: Path, denied: list[str], others: list[str]) -> str:
+    if denied:
+        return f"no *{SUFFIX} file below {path}, but {denied[0]} could not be read; check its permissions"
+    if others:
+        what = next(text for ending, text in _OTHER_FORMATS.items() if others[0].endswith(ending))
+        return f"no *{SUFFIX} file below {path}; {others[0]} is {what}. Give the folder that holds the {SUFFIX} file"
+    return f"no *{SUFFIX} file below {path}; a profile lies in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"

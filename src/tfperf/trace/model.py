@@ -1,0 +1,174 @@
+"""HostTrace: the events of one host as columns.
+
+One row per event, ordered by line, and within a line by begin (the longer event first, so that parents precede their
+children). Nothing here changes after it is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tfperf.intervals import Int64s
+from tfperf.wire.decode import Int32s
+
+Bools = npt.NDArray[np.bool_]
+PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
+
+NO_EVENTS = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """A plane of the XSpace. `event_count` counts all events of the file, also those not kept."""
+
+    id: int
+    name: str
+    kind: PlaneKind
+    stats: dict[str, int | float | str]
+    event_count: int
+
+    @property
+    def is_device(self) -> bool:
+        """Tell whether the plane stands for a device that recorded something; an empty plane is not a device."""
+        return self.kind in ("gpu", "tpu", "sparse core") and self.event_count > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A timeline (host thread, device stream): rows `start` to `stop` of the event columns."""
+
+    plane: int
+    id: int
+    name: str
+    start: int
+    stop: int
+    derived: bool
+    """True for lines that the profiler computed (steps, name scopes, ops) instead of recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One stat: the rows that carry it (ascending) and its values; for a text, indices into `texts`."""
+
+    event: Int32s
+    value: Int64s
+    texts: tuple[str, ...] = ()
+
+    def text(self, position: int) -> str:
+        """Return the text of the stat at this position of `event`."""
+        return self.texts[int(self.value[position])]
+
+
+NO_STAT = Stat(np.empty(0, np.int32), NO_EVENTS)
+
+
+@dataclass(frozen=True)
+class HostTrace:
+    """All of one host's file that analyzers need.
+
+    `name` indexes `names`; `begin_ps` and `duration_ps` are int64 picoseconds on the file's own clock.
+    """
+
+    host: str
+    path: Path
+    size_bytes: int
+    planes: tuple[Plane, ...]
+    lines: tuple[Line, ...]
+    name: Int32s
+    begin_ps: Int64s
+    duration_ps: Int64s
+    names: tuple[str, ...]
+    display_names: tuple[str, ...]
+    stats: dict[str, Stat]
+    name_stats: dict[str, dict[int, int | str]]
+    """Stats that stand on event names: stat -> index into `names` -> value."""
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+    malformed_events: int
+    """Events left out because their times are impossible (negative duration, beyond 73 years)."""
+    has_instants: bool
+    """False: events of zero duration were not kept."""
+
+    @property
+    def event_count(self) -> int:
+        """Return the number of events in the file."""
+        return sum(plane.event_count for plane in self.planes)
+
+    @cached_property
+    def end_ps(self) -> Int64s:
+        """Return where each event ends."""
+        return self.begin_ps + self.duration_ps
+
+    @cached_property
+    def host_lines(self) -> tuple[Line, ...]:
+        """Return the lines of host threads."""
+        return tuple(line for line in self.lines if self.planes[line.plane].kind == "host" and not line.derived)
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """Return the planes of devices with events: TPU cores if there are any, else GPUs."""
+        for kind in ("tpu", "gpu"):
+            found = tuple(i for i, plane in enumerate(self.planes) if plane.kind == kind and plane.is_device)
+            if found:
+                return found
+        return ()
+
+    @cached_property
+    def empty_devices(self) -> tuple[str, ...]:
+        """Return the names of device planes that hold no event."""
+        return tuple(p.name for p in self.planes if p.kind in ("gpu", "tpu") and not p.event_count)
+
+    @property
+    def device_kind(self) -> Literal["gpu", "tpu", ""]:
+        """Return which kind of device took part, if any did."""
+        if not self.devices:
+            return ""
+        return "tpu" if self.planes[self.devices[0]].kind == "tpu" else "gpu"
+
+    def device_lines(self, plane: int, *, derived: bool = False) -> tuple[Line, ...]:
+        """Return the recorded (or the derived) lines of a device plane."""
+        return tuple(line for line in self.lines if line.plane == plane and line.derived == derived)
+
+    def stat(self, stat_name: str) -> Stat:
+        """Return a stat by name; one that no event carries is empty."""
+        return self.stats.get(stat_name, NO_STAT)
+
+    def has_stat(self, stat_name: str) -> Bools:
+        """Return which events carry the stat."""
+        mask = np.zeros(len(self.name), np.bool_)
+        mask[self.stat(stat_name).event] = True
+        return mask
+
+    def number(self, stat_name: str, missing: int) -> Int64s:
+        """Return the stat of every event, `missing` where it has none."""
+        values = np.full(len(self.name), missing, np.int64)
+        stat = self.stat(stat_name)
+        values[stat.event] = stat.value
+        return values
+
+    @cached_property
+    def on_host(self) -> Bools:
+        """Return which events lie on host threads."""
+        mask = np.zeros(len(self.name), np.bool_)
+        for line in self.host_lines:
+            mask[line.start : line.stop] = True
+        return mask
+
+    @cached_property
+    def line_of(self) -> Int32s:
+        """Return the index of the line of every event."""
+        counts = [line.stop - line.start for line in self.lines]
+        return np.repeat(np.arange(len(self.lines), dtype=np.int32), counts)
+
+    def host_events(self, wanted: Bools) -> npt.NDArray[np.intp]:
+        """Return the host events whose name is wanted (`wanted` has one entry per name), in row order."""
+        if not wanted.any():
+            return np.empty(0, np.intp)
+        found = [np.flatnonzero(wanted[self.name[line.start : line.stop]]) + line.start for line in self.host_lines]
+        return np.concatenate(found) if found else np.empty(0, np.intp)

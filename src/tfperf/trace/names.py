@@ -1,0 +1,108 @@
+"""The grammar of event names: which names are ops, and of what type.
+
+Works on the distinct names of a trace (thousands), never on events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from tfperf.trace.model import Bools
+
+OpKind = Literal["", "tensorflow", "tf.data", "jax", "copy"]
+
+
+class Op(NamedTuple):
+    """What a name says: `kind` is empty if it is no op, `type` the op type (`MatMul`), `Dataset` for tf.data."""
+
+    kind: OpKind
+    name: str
+    type: str
+
+
+_TF_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
+_OLD_TF_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./]*")
+_TF_TYPE = re.compile(r"[A-Z_][a-zA-Z0-9_]*")
+_JAX_TYPE = re.compile(r"[a-z_][a-z0-9_]*(\[.*\])?", re.DOTALL)
+_COPIES = {f"memcpy{kind.lower()}": f"Memcpy{kind}" for kind in ("HToD", "DToH", "DToD", "HToH")}
+
+
+def parse_op(full_name: str, *, old_names: bool = False) -> Op:
+    """Split `scope/name:Type` into name and type.
+
+    `old_names` is the grammar of TensorFlow 2.2 to 2.4, which knew no `-` and `>` in names and called such an op
+    `Unknown` by its whole text.
+    """
+    left, colon, right = full_name.partition(":")
+    if not colon:
+        for prefix, kind in _COPIES.items():
+            if full_name.lower().startswith(prefix):
+                return Op("copy", full_name, kind)
+        return Op("", full_name, "")
+    if left == "Iterator":
+        return Op("tf.data", full_name, "Dataset")
+    named = (_OLD_TF_NAME if old_names else _TF_NAME).fullmatch(left)
+    if named and _TF_TYPE.fullmatch(right):
+        return Op("tensorflow", left, right)
+    kind = right or _derived_type(left)
+    if _JAX_TYPE.fullmatch(kind):
+        return Op("jax", left, kind.partition("[")[0])
+    return Op("", full_name, "") if right else Op("tensorflow", left, kind)
+
+
+def _derived_type(name: str) -> str:
+    last = name.rpartition("/")[2]
+    head, underscore, number = last.rpartition("_")
+    return head if underscore and number.isdigit() else last
+
+
+def mask(names: Iterable[str], wanted: Callable[[str], object]) -> Bools:
+    """Return, for each name, whether `wanted` accepts it."""
+    return np.fromiter((bool(wanted(name)) for name in names), np.bool_)
+
+
+def is_fetch(name: str) -> bool:
+    """Tell whether the event is a consumer waiting for the next element of a tf.data iterator."""
+    return name.startswith("IteratorGetNext") and name.endswith("::DoCompute")
+
+
+def is_root_iterator(name: str) -> bool:
+    """Tell whether the event is the outermost stage of a pipeline (`Iterator::Root`, `Iterator::Model`)."""
+    return name.startswith("Iterator::") and name.count("::") == 1
+
+
+def is_memory(name: str) -> bool:
+    """Tell whether the event notes an allocation, which takes no time."""
+    return name in ("MemoryAllocation", "MemoryDeallocation")
+
+
+def is_python_frame(name: str) -> bool:
+    """Tell whether the event is a frame of the Python tracer."""
+    return name.startswith("$")
+
+
+def is_eager_call(name: str) -> bool:
+    """Tell whether the event is the Python side of running one eager op."""
+    return name.startswith(("TFE_Py_", "EagerExecute", "EagerLocalExecute"))
+
+
+def is_gradient(name: str) -> bool:
+    """Tell whether the op belongs to a backward pass or an optimizer."""
+    return bool(_GRADIENT.search(name))
+
+
+_GRADIENT = re.compile(
+    r"gradient_tape/|gradients/|ResourceApply|[/:_](adam|adamw|sgd|rmsprop|adagrad|adadelta|adamax|nadam|ftrl|lamb|lion)/",
+    re.IGNORECASE,
+)
+_CONCRETE = re.compile(r"(?:EagerExecute|EagerLocalExecute): (__inference_.+_\d+)$")
+
+
+def concrete_function(name: str) -> str:
+    """Return the concrete function that an eager event runs (`__inference_f_12`), or an empty text."""
+    found = _CONCRETE.match(name)
+    return found.group(1) if found else ""

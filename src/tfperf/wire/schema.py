@@ -1,0 +1,154 @@
+"""The XSpace schema as tables, built into protobuf descriptors of our own.
+
+Field numbers are those of `xplane.proto` (the published profiler format); the messages live in a descriptor pool and a
+package of their own, so that TensorFlow's copy can be loaded in the same process. Two views of the same bytes:
+
+- the full messages (`XSpace`, ...), for writing test traces and for reading plane-level facts;
+- projections (`Line`, `Event`, `Stat`, ...) that leave fields out or keep a nested message as bytes. What is left
+  out is skipped by the decoder, not stored.
+
+Text is declared as bytes in the projections: a name with invalid UTF-8 must not make a whole trace unreadable.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+
+PACKAGE = "tfperf.wire"
+
+# message -> field -> (number, type). "[]" marks repeated, a capital letter a message, "map" a map<int64, message>.
+_MESSAGES = {
+    "XStat": {
+        "metadata_id": (1, "int64"),
+        "double_value": (2, "double value"),
+        "uint64_value": (3, "uint64 value"),
+        "int64_value": (4, "int64 value"),
+        "str_value": (5, "bytes value"),
+        "bytes_value": (6, "bytes value"),
+        "ref_value": (7, "uint64 value"),
+    },
+    "XEvent": {
+        "metadata_id": (1, "int64"),
+        "offset_ps": (2, "int64 data"),
+        "num_occurrences": (5, "int64 data"),
+        "duration_ps": (3, "int64"),
+        "stats": (4, "[]XStat"),
+    },
+    "XLine": {
+        "id": (1, "int64"),
+        "display_id": (10, "int64"),
+        "name": (2, "bytes"),
+        "display_name": (11, "bytes"),
+        "timestamp_ns": (3, "int64"),
+        "duration_ps": (9, "int64"),
+        "events": (4, "[]XEvent"),
+    },
+    "XEventMetadata": {
+        "id": (1, "int64"),
+        "name": (2, "bytes"),
+        "metadata": (3, "bytes"),
+        "display_name": (4, "bytes"),
+        "stats": (5, "[]XStat"),
+        "child_id": (6, "[]int64"),
+    },
+    "XStatMetadata": {"id": (1, "int64"), "name": (2, "bytes"), "description": (3, "bytes")},
+    "EventMetadataEntry": {"key": (1, "int64"), "value": (2, "XEventMetadata")},
+    "StatMetadataEntry": {"key": (1, "int64"), "value": (2, "XStatMetadata")},
+    "XPlane": {
+        "id": (1, "int64"),
+        "name": (2, "bytes"),
+        "lines": (3, "[]XLine"),
+        "event_metadata": (4, "[]EventMetadataEntry"),
+        "stat_metadata": (5, "[]StatMetadataEntry"),
+        "stats": (6, "[]XStat"),
+    },
+    "XSpace": {
+        "planes": (1, "[]XPlane"),
+        "errors": (2, "[]bytes"),
+        "warnings": (3, "[]bytes"),
+        "hostnames": (4, "[]bytes"),
+    },
+    # Projections: the same bytes, fewer columns.
+    "Event": {
+        "metadata_id": (1, "int64"),
+        "offset_ps": (2, "int64"),
+        "duration_ps": (3, "int64"),
+        "stats": (4, "[]bytes"),
+        "num_occurrences": (5, "int64"),
+    },
+    "Line": {
+        "id": (1, "int64"),
+        "name": (2, "bytes"),
+        "timestamp_ns": (3, "int64"),
+        "events": (4, "[]Event"),
+        "display_name": (11, "bytes"),
+    },
+    "Lines": {"lines": (3, "[]Line")},
+    "Stat": {
+        "metadata_id": (1, "int64"),
+        "double_value": (2, "double"),
+        "uint64_value": (3, "uint64"),
+        "int64_value": (4, "int64"),
+        "str_value": (5, "bytes"),
+        "ref_value": (7, "uint64"),
+    },
+    "EventMetadata": {"name": (2, "bytes"), "display_name": (4, "bytes"), "stats": (5, "[]bytes")},
+    "StatMetadata": {"name": (2, "bytes")},
+    "EventMetadataItem": {"key": (1, "int64"), "value": (2, "EventMetadata")},
+    "StatMetadataItem": {"key": (1, "int64"), "value": (2, "StatMetadata")},
+    "PlaneHeader": {
+        "id": (1, "int64"),
+        "name": (2, "bytes"),
+        "lines": (3, "[]bytes"),
+        "event_metadata": (4, "[]EventMetadataItem"),
+        "stat_metadata": (5, "[]StatMetadataItem"),
+        "stats": (6, "[]XStat"),
+    },
+}
+
+_SCALARS = {"int64": 3, "uint64": 4, "double": 1, "bytes": 12}
+_MESSAGE_TYPE = 11
+
+
+def _add_field(message: Any, name: str, number: int, declared: str) -> None:
+    field = message.field.add(name=name, number=number, label=1)
+    if declared.startswith("[]"):
+        field.label, declared = 3, declared[2:]
+    kind, _, oneof = declared.partition(" ")
+    if kind in _SCALARS:
+        field.type = _SCALARS[kind]
+    else:
+        field.type, field.type_name = _MESSAGE_TYPE, f".{PACKAGE}.{kind}"
+    if oneof:
+        if not message.oneof_decl:
+            message.oneof_decl.add(name=oneof)
+        field.oneof_index = 0
+
+
+@lru_cache(maxsize=1)
+def _pool() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="tfperf/wire/xplane.proto", package=PACKAGE, syntax="proto3")
+    for message_name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=message_name)
+        for field_name, (number, declared) in fields.items():
+            _add_field(message, field_name, number, declared)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def descriptor(message_name: str) -> Descriptor:
+    """Return the descriptor of one of the messages above."""
+    found: Descriptor = _pool().FindMessageTypeByName(f"{PACKAGE}.{message_name}")
+    return found
+
+
+def message_class(message_name: str) -> Any:
+    """Return the protobuf class of one of the messages above."""
+    return message_factory.GetMessageClass(descriptor(message_name))

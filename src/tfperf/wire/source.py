@@ -1,0 +1,204 @@
+"""A trace file, read piece by piece: which bytes are planes, lines and metadata.
+
+Only lengths are looked at here. An XSpace has few planes and a plane has few lines, so this walk visits some hundred
+fields, never an event. Reading by position (not by memory map) keeps a file that shrinks meanwhile an error message
+instead of a crash of the process, and memory bounded by one piece.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from tfperf.errors import TraceFormatError, TraceNotFoundError
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_WINDOW = 1 << 16
+_MANGLED = b"\xef\xbf\xbd"
+
+
+class Span(NamedTuple):
+    """Bytes [start, stop) of a length-delimited field, whose tag begins at `tag`."""
+
+    tag: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneSpan:
+    """Where one plane lies: its lines, and everything else (names, stats) as pieces to be joined."""
+
+    start: int
+    stop: int
+    lines: tuple[Span, ...]
+    header: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSpans:
+    """Where the planes lie, and the short texts of the XSpace itself."""
+
+    planes: tuple[PlaneSpan, ...]
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+    hostnames: tuple[str, ...]
+
+
+class Source:
+    """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("rb", buffering=0)
+            self._opened = os.fstat(self._file.fileno())
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise TraceNotFoundError(f"cannot open {path}: {reason}; check the path and its permissions") from error
+        self.size = self._opened.st_size
+        self.position = 0
+        """How far the file has been read."""
+        self._window_start, self._window = 0, b""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop)."""
+        try:
+            self._file.seek(start)
+            pieces, missing = [], stop - start
+            while missing > 0 and (piece := self._file.read(missing)):
+                pieces.append(piece)
+                missing -= len(piece)
+        except OSError as error:
+            raise TraceFormatError(f"cannot read {self.path}: {error.strerror}") from error
+        if missing > 0:
+            raise self.changed()
+        self.position = stop
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def changed(self) -> TraceFormatError:
+        """Return the error for a file that another program writes to."""
+        return TraceFormatError(f"{self.path} changed while it was read; wait until its writer is done and try again")
+
+    def check_unchanged(self) -> None:
+        """Raise TraceFormatError if the file was written to since it was opened."""
+        now = os.fstat(self._file.fileno())
+        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+            raise self.changed()
+
+    def peek(self, position: int) -> tuple[bytes, int]:
+        """Return a buffer and the index in it where `position` lies; at least 20 bytes follow unless the file ends."""
+        index = position - self._window_start
+        if index < 0 or index + 20 > len(self._window):
+            self._window_start = position
+            self._window = self.read(position, min(position + _WINDOW, self.size))
+            index = 0
+        return self._window, index
+
+    def damaged(self, position: int, what: str) -> TraceFormatError:
+        """Return the error for bytes that are no XSpace; say so if a text conversion destroyed them."""
+        head = self.read(0, min(self.size, 1 << 16))
+        if head.count(_MANGLED) > 8:
+            return TraceFormatError(
+                f"{self.path} was destroyed by a text conversion (its bytes above 0x7f became U+FFFD); "
+                "copy the original again in binary mode"
+            )
+        return TraceFormatError(
+            f"{self.path} is damaged or not an XSpace file: {what} at byte {position} of {self.size}; "
+            "copy or capture it again"
+        )
+
+
+def _varint(source: Source, position: int, stop: int) -> tuple[int, int]:
+    """Return the varint at `position` and the position after it."""
+    window, index = source.peek(position)
+    value = 0
+    for count in range(10):
+        if position + count >= stop or index + count >= len(window):
+            break
+        byte = window[index + count]
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return value, position + count + 1
+    raise source.damaged(position, "a broken number")
+
+
+def _fields(source: Source, start: int, stop: int) -> Iterator[tuple[int, Span]]:
+    """Iterate over (field number, span) of the message in [start, stop); spans of numbers are not their values."""
+    position = start
+    while position < stop:
+        tag_at = position
+        tag, position = _varint(source, position, stop)
+        wire_type, begin = tag & 7, position
+        if wire_type == _VARINT:
+            position = _varint(source, position, stop)[1]
+        elif wire_type == _BYTES:
+            length, begin = _varint(source, position, stop)
+            position = begin + length
+        elif wire_type in (_FIXED64, _FIXED32):
+            position += 8 if wire_type == _FIXED64 else 4
+        else:
+            raise source.damaged(tag_at, f"wire type {wire_type}")
+        if tag >> 3 == 0:
+            raise source.damaged(tag_at, "field number 0")
+        if position > stop:
+            raise source.damaged(tag_at, f"a field that ends {position - stop} bytes too late (cut off?)")
+        yield tag >> 3, Span(tag_at, begin, position) if wire_type == _BYTES else Span(tag_at, position, position)
+
+
+def walk_plane(source: Source, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
+    """Find the lines of a plane.
+
+    Writers put fields in number order, so what follows the first event metadata (field 4) is taken as header unseen;
+    a header that turns out to hold lines is walked again with `every_field`.
+    """
+    lines: list[Span] = []
+    header: list[tuple[int, int]] = []
+    for number, span in _fields(source, start, stop):
+        if number == 3:
+            lines.append(span)
+            continue
+        end = span.stop if every_field or number < 4 else stop
+        if header and header[-1][1] == span.tag:
+            header[-1] = (header[-1][0], end)
+        else:
+            header.append((span.tag, end))
+        if end == stop:
+            break
+    return PlaneSpan(start, stop, tuple(lines), tuple(header))
+
+
+def walk(source: Source) -> SpaceSpans:
+    """Find the planes and lines of an XSpace.
+
+    Raises TraceFormatError for an empty, cut off or foreign file.
+    """
+    if source.size == 0:
+        raise TraceFormatError(f"{source.path} is empty (0 bytes): the profiler wrote nothing; capture again")
+    head = source.read(0, min(source.size, 4))
+    if head[:2] == b"\x1f\x8b":
+        raise TraceFormatError(f"{source.path} is gzip-compressed; unpack it, or give the *.xplane.pb file beside it")
+    if head[:1] in b"{[":
+        raise TraceFormatError(f"{source.path} is JSON, not an XSpace; give the *.xplane.pb file of the same run")
+    planes: list[PlaneSpan] = []
+    texts: dict[int, list[str]] = {2: [], 3: [], 4: []}
+    for number, span in _fields(source, 0, source.size):
+        if number == 1:
+            planes.append(walk_plane(source, span.start, span.stop))
+        elif number in texts:
+            texts[number].append(source.read(span.start, span.stop).decode("utf-8", "replace"))
+    if not planes:
+        raise TraceFormatError(f"{source.path} holds no planes: it is not an XSpace, or the profiler recorded nothing")
+    return SpaceSpans(tuple(planes), tuple(texts[2]), tuple(texts[3]), tuple(texts[4]))

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import Event, event, host, trace_of
+
+from tfperf.analyzers import step_breakdown
+from tfperf.analyzers.step_breakdown import Breakdown
+from tfperf.analyzers.summary import by_kind, input_class, level, over_hosts, statistics, summarize
+from tfperf.trace.steps import find_steps
+
+
+@pytest.mark.parametrize(
+    ("input_percent", "others", "expected"),
+    [
+        (20.0, 0.0, "high"), (19.999, 50.0, "moderate"), (5.0, 0.0, "moderate"), (4.999, 3.0, "possible"),
+        (4.999, 2.999, "none"), (0.0, 0.0, "none"), (None, 3.0, "possible"), (None, 0.0, "unknown"), (None, None, "unknown"),
+    ],
+)  # fmt: skip
+def test_input_classes_begin_at_their_thresholds(
+    input_percent: float | None, others: float | None, expected: str
+) -> None:
+    assert input_class(input_percent, others) == expected
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(15.0, "high"), (14.999, "moderate"), (3.0, "moderate"), (2.999, "none")]
+)
+def test_levels(percent: float, expected: str) -> None:
+    assert level(percent) == expected
+
+
+def test_statistics_use_the_sample_deviation() -> None:
+    found = statistics(np.array([1.0, 2.0, 3.0, 6.0]))
+    assert found is not None
+    assert (found.average, found.minimum, found.maximum, found.median) == (3.0, 1.0, 6.0, 2.5)
+    assert found.standard_deviation == pytest.approx((14 / 3) ** 0.5)
+    assert found.p95 == pytest.approx(float(np.percentile([1, 2, 3, 6], 95)))
+
+
+def test_one_value_has_no_deviation_and_none_has_no_statistics() -> None:
+    found = statistics(np.array([4.0]))
+    assert found is not None
+    assert found.standard_deviation == 0.0
+    assert statistics(np.empty(0)) is None
+
+
+def breakdown(tmp_path: Path, *waits: float) -> Breakdown:
+    """Steps of 100 us that wait for input for the given times and compute for the rest."""
+    events: list[Event] = []
+    for n, wait in enumerate(waits):
+        events += [event("train", 100 * n, 100, step_num=n), event("IteratorGetNextOp::DoCompute", 100 * n, wait),
+                   event("A:A", 100 * n + wait, 100 - wait)]  # fmt: skip
+    trace = trace_of(tmp_path, host(*events))
+    return step_breakdown.analyze(trace, find_steps(trace))
+
+
+def test_the_share_is_sum_over_sum(tmp_path: Path) -> None:
+    found = summarize(breakdown(tmp_path, 10, 20, 60))
+    assert found.input_percent == pytest.approx(30.0)
+    assert found.input_class == "high"
+    assert found.step_time_ms is not None
+    assert found.step_time_ms.average == pytest.approx(0.1)
+    assert found.category_ms["input"].maximum == pytest.approx(0.06)
+
+
+def test_no_steps_have_no_figures(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(event("A:A", 0, 5)))
+    found = summarize(step_breakdown.analyze(trace, find_steps(trace)))
+    assert (found.step_time_ms, found.input_percent, found.input_class) == (None, None, "unknown")
+    assert by_kind(step_breakdown.analyze(trace, find_steps(trace))) == []
+
+
+def test_the_verdict_on_several_hosts_is_that_of_the_worst(tmp_path: Path) -> None:
+    """The others wait for it: an average would hide one starving host among many."""
+    hosts = [breakdown(tmp_path, 1, 1, 1), breakdown(tmp_path, 40, 40, 40), breakdown(tmp_path, 1, 1, 1)]
+    found = over_hosts(step_breakdown.combine(hosts), hosts)
+    assert (found.worst_host, found.input_class) == (1, "high")
+    assert found.input_percent == pytest.approx(40.0)
+    assert found.percent["input"] == pytest.approx(14.0)

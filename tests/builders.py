@@ -1,0 +1,142 @@
+"""Tiny traces, written in code: what a test needs stands in the test.
+
+    space(plane("/host:CPU", line("python", event("train", 0, 10, step_num=1))))
+
+Times are in microseconds. Keyword arguments of an event become stats: int, float or text; `u64(n)` forces the
+unsigned arm, `ref(text)` a reference to a stat metadata, as writers store repeated texts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfperf.trace.model import HostTrace
+from tfperf.trace.read import read_host
+from tfperf.wire import schema
+
+PS_PER_US = 1_000_000
+STEPS_LINE = -559038737
+
+
+class u64(int):  # noqa: N801 - reads like a type suffix at the place of use
+    """A number for the unsigned arm of a stat."""
+
+
+class ref(str):  # noqa: N801
+    """A text stored by reference."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Event:
+    name: str
+    begin_us: float
+    duration_us: float
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    events: tuple[Event, ...]
+    id: int = 0
+    timestamp_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Plane:
+    name: str
+    lines: tuple[Line, ...]
+    stats: dict[str, Any] = field(default_factory=dict)
+    name_stats: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def event(name: str, begin_us: float, duration_us: float, **stats: Any) -> Event:
+    """An event; stats whose names are no Python names go in as `**{"level 0": ...}`."""
+    return Event(name, begin_us, duration_us, stats)
+
+
+def line(name: str, *events: Event, id: int = 0, timestamp_ns: int = 0) -> Line:
+    return Line(name, events, id, timestamp_ns)
+
+
+def plane(
+    name: str, *lines: Line, stats: dict[str, Any] | None = None, name_stats: dict[str, dict[str, Any]] | None = None
+) -> Plane:
+    return Plane(name, lines, stats or {}, name_stats or {})
+
+
+def space(*planes: Plane, hostname: str = "host", errors: tuple[str, ...] = ()) -> bytes:
+    """Serialize planes as an XSpace."""
+    message = schema.message_class("XSpace")()
+    message.hostnames.append(hostname.encode())
+    message.errors.extend(text.encode() for text in errors)
+    for number, made in enumerate(planes):
+        _fill_plane(message.planes.add(), number, made)
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def host(*events: Event, name: str = "python") -> Plane:
+    """A host plane with one thread."""
+    return plane("/host:CPU", line(name, *events))
+
+
+def trace_of(tmp_path: Path, *planes: Plane, links: bool = False, instants: bool = False) -> HostTrace:
+    """Write planes to a file and read them back."""
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(*planes))
+    return read_host(path, links=links, instants=instants)
+
+
+def logdir_of(tmp_path: Path, **hosts: bytes) -> Path:
+    """Write one run with the given hosts (name=bytes) in TensorFlow's layout; return the logdir."""
+    folder = tmp_path / "logs" / "plugins" / "profile" / "2026_01_01_00_00_00"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in hosts.items():
+        (folder / f"{name}.xplane.pb").write_bytes(data)
+    return tmp_path / "logs"
+
+
+def _fill_plane(message: Any, number: int, made: Plane) -> None:
+    message.id, message.name = number, made.name.encode()
+    stat_ids: dict[str, int] = {}
+    name_ids: dict[str, int] = {}
+    for position, row in enumerate(made.lines):
+        target = message.lines.add(id=row.id or position + 1, name=row.name.encode(), timestamp_ns=row.timestamp_ns)
+        for item in row.events:
+            known = name_ids.setdefault(item.name, len(name_ids) + 1)
+            written = target.events.add(
+                metadata_id=known,
+                offset_ps=round(item.begin_us * PS_PER_US),
+                duration_ps=round(item.duration_us * PS_PER_US),
+            )
+            for stat, value in item.stats.items():
+                _fill_stat(written.stats.add(), stat, value, stat_ids)
+    for stat, value in made.stats.items():
+        _fill_stat(message.stats.add(), stat, value, stat_ids)
+    for text, known in name_ids.items():
+        entry = message.event_metadata.add(key=known)
+        entry.value.id, entry.value.name = known, text.encode("utf-8", "surrogateescape")
+        for stat, value in made.name_stats.get(text, {}).items():
+            _fill_stat(entry.value.stats.add(), stat, value, stat_ids)
+    for text, known in stat_ids.items():
+        entry = message.stat_metadata.add(key=known)
+        entry.value.id, entry.value.name = known, text.encode("utf-8", "surrogateescape")
+
+
+def _fill_stat(message: Any, name: str, value: Any, stat_ids: dict[str, int]) -> None:
+    message.metadata_id = stat_ids.setdefault(name, len(stat_ids) + 1)
+    if isinstance(value, ref):
+        message.ref_value = stat_ids.setdefault(str(value), len(stat_ids) + 1)
+    elif isinstance(value, str):
+        message.str_value = value.encode("utf-8", "surrogateescape")
+    elif isinstance(value, float):
+        message.double_value = value
+    elif isinstance(value, u64) or value >= 1 << 63:
+        message.uint64_value = int(value)
+    else:
+        message.int64_value = int(value)

@@ -1,0 +1,118 @@
+"""Against TensorFlow itself: captures made here, and the conclusions of its own converter (xprof).
+
+TensorFlow and xprof come with `tfperf[dev]` on Linux. Each capture runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfperf
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu and xprof are installed on Linux only")
+
+_CAPTURE = """
+import time
+import tensorflow as tf
+
+def pipeline(prefetched):
+    def slow(x):
+        tf.py_function(lambda: time.sleep(0.010), [], [])
+        return x
+    data = tf.data.Dataset.range(10**6).batch(64)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    data = data.with_options(options).map(slow, num_parallel_calls=8 if prefetched else None)
+    return data.prefetch(16) if prefetched else data
+
+weights = tf.Variable(tf.random.normal((64, 64)))
+
+@tf.function
+def compute(x):
+    return tf.reduce_sum(tf.tanh(tf.random.normal((64, 64)) @ weights)) + tf.cast(tf.reduce_sum(x), tf.float32)
+
+def step(iterator):
+    batch = next(iterator)
+    begin = time.perf_counter()
+    compute(batch).numpy()
+    time.sleep(max(0.0, 0.005 - (time.perf_counter() - begin)))
+
+iterator = iter(pipeline(PREFETCHED))
+for _ in range(20):
+    step(iterator)
+tf.profiler.experimental.start(LOGDIR)
+for number in range(14):
+    if MARKED:
+        with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+            step(iterator)
+    else:
+        step(iterator)
+tf.profiler.experimental.stop()
+"""
+"""A step waits for its batch, which sleeps 10 ms in the pipeline, then takes 5 ms."""
+
+
+def capture(folder: Path, *, prefetched: bool, marked: bool) -> Path:
+    """Profile the loop; return the logdir."""
+    header = f"LOGDIR, PREFETCHED, MARKED = {str(folder)!r}, {prefetched}, {marked}\n"
+    _run(header + _CAPTURE)
+    return folder
+
+
+def _run(script: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def xprof_rows(logdir: Path, scratch: Path) -> list[dict[str, Any]]:
+    """Return xprof's step table of the capture (it writes caches beside the trace, so it gets a copy)."""
+    (trace,) = logdir.rglob("*.xplane.pb")
+    scratch.mkdir()
+    copy = shutil.copy(trace, scratch)
+    script = (
+        "import sys\nfrom xprof.convert import raw_to_tool_data as r\n"
+        "print(r.xspace_to_tool_data([sys.argv[1]], 'overview_page', {})[0].decode())"
+    )
+    table = json.loads(_run(script, str(copy)).strip().splitlines()[-1])[1]
+    ids = [column["id"] for column in table["cols"]]
+    return [dict(zip(ids, [cell["v"] for cell in row["c"]], strict=True)) for row in table["rows"]]
+
+
+def test_marked_steps_equal_xprofs_figures(tmp_path: Path) -> None:
+    """Every category of every step that xprof reports, to its last printed digit."""
+    logdir = capture(tmp_path / "logs", prefetched=False, marked=True)
+    expected = xprof_rows(logdir, tmp_path / "xprof")
+    found = tfperf.load(logdir, attribution="tensorflow").steps
+    table = found.table[found.averaged]
+    assert len(expected) == 12  # of 14: xprof leaves out the first and last of more than five
+    assert [row["stepnum"] for row in expected] == list(table["step_name"])
+    columns = {"hostComputeTimeMs": "host_compute_ms", "infeedTimeMs": "input_ms", "otherTimeMs": "all_others_ms",
+               "kernelLaunchTimeMs": "kernel_launch_ms", "deviceComputeTimeMs": "device_compute_ms"}  # fmt: skip
+    for theirs, ours in columns.items():
+        assert [float(row[theirs]) for row in expected] == pytest.approx(list(table[ours]), abs=1e-6), ours
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_waiting_ten_ms_in_a_sixteen_ms_step_is_two_thirds(tmp_path: Path, marked: bool) -> None:
+    overview = tfperf.load(capture(tmp_path / "logs", prefetched=False, marked=marked)).overview()
+    assert overview.step_count == 14
+    assert overview.input_class == "high"
+    assert overview.input_percent is not None
+    assert 65.0 <= overview.input_percent <= 72.0
+
+
+def test_a_prefetched_pipeline_is_not_waited_for(tmp_path: Path) -> None:
+    overview = tfperf.load(capture(tmp_path / "logs", prefetched=True, marked=False)).overview()
+    assert overview.input_percent is not None
+    assert overview.input_percent < 5.0

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfperf.trace.nesting import nest, self_time
+
+
+def by_stack(begin: list[int], end: list[int]) -> tuple[list[int], list[int]]:
+    """The definition: keep a stack, pop until the top includes the event."""
+    stack: list[int] = []
+    parents, depths = [], []
+    for i in range(len(begin)):
+        while stack and not (begin[stack[-1]] <= begin[i] and end[i] <= end[stack[-1]]):
+            stack.pop()
+        parents.append(stack[-1] if stack else -1)
+        depths.append(len(stack))
+        stack.append(i)
+    return parents, depths
+
+
+def test_self_time_excludes_direct_children_only() -> None:
+    # a: 0-100, b in a: 10-50, c in b: 20-30, d in a: 60-70, e after a: 100-120
+    begin = np.array([0, 10, 20, 60, 100])
+    end = np.array([100, 50, 30, 70, 120])
+    found = nest(begin, end)
+    assert found.parent.tolist() == [-1, 0, 1, 0, -1]
+    assert found.depth.tolist() == [0, 1, 2, 1, 0]
+    assert self_time(end - begin, found.parent).tolist() == [50, 30, 10, 10, 20]
+
+
+def test_an_instant_at_the_end_of_an_event_is_inside_it() -> None:
+    assert nest(np.array([0, 10]), np.array([10, 10])).parent.tolist() == [-1, 0]
+
+
+def test_no_events() -> None:
+    assert len(nest(np.empty(0, np.int64), np.empty(0, np.int64)).parent) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 25), st.integers(0, 12)), max_size=40))
+def test_agrees_with_the_stack_for_any_events(pairs: list[tuple[int, int]]) -> None:
+    rows = sorted(pairs, key=lambda pair: (pair[0], -pair[1]))
+    begin, end = [b for b, _ in rows], [b + d for b, d in rows]
+    found = nest(np.array(begin, np.int64), np.array(end, np.int64))
+    assert (found.parent.tolist(), found.depth.tolist()) == by_stack(begin, end)
