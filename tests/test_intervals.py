@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.intervals import (
-    EMPTY, Intervals, covered_before, covers, difference, distinct, median, overlap, union, union_all,
+    EMPTY,
+    Intervals,
+    covered_before,
+    covers,
+    difference,
+    distinct,
+    median,
+    overlap,
+    union,
+    union_all,
 )  # fmt: skip
 
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=12)

@@ -15,7 +15,7 @@ from tfperf.trace.steps import find_steps
     [
         ({"compute_cap_major": 7, "compute_cap_minor": 5}, "Nvidia GPU (Turing, compute capability 7.5)"),
         ({"compute_cap_major": 7, "compute_cap_minor": 0}, "Nvidia GPU (Volta, compute capability 7.0)"),
-        ({"compute_cap_major": 8, "compute_cap_minor": 9, "device_vendor": "Nvidia"}, "Nvidia GPU (Ada Lovelace, compute capability 8.9)"),
+        ({"compute_cap_major": 8, "compute_cap_minor": 9}, "Nvidia GPU (Ada Lovelace, compute capability 8.9)"),
         ({"compute_cap_major": 9, "compute_cap_minor": 4, "device_vendor": "AMD"}, "AMD GPU"),
         ({"gpu_device_name": "H200"}, "H200"),
         ({}, ""),

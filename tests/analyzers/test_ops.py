@@ -21,9 +21,15 @@ def rows(table: OpTable | None) -> list[tuple[str, str, int, float, float]]:
 def test_host_ops_nest_and_are_sorted_by_self_time(tmp_path: Path) -> None:
     made = plane(
         "/host:CPU",
-        line("a", event("wrapper", 0, 100), event("Iterator::Root", 0, 50), event("Iterator::Root::Map", 10, 30), event("d/MatMul:MatMul", 60, 25)),
+        line(
+            "a",
+            event("wrapper", 0, 100),
+            event("Iterator::Root", 0, 50),
+            event("Iterator::Root::Map", 10, 30),
+            event("d/MatMul:MatMul", 60, 25),
+        ),
         line("b", event("d/MatMul:MatMul", 0, 30)),
-    )  # fmt: skip
+    )
     assert rows(ops.analyze(trace_of(tmp_path, made)).host) == [
         ("d/MatMul", "MatMul", 2, 55, 55),
         ("Iterator::Root::Map", "Dataset", 1, 30, 30),

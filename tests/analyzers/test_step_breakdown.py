@@ -55,7 +55,8 @@ def gpu_trace() -> tuple[Plane, Plane]:
     gpu = plane(
         "/device:GPU:0",
         line("Stream #1(Compute)", event("kernel_half", 60, 10, correlation_id=1, **grouped),
-             event("kernel", 70, 10, correlation_id=2, **grouped), event("ncclAllReduce", 80, 5, correlation_id=3, **grouped), id=1),
+             event("kernel", 70, 10, correlation_id=2, **grouped),
+             event("ncclAllReduce", 80, 5, correlation_id=3, **grouped), id=1),
         line("Stream #2(MemcpyH2D)", event("MemcpyH2D", 15, 10, correlation_id=4, **grouped), id=2),
         line("Stream #3(MemcpyD2H)", event("MemcpyD2H", 85, 5, correlation_id=5, **grouped), id=3),
         line("Steps", event("0", 0, 95, **grouped), id=STEPS_LINE),
@@ -81,7 +82,7 @@ def test_gpu_step_corrected(tmp_path: Path) -> None:
 
 
 def test_gpu_step_as_tensorflow_reported(tmp_path: Path) -> None:
-    """TensorFlow does not know the spelling `MemcpyH2D`, so copies are 32-bit compute; all `IteratorGetNext…` is waiting."""
+    """TensorFlow does not know the spelling `MemcpyH2D`: copies are compute. All `IteratorGetNext…` is waiting."""
     found = as_tensorflow(tmp_path, *gpu_trace())
     assert times(found) == {
         "input": 15,  # 5-15 and 25-30
@@ -179,6 +180,13 @@ def test_tpu_steps_are_averaged_over_cores(tmp_path: Path) -> None:
     assert (found.compute_16_ps, found.compute_32_ps) == (0, 0)  # HLO categories do not tell the precision
 
 
+def test_a_tpu_tells_its_steps_even_where_the_host_marks_them(tmp_path: Path) -> None:
+    marked = host(event("train", 0, 100, step_num=0), event("train", 100, 100, step_num=1))
+    found = corrected(tmp_path, marked, tpu(0, ("convolution", 0, 40)))
+    assert found.steps.source == "device steps"
+    assert times(found)["device_compute"] == 40
+
+
 def test_tpu_idle_time_while_the_host_fetches_is_input(tmp_path: Path) -> None:
     waiting = host(event("IteratorGetNextOp::DoCompute", 30, 50))
     found = corrected(tmp_path, waiting, tpu(0, ("convolution", 0, 40)))
@@ -205,12 +213,14 @@ def test_hosts_are_averaged_step_by_step(tmp_path: Path) -> None:
     """Matched by the program's own step numbers: host b lost step 0."""
 
     def one(first: int, wait: float) -> Breakdown:
-        events = [e for n in range(first, 4) for e in (event("train", 100 * n, 100, step_num=n),
-                                                       event("IteratorGetNextOp::DoCompute", 100 * n, wait))]  # fmt: skip
+        events = []
+        for n in range(first, 4):
+            events += [event("train", 100 * n, 100, step_num=n), event("IteratorGetNextOp::DoCompute", 100 * n, wait)]
         return corrected(tmp_path, host(*events))
 
     found = step_breakdown.combine([one(0, 10), one(1, 30)])
     assert found.steps.numbers.tolist() == [1, 2, 3]
+    assert found.steps.notes == ("hosts have up to 4 steps; only the 3 that all of them have are combined",)
     assert (found.time_ps["input"] / US).tolist() == [20, 20, 20]
 
 

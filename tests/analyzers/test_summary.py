@@ -16,7 +16,8 @@ from tfperf.trace.steps import find_steps
     ("input_percent", "others", "expected"),
     [
         (20.0, 0.0, "high"), (19.999, 50.0, "moderate"), (5.0, 0.0, "moderate"), (4.999, 3.0, "possible"),
-        (4.999, 2.999, "none"), (0.0, 0.0, "none"), (None, 3.0, "possible"), (None, 0.0, "unknown"), (None, None, "unknown"),
+        (4.999, 2.999, "none"), (0.0, 0.0, "none"), (None, 3.0, "possible"), (None, 0.0, "unknown"),
+        (None, None, "unknown"),
     ],
 )  # fmt: skip
 def test_input_classes_begin_at_their_thresholds(

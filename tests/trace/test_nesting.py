@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfperf.trace import nesting
 from tfperf.trace.nesting import nest, self_time
 
 
@@ -38,9 +40,21 @@ def test_no_events() -> None:
     assert len(nest(np.empty(0, np.int64), np.empty(0, np.int64)).parent) == 0
 
 
-@given(st.lists(st.tuples(st.integers(0, 25), st.integers(0, 12)), max_size=40))
-def test_agrees_with_the_stack_for_any_events(pairs: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize("peeled", [0, 1, 64])
+@given(pairs=st.lists(st.tuples(st.integers(0, 25), st.integers(0, 12)), max_size=40))
+def test_agrees_with_the_stack_for_any_events(peeled: int, pairs: list[tuple[int, int]]) -> None:
+    """However many levels are peeled before the rest climbs."""
     rows = sorted(pairs, key=lambda pair: (pair[0], -pair[1]))
     begin, end = [b for b, _ in rows], [b + d for b, d in rows]
-    found = nest(np.array(begin, np.int64), np.array(end, np.int64))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nesting, "_PEELED_LEVELS", peeled)
+        found = nest(np.array(begin, np.int64), np.array(end, np.int64))
     assert (found.parent.tolist(), found.depth.tolist()) == by_stack(begin, end)
+
+
+def test_events_two_hundred_thousand_deep_inside_each_other_are_no_hang() -> None:
+    count = 200_000
+    begin = np.arange(count, dtype=np.int64)
+    found = nest(begin, 2 * count - begin)
+    assert found.parent.tolist() == list(range(-1, count - 1))
+    assert found.depth.tolist() == list(range(count))

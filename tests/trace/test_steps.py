@@ -22,11 +22,11 @@ def fetch(begin: float, duration: float) -> Event:
 
 
 def begins(steps: Steps) -> list[float]:
-    return (steps.begin_ps / US).tolist()
+    return [float(begin) / US for begin in steps.begin_ps]
 
 
 def durations(steps: Steps) -> list[float]:
-    return (steps.duration_ps / US).tolist()
+    return [float(duration) / US for duration in steps.duration_ps]
 
 
 def test_markers_become_windows_from_begin_to_begin(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_fetch_before_its_call_belongs_to_the_step(tmp_path: Path) -> None:
     """Custom loop: the window begins where the eager op around the fetch begins."""
     events = [
         e for n in range(5)
-        for e in (event("TFE_Py_FastPathExecute_C", 100 * n, 40), fetch(100 * n + 5, 30), call("step", 100 * n + 50, 40))
+        for e in (event("TFE_Py_FastPathExecute_C", 100 * n, 40), fetch(100 * n + 5, 30), call("f", 100 * n + 50, 40))
     ]  # fmt: skip
     steps = find_steps(trace_of(tmp_path, host(*events)))
     assert begins(steps) == [0, 100, 200, 300, 400]
@@ -194,7 +194,7 @@ def test_training_and_evaluation_are_told_apart_by_gradient_ops(tmp_path: Path) 
     for n in range(10):
         train = n % 5 < 3
         calls += [call("multi_step_on_iterator", 100 * n, 80),
-                  event(f"EagerLocalExecute: __inference_multi_step_on_iterator_{11 if train else 22}", 100 * n + 5, 70),
+                  event(f"EagerLocalExecute: __inference_f_{11 if train else 22}", 100 * n + 5, 70),
                   fetch(100 * n + 10, 5)]  # fmt: skip
         ops.append(event("gradient_tape/d/MatMul:MatMul" if train else "d/MatMul:MatMul", 100 * n + 30, 20))
     steps = find_steps(trace_of(tmp_path, plane("/host:CPU", line("python", *calls), line("tf_Compute", *ops))))

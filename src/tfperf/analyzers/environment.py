@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tfperf.trace.model import HostTrace, Plane
@@ -50,7 +51,7 @@ def analyze(trace: HostTrace) -> HostEnvironment:
 
 def _number(plane: Plane | None, stat: str) -> int | None:
     value = plane.stats.get(stat) if plane else None
-    return int(value) if isinstance(value, (int, float)) and value else None
+    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) and value else None
 
 
 def device_model(plane: Plane) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Side = Literal["device", "host"]
+_MOST = int(np.iinfo(np.int64).max)
 _COPY_TYPES = {
     Activity.HOST_TO_DEVICE: "MemcpyH2D", Activity.DEVICE_TO_HOST: "MemcpyD2H", Activity.DEVICE_TO_DEVICE: "MemcpyD2D",
 }  # fmt: skip
@@ -48,7 +49,7 @@ class OpTable:
     @property
     def share(self) -> npt.NDArray[np.float64]:
         """Return each op's part of all self time (0 to 1)."""
-        return self.self_ps / max(int(self.self_ps.sum()), 1)
+        return self.self_ps / max(float(self.self_ps.sum(dtype=np.float64)), 1.0)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -111,7 +112,7 @@ def _add(rows: dict[Op, tuple[int, int, int]], op: Op, occurrences: int, total: 
 
 def _sorted(side: Side, rows: dict[Op, tuple[int, int, int]]) -> OpTable:
     ordered = sorted(rows.items(), key=lambda row: (-row[1][2], row[0].name))
-    numbers = np.array([values for _, values in ordered], np.int64).reshape(-1, 3)
+    numbers = np.array([[min(value, _MOST) for value in values] for _, values in ordered], np.int64).reshape(-1, 3)
     return OpTable(
         side, tuple(op.name for op, _ in ordered), tuple(op.type for op, _ in ordered),
         numbers[:, 0], numbers[:, 1], numbers[:, 2],
@@ -157,7 +158,7 @@ def _gpu_ops(trace: HostTrace, attribution: Attribution) -> OpTable:
     pairs, which = np.unique(np.stack((annotation[rows], trace.name[rows])), axis=1, return_inverse=True)
     which = which.reshape(-1)
     count = np.bincount(which)
-    time = np.bincount(which, weights=trace.duration_ps[rows]).astype(np.int64)
+    time = np.bincount(which, weights=trace.duration_ps[rows])
     old = attribution == "tensorflow" and stored_groups(trace) is not None
     codes = device_codes(trace, attribution)
     first_row = rows[np.unique(which, return_index=True)[1]]
@@ -165,7 +166,7 @@ def _gpu_ops(trace: HostTrace, attribution: Attribution) -> OpTable:
     for index, (text, name) in enumerate(pairs.T.tolist()):
         if text >= 0:
             op = parse_op(texts[text], old_names=old)
-            op = Op("", op.name, op.type or "Unknown")
+            op = Op("", op.name, op.type or ("Unknown" if attribution == "tensorflow" else "HLO op"))
         elif attribution == "tensorflow":
             continue
         else:
@@ -178,12 +179,22 @@ def _gpu_ops(trace: HostTrace, attribution: Attribution) -> OpTable:
 
 
 def _annotations(trace: HostTrace) -> tuple[list[str], Int64s]:
-    """Return texts, and for each event which of them names its op (-1: none); old files spell the stat `level 0`."""
+    """Return texts, and for each event which of them names its op (-1: none).
+
+    Old files spell the stat `level 0`. XLA names a whole module where it knows no more; then the HLO op says more.
+    """
     known: dict[str, int] = {}
     index = np.full(len(trace.name), -1, np.int64)
     for stat_name in ("hlo_op", "level 0", "tf_op"):
         stat = trace.stat(stat_name)
-        own = np.array([known.setdefault(text, len(known)) if text else -1 for text in stat.texts], np.int64)
+        telling = [bool(text) and not text.startswith("XlaModule:") for text in stat.texts]
+        own = np.array(
+            [
+                known.setdefault(text, len(known)) if tells else -1
+                for text, tells in zip(stat.texts, telling, strict=True)
+            ],
+            np.int64,
+        )
         if len(own):
             told = own[stat.value]
             index[stat.event[told >= 0]] = told[told >= 0]

@@ -18,7 +18,7 @@ from tfperf.trace.grouping import group_trace
 from tfperf.trace.groups import group_spans, stored_groups
 from tfperf.trace.model import Bools, HostTrace
 from tfperf.trace.step_stored import step_line
-from tfperf.trace.steps import Confidence, Steps
+from tfperf.trace.steps import LEFT_OUT, Confidence, Steps
 from tfperf.trace.timeline import Timeline, corrected_timeline, grouped_timeline, tpu_timeline
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ CATEGORIES = (
     "device_compute", "all_others",
 )  # fmt: skip
 """Keys of the nine categories, in the order in which they are shown."""
+
+_KEEPS_ENDS = 5
+"""Of more steps than this, current xprof leaves out the first and the last."""
 
 _PARTS: dict[str, tuple[Activity, ...]] = {
     "compilation": (Activity.COMPILE,),
@@ -60,18 +63,17 @@ class Breakdown:
     """False: nothing in the trace shows how the program gets its input, so input time is unknown, not zero."""
     has_device: bool
     """False: no device recorded anything, so device time is not zero but unknown."""
-    left_out: Bools | None = None
 
     @property
     def averaged(self) -> Bools:
         """Tell which steps count in averages."""
-        return self.steps.averaged if self.left_out is None else ~self.left_out
+        return self.steps.averaged
 
     @property
     def headline(self) -> Bools:
         """Tell which steps the headline figures are about: averaged ones of the main kind."""
         kind = np.array(self.steps.kinds, object) == self.steps.headline_kind
-        return np.asarray(self.averaged & kind if self.left_out is None else self.averaged, np.bool_)
+        return np.asarray(self.averaged & kind, np.bool_)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -138,11 +140,10 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
     needed = (Activity.COMPUTE_16, Activity.COMPUTE_32) if len(spans.device_groups) else (Activity.HOST_COMPUTE,)
     complete = _net(timeline, needed) > 0
     found = _only(found, np.flatnonzero(complete & (found.steps.duration_ps > 0)))
-    if not stored and len(found.steps) > 5:
-        ends = np.zeros(len(found.steps), np.bool_)
-        ends[[0, -1]] = True
-        found = replace(found, left_out=ends)
-    return found
+    if stored or len(found.steps) <= _KEEPS_ENDS:
+        return found
+    flags = (LEFT_OUT, *found.steps.flags[1:-1], LEFT_OUT)
+    return replace(found, steps=replace(found.steps, flags=flags))
 
 
 def _group_steps(group: Int64s, begin: Int64s, end: Int64s, names: dict[int, str]) -> Steps:
@@ -160,11 +161,8 @@ def _group_steps(group: Int64s, begin: Int64s, end: Int64s, names: dict[int, str
 
 def _only(found: Breakdown, rows: Int64s) -> Breakdown:
     """Keep the steps at `rows`."""
-    left_out = found.left_out[rows] if found.left_out is not None else None
     steps = found.steps.only(rows) if len(rows) else _group_steps(rows, rows, rows, {})
-    return replace(
-        found, steps=steps, left_out=left_out, time_ps={k: values[rows] for k, values in found.time_ps.items()}
-    )
+    return replace(found, steps=steps, time_ps={k: values[rows] for k, values in found.time_ps.items()})
 
 
 def combine(parts: list[Breakdown]) -> Breakdown:
@@ -182,15 +180,26 @@ def combine(parts: list[Breakdown]) -> Breakdown:
     flags = tuple(
         next((flag for flag in given if flag), "") for given in zip(*(p.steps.flags for p in aligned), strict=True)
     )
-    steps = replace(first.steps, end_ps=first.steps.begin_ps + duration, flags=flags)
+    steps = replace(
+        first.steps, end_ps=first.steps.begin_ps + duration, flags=flags, notes=_combined_notes(found, aligned)
+    )
     time = {key: np.mean([part.time_ps[key] for part in aligned], axis=0).astype(np.int64) for key in first.time_ps}
-    left_out = [part.left_out[row] for part, row in zip(found, rows, strict=True) if part.left_out is not None]
     return replace(
         first, steps=steps, time_ps=time, compute_16_ps=sum(part.compute_16_ps for part in found),
         compute_32_ps=sum(part.compute_32_ps for part in found), input_visible=all(part.input_visible for part in
-        found), has_device=any(part.has_device for part in found), left_out=np.logical_or.reduce(left_out) if
-        left_out else None,
+        found), has_device=any(part.has_device for part in found),
     )  # fmt: skip
+
+
+def _combined_notes(found: list[Breakdown], aligned: list[Breakdown]) -> tuple[str, ...]:
+    """Say how steps were matched, and how many were left out."""
+    notes = dict.fromkeys(note for part in found for note in part.steps.notes)
+    compared, most = len(aligned[0].steps), max(len(part.steps) for part in found)
+    if compared < most:
+        notes[f"hosts have up to {most} steps; only the {compared} that all of them have are combined"] = None
+    if any(part.steps.numbers.tolist() != aligned[0].steps.numbers.tolist() for part in aligned):
+        notes["the step numbers of the hosts differ, so steps were matched in order"] = None
+    return tuple(notes)
 
 
 def _matched(all_steps: list[Steps]) -> list[Int64s]:

@@ -81,7 +81,7 @@ def summarize(found: Breakdown, rows: Bools | None = None, kind: str = "") -> Su
     """Average the steps at `rows` (default: the headline steps)."""
     rows = found.headline if rows is None else rows
     kind = kind or found.steps.headline_kind
-    of_kind = sum(1 for name in found.steps.kinds if name == kind) if found.left_out is None else len(found.steps)
+    of_kind = found.steps.kinds.count(kind)
     times = {key: values[rows] for key, values in found.time_ps.items()}
     duration = found.steps.duration_ps[rows]
     total = int(duration.sum())

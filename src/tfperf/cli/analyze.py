@@ -13,7 +13,7 @@ FORMATS = ("table", "json", "csv", "markdown")
 _TOP_FOR_PEOPLE = 10
 
 
-@click.command("analyze")
+@click.command("analyze", short_help="Say where the step time goes and what to change.")
 @trace_options
 @click.option(
     "-s", "--section", "sections", type=click.Choice(SECTIONS), multiple=True, help="Only this section (repeatable)."

@@ -9,7 +9,7 @@ import click
 from tfperf.cli.options import load_trace, trace_options
 
 
-@click.command("export-csv")
+@click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
 @trace_options
 @click.option(
     "-o",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 
@@ -24,10 +23,17 @@ class RenderOptions:
 def options_for_stdout(*, colour: bool | None = None) -> RenderOptions:
     """Return what suits the current stdout; `colour` overrides the guess (a terminal without NO_COLOR)."""
     interactive = sys.stdout is not None and sys.stdout.isatty()
-    width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if interactive else PIPE_WIDTH
+    width = _terminal_width() if interactive else PIPE_WIDTH
     if colour is None:
         colour = interactive and _terminal_takes_colour()
     return RenderOptions(width=width, colour=colour, interactive=interactive)
+
+
+def _terminal_width() -> int:
+    """Return the width of the terminal; importing `shutil` is left to those who have one."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
 def _terminal_takes_colour() -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -78,7 +77,7 @@ def _write_file(text: str, destination: Path) -> None:
 
 def _replace(target: Path, data: bytes) -> None:
     """Put data in the target's place in one move; leave nothing behind if that fails."""
-    temporary = target.with_name(f".tfperf-{secrets.token_hex(6)}.tmp")
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
         with temporary.open("xb") as file:
             file.write(data)

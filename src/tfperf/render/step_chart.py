@@ -63,12 +63,11 @@ class Bar:
 def chart_lines(chart: StepChart, width: int) -> list[Text]:
     """Return the bars and the legend as styled lines of at most `width` cells, without the title."""
     letters = category_letters(tuple(chart.series))
-    bars = [_bar(chart, at) for at in range(len(chart.labels))]
-    if not bars:
+    if not chart.labels:
         return [Text("no steps")]
-    shown = [bars[at] for at in shown_steps(bars)]
+    bars = [_bar(chart, at) for at in shown_steps(_totals(chart), chart.flags)]
     legend = _legend(chart, letters, bars=bars, width=width)
-    return [*_bar_lines(shown, letters, width=width), *_remarks(bars, shown), *legend]
+    return [*_bar_lines(bars, letters, width=width), *_remarks(len(chart.labels), bars), *legend]
 
 
 def chart_text(chart: StepChart, width: int) -> str:
@@ -89,13 +88,21 @@ def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def shown_steps(bars: Sequence[Bar]) -> list[int]:
+def _totals(chart: StepChart) -> list[float]:
+    """Return the length of each step, as far as it is known."""
+    totals = [0.0] * len(chart.labels)
+    for values in chart.series.values():
+        totals = [total + (value or 0.0) for total, value in zip(totals, values, strict=True)]
+    return totals
+
+
+def shown_steps(totals: Sequence[float], flags: Sequence[str]) -> list[int]:
     """Return which steps to show: all, or an even sample with the first, the last and the slowest."""
-    count = len(bars)
+    count = len(totals)
     if count <= MOST_STEPS:
         return list(range(count))
     sample = {round(at * (count - 1) / (MOST_STEPS - 1)) for at in range(MOST_STEPS)}
-    needed = {0, count - 1, *_slowest(bars)}
+    needed = {0, count - 1, *_slowest(totals, flags)}
     for step in sorted(needed - sample):
         sample.remove(min(sample - needed, key=lambda other: abs(other - step)))
         sample.add(step)
@@ -128,10 +135,10 @@ def _bar(chart: StepChart, at: int) -> Bar:
     )
 
 
-def _slowest(bars: Sequence[Bar]) -> set[int]:
+def _slowest(totals: Sequence[float], flags: Sequence[str]) -> set[int]:
     """Return the slowest step of all and the slowest that is not flagged, which sets the scale."""
-    plain_steps = [at for at, bar in enumerate(bars) if not bar.flag] or list(range(len(bars)))
-    return {max(steps, key=lambda at: bars[at].total or 0.0) for steps in (plain_steps, range(len(bars)))}
+    plain_steps = [at for at, flag in enumerate(flags) if not flag] or list(range(len(totals)))
+    return {max(steps, key=totals.__getitem__) for steps in (plain_steps, range(len(totals)))}
 
 
 def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> list[Text]:
@@ -173,9 +180,9 @@ def _within(values: Sequence[float], limit: float) -> list[float]:
     return kept
 
 
-def _remarks(bars: Sequence[Bar], shown: Sequence[Bar]) -> list[Text]:
+def _remarks(count: int, shown: Sequence[Bar]) -> list[Text]:
     """Say which steps are left out."""
-    return [Text(f"{len(shown)} of {len(bars):,} steps shown")] if len(shown) < len(bars) else []
+    return [Text(f"{len(shown)} of {count:,} steps shown")] if len(shown) < count else []
 
 
 def _legend(chart: StepChart, letters: Sequence[str], *, bars: Sequence[Bar], width: int) -> list[Text]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
 from rich.text import Text
 
 from tfperf.render.options import RenderOptions
@@ -43,6 +42,8 @@ def render_terminal(report: Report, options: RenderOptions) -> str:
 
 def _coloured(lines: Sequence[Text]) -> str:
     """Return lines with the escape codes of their styles; all are laid out, so rich must neither wrap nor cut any."""
+    from rich.console import Console
+
     screen = io.StringIO()
     console = Console(
         file=screen,

@@ -16,6 +16,7 @@ from tfperf.analyzers.summary import Summary, by_kind, summarize
 from tfperf.reports import columns, findings
 from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
 from tfperf.reports.profile import Profile
+from tfperf.trace.steps import UNLABELLED
 
 
 def build_report(profile: Profile, *, sections: Sequence[str] = (), top: int | None = None) -> Report:
@@ -50,6 +51,7 @@ def _summary(profile: Profile) -> dict[str, Any]:
         "step_source": steps.source,
         "step_confidence": steps.confidence,
         "step_explanation": steps.explanation,
+        "step_notes": list(steps.notes),
         "step_time_ms": _time_dict(overview),
         "input_percent": overview.input_percent,
         "input_class": overview.input_class,
@@ -113,6 +115,7 @@ def _step_facts(steps: Breakdown, found: Summary) -> tuple[Fact, ...]:
     assert time is not None
     batches = int(steps.steps.batches.max())
     precise = steps.compute_16_ps + steps.compute_32_ps
+    label = "" if found.kind == UNLABELLED else f"{found.kind} "
     facts = [
         Fact(
             "average_step_time",
@@ -123,7 +126,7 @@ def _step_facts(steps: Breakdown, found: Summary) -> tuple[Fact, ...]:
         ),
         Fact("minimum_step_time", "Shortest step", time.minimum, "ms"),
         Fact("maximum_step_time", "Longest step", time.maximum, "ms"),
-        Fact("steps", "Steps averaged", found.averaged_count, "count", f"of {found.step_count} {found.kind} steps"),
+        Fact("steps", "Steps averaged", found.averaged_count, "count", f"of {found.step_count} {label}steps"),
         Fact("step_source", "Steps found by", steps.steps.source, "", f"confidence {steps.steps.confidence}"),
     ]
     if batches > 1:
@@ -169,10 +172,7 @@ def _steps(profile: Profile, top: int | None) -> Section:
     if not len(found):
         return Section("steps", "Steps", notes=(f"No steps: {found.explanation}.",))
     series = {columns.CATEGORY_TITLES[key]: (steps.time_ps[key] / 1e9).tolist() for key in CATEGORIES}
-    shown = tuple(
-        flag or ("" if counted else "left out") for flag, counted in zip(found.flags, steps.averaged, strict=True)
-    )
-    chart = StepChart("Step time (ms)", tuple(str(n) for n in found.numbers.tolist()), series, shown)
+    chart = StepChart("Step time (ms)", tuple(str(n) for n in found.numbers.tolist()), series, found.flags)
     table = _table("steps", "Steps", columns.steps(has_device=steps.has_device), dict(steps.columns()))
     tables = [table if top is None else table.head(top)]
     if found.pauses:

@@ -22,11 +22,12 @@ _SEVERITY: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possib
 def verdict(found: Summary, steps: Breakdown, host: str = "") -> Finding:
     """Say in one sentence whether the job is input-bound. `host` names the worst of several hosts."""
     if found.step_time_ms is None:
+        named = ", or name the events that are steps with --step-marker NAME" * (steps.attribution == "corrected")
         return Finding(
             "input_unknown",
             "problem",
             f"Cannot tell whether the job is input-bound: no step time was measured ({steps.steps.explanation}).",
-            "profile at least five steps of a running job, or name the events that are steps with --step-marker NAME",
+            f"profile at least five steps of a running job{named}",
         )
     share = f"{format_percent(found.input_percent)}% of the step time goes to input"
     share += f" on host {host}" if host else ""
@@ -46,6 +47,8 @@ def verdict(found: Summary, steps: Breakdown, host: str = "") -> Finding:
 
 def recommendations(found: Summary, steps: Breakdown, functions: Functions, ops: Ops) -> tuple[Finding, ...]:
     """Return what to change, the most important first; a word of peace if nothing stands out."""
+    if found.step_time_ms is None:
+        return (Finding("no_steps", "info", "No advice without step times.", "see 'What this trace cannot tell'"),)
     advice = [
         *_input_advice(found, ops),
         *_share_advice(found, ops),
@@ -53,7 +56,7 @@ def recommendations(found: Summary, steps: Breakdown, functions: Functions, ops:
         *_precision_advice(steps, found),
         *_capture_advice(found, steps),
     ]
-    if not advice and found.step_time_ms is not None:
+    if not advice:
         text, action = "No share of the step time passes a threshold for advice.", "look at the top ops (-s ops)"
         advice = [Finding("nothing", "info", text, action)]
     order = {"problem": 0, "hint": 1, "info": 2}
@@ -70,7 +73,8 @@ def _input_advice(found: Summary, ops: Ops) -> list[Finding]:
         return [Finding("copy_to_device", severity, text, _COPY_ACTION)]
     stage = next((name for name, kind in zip(ops.host.names, ops.host.types, strict=True) if kind == "Dataset"), "")
     where = f" The tf.data stage with the largest self time is {stage}." if stage else ""
-    text = f"Steps wait {format_percent(wait)}% of their time for tf.data.{where}"
+    average = " (average over hosts)" if found.worst_host is not None else ""
+    text = f"Steps wait {format_percent(wait)}% of their time for tf.data{average}.{where}"
     return [Finding("wait_for_input", severity, text, _WAIT_ACTION)]
 
 
@@ -157,12 +161,14 @@ def _precision_advice(steps: Breakdown, found: Summary) -> list[Finding]:
     share = 100.0 * steps.compute_16_ps / total if total else 0.0
     if not total or share >= _HALF_PRECISION_PERCENT or found.percent.get("device_compute", 0.0) < 20.0:
         return []
-    text = f"Only {format_percent(share)}% of device compute time is 16-bit."
+    text = (
+        f"Only {format_percent(share)}% of device compute time is 16-bit." if share else "All device compute is 32-bit."
+    )
     return [Finding("precision", "info", text, "set keras.mixed_precision.set_global_policy('mixed_float16')")]
 
 
 def _capture_advice(found: Summary, steps: Breakdown) -> list[Finding]:
-    if found.step_time_ms is None or (found.averaged_count >= 3 and steps.steps.confidence in ("high", "medium")):
+    if found.averaged_count >= 3 and steps.steps.confidence in ("high", "medium"):
         return []
     text = f"The verdict rests on {found.averaged_count} step(s), found with {steps.steps.confidence} confidence."
     mark = "tf.profiler.experimental.Trace('train', step_num=n, _r=1)"

@@ -147,7 +147,7 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
         by_name = np.array([_tensorflow_device(name) for name in trace.names], np.uint8)
         return _with_shapes(trace, by_name[trace.name])
     codes = np.array([_corrected_device(name) for name in trace.names], np.uint8)[trace.name]
-    codes = np.maximum(codes, _with_shapes(trace, codes.copy()))
+    codes = _with_shapes(trace, codes)
     details = trace.stat("memcpy_details")
     kind = np.array([_copy_kind(text) for text in details.texts], np.uint8)
     if len(kind):

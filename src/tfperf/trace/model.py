@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.intervals import Int64s
-from tfperf.wire.decode import Int32s
+from tfperf.wire.arrow import Int32s
 
 Bools = npt.NDArray[np.bool_]
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
@@ -91,7 +91,7 @@ class HostTrace:
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     malformed_events: int
-    """Events left out because their times are impossible (negative duration, beyond 73 years)."""
+    """Events left out because their times are impossible (negative duration, beyond 13 days)."""
     has_instants: bool
     """False: events of zero duration were not kept."""
 

@@ -16,34 +16,72 @@ class Nesting(NamedTuple):
     depth: Int64s
 
 
+_PEELED_LEVELS = 64
+
+
 def nest(begin: Int64s, end: Int64s) -> Nesting:
     """Find the innermost event that includes each event; both ends count as inside.
 
     Rows are sorted by begin, the longer first. Then an event is included by an earlier one exactly if it ends no later,
     so the parent is the nearest earlier row whose end is at least as late. Peeled from outside: a row that ends later
     than all rows before it has no parent; of the rest, a row that ends later than all before it *under the same parent
-    so far* has that parent; and so on. One round per level, each only over what is still inside.
+    so far* has that parent; and so on. One round per level, each only over what is still inside; what lies deeper than
+    any real program is left to `_climb`.
     """
     count = len(begin)
     parent, depth = np.full(count, -1, np.int64), np.zeros(count, np.int64)
-    rows = np.arange(count)
-    above = np.full(count, -1, np.int64)
-    level = 0
-    while len(rows):
+    rows, above = np.arange(count), np.full(count, -1, np.int64)
+    for level in range(_PEELED_LEVELS):
+        if not len(rows):
+            return Nesting(parent, depth)
         value = _within_segments(begin, end, rows, above)
         reach = np.maximum.accumulate(value)
         outer = np.concatenate(([True], value[1:] > reach[:-1]))
         parent[rows[outer]], depth[rows[outer]] = above[outer], level
         latest = np.maximum.accumulate(np.where(outer, rows, -1))
         rows, above = rows[~outer], latest[~outer]
-        level += 1
+    if len(rows):
+        parent[rows] = _climb(end, rows, above)
+        _deepen(depth, parent, rows)
     return Nesting(parent, depth)
+
+
+def _climb(end: Int64s, rows: Int64s, above: Int64s) -> Int64s:
+    """Return the parents of rows of which only an ancestor (`above`) is known.
+
+    Each row first asks the row before it; as long as that ends too early, it asks whom that one would ask next.
+    """
+    place = np.arange(len(rows)) - 1
+    place[:1] = -1
+    place[1:][rows[:-1] <= above[1:]] = -1
+    waiting = np.arange(len(rows))
+    while len(waiting):
+        asked = place[waiting]
+        waiting = waiting[(asked >= 0) & (end[rows[np.maximum(asked, 0)]] < end[rows[waiting]])]
+        place[waiting] = place[place[waiting]]
+    return np.where(place >= 0, rows[np.maximum(place, 0)], above)
+
+
+def _deepen(depth: Int64s, parent: Int64s, rows: Int64s) -> None:
+    """Fill the depth of `rows`, whose other ancestors have theirs: add up steps while pointers to ancestors double."""
+    pending = np.zeros(len(depth) + 1, np.bool_)  # the last entry stands for "no ancestor" (-1)
+    pending[rows] = True
+    ancestor, steps = parent.copy(), np.ones(len(depth), np.int64)
+    waiting = rows[pending[ancestor[rows]]]
+    while len(waiting):
+        via = ancestor[waiting]
+        hop, further = steps[via], ancestor[via]
+        steps[waiting] += hop
+        ancestor[waiting] = further
+        waiting = waiting[pending[further]]
+    depth[rows] = np.where(ancestor[rows] >= 0, depth[ancestor[rows]], -1) + steps[rows]
 
 
 def _within_segments(begin: Int64s, end: Int64s, rows: Int64s, above: Int64s) -> Int64s:
     """Return ends shifted so that rows of a later segment (another `above`) are always larger."""
     if above[0] < 0:
-        return np.asarray(end[rows], np.int64)
+        outermost: Int64s = end[rows]
+        return outermost
     new = np.concatenate(([True], above[1:] != above[:-1]))
     room = end[above[new]] - begin[above[new]] + 1
     base = np.concatenate(([0], np.cumsum(room)[:-1]))
@@ -55,4 +93,5 @@ def self_time(duration: Int64s, parent: Int64s) -> Int64s:
     inside = np.flatnonzero(parent >= 0)
     children = np.zeros(len(duration), np.int64)
     np.add.at(children, parent[inside], duration[inside])
-    return np.maximum(duration - children, 0)
+    own: Int64s = np.maximum(duration - children, 0)
+    return own

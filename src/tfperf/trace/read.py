@@ -12,14 +12,17 @@ import numpy as np
 from tfperf.errors import TraceFormatError
 from tfperf.intervals import Int64s
 from tfperf.trace.model import Bools, HostTrace, Line, Plane, PlaneKind, Stat
-from tfperf.wire.decode import EventBatch, Int32s, PlaneHeader, StatColumn, Wanted, read_events, read_header
+from tfperf.wire.arrow import Int32s
+from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
 from tfperf.wire.source import Source, walk
+from tfperf.wire.stats import StatColumn, Wanted
 
 _HOST_PLANES = (
     "/host:CPU", "/host:TPU-runtime", "/host:CUPTI", "/host:python-tracer", "/host:ROCTRACER", "/host:NVTX-CUPTI",
 )  # fmt: skip
 _DERIVED_BASE, _DERIVED_COUNT = -559038737, 390
-_MAX_PS = 1 << 61
+_MAX_PS = 1 << 60
+"""13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
 
 _NUMBERS = {"group_id", "step_num", "correlation_id", "tracing_count", "is_eager", "id", "is_func"}
 _LINK_NUMBERS = {"_r", "_pt", "_p", "_ct", "_c", "_a", "iter_num"}
@@ -200,17 +203,29 @@ def _join(
 
 def _place_lines(columns: _Columns, begin: Int64s) -> list[Line]:
     """Give each line its rows, and move its events from the line's own clock to the file's, in place."""
-    stamps = [stamp for *_, stamp, count in columns.lines if count]
-    base = min(stamps, default=0)
-    base = base if max(stamps, default=0) > _MAX_PS // 1000 else 0
+    zero = _clock_zeros({stamp for *_, stamp, count in columns.lines if count})
     lines, start = [], 0
     for plane, line_id, name, stamp, count in columns.lines:
-        shift = (stamp - base) * 1000
-        if count and -_MAX_PS < shift < _MAX_PS:
-            begin[start : start + count] += shift
+        if count:
+            begin[start : start + count] += (stamp - zero[stamp]) * 1000
         lines.append(Line(plane, line_id, name, start, start + count, is_derived(line_id)))
         start += count
     return lines
+
+
+def _clock_zeros(stamps: set[int]) -> dict[int, int]:
+    """Return for each timestamp (ns) of a line what to count it from, so that picoseconds fit into an int64.
+
+    That is 0, or for a clock that counts from 1970 its earliest line. Lines further apart than any capture lasts are on
+    different clocks; each of these counts from its own earliest line.
+    """
+    most = _MAX_PS // 1000
+    zero = 0 if all(abs(stamp) < most for stamp in stamps) else min(stamps)
+    zeros = {}
+    for stamp in sorted(stamps):
+        zero = stamp if stamp - zero >= most else zero
+        zeros[stamp] = zero
+    return zeros
 
 
 def _join_stats(pieces: list[Stat]) -> Stat:

@@ -186,14 +186,15 @@ def _sequence(trace: HostTrace, calls: Calls, fetches: Fetches) -> Candidates | 
     last = np.concatenate((starts[1:], [stop])) - 1
     work_end = np.maximum.reduceat(end, starts)
     named = [calls.names[value - len(iterators)] for value in _longest_call(token, begin, end, starts, len(iterators))]
-    what = "calls and the fetches between them" if len(fetches) else "calls (no fetch from tf.data is visible)"
-    confidence: Confidence = ("high" if len(fetches) else "medium") if cycle.period else "medium"
-    shape = (
-        f"repeat every {cycle.period} events"
-        if cycle.period
-        else "do not repeat regularly; a step is a fetch and its calls"
-    )
-    how = "tf.function calls", confidence, f"{what} {shape}: {len(starts)} steps of {_listed(named)}"
+    shape = f"repeat every {cycle.period} events" if cycle.period else "do not repeat regularly"
+    confidence: Confidence
+    if len(fetches):
+        what, confidence = f"calls and the fetches between them {shape}", "high" if cycle.period else "medium"
+    else:
+        what, confidence = f"calls {shape}, no fetch from tf.data is visible", "medium" if cycle.period else "low"
+    how: tuple[str, Confidence, str] = (
+        "tf.function calls", confidence, f"{what}: {len(starts)} step(s) of {_listed(named)}",
+    )  # fmt: skip
     flags = list(retraced_flags(calls, begin[starts], end[last]))
     for index in {0, len(starts) - 1}:
         if last[index] - starts[index] + 1 < cycle.whole and not flags[index]:

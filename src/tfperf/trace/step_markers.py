@@ -78,8 +78,8 @@ def _with_partial_ends(trace: HostTrace, found: Candidates) -> Candidates:
         return found
     begins, ends = (np.concatenate((a[before], b, a[after])) for a, b in ((begin, found.begin_ps), (end, found.end_ps)))
     label = found.names[0].rsplit(" ", 1)[0]
-    first = [int(found.numbers[0]) - len(before) + i for i in range(len(before))]
-    last = [int(found.numbers[-1]) + 1 + i for i in range(len(after))]
+    first = (found.numbers[:1] - np.arange(len(before), 0, -1)).tolist()
+    last = (found.numbers[-1:] + 1 + np.arange(len(after))).tolist()
     return Candidates(
         found.source, found.confidence, found.explanation, begins, ends,
         (found.kinds[0],) * len(before) + found.kinds + (found.kinds[-1],) * len(after),

@@ -30,8 +30,8 @@ def from_groups(trace: HostTrace) -> Candidates | None:
         for kind, name, n in zip(kinds, names, number, strict=True)
     ]
     return Candidates(
-        "stored groups", "high", f"the profiler stored {len(begin)} steps in the file", begin, end, kinds, tuple(shown),
-        number, ("",) * len(begin), np.ones(len(begin), np.int64), end_known=True,
+        "stored groups", "high", f"the profiler stored {len(begin)} step(s) in the file", begin, end, kinds,
+        tuple(shown), number, ("",) * len(begin), np.ones(len(begin), np.int64), end_known=True,
     )  # fmt: skip
 
 

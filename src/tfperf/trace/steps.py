@@ -2,8 +2,8 @@
 
 Rules are tried in a fixed order and the first that yields steps wins:
 
-1. markers that the program set (`step_num`), or the event name given with `--step-marker`;
-2. the step line of a TPU, or groups that the profiler stored in the file;
+1. the step line of a TPU;
+2. markers that the program set (`step_num`), or the event name given with `--step-marker`; groups stored in the file;
 3. calls of the tf.function that takes most of the time, together with the fetches from tf.data;
 4. executor runs (`FunctionRun`) that do not belong to tf.data;
 5. the cadence of fetches from tf.data;
@@ -27,6 +27,7 @@ Confidence = Literal["high", "medium", "low", "none"]
 _LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low", "none": "none"}
 
 PARTIAL, RETRACE, SLOW_FIRST, END_ESTIMATED = "partial", "retrace", "slow first step", "end estimated"
+LEFT_OUT = "left out"
 UNLABELLED = "step"
 
 
@@ -143,7 +144,7 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
         found = step_markers.named(trace, marker)
         return close_windows(trace, found) if found else no_steps(f"no event on a host thread is named {marker!r}")
     for rule in (
-        step_markers.from_markers, step_stored.from_tpu, step_stored.from_groups, step_calls.from_calls,
+        step_stored.from_tpu, step_markers.from_markers, step_stored.from_groups, step_calls.from_calls,
         step_calls.from_function_runs, step_calls.from_fetches, step_stored.from_modules,
     ):  # fmt: skip
         found = rule(trace)

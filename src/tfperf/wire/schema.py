@@ -86,10 +86,12 @@ _MESSAGES = {
         "id": (1, "int64"),
         "name": (2, "bytes"),
         "timestamp_ns": (3, "int64"),
-        "events": (4, "[]Event"),
+        "events": (4, "[]bytes"),
         "display_name": (11, "bytes"),
     },
     "Lines": {"lines": (3, "[]Line")},
+    "LineOutline": {},
+    "LinesOutline": {"lines": (3, "[]LineOutline")},
     "Stat": {
         "metadata_id": (1, "int64"),
         "double_value": (2, "double"),

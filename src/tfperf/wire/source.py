@@ -18,6 +18,8 @@ from tfperf.errors import TraceFormatError, TraceNotFoundError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WINDOW = 1 << 16
+_LONGEST_TAG = 5
+_MOST_PLANES = 1 << 14
 _MANGLED = b"\xef\xbf\xbd"
 
 
@@ -108,7 +110,8 @@ class Source:
         return self._window, index
 
     def damaged(self, position: int, what: str) -> TraceFormatError:
-        """Return the error for bytes that are no XSpace; say so if a text conversion destroyed them."""
+        """Return the error for bytes that are no XSpace; say so if a writer or a text conversion destroyed them."""
+        self.check_unchanged()
         head = self.read(0, min(self.size, 1 << 16))
         if head.count(_MANGLED) > 8:
             return TraceFormatError(
@@ -135,13 +138,18 @@ def _varint(source: Source, position: int, stop: int) -> tuple[int, int]:
     raise source.damaged(position, "a broken number")
 
 
-def _fields(source: Source, start: int, stop: int) -> Iterator[tuple[int, Span]]:
-    """Iterate over (field number, span) of the message in [start, stop); spans of numbers are not their values."""
+def fields(source: Source, start: int, stop: int) -> Iterator[tuple[int, Span]]:
+    """Iterate over (field number, span) of the message in [start, stop); 0 for fields that are no bytes.
+
+    A field of a wire type other than the declared one is unknown, as in protobuf; here, only bytes are looked for.
+    """
     position = start
     while position < stop:
         tag_at = position
         tag, position = _varint(source, position, stop)
         wire_type, begin = tag & 7, position
+        if tag >> 3 == 0 or tag >> 32 or position - tag_at > _LONGEST_TAG:
+            raise source.damaged(tag_at, "an impossible field number")
         if wire_type == _VARINT:
             position = _varint(source, position, stop)[1]
         elif wire_type == _BYTES:
@@ -151,11 +159,9 @@ def _fields(source: Source, start: int, stop: int) -> Iterator[tuple[int, Span]]
             position += 8 if wire_type == _FIXED64 else 4
         else:
             raise source.damaged(tag_at, f"wire type {wire_type}")
-        if tag >> 3 == 0:
-            raise source.damaged(tag_at, "field number 0")
         if position > stop:
             raise source.damaged(tag_at, f"a field that ends {position - stop} bytes too late (cut off?)")
-        yield tag >> 3, Span(tag_at, begin, position) if wire_type == _BYTES else Span(tag_at, position, position)
+        yield (tag >> 3 if wire_type == _BYTES else 0), Span(tag_at, begin, position)
 
 
 def walk_plane(source: Source, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
@@ -166,7 +172,7 @@ def walk_plane(source: Source, start: int, stop: int, *, every_field: bool = Fal
     """
     lines: list[Span] = []
     header: list[tuple[int, int]] = []
-    for number, span in _fields(source, start, stop):
+    for number, span in fields(source, start, stop):
         if number == 3:
             lines.append(span)
             continue
@@ -194,9 +200,11 @@ def walk(source: Source) -> SpaceSpans:
         raise TraceFormatError(f"{source.path} is JSON, not an XSpace; give the *.xplane.pb file of the same run")
     planes: list[PlaneSpan] = []
     texts: dict[int, list[str]] = {2: [], 3: [], 4: []}
-    for number, span in _fields(source, 0, source.size):
+    for number, span in fields(source, 0, source.size):
         if number == 1:
             planes.append(walk_plane(source, span.start, span.stop))
+            if len(planes) > _MOST_PLANES:
+                raise source.damaged(span.tag, f"more than {_MOST_PLANES} planes")
         elif number in texts:
             texts[number].append(source.read(span.start, span.stop).decode("utf-8", "replace"))
     if not planes:

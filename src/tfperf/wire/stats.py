@@ -1,0 +1,144 @@
+"""Stats: picks the wanted ones out of millions of serialized XStats by looking at a few bytes of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfperf.intervals import Int64s, distinct
+from tfperf.wire import arrow
+from tfperf.wire.arrow import Int32s
+from tfperf.wire.source import Source
+
+Bools = npt.NDArray[np.bool_]
+_TABLE_SIZE = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class StatColumn:
+    """One stat of a batch: which events carry it (ascending indices), and its values.
+
+    `value` is int64: a number (a uint64 keeps its bits), or for a text an index into `texts`.
+    """
+
+    event: Int32s
+    value: Int64s
+    texts: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The stats to decode: by name, as numbers or as texts. All others are skipped unread.
+
+    `only_on` narrows a stat to events whose name matches: a stat that nearly every event carries is costly.
+    """
+
+    numbers: frozenset[str]
+    texts: frozenset[str]
+    only_on: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+
+
+def wanted_stats(
+    source: Source,
+    lists: Any,
+    names: dict[int, str],
+    wanted: Wanted,
+    *,
+    position: int,
+    barred: Mapping[str, Bools] | None = None,
+) -> dict[str, StatColumn]:
+    """Pick the wanted stats out of list<bytes of XStat>; `barred` tells, for narrowed stats, which lists to skip.
+
+    `names` maps the metadata ids of the plane to stat names; `position` is where in the file the lists come from.
+    """
+    flat, barred = arrow.items(lists), barred or {}
+    ids = {key: name for key, name in names.items() if name in wanted.numbers or name in wanted.texts}
+    if not ids or not len(flat):
+        return {}
+    chosen, owner = _choose(lists, flat, ids, barred)
+    if not len(chosen):
+        return {}
+    rows = arrow.decode_all(source, "Stat", arrow.take(flat, chosen), position)
+    return _columns(rows, owner, names, wanted, barred)
+
+
+def _choose(
+    lists: Any, flat: Any, ids: dict[int, str], barred: Mapping[str, Bools]
+) -> tuple[npt.NDArray[np.intp], Int32s]:
+    """Return which items of `flat` may be wanted, and the index of the list that each is in."""
+    key, known = _stat_ids(flat)
+    table = np.zeros(_TABLE_SIZE, np.bool_)
+    small = {stat_id: name for stat_id, name in ids.items() if 0 <= stat_id < _TABLE_SIZE}
+    table[list(small)] = True
+    chosen = np.flatnonzero(table[key] | ~known)
+    owner = _owners(lists, chosen)
+    keep = np.ones(len(chosen), np.bool_)
+    for stat_id, name in small.items():
+        if name in barred:
+            mine = np.flatnonzero((key[chosen] == stat_id) & known[chosen])
+            keep[mine] = ~barred[name][owner[mine]]
+    return chosen[keep], owner[keep]
+
+
+def _owners(lists: Any, flat_indices: npt.NDArray[np.intp]) -> Int32s:
+    """Return which list each flattened item came from."""
+    ends = arrow.offsets(lists)
+    found = np.searchsorted(ends, flat_indices + ends[0], side="right") - 1
+    return np.asarray(found, np.int32)
+
+
+def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
+    """Read the metadata id of each serialized XStat; return ids below 2^14, and whether that succeeded.
+
+    An XStat begins with tag 0x08 and the id as a varint; anything else must be decoded to be known.
+    """
+    ends, data = arrow.offsets(flat), arrow.bytes_of(flat)
+    start, length, last = ends[:-1], np.diff(ends), len(data) - 1
+    first, second = data[np.minimum(start, last)], data[np.minimum(start + 1, last)]
+    plain = (first == 0x08) & (length > 2)
+    known = plain & (second < 0x80)
+    key = (second & 0x7F).astype(np.int16)
+    longer = np.flatnonzero(plain & (second >= 0x80) & (length > 3))
+    third = data[start[longer] + 2]
+    key[longer] |= (third & 0x7F).astype(np.int16) << 7
+    known[longer] = third < 0x80
+    return key, known
+
+
+def _columns(
+    rows: Any, owner: Int32s, names: dict[int, str], wanted: Wanted, barred: Mapping[str, Bools]
+) -> dict[str, StatColumn]:
+    key = arrow.numbers(rows.column("metadata_id"))
+    refs = arrow.numbers(rows.column("ref_value")).view(np.int64)
+    signed, unsigned = (arrow.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
+    number = signed | unsigned.view(np.int64)
+    columns = {}
+    for stat_id in distinct(key).tolist():
+        name, which = names.get(stat_id, ""), np.flatnonzero(key == stat_id)
+        if name in barred:
+            which = which[~barred[name][owner[which]]]
+        if name in wanted.numbers:
+            columns[name] = StatColumn(owner[which], number[which], None)
+        elif name in wanted.texts:
+            texts, value = _text_column(arrow.take(rows.column("str_value"), which), refs[which], names)
+            columns[name] = StatColumn(owner[which], value, texts)
+    return columns
+
+
+def _text_column(strings: Any, refs: Int64s, names: dict[int, str]) -> tuple[list[str], Int64s]:
+    """Return distinct texts and the index of each value in them; a reference is the name of a stat metadata."""
+    found, ref_index = np.unique(refs, return_inverse=True)
+    texts = [names.get(ref, "") if ref else "" for ref in found.tolist()]
+    value = ref_index.reshape(-1).astype(np.int64)
+    ends = arrow.offsets(strings)
+    if ends[-1] > ends[0]:
+        encoded = strings.dictionary_encode()
+        own = arrow.numbers(encoded.indices).astype(np.int64) + len(texts)
+        value = np.where(refs != 0, value, own)
+        texts += arrow.texts(encoded.dictionary)
+    return texts, value

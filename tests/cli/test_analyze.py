@@ -1,0 +1,287 @@
+"""`tfperf analyze`, as a person or a script runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Event, event, host, logdir_of, space
+from click.testing import Result
+
+Run = Callable[..., Result]
+FIRST_LINES = {"table": "Run          2026_11_21_12_00_00", "json": "{", "csv": "# categories", "markdown": "| Fact"}
+SECTIONS = ["overview", "steps", "ops", "functions", "environment", "recommendations", "gaps"]
+
+
+def steps_waiting(wait_us: float, *, step_us: float = 1000, name: str = "train", marked: bool = True) -> bytes:
+    """Four steps in a row, each of which waits for its batch first."""
+    events: list[Event] = []
+    for number in range(4):
+        stats = {"step_num": number} if marked else {}
+        events.append(event(name, step_us * number, step_us, **stats))
+        events.append(event("IteratorGetNextOp::DoCompute", step_us * number, wait_us))
+    return space(host(*events))
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Path:
+    """Host `a` waits 10 % of each 1 ms step, host `b` 30 %."""
+    return logdir_of(tmp_path, a=steps_waiting(100), b=steps_waiting(300))
+
+
+def document(result: Result) -> dict[str, Any]:
+    assert (result.exit_code, result.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def summary(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = document(result)["summary"]
+    return found
+
+
+def rows(result: Result, section: str, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = document(result)["sections"][section]["tables"][table]["rows"]
+    return found
+
+
+# --- what is shown, and where it goes ---
+
+
+@pytest.mark.parametrize("format_name", FIRST_LINES)
+def test_format(format_name: str, samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "--format", format_name)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(FIRST_LINES[format_name])
+
+
+def test_json_has_the_keys_that_scripts_rely_on(samples: Path, run_tfperf: Run) -> None:
+    found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
+    assert found["format"] == 1
+    known = found["summary"]
+    assert known["step_count"] == 20
+    assert known["step_source"] == "tf.function calls"
+    assert known["step_time_ms"].keys() >= {"average", "standard_deviation", "minimum", "maximum"}
+    assert 60 < known["input_percent"] < 70
+    assert known["input_class"] == "high"
+
+
+def test_all_sections_come_in_a_fixed_order(samples: Path, run_tfperf: Run) -> None:
+    found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
+    assert list(found["sections"]) == SECTIONS
+
+
+def test_section_picks(samples: Path, run_tfperf: Run) -> None:
+    found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json", "-s", "gaps", "-s", "ops"))
+    assert list(found["sections"]) == ["ops", "gaps"]
+    assert found["summary"]["input_class"] == "high", "the summary is there whatever is picked"
+
+
+def test_unknown_section_is_wrong_usage(samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "-s", "everything")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'everything'" in result.stderr
+    assert "recommendations" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name"), [("r.json", "json"), ("r.csv", "csv"), ("r.md", "markdown"), ("r.txt", "table")]
+)
+def test_suffix_of_the_output_chooses_the_format(
+    name: str, format_name: str, samples: Path, tmp_path: Path, run_tfperf: Run
+) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "-o", tmp_path / name)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    assert (tmp_path / name).read_text().startswith(FIRST_LINES[format_name])
+
+
+def test_format_option_wins_over_the_suffix(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    run_tfperf("analyze", samples / "input_bound", "--format", "json", "-o", tmp_path / "r.txt")
+    assert json.loads((tmp_path / "r.txt").read_text())["format"] == 1
+
+
+def test_a_file_is_replaced_only_with_force(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    report = tmp_path / "r.json"
+    report.write_text("mine")
+    refused = run_tfperf("analyze", samples / "input_bound", "-o", report)
+    assert refused.exit_code == 1
+    assert "--force" in refused.stderr
+    assert report.read_text() == "mine"
+    assert run_tfperf("analyze", samples / "input_bound", "-o", report, "--force").exit_code == 0
+    assert json.loads(report.read_text())["format"] == 1
+
+
+def test_top_cuts_long_tables_and_says_so(samples: Path, run_tfperf: Run) -> None:
+    path = samples / "input_bound"
+    cut = document(run_tfperf("analyze", path, "--format", "json", "--top", 3))["sections"]["ops"]["tables"]["host_ops"]
+    assert (len(cut["rows"]), cut["total_rows"] > 3) == (3, True)
+    assert f"showing 3 of {cut['total_rows']}" in run_tfperf("analyze", path, "-s", "ops", "--top", 3).stdout
+    whole = rows(run_tfperf("analyze", path, "--format", "json"), "ops", "host_ops")
+    assert len(whole) == cut["total_rows"], "JSON is whole unless asked otherwise"
+
+
+def test_top_must_be_a_number_of_rows(samples: Path, run_tfperf: Run) -> None:
+    assert run_tfperf("analyze", samples / "input_bound", "--top", 0).exit_code == 2
+
+
+# --- colours ---
+
+
+def on_terminal(*arguments: str | Path, **environment: str) -> str:
+    """Run tfperf with a terminal as its stdout, and return what the terminal got."""
+    pty = pytest.importorskip("pty")
+    reader, writer = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", **environment}
+    if "NO_COLOR" not in environment or not environment["NO_COLOR"]:
+        environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "tfperf", *map(str, arguments)]
+    pieces = []
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.DEVNULL, env=environment):
+        os.close(writer)
+        try:
+            while piece := os.read(reader, 1 << 16):
+                pieces.append(piece)
+        except OSError:  # how Linux says that the other end is closed
+            pass
+    os.close(reader)
+    return b"".join(pieces).decode()
+
+
+def test_colour_on_a_terminal_unless_no_color(samples: Path) -> None:
+    asked = "analyze", samples / "input_bound", "-s", "overview"
+    assert "\x1b[" in on_terminal(*asked, NO_COLOR="")
+    plain = on_terminal(*asked, NO_COLOR="1")
+    assert "HIGHLY input-bound" in plain
+    assert "\x1b" not in plain
+
+
+def test_no_colour_in_a_pipe(samples: Path, run_tfperf: Run) -> None:
+    assert "\x1b" not in run_tfperf("analyze", samples / "input_bound").stdout
+
+
+# --- runs and hosts ---
+
+
+def test_list_names_runs_and_hosts(two_hosts: Path, run_tfperf: Run) -> None:
+    found = rows(run_tfperf("analyze", two_hosts, "--list", "--format", "json"), "runs", "runs")
+    assert [(row["run"], row["host"]) for row in found] == [("2026_01_01_00_00_00", "a"), ("2026_01_01_00_00_00", "b")]
+
+
+def test_the_newest_run_unless_named(tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, a=steps_waiting(100))
+    older = logdir / "plugins" / "profile" / "2025_12_31_00_00_00"
+    older.mkdir()
+    (older / "a.xplane.pb").write_bytes(steps_waiting(500))
+    assert summary(run_tfperf("analyze", logdir, "--format", "json"))["input_percent"] == pytest.approx(10)
+    named = run_tfperf("analyze", logdir, "--format", "json", "--run", older.name)
+    assert summary(named)["input_percent"] == pytest.approx(50)
+    folder = run_tfperf("analyze", older, "--format", "json")
+    assert summary(folder) == summary(named), "a run folder can be given itself"
+    file = run_tfperf("analyze", older / "a.xplane.pb", "--format", "json")
+    assert summary(file) == summary(named), "and so can a file"
+
+
+def test_unknown_run_is_told_the_known_ones(two_hosts: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", two_hosts, "--run", "yesterday")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "2026_01_01_00_00_00" in result.stderr
+
+
+def test_hosts_are_combined_and_the_worst_gives_the_verdict(two_hosts: Path, run_tfperf: Run) -> None:
+    found = document(run_tfperf("analyze", two_hosts, "--format", "json"))
+    assert found["source"]["hosts"] == ["a", "b"]
+    assert found["summary"]["step_count"] == 4
+    assert found["summary"]["category_percent"]["input"] == pytest.approx(20), "the average of both"
+    assert found["summary"]["input_percent"] == pytest.approx(30), "the one that the other waits for"
+    assert found["summary"]["worst_host"] == "b"
+    by_host = found["sections"]["overview"]["tables"]["hosts"]["rows"]
+    assert [(row["host"], row["input_class"]) for row in by_host] == [("a", "moderate"), ("b", "high")]
+
+
+def test_one_host_alone(two_hosts: Path, run_tfperf: Run) -> None:
+    found = document(run_tfperf("analyze", two_hosts, "--format", "json", "--host", "a"))
+    assert found["source"]["hosts"] == ["a"]
+    assert found["summary"]["input_percent"] == pytest.approx(10)
+    assert found["summary"]["worst_host"] is None
+
+
+def test_unknown_host_is_told_the_known_ones(two_hosts: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", two_hosts, "--host", "c")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "it has: a, b" in result.stderr
+
+
+# --- steps ---
+
+
+def test_step_marker_names_the_steps(tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, a=steps_waiting(100, name="my/step one", marked=False))
+    exact = summary(run_tfperf("analyze", logdir, "--format", "json", "--step-marker", "my/step one"))
+    wildcard = summary(run_tfperf("analyze", logdir, "--format", "json", "--step-marker", "my/*"))
+    for found in (exact, wildcard):
+        assert (found["step_count"], found["step_source"]) == (4, "markers")
+        assert found["step_time_ms"]["average"] == pytest.approx(1)
+
+
+def test_step_marker_without_such_events_finds_no_steps(tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, a=steps_waiting(100))
+    found = summary(run_tfperf("analyze", logdir, "--format", "json", "--step-marker", "other"))
+    assert (found["step_count"], found["input_percent"], found["input_class"]) == (0, None, "unknown")
+    assert set(found["step_time_ms"].values()) == {None}
+    assert "'other'" in found["step_explanation"]
+
+
+def test_step_marker_is_refused_where_tensorflow_finds_the_steps(samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "custom_loop", "--attribution", "tensorflow", "--step-marker", "train")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--step-marker" in result.stderr
+
+
+def test_attribution_tensorflow_leaves_out_the_ends(samples: Path, run_tfperf: Run) -> None:
+    path = samples / "custom_loop"
+    found = summary(run_tfperf("analyze", path, "--format", "json", "--attribution", "tensorflow"))
+    assert (found["step_count"], found["averaged_step_count"]) == (12, 10)
+    assert summary(run_tfperf("analyze", path, "--format", "json"))["averaged_step_count"] == 12
+
+
+def test_attribution_tensorflow_finds_no_steps_in_a_keras_3_profile(samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "--format", "json", "--attribution", "tensorflow")
+    assert summary(result)["input_class"] == "unknown"
+
+
+# --- a trace is only read ---
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+def test_nothing_is_written_beside_the_trace(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = tmp_path / "logs"
+    shutil.copytree(samples / "custom_loop", logdir)
+    folders = [path for path in (logdir, *logdir.rglob("*")) if path.is_dir()]
+    for folder in folders:
+        folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    before = listing(logdir)
+    for attribution in ("corrected", "tensorflow"):
+        assert run_tfperf("analyze", logdir, "--attribution", attribution).exit_code == 0
+    assert run_tfperf("export-csv", logdir, "-o", tmp_path / "tables").exit_code == 0
+    assert listing(logdir) == before
+    for folder in folders:
+        folder.chmod(stat.S_IRWXU)
+
+
+@pytest.mark.parametrize("command", [("analyze",), ("export-csv", "-o", "tables")])
+def test_missing_path_is_one_line_and_exit_code_1(command: tuple[str, ...], tmp_path: Path, run_tfperf: Run) -> None:
+    result = run_tfperf(*command, tmp_path / "nowhere")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    assert "nowhere does not exist" in result.stderr

@@ -1,0 +1,314 @@
+"""Pages cannot drift: their generated parts are compared with the program, and their examples are run.
+
+A generated part stands between `<!-- output: COMMAND -->` (or `columns:`, `priorities:`) and `<!-- end -->`;
+`make docs` writes it anew. Blocks of `sh` and `python` are run; `console` blocks are for what changes the machine.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import pytest
+from builders import event, host, line, logdir_of, plane, space
+from click.testing import Result
+
+import tfperf
+from tfperf.cli import main
+from tfperf.render import render
+from tfperf.reports import columns
+from tfperf.reports.model import Column
+from tfperf.trace.activities import PRIORITY, Attribution
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
+TABLES = {
+    "steps": columns.STEPS, "categories": columns.CATEGORIES, "kinds": columns.KINDS, "hosts": columns.HOSTS,
+    "pauses": columns.PAUSES, "ops": columns.OPS, "functions": columns.FUNCTIONS, "environment": columns.ENVIRONMENT,
+}  # fmt: skip
+_PART = re.compile(r"<!-- (output|columns|priorities): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
+_FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder as the pages assume it: the sample traces, and `logs`."""
+    shutil.copytree(ROOT / "sample_traces", tmp_path / "sample_traces")
+    shutil.copytree(ROOT / "sample_traces" / "input_fixed", tmp_path / "logs")
+    return tmp_path
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command as a reader would who has activated the virtual environment."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "COLUMNS": "80",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    call = ["bash", "-eu", "-c", command]
+    return subprocess.run(call, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+# --- generated parts ---
+
+
+def output(command: str) -> str:
+    done = shell(command, ROOT)
+    assert (done.returncode, done.stderr) == (0, ""), command
+    return f"```text\n$ {command}\n{done.stdout.rstrip()}\n```\n"
+
+
+def column_table(name: str) -> str:
+    rows = [f"| `{column.key}` | {column.unit} | {column.meaning} |" for column in TABLES[name]]
+    return "\n".join(["| column | unit | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def priorities(names: str) -> str:
+    words = names.split()
+    ranked = [[kind.name.lower() for kind in PRIORITY[name]] for name in words]  # type: ignore[index]
+    rows = [f"| {rank} | {' | '.join(row)} |" for rank, row in enumerate(zip_longest(*ranked, fillvalue=""), start=1)]
+    return "\n".join([f"| | {' | '.join(words)} |", "|---" * (len(words) + 1) + "|", *rows]) + "\n"
+
+
+MAKERS: dict[str, Callable[[str], str]] = {"output": output, "columns": column_table, "priorities": priorities}
+
+
+def refreshed(page: str) -> str:
+    return _PART.sub(lambda part: f"<!-- {part[1]}: {part[2]} -->\n{MAKERS[part[1]](part[2])}<!-- end -->", page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_generated_parts_are_what_the_program_says(page: Path, compare_gold: Callable[[Path, str], None]) -> None:
+    compare_gold(page, refreshed(page.read_text(encoding="utf-8")))
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    commands = main.list_commands(click.Context(main))
+    assert re.findall(r"^## tfperf ?(.*)$", page, re.MULTILINE) == ["", *commands]
+
+
+def table_parts() -> Iterator[tuple[str, tuple[Column, ...]]]:
+    """File name and columns, as docs/csv-files.md has them."""
+    page = (ROOT / "docs" / "csv-files.md").read_text(encoding="utf-8")
+    for heading, text in re.findall(r"^## (.*?)$(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE):
+        for file in re.findall(r"(\w+)\.csv", heading):
+            yield file, TABLES[re.findall(r"<!-- columns: (\w+) -->", text)[0]]
+
+
+def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf: Callable[..., Result]) -> None:
+    documented = dict(table_parts())
+    seen = set()
+    for number, path in enumerate(every_kind_of_trace(workplace)):
+        folder = workplace / f"tables{number}"
+        assert run_tfperf("export-csv", path, "-o", folder).exit_code == 0
+        for file in folder.iterdir():
+            assert file.read_text().split("\n")[0].rstrip("\r").split(",") == [c.key for c in documented[file.stem]]
+            seen.add(file.stem)
+    assert seen == set(documented)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_units_are_in_the_names_of_columns(table: str) -> None:
+    for column in TABLES[table]:
+        assert column.key.endswith("_ms") == (column.unit == "ms"), column
+        assert column.key.endswith("percent") == (column.unit == "%"), column
+        assert column.meaning
+
+
+# --- the JSON document ---
+
+
+def every_kind_of_trace(folder: Path) -> list[Path]:
+    """Logdirs that between them make every table and every null: samples, two hosts, a GPU, a pause, no steps."""
+    gpu = plane(
+        "/device:GPU:0", line("Stream #1", *(event("gemm", 1000 * n + 500, 300, correlation_id=n) for n in range(3)))
+    )
+    marked = [event("train", 1000 * n, 1000, step_num=n) for n in range(3)]
+    fetches = [event("IteratorGetNextOp::DoCompute", 1000 * n, 200) for n in range(3)]
+    phases = [
+        event("train", 0, 10, step_num=0),
+        event("train", 10, 10, step_num=1),
+        event("eval", 500, 10, step_num=0),
+        event("eval", 510, 10, step_num=1),
+        event("gradient_tape/x:MatMul", 1, 1),
+        event("gradient_tape/x:MatMul", 11, 1),
+    ]
+    made = {
+        "two": {"a": space(host(*marked, *fetches), gpu), "b": space(host(*marked))},
+        "phases": {"a": space(host(*phases))},
+        "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
+    }
+    samples = sorted(path for path in (folder / "sample_traces").iterdir() if (path / "plugins").is_dir())
+    return [*samples, *(logdir_of(folder / name, **hosts) for name, hosts in made.items())]
+
+
+NAMED = {"kinds": "KIND", "sections": "SECTION", "facts": "FACT", "tables": "TABLE"}
+"""Objects whose keys depend on the report, and what the page calls such a key."""
+
+
+def leaves(value: Any, path: str = "", called: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every key of a document as the page writes it, with the type of its value."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            shown = called or key
+            yield from leaves(item, f"{path}.{shown}" if path else shown, NAMED.get(key, "") if not called else "")
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item, f"{path}[]", "COLUMN" if path.endswith("rows") else "")
+    else:
+        yield path, type_name(value)
+
+
+def type_name(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+    return names[type(value)]
+
+
+def documented_keys(part: str) -> dict[str, set[str]]:
+    page = (ROOT / "docs" / "json-format.md").read_text(encoding="utf-8")
+    table = page.split(f"<!-- checked: {part} -->")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(.*?)` \| (.*?) \|", table, re.MULTILINE)
+    return {key: set(re.split(r", | or ", types)) for key, types in rows}
+
+
+def test_the_page_of_the_json_document_has_every_key_and_type(workplace: Path) -> None:
+    found: dict[str, set[str]] = {}
+    for path in every_kind_of_trace(workplace):
+        for key, kind in leaves(json.loads(render(tfperf.load(path).report(), "json"))):
+            found.setdefault(key, set()).add(kind)
+    documented = documented_keys("report")
+    assert found.keys() == documented.keys()
+    for key, kinds in found.items():
+        allowed = documented[key]
+        assert {"number" if kind == "integer" and "number" in allowed else kind for kind in kinds} == allowed, key
+
+
+def test_the_page_of_the_json_document_has_the_keys_of_a_list(samples: Path, run_tfperf: Callable[..., Result]) -> None:
+    found = json.loads(run_tfperf("analyze", samples, "--list", "--format", "json").stdout)
+    for key, kinds in documented_keys("list").items():
+        values = [found]
+        for step in re.findall(r"\w+|\[\]", key):
+            values = [item for value in values for item in value] if step == "[]" else [v[step] for v in values]
+        assert {type_name(value) for value in values} == kinds, key
+    assert found["source"].keys() | found["summary"].keys() == {"folder", "run_count"}
+
+
+def test_the_json_document_says_its_format(workplace: Path) -> None:
+    page = (ROOT / "docs" / "json-format.md").read_text(encoding="utf-8")
+    newest = re.findall(r"^\| (\d+) \| [\d.]+ \|", page, re.MULTILINE)[-1]
+    assert json.loads(render(tfperf.load(workplace / "logs").report(), "json"))["format"] == int(newest)
+
+
+def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(workplace: Path) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(.*?)` \|", page.split("| `step_source` |")[1].split("\n\n")[0], re.MULTILINE))
+    code = "".join(path.read_text() for path in (ROOT / "src" / "tfperf" / "trace").glob("step*.py"))
+    assert [source for source in documented - {"groups"} if f'"{source}"' not in code] == []
+    for path in every_kind_of_trace(workplace):
+        assert {tfperf.load(path, attribution=way).steps.steps.source for way in get_args(Attribution)} <= documented
+
+
+# --- examples ---
+
+
+def blocks(language: str) -> list[Any]:
+    """Return the examples in a language, each with a name that says where it stands."""
+    found = []
+    for page in PAGES:
+        for match in _FENCE.finditer(text := page.read_text(encoding="utf-8")):
+            if match[1] == language:
+                found.append(pytest.param(match[2], id=f"{page.name}:{text[: match.start()].count(chr(10)) + 1}"))
+    return found
+
+
+@pytest.mark.parametrize("block", blocks("sh"))
+def test_shell_example_runs(block: str, workplace: Path) -> None:
+    done = shell(block, workplace)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+def needs_tensorflow(block: str) -> bool:
+    return "tensorflow" in block or "tf." in block
+
+
+@pytest.mark.parametrize("block", [block for block in blocks("python") if not needs_tensorflow(str(block.values[0]))])
+def test_python_example_runs(block: str, workplace: Path) -> None:
+    (workplace / "example.py").write_text(block)
+    done = shell("python -W error example.py", workplace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+_PRELUDE = """
+import keras, tensorflow as tf
+dataset = tf.data.Dataset.from_tensor_slices((tf.ones((80, 4)), tf.ones((80, 1)))).batch(2)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(optimizer="sgd", loss="mse")
+train_step = tf.function(lambda batch: tf.reduce_sum(model(batch[0])))
+"""
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.parametrize("block", [block for block in blocks("python") if needs_tensorflow(str(block.values[0]))])
+def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path: Path) -> None:
+    ast.parse(block)
+    (tmp_path / "example.py").write_text(_PRELUDE + block)
+    done = shell("python example.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(tfperf.load(tmp_path / "logs").steps.steps) == 20
+
+
+@pytest.mark.parametrize(("sample", "passes"), [("input_fixed", True), ("input_bound", False), ("", False)])
+def test_the_gate_of_the_readme_fails_bad_jobs(sample: str, passes: bool, workplace: Path) -> None:
+    (gate,) = (block.values[0] for block in blocks("sh") if "input gate failed" in str(block.values[0]))
+    shutil.rmtree(workplace / "logs")
+    if sample:
+        shutil.copytree(ROOT / "sample_traces" / sample, workplace / "logs")
+    else:
+        logdir_of(workplace, a=space(host(event("MatMul:MatMul", 0, 10))))
+    done = shell(str(gate), workplace)
+    assert (done.returncode == 0) == passes
+    assert ("input gate failed" in done.stderr) == (not passes)
+
+
+# --- the rest of a page ---
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)) <= targets
+
+
+def test_extras_named_in_pages_exist() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = re.findall(r"^(\w+) = \[", project.split("[project.optional-dependencies]")[1], re.MULTILINE)
+    named = {name for page in PAGES for name in re.findall(r'"\.\[(\w+)\]"', page.read_text(encoding="utf-8"))}
+    assert named
+    assert named <= set(extras)
+
+
+def test_the_changes_begin_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == tfperf.__version__
