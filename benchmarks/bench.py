@@ -279,7 +279,8 @@ def table_lines(samples: Samples) -> Iterator[str]:
 def bar_line(bar: Bar) -> str:
     """Return one promise with its figure and whether it was kept."""
     verdict, side = "PASS" if bar.held else "FAIL", "at least" if bar.at_least else "at most"
-    return f"{verdict}  {bar.figure:.3g}{bar.unit} {bar.promise} ({side} {bar.limit:g}{bar.unit})"
+    figure = f"{bar.figure:.0f}" if bar.figure >= 100 else f"{bar.figure:.3g}"
+    return f"{verdict}  {figure}{bar.unit} {bar.promise} ({side} {bar.limit:g}{bar.unit})"
 
 
 def show(samples: Samples) -> bool:

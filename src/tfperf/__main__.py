@@ -1,6 +1,6 @@
 """`python -m tfperf`."""
 
-from tfperf.cli import main
+from tfperf.cli import run
 
 if __name__ == "__main__":
-    main(prog_name="tfperf")
+    run()

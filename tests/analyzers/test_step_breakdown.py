@@ -187,6 +187,12 @@ def test_a_tpu_tells_its_steps_even_where_the_host_marks_them(tmp_path: Path) ->
     assert times(found)["device_compute"] == 40
 
 
+def test_a_tpu_has_one_attribution_and_says_so(tmp_path: Path) -> None:
+    found = as_tensorflow(tmp_path, tpu(0, ("convolution", 0, 40)))
+    assert times(found) == {"device_compute": 40, "all_others": 60}
+    assert "both attributions" in found.steps.notes[-1]
+
+
 def test_tpu_idle_time_while_the_host_fetches_is_input(tmp_path: Path) -> None:
     waiting = host(event("IteratorGetNextOp::DoCompute", 30, 50))
     found = corrected(tmp_path, waiting, tpu(0, ("convolution", 0, 40)))

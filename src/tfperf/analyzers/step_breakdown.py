@@ -18,7 +18,7 @@ from tfperf.trace.grouping import group_trace
 from tfperf.trace.groups import group_spans, stored_groups
 from tfperf.trace.model import Bools, HostTrace
 from tfperf.trace.step_stored import step_line
-from tfperf.trace.steps import LEFT_OUT, Confidence, Steps
+from tfperf.trace.steps import LEFT_OUT, Confidence, Steps, find_steps
 from tfperf.trace.timeline import Timeline, corrected_timeline, grouped_timeline, tpu_timeline
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ CATEGORIES = (
 
 _KEEPS_ENDS = 5
 """Of more steps than this, current xprof leaves out the first and the last."""
+
+_ONE_TPU_ATTRIBUTION = (
+    "TPU steps are averages over cores in both attributions; TensorFlow takes minima and maxima over cores instead"
+)
 
 _PARTS: dict[str, tuple[Activity, ...]] = {
     "compilation": (Activity.COMPILE,),
@@ -127,7 +131,14 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
 
 
 def as_tensorflow(trace: HostTrace) -> Breakdown:
-    """Find steps and attribute their time as TensorFlow's own profiler did for the same file."""
+    """Find steps and attribute their time as TensorFlow's own profiler did for the same file.
+
+    For a TPU there is one attribution only; a note says so.
+    """
+    if trace.device_kind == "tpu":
+        found = analyze(trace, find_steps(trace))
+        notes = (*found.steps.notes, _ONE_TPU_ATTRIBUTION)
+        return replace(found, attribution="tensorflow", steps=replace(found.steps, notes=notes))
     stored = stored_groups(trace) is not None
     trace = trace if stored else group_trace(trace)
     group = trace.number("group_id", -1)

@@ -21,14 +21,14 @@ CATEGORY_TITLES = {
     "all_others": "All others",
 }
 CATEGORY_MEANINGS = {
-    "compilation": "Python traces a tf.function or XLA compiles",
-    "output": "copies from the device to the host",
-    "input": "waiting for tf.data, and copies to the device",
-    "kernel_launch": "the host prepares and launches kernels",
-    "host_compute": "some host thread runs an op or the runtime",
-    "device_collectives": "all-reduce and the like between devices",
-    "device_to_device": "copies between or within devices",
-    "device_compute": "kernels run on the device",
+    "compilation": "tracing or compiling functions",
+    "output": "copies from device to host",
+    "input": "waiting for tf.data, copying in",
+    "kernel_launch": "preparing and launching kernels",
+    "host_compute": "ops or runtime on host threads",
+    "device_collectives": "all-reduce and the like",
+    "device_to_device": "copies between or inside devices",
+    "device_compute": "kernels on the device",
     "all_others": "none of these: Python, I/O, idle",
 }
 DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
