@@ -8,7 +8,6 @@ import tfperf
 
 PUBLIC = [
     "HostAnalysis",
-    "NoStepsError",
     "OutputError",
     "TfperfError",
     "Trace",

@@ -9,7 +9,6 @@ from tfperf.intervals import (
     Intervals,
     covered_before,
     covers,
-    difference,
     distinct,
     median,
     overlap,
@@ -51,7 +50,6 @@ def test_union_covers_exactly_the_points_of_its_parts(pairs: list[tuple[int, int
 def test_set_operations_agree_with_sets_of_points(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
     left, right = union(*made(a)), union(*made(b))
     assert points(union_all([left, right])) == points(left) | points(right)
-    assert points(difference(left, right)) == points(left) - points(right)
     times = np.arange(45)
     assert set(np.flatnonzero(covers(left, times)).tolist()) == points(left)
 
@@ -65,7 +63,6 @@ def test_overlap_counts_the_points_in_the_window(pairs: list[tuple[int, int]], b
 
 def test_nothing_covers_nothing() -> None:
     assert covered_before(EMPTY, np.array([3])).tolist() == [0]
-    assert difference(EMPTY, made([(0, 1)])).total() == 0
 
 
 def test_median_and_distinct_agree_with_numpy() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.units import format_bytes, format_ms, format_percent, ms, percent, us
+from tfperf.units import format_ms, format_percent
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,3 @@ def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, sh
 )
 def test_milliseconds_keep_three_digits(value: float | None, shown: str) -> None:
     assert format_ms(value) == shown
-
-
-def test_sizes() -> None:
-    assert [format_bytes(size) for size in (0, 999, 1_500, 2_500_000, 3_000_000_000)] == [
-        "0 B", "999 B", "1.5 kB", "2.5 MB", "3.0 GB",
-    ]  # fmt: skip
-
-
-def test_conversions() -> None:
-    assert ms(1_500_000_000) == 1.5
-    assert us(1_500_000) == 1.5
-    assert percent(1, 4) == 25.0
-    assert percent(1, 0) is None

@@ -13,12 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfperf.errors import NoStepsError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
+    from tfperf.errors import OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.session import HostAnalysis, Trace, load
 
 __all__ = [
     "HostAnalysis",
-    "NoStepsError",
     "OutputError",
     "TfperfError",
     "Trace",

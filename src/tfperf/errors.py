@@ -3,7 +3,6 @@
 TfperfError              could not do it; the message says what, where and what to try (exit code 1)
 ├── TraceNotFoundError   the path, run or host that was asked for is not there
 ├── TraceFormatError     the file is there, but it is not a readable XSpace
-├── NoStepsError         the trace is readable, but the question needs steps and it has none
 └── OutputError          the report could not be written
 """
 
@@ -20,10 +19,6 @@ class TraceNotFoundError(TfperfError):
 
 class TraceFormatError(TfperfError):
     """A file cannot be read as an XSpace: empty, cut off, damaged or of another format."""
-
-
-class NoStepsError(TfperfError):
-    """The trace holds no steps, and the question cannot be answered without them."""
 
 
 class OutputError(TfperfError):

@@ -1,4 +1,4 @@
-"""Half-open intervals as two int64 arrays, `begin` and `end`: union, difference, overlap. Pure numpy, no trace words.
+"""Half-open intervals as two int64 arrays, `begin` and `end`: union, overlap. Pure numpy, no trace words.
 
 A *flat* set is sorted and disjoint, as `union` returns it. All functions keep begin < end; empty intervals vanish.
 """
@@ -80,16 +80,6 @@ def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
         return np.zeros(len(times), np.bool_)
     index = np.searchsorted(flat.begin, times, side="right")
     return (index > 0) & (flat.end[np.maximum(index - 1, 0)] > times)
-
-
-def difference(flat: Intervals, minus: Intervals) -> Intervals:
-    """Return what the flat set covers and the flat set `minus` does not."""
-    if not len(flat.begin) or not len(minus.begin):
-        return flat
-    edges = distinct(np.concatenate((flat.begin, flat.end, minus.begin, minus.end)))
-    begin, end = edges[:-1], edges[1:]
-    keep = covers(flat, begin) & ~covers(minus, begin)
-    return union_sorted(begin[keep], end[keep])
 
 
 def median(values: npt.NDArray[np.generic]) -> float:

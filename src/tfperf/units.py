@@ -6,23 +6,8 @@ unit (`_ms`, `_percent`) hold anything else.
 
 from __future__ import annotations
 
-PS_PER_US = 1e6
 PS_PER_MS = 1e9
-
-
-def ms(duration_ps: float) -> float:
-    """Return picoseconds as milliseconds."""
-    return float(duration_ps) / PS_PER_MS
-
-
-def us(duration_ps: float) -> float:
-    """Return picoseconds as microseconds."""
-    return float(duration_ps) / PS_PER_US
-
-
-def percent(part: float, whole: float) -> float | None:
-    """Return 100 * part / whole, or None where there is no whole to speak of."""
-    return 100.0 * float(part) / float(whole) if whole else None
+"""Picoseconds in a millisecond."""
 
 
 def format_ms(value: float | None) -> str:
@@ -46,13 +31,3 @@ def format_percent(value: float | None) -> str:
     if text == "100.0" and value < 100:
         return ">99.9"
     return text
-
-
-def format_bytes(size: int) -> str:
-    """Show a size in the unit that leaves at most four digits before the point."""
-    value = float(size)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"

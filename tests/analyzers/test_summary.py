@@ -67,10 +67,18 @@ def test_the_share_is_sum_over_sum(tmp_path: Path) -> None:
     assert found.category_ms["input"].maximum == pytest.approx(0.06)
 
 
+def test_the_table_has_a_row_per_category(tmp_path: Path) -> None:
+    table = summarize(breakdown(tmp_path, 10, 20, 60)).table
+    assert list(table["category"]) == list(step_breakdown.CATEGORIES)
+    assert table["percent"].sum() == pytest.approx(100.0)
+    assert table.set_index("category").loc["input", "average_ms"] == pytest.approx(0.03)
+
+
 def test_no_steps_have_no_figures(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("A:A", 0, 5)))
     found = summarize(step_breakdown.analyze(trace, find_steps(trace)))
     assert (found.step_time_ms, found.input_percent, found.input_class) == (None, None, "unknown")
+    assert found.table.empty
     assert by_kind(step_breakdown.analyze(trace, find_steps(trace))) == []
 
 

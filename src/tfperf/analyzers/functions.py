@@ -14,6 +14,7 @@ import numpy as np
 from tfperf.intervals import distinct
 from tfperf.trace.model import HostTrace
 from tfperf.trace.nesting import nest, self_time
+from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +74,7 @@ class Functions:
                (("traced", "traced"), ("not_traced", "notTraced"), ("eager", "eager"), ("concrete", "concrete"))},
             "tracing_count": [row.tracing_count for row in rows],
             "compiler": ["XLA" if row.xla else "" for row in rows],
-            "self_ms": [row.total_self_ps / 1e9 for row in rows],
+            "self_ms": [row.total_self_ps / PS_PER_MS for row in rows],
             "expensive_call_percent": [row.expensive_percent for row in rows],
         }  # fmt: skip
 

@@ -20,6 +20,7 @@ from tfperf.trace.model import HostTrace
 from tfperf.trace.names import Op, is_python_frame, parse_op
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.timeline import OP_LINES
+from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,8 +67,8 @@ class OpTable:
             "op_name": list(self.names),
             "op_type": list(self.types),
             "occurrences": self.occurrences.tolist(),
-            "total_ms": (self.total_ps / 1e9).tolist(),
-            "self_ms": (self.self_ps / 1e9).tolist(),
+            "total_ms": (self.total_ps / PS_PER_MS).tolist(),
+            "self_ms": (self.self_ps / PS_PER_MS).tolist(),
             "self_percent": share.tolist(),
             "cumulative_self_percent": np.cumsum(share).tolist(),
         }

@@ -20,6 +20,7 @@ from tfperf.trace.model import Bools, HostTrace
 from tfperf.trace.step_stored import step_line
 from tfperf.trace.steps import LEFT_OUT, Confidence, Steps, find_steps
 from tfperf.trace.timeline import Timeline, corrected_timeline, grouped_timeline, tpu_timeline
+from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +89,7 @@ class Breakdown:
 
     def columns(self) -> dict[str, object]:
         """Return the columns of `table` without pandas."""
-        steps, parts = self.steps, {key: values / 1e9 for key, values in self.time_ps.items()}
+        steps, parts = self.steps, {key: values / PS_PER_MS for key, values in self.time_ps.items()}
         return {
             "step": steps.numbers.tolist(),
             "step_name": list(steps.names),
@@ -96,8 +97,8 @@ class Breakdown:
             "flag": list(steps.flags),
             "averaged": self.averaged.tolist(),
             "batches": steps.batches.tolist(),
-            "begin_ms": (steps.begin_ps / 1e9).tolist(),
-            "step_time_ms": (steps.duration_ps / 1e9).tolist(),
+            "begin_ms": (steps.begin_ps / PS_PER_MS).tolist(),
+            "step_time_ms": (steps.duration_ps / PS_PER_MS).tolist(),
             **{f"{key}_ms": parts[key].tolist() for key in CATEGORIES},
             "input_wait_ms": parts["input_wait"].tolist(),
             "host_to_device_ms": parts["host_to_device"].tolist(),

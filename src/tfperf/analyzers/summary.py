@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,10 @@ import numpy.typing as npt
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
 from tfperf.intervals import median
 from tfperf.trace.model import Bools
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 InputClass = Literal["high", "moderate", "possible", "none", "unknown"]
 Level = Literal["high", "moderate", "none"]
@@ -76,6 +80,23 @@ class Summary:
     worst_host: int | None = None
     """With several hosts: whose input share and class these are (the largest), as an index."""
 
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return one row per category: milliseconds per step, and percent of step time."""
+        import pandas as pd
+
+        rows = [(key, self.category_ms[key], self.percent[key]) for key in CATEGORIES if self.percent]
+        return pd.DataFrame(
+            {
+                "category": [key for key, _, _ in rows],
+                "average_ms": [found.average for _, found, _ in rows],
+                "standard_deviation_ms": [found.standard_deviation for _, found, _ in rows],
+                "minimum_ms": [found.minimum for _, found, _ in rows],
+                "maximum_ms": [found.maximum for _, found, _ in rows],
+                "percent": [percent for _, _, percent in rows],
+            }
+        )
+
 
 def summarize(found: Breakdown, rows: Bools | None = None, kind: str = "") -> Summary:
     """Average the steps at `rows` (default: the headline steps)."""
@@ -87,11 +108,12 @@ def summarize(found: Breakdown, rows: Bools | None = None, kind: str = "") -> Su
     total = int(duration.sum())
     if not total:
         return Summary(kind, of_kind, 0, None, {}, {}, None, "unknown")
-    stats = {key: statistics(values / 1e9) for key, values in times.items()}
+    stats = {key: statistics(values / PS_PER_MS) for key, values in times.items()}
     percent = {key: 100.0 * int(values.sum()) / total for key, values in times.items()}
     share = percent["input"] if found.input_visible else None
     return Summary(
-        kind, of_kind, int(rows.sum()), statistics(duration / 1e9), {k: s for k, s in stats.items() if s}, percent,
+        kind, of_kind, int(rows.sum()), statistics(duration / PS_PER_MS), {k: s for k, s in stats.items() if s},
+        percent,
         share, input_class(share, percent["all_others"]),
     )  # fmt: skip
 
@@ -110,8 +132,8 @@ def over_hosts(combined: Breakdown, hosts: list[Breakdown]) -> Summary:
 def by_kind(found: Breakdown) -> list[Summary]:
     """Average each kind of step (train, eval) by itself, the headline kind first."""
     kinds = list(dict.fromkeys((found.steps.headline_kind, *found.steps.kinds))) if len(found.steps) else []
-    of = np.array(found.steps.kinds, object)
-    return [summarize(found, np.asarray(found.averaged & (of == kind), np.bool_), kind) for kind in kinds]
+    of, counted = np.array(found.steps.kinds, object), found.averaged
+    return [summarize(found, np.asarray(counted & (of == kind), np.bool_), kind) for kind in kinds]
 
 
 def input_class(input_percent: float | None, others_percent: float | None) -> InputClass:
@@ -129,8 +151,3 @@ def input_class(input_percent: float | None, others_percent: float | None) -> In
 def level(percent: float) -> Level:
     """Classify the share of kernel launch, collectives or all others."""
     return "high" if percent >= OTHER_LIMITS[1] else "moderate" if percent >= OTHER_LIMITS[0] else "none"
-
-
-def category_percent(summary: Summary) -> dict[str, float]:
-    """Return the share of each of the nine categories."""
-    return {key: summary.percent[key] for key in CATEGORIES} if summary.percent else {}

@@ -8,22 +8,12 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-from enum import IntEnum
 from typing import Any, ClassVar
 
 import click
 
 from tfperf import __version__
 from tfperf.errors import TfperfError
-
-
-class ExitCode(IntEnum):
-    """What the exit status of tfperf means."""
-
-    FINE = 0
-    COULD_NOT = 1
-    WRONG_USAGE = 2
-    LIMIT_BREACHED = 3
 
 
 class _Commands(click.Group):
@@ -60,7 +50,7 @@ def main() -> None:
       tfperf analyze logs/
       tfperf export-csv logs/ -o tables/
 
-    Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage, 3 a limit was breached.
+    Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage.
     """
 
 

@@ -40,16 +40,17 @@ def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     Lines end after a slash, a colon or a space; a part that is longer than a line is broken where that ends.
     """
     lines: list[str] = []
-    indent = ""
-    while cells(indent + text) > width:
-        line = _prefix(text, max(width - len(indent), 1)) or text[0]
+    indent, at = "", 0
+    # Looking at what may fit only, not at the whole rest, keeps long names from taking quadratic time.
+    while len(rest := text[at : at + 4 * width + 1]) > 4 * width or cells(indent + rest) > width:
+        line = _prefix(rest, max(width - len(indent), 1)) or rest[0]
         pause = 1 + max(map(line.rfind, _PAUSES))
-        if pause and cells(_part(text, pause)) <= width - hang:
+        if pause and cells(_part(rest, pause)) <= width - hang:
             line = line[:pause]
         lines.append(indent + line)
-        text = text[len(line) :]
+        at += len(line)
         indent = " " * hang
-    return [*lines, indent + text] if text or not lines else lines
+    return [*lines, indent + rest] if rest or not lines else lines
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -17,6 +17,7 @@ from tfperf.reports import columns, findings
 from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
 from tfperf.reports.profile import Profile
 from tfperf.trace.steps import UNLABELLED
+from tfperf.units import PS_PER_MS
 
 
 def build_report(profile: Profile, *, sections: Sequence[str] = (), top: int | None = None) -> Report:
@@ -171,15 +172,15 @@ def _steps(profile: Profile, top: int | None) -> Section:
     found = steps.steps
     if not len(found):
         return Section("steps", "Steps", notes=(f"No steps: {found.explanation}.",))
-    series = {columns.CATEGORY_TITLES[key]: (steps.time_ps[key] / 1e9).tolist() for key in CATEGORIES}
+    series = {columns.CATEGORY_TITLES[key]: (steps.time_ps[key] / PS_PER_MS).tolist() for key in CATEGORIES}
     chart = StepChart("Step time (ms)", tuple(str(n) for n in found.numbers.tolist()), series, found.flags)
     table = _table("steps", "Steps", columns.steps(has_device=steps.has_device), dict(steps.columns()))
     tables = [table if top is None else table.head(top)]
     if found.pauses:
         tables.append(_table("pauses", "Time outside steps", columns.PAUSES, {
             "after_step": [pause.after_step for pause in found.pauses],
-            "begin_ms": [pause.begin_ps / 1e9 for pause in found.pauses],
-            "duration_ms": [(pause.end_ps - pause.begin_ps) / 1e9 for pause in found.pauses],
+            "begin_ms": [pause.begin_ps / PS_PER_MS for pause in found.pauses],
+            "duration_ms": [(pause.end_ps - pause.begin_ps) / PS_PER_MS for pause in found.pauses],
         }))  # fmt: skip
     notes = (f"Steps: {found.explanation} (confidence {found.confidence}).", *found.notes)
     if any(flag and counted for flag, counted in zip(found.flags, steps.averaged.tolist(), strict=True)):
@@ -214,7 +215,7 @@ def _environment(profile: Profile, _: int | None) -> Section:
     keys = ("host", "device_type", "device_model", "device_count", "idle_devices", "device_cores",
             "device_memory_bytes", "event_count", "size_bytes", "path")  # fmt: skip
     data: dict[str, Any] = {key: [getattr(host, key) for host in hosts] for key in keys}
-    data["duration_ms"] = [host.duration_ps / 1e9 for host in hosts]
+    data["duration_ms"] = [host.duration_ps / PS_PER_MS for host in hosts]
     facts = (
         Fact("hosts", "Hosts", len(hosts), "count"),
         Fact("devices", "Devices", sum(host.device_count for host in hosts), "count", "that recorded events"),

@@ -110,13 +110,9 @@ class Steps:
 def averaged(flags: tuple[str, ...], kinds: tuple[str, ...]) -> Bools:
     """Tell which steps count in averages, per kind: unflagged ones if there are three, else all."""
     plain = np.array([not flag for flag in flags], np.bool_)
-    kind_of = np.array(kinds, object)
-    counted = plain.copy()
-    for kind in set(kinds):
-        mine = kind_of == kind
-        if plain[mine].sum() < 3:
-            counted[mine] = True
-    return counted
+    known = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
+    code = np.array([known[kind] for kind in kinds], np.int64)
+    return np.asarray(plain | (np.bincount(code[plain], minlength=len(known)) < 3)[code], np.bool_)
 
 
 def headline(kinds: tuple[str, ...], duration_ps: Int64s) -> str:
