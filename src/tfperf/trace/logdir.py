@@ -12,9 +12,10 @@ from tfperf.errors import TraceNotFoundError
 SUFFIX = ".xplane.pb"
 _TIMESTAMP = re.compile(r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d")
 _OTHER_FORMATS = {
+    ".pt.trace.json": "a PyTorch profile",
+    ".pt.trace.json.gz": "a PyTorch profile",
     ".trace.json.gz": "an export for the trace viewer",
     ".trace.json": "an export for the trace viewer",
-    ".pt.trace.json": "a PyTorch profile",
     ".xplane.pb.gz": "a compressed trace (unpack it first)",
     ".overview_page.pb": "a result that TensorFlow computed",
 }
@@ -45,6 +46,8 @@ def find_runs(path: Path) -> list[Run]:
     try:
         if path.is_file():
             return [_run(path.parent, [path])]
+        if path.exists() and not path.is_dir():
+            raise TraceNotFoundError(f"{path} is neither a file nor a folder; save what it gives to a *{SUFFIX} file")
         if not path.is_dir():
             raise TraceNotFoundError(f"{path} does not exist; give a logdir, a run folder or a *{SUFFIX} file")
         folders, denied, others = _search(path)

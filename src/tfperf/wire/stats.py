@@ -117,9 +117,12 @@ def _columns(
     refs = arrow.numbers(rows.column("ref_value")).view(np.int64)
     signed, unsigned = (arrow.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
     number = signed | unsigned.view(np.int64)
-    columns = {}
+    ids: dict[str, list[int]] = {}
     for stat_id in distinct(key).tolist():
-        name, which = names.get(stat_id, ""), np.flatnonzero(key == stat_id)
+        ids.setdefault(names.get(stat_id, ""), []).append(stat_id)
+    columns = {}
+    for name, same in ids.items():
+        which = np.flatnonzero(np.isin(key, same))
         if name in barred:
             which = which[~barred[name][owner[which]]]
         if name in wanted.numbers:

@@ -1,0 +1,366 @@
+"""Whatever is given to the command line: a report, or one line on stderr that says what, where and what to try."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Plane, event, host, line, logdir_of, plane, ref, space, u64
+from click.testing import Result
+from protobytes import BYTES, field, message, nested_groups, tag, varint
+
+Run = Callable[..., Result]
+
+FORMATS = ("table", "markdown", "csv", "json")
+NOW_NS = 1_700_000_000 * 10**9
+SHARED = Path(__file__).parents[2] / "shared" / "traces"
+"""Traces of other people's jobs, which are no part of the project."""
+
+TRAINING = space(host(*[event("train", 100 * n, 80, step_num=n) for n in range(5)]))
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def written(tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / "vm.xplane.pb"
+    path.write_bytes(data)
+    return path
+
+
+def shared(folder: str) -> Path:
+    if not (SHARED / folder).is_dir():
+        pytest.skip(f"{SHARED / folder} is not there: it is no part of the project")
+    return SHARED / folder
+
+
+def assert_refused(result: Result, *words: str) -> None:
+    """Assert exit code 1, an empty stdout, and one line on stderr with these words."""
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert re.fullmatch(r"Error: [^\n]+\n", result.stderr)
+    assert not CONTROL.search(result.stderr)
+    for word in words:
+        assert word in result.stderr
+
+
+def assert_reported(result: Result) -> str:
+    """Assert exit code 0 and an empty stderr; return stdout."""
+    assert result.exception is None, result.exception
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout
+    return result.stdout
+
+
+# What is no profile at all
+
+
+def test_a_path_that_is_not_there(tmp_path: Path, run_tfperf: Run) -> None:
+    assert_refused(run_tfperf("analyze", tmp_path / "nowhere"), "nowhere does not exist", "give a logdir")
+
+
+def test_a_path_with_a_line_break_still_makes_one_line(tmp_path: Path, run_tfperf: Run) -> None:
+    assert_refused(run_tfperf("analyze", tmp_path / "no\nwhere\x1b[31m"), r"no\nwhere\x1b[31m does not exist")
+
+
+def test_an_empty_logdir(tmp_path: Path, run_tfperf: Run) -> None:
+    assert_refused(run_tfperf("analyze", tmp_path), str(tmp_path), "a profile lies in LOGDIR/plugins/profile/RUN")
+
+
+def test_a_logdir_with_an_export_only(tmp_path: Path, run_tfperf: Run) -> None:
+    (logdir_of(tmp_path) / "plugins/profile/2026_01_01_00_00_00/vm.trace.json.gz").write_bytes(gzip.compress(b"{}"))
+    assert_refused(run_tfperf("analyze", tmp_path), "vm.trace.json.gz is an export for the trace viewer", ".xplane.pb")
+
+
+FOREIGN = {
+    "nothing": (b"", "is empty (0 bytes)"),
+    "gzip": (gzip.compress(TRAINING), "is gzip-compressed"),
+    "JSON": (b'{"displayTimeUnit": "ns"}', "is JSON"),
+    "text": (b"# Notes\n\nSome words.\n" * 10, "damaged or not an XSpace"),
+    "zeros": (bytes(1000), "damaged or not an XSpace"),
+    "ones": (b"\xff" * 1000, "damaged or not an XSpace"),
+    "HTML": (b"<!DOCTYPE html><html></html>", "damaged or not an XSpace"),
+    "zip": (b"PK\x03\x04" + bytes(60), "damaged or not an XSpace"),
+    "another protobuf": (field(4, b"a") + field(5, b"b"), "holds no planes"),
+    "nameless planes": (field(1, field(3, b"")) * 2, "none of its 2 planes has a name"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_files_of_another_kind(case: str, tmp_path: Path, run_tfperf: Run) -> None:
+    data, words = FOREIGN[case]
+    path = written(tmp_path, data)
+    assert_refused(run_tfperf("analyze", path), str(path), words)
+
+
+def test_an_export_for_the_trace_viewer_itself(tmp_path: Path, run_tfperf: Run) -> None:
+    path = tmp_path / "vm.trace.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    assert_refused(run_tfperf("analyze", path), str(path), "gzip", "give the *.xplane.pb file beside it")
+
+
+def test_random_bytes(tmp_path: Path, run_tfperf: Run) -> None:
+    for seed in range(50):
+        assert_refused(run_tfperf("analyze", written(tmp_path, random.Random(seed).randbytes(2000))), "vm.xplane.pb")
+
+
+# What was a profile once
+
+
+def test_a_profile_cut_off_anywhere(tmp_path: Path, samples: Path, run_tfperf: Run) -> None:
+    (path,) = (samples / "retracing").rglob("*.xplane.pb")
+    whole = path.read_bytes()
+    for stop in range(1, len(whole) - 20, len(whole) // 40):
+        assert_refused(run_tfperf("analyze", written(tmp_path, whole[:stop])), "copy or capture it again")
+
+
+def test_a_profile_that_went_through_a_text(tmp_path: Path, samples: Path, run_tfperf: Run) -> None:
+    (path,) = (samples / "retracing").rglob("*.xplane.pb")
+    mangled = path.read_bytes().decode("utf-8", "replace").encode()
+    result = run_tfperf("analyze", written(tmp_path, mangled))
+    assert_refused(result, "destroyed by a text conversion", "copy the original again in binary mode")
+
+
+def test_a_real_profile_that_went_through_a_text(run_tfperf: Run) -> None:
+    assert_refused(run_tfperf("analyze", shared("corrupt_tpu")), "destroyed by a text conversion")
+
+
+def test_one_damaged_host_among_others_is_named(tmp_path: Path, run_tfperf: Run) -> None:
+    assert_refused(run_tfperf("analyze", logdir_of(tmp_path, good=TRAINING, bad=TRAINING[:-20])), "bad.xplane.pb")
+
+
+def test_the_other_hosts_can_be_read_alone(tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, good=TRAINING, bad=TRAINING[:-20])
+    assert_reported(run_tfperf("analyze", logdir, "--host", "good"))
+
+
+# What cannot be read, or changes meanwhile
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("inside", [True, False], ids=["file", "folder"])
+def test_no_permission(inside: bool, tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, vm=TRAINING)
+    (locked,) = logdir.rglob("*.xplane.pb") if inside else logdir.glob("plugins")
+    locked.chmod(0)
+    try:
+        assert_refused(run_tfperf("analyze", logdir), str(locked), "its permissions")
+    finally:
+        locked.chmod(0o755)
+
+
+def test_a_link_to_nowhere(tmp_path: Path, run_tfperf: Run) -> None:
+    (tmp_path / "vm.xplane.pb").symlink_to(tmp_path / "gone")
+    assert_refused(run_tfperf("analyze", tmp_path), "cannot open", "vm.xplane.pb", "check the path")
+
+
+def test_a_folder_named_like_a_trace(tmp_path: Path, run_tfperf: Run) -> None:
+    (tmp_path / "vm.xplane.pb").mkdir()
+    assert_refused(run_tfperf("analyze", tmp_path), "no *.xplane.pb file below")
+
+
+def test_a_file_that_somebody_writes_to(tmp_path: Path, run_tfperf: Run) -> None:
+    """It grows and shrinks all the time: an error says so, unless by chance it held still while it was read."""
+    path, stop = written(tmp_path, TRAINING * 2000), threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            for size in (len(TRAINING) * 2000 - 7, len(TRAINING) * 2000, len(TRAINING)):
+                os.truncate(path, size)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        results = [run_tfperf("analyze", path) for _ in range(8)]
+    finally:
+        stop.set()
+        writer.join()
+    for result in results:
+        if result.exit_code == 0:
+            assert_reported(result)
+        else:
+            assert_refused(result, "vm.xplane.pb")
+    assert any(result.exit_code == 1 for result in results)
+
+
+# What is a profile, but an odd one
+
+
+def test_a_jax_profile_reports_what_it_cannot_tell(tmp_path: Path, run_tfperf: Run) -> None:
+    jax = host(event("PjitFunction(f)", 0, 50), event("Execute", 10, 30)), plane("/host:metadata")
+    out = assert_reported(run_tfperf("analyze", written(tmp_path, space(*jax))))
+    assert "looks like a JAX trace" in " ".join(out.split())
+    assert "Cannot tell whether the job is input-bound" in " ".join(out.split())
+
+
+def test_a_real_jax_profile_reports_what_it_cannot_tell(run_tfperf: Run) -> None:
+    for path in sorted(shared("jax_mi300x").iterdir()):
+        assert "looks like a JAX trace" in " ".join(assert_reported(run_tfperf("analyze", path)).split())
+
+
+def test_a_host_without_steps_beside_one_with_steps_is_named(tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, busy=TRAINING, lazy=space(host(event("op", 0, 1))))
+    out = " ".join(assert_reported(run_tfperf("analyze", logdir)).split())
+    assert re.search(r"lazy: Steps: the trace holds no step marker", out)
+    assert "busy: Steps" not in out
+
+
+def steps_with(**stats: Any) -> Plane:
+    return host(*[event("train", 100 * n, 80, step_num=n, **stats) for n in range(4)])
+
+
+def line_of(*events: bytes) -> bytes:
+    """A space with one line of these events; metadata id 1 is `train`."""
+    name = field(4, message(field(1, 1), field(2, field(2, b"train"))))
+    return field(1, message(field(2, b"/host:CPU"), field(3, message(*(field(4, made) for made in events))), name))
+
+
+ODD = {
+    "no line": space(plane("/host:CPU")),
+    "no event": space(plane("/host:CPU", line("a"), line("b"))),
+    "only an empty device": space(plane("/device:GPU:0"), plane("/device:TPU:0", line("Steps"))),
+    "events without names": line_of(*[message(field(1, 99), field(2, n), field(3, 7)) for n in range(5)]),
+    "negative duration": line_of(message(field(1, 1), field(3, -5)), message(field(1, 1), field(3, 5))),
+    "zero durations": line_of(*[message(field(1, 1), field(2, 9))] * 3),
+    "times out of range": line_of(message(field(2, -(1 << 63)), field(3, (1 << 63) - 1))),
+    "very long times": line_of(*[message(field(1, 1), field(2, n), field(3, (1 << 60) - 1 - n)) for n in range(30)]),
+    "overlapping times": space(host(*[event("a/b:MatMul", n, 1000 - n % 7) for n in range(50)])),
+    "different clocks": space(
+        plane("/host:CPU", *[line("t", event("a", 0, 9), id=n + 1, timestamp_ns=n * NOW_NS) for n in range(4)])
+    ),
+    "plane stats that are no numbers": space(
+        steps_with(),
+        plane("/device:GPU:0", line("s", event("k", 0, 1)), stats={"core_count": float("nan"), "memory_size": 1e999}),
+    ),
+    "huge step numbers": space(host(*[event("train", 9 * n, 5, step_num=(1 << 63) - 4 + n) for n in range(4)])),
+    "a step cut off before a huge number": space(
+        host(
+            event("f", 0, 5, tf_function_call=ref("traced")),
+            *[event("train", 9 * n + 9, 5, step_num=(1 << 63) - 4 + n) for n in range(4)],
+            event("f", 60, 5, tf_function_call=ref("traced")),
+        )
+    ),
+    "huge ids": space(steps_with(group_id=u64((1 << 64) - 1), id=-(1 << 63), correlation_id=u64(1 << 63), _r=-1)),
+    "texts where numbers belong": space(steps_with(group_id="x", tracing_count=1.5, tf_function_call=7, step_name=3)),
+    "very many names": field(
+        1,
+        message(
+            field(2, b"/host:CPU"),
+            field(3, field(4, message(field(1, 5), field(3, 7)))),
+            *[field(4, message(field(1, n), field(2, field(2, b"op %d" % n)))) for n in range(100_000)],
+        ),
+    ),
+    "names that are no UTF-8": space(host(*[event("a\udcff/b\udcfe:MatMul", 9 * n, 5, step_num=n) for n in range(3)])),
+    "very long names": space(host(*[event("日本" * 20_000, 9 * n, 5, step_num=n) for n in range(3)])),
+    "very deep nesting": space(host(*[event("a/b:MatMul", n / 1000, 40 - n / 500) for n in range(20_000)])),
+    "very many kinds of steps": space(host(*[event(f"name {n} x", 9 * n, 5, step_num=n) for n in range(300)])),
+}
+
+
+@pytest.mark.parametrize("attribution", ["corrected", "tensorflow"])
+@pytest.mark.parametrize("case", ODD)
+def test_odd_profiles_are_reported(case: str, attribution: str, tmp_path: Path, run_tfperf: Run) -> None:
+    path = written(tmp_path, ODD[case])
+    assert_reported(run_tfperf("analyze", path, "--attribution", attribution))
+    json.loads(assert_reported(run_tfperf("analyze", path, "--attribution", attribution, "--format", "json")))
+
+
+def test_a_profile_without_events_says_so(tmp_path: Path, run_tfperf: Run) -> None:
+    assert "the file holds no events" in assert_reported(run_tfperf("analyze", written(tmp_path, ODD["no line"])))
+
+
+def test_impossible_times_are_mentioned(tmp_path: Path, run_tfperf: Run) -> None:
+    out = assert_reported(run_tfperf("analyze", written(tmp_path, ODD["negative duration"])))
+    assert "1 event(s) with impossible times were left out" in out
+
+
+IMPOSSIBLE = {
+    "groups in groups": line_of(field(3, 7) + nested_groups(300_000)),
+    "groups between planes": TRAINING + nested_groups(300_000),
+    "endless event": line_of(tag(4, BYTES) + varint(1 << 40)),
+    "negative length": line_of(tag(4, BYTES) + varint(-1)),
+    "endless plane": tag(1, BYTES) + varint(1 << 62) + b"rest",
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_impossible_bytes_are_refused(case: str, tmp_path: Path, run_tfperf: Run) -> None:
+    assert_refused(run_tfperf("analyze", written(tmp_path, IMPOSSIBLE[case])), "damaged or not an XSpace")
+
+
+# Names that mean harm
+
+EVIL = "</script><script>alert(1)</script>\x1b]0;title\x07\x1b[31m\x9b2J\r\u202e\u2028\x00 ok"
+
+
+def evil_logdir(tmp_path: Path) -> Path:
+    """A logdir in which every text that a profile can hold is hostile."""
+    texts = {"tf_function_call": EVIL, "graph_type": EVIL, "step_name": EVIL, "device_type_string": EVIL}
+    steps = [event(f"{EVIL}{n % 2}", 100 * n, 80, step_num=n, **texts) for n in range(4)]
+    ops = [event(f"{EVIL}/MatMul:MatMul", 100 * n + 10, 5) for n in range(4)]
+    kernels = [event(EVIL, 100 * n + 20, 9, tf_op=f"{EVIL}:{EVIL}", hlo_op=EVIL) for n in range(4)]
+    gpu = plane("/device:GPU:0", line(EVIL, *kernels), stats={"gpu_device_name": EVIL, "device_vendor": EVIL})
+    data = space(plane("/host:CPU", line(EVIL, *steps, *ops)), gpu, hostname=EVIL, errors=(EVIL,))
+    logdir = logdir_of(tmp_path, vm=data)
+    (folder,) = logdir.glob("plugins/profile/*")
+    folder.rename(folder.with_name("run\x1b[31m\r</b>".replace("/", "_")))
+    return logdir
+
+
+@pytest.mark.parametrize("attribution", ["corrected", "tensorflow"])
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_no_name_reaches_a_terminal_or_a_page_raw(
+    format_name: str, attribution: str, tmp_path: Path, run_tfperf: Run
+) -> None:
+    logdir = evil_logdir(tmp_path)
+    out = assert_reported(run_tfperf("analyze", logdir, "--format", format_name, "--attribution", attribution))
+    if format_name in ("table", "markdown"):
+        assert "alert(1)" in re.sub(r"[\\\n ]", "", out)
+        assert not CONTROL.search(out)
+        assert "\u2028" not in out
+    if format_name == "markdown":
+        assert not re.search(r"(?<!\\)</?script", out)
+    if format_name == "json":
+        assert not CONTROL.search(out)
+        assert "</" not in out
+        assert any(EVIL in text for text in texts_in(json.loads(out)))
+
+
+def texts_in(value: Any) -> list[str]:
+    """Every text of a JSON document."""
+    if isinstance(value, (dict, list)):
+        return [text for item in (value.values() if isinstance(value, dict) else value) for text in texts_in(item)]
+    return [value] if isinstance(value, str) else []
+
+
+# As a process of its own
+
+
+def process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tfperf", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_as_a_process_a_damaged_file_is_one_line_on_stderr(tmp_path: Path) -> None:
+    done = process("analyze", written(tmp_path, TRAINING[:-9]))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("Error: ")
+
+
+def test_as_a_process_deeply_nested_groups_are_one_line_on_stderr(tmp_path: Path) -> None:
+    done = process("analyze", written(tmp_path, IMPOSSIBLE["groups in groups"]))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+
+
+def test_as_a_process_a_profile_is_a_report(tmp_path: Path) -> None:
+    done = process("analyze", logdir_of(tmp_path, vm=TRAINING), "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["summary"]["step_count"] == 5

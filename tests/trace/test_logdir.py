@@ -1,0 +1,117 @@
+"""Which profiles a path holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from builders import logdir_of
+
+from tfperf.errors import TraceNotFoundError
+from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
+
+
+def touch(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def names(runs: list[Run]) -> list[str]:
+    return [run.name for run in runs]
+
+
+def test_one_run_with_a_file_per_host(tmp_path: Path) -> None:
+    (run,) = find_runs(logdir_of(tmp_path, b=b"", a=b""))
+    assert run.name == "2026_01_01_00_00_00"
+    assert [(file.host, file.path.name) for file in run.files] == [("a", "a.xplane.pb"), ("b", "b.xplane.pb")]
+
+
+@pytest.mark.parametrize("part", ["", "plugins", "plugins/profile", "plugins/profile/2026_01_01_00_00_00"])
+def test_any_folder_above_the_files_will_do(part: str, tmp_path: Path) -> None:
+    (run,) = find_runs(logdir_of(tmp_path, vm=b"") / part)
+    assert [file.host for file in run.files] == ["vm"]
+
+
+def test_a_single_file_is_a_run_of_one_host(tmp_path: Path) -> None:
+    touch(tmp_path / "run" / "vm.xplane.pb", tmp_path / "run" / "other.xplane.pb")
+    (run,) = find_runs(tmp_path / "run" / "vm.xplane.pb")
+    assert (run.name, [file.host for file in run.files]) == ("run", ["vm"])
+
+
+def test_a_single_file_may_have_any_name(tmp_path: Path) -> None:
+    touch(tmp_path / "profile.bin")
+    assert [file.host for file in find_runs(tmp_path / "profile.bin")[0].files] == ["profile.bin"]
+
+
+def test_runs_are_ordered_by_the_time_in_their_names(tmp_path: Path) -> None:
+    stamps = ["2026_03_01_00_00_00", "2025_12_31_23_59_59", "train-20260301-000001", "2026-02-28_10-00-00"]
+    touch(*(tmp_path / name / "vm.xplane.pb" for name in stamps))
+    assert names(find_runs(tmp_path)) == [stamps[1], stamps[3], stamps[0], stamps[2]]
+
+
+def test_a_name_without_a_time_counts_by_its_files(tmp_path: Path) -> None:
+    touch(*(tmp_path / name / "vm.xplane.pb" for name in ("mine", "2001_01_01_00_00_00", "2090_01_01_00_00_00")))
+    os.utime(tmp_path / "mine" / "vm.xplane.pb", (1.7e9, 1.7e9))
+    assert names(find_runs(tmp_path)) == ["2001_01_01_00_00_00", "mine", "2090_01_01_00_00_00"]
+
+
+@pytest.mark.parametrize("name", ["2026_99_99_00_00_00", "0000_00_00_00_00_00", "99999999999999"])
+def test_an_impossible_time_in_a_name_comes_first(name: str, tmp_path: Path) -> None:
+    touch(tmp_path / name / "vm.xplane.pb", tmp_path / "2001_01_01_00_00_00" / "vm.xplane.pb")
+    assert names(find_runs(tmp_path)) == [name, "2001_01_01_00_00_00"]
+
+
+def test_the_newest_run_unless_one_is_named(tmp_path: Path) -> None:
+    touch(*(tmp_path / job / stamp / "vm.xplane.pb" for job in ("a", "b") for stamp in ("2026_01_01_00_00_00", "x1")))
+    runs = find_runs(tmp_path)
+    assert choose_run(runs, None) is runs[-1]
+    assert choose_run(runs, "x1").name == "x1"
+    assert choose_run(runs, str(Path("b", "2026_01_01_00_00_00"))).folder == tmp_path / "b" / "2026_01_01_00_00_00"
+    with pytest.raises(TraceNotFoundError, match=r"there is no run named '1'; the newest are: .*x1"):
+        choose_run(runs, "1")
+
+
+def test_hosts_are_chosen_by_name(tmp_path: Path) -> None:
+    (run,) = find_runs(logdir_of(tmp_path, a=b"", b=b"", c=b""))
+    assert [file.host for file in choose_hosts(run, ("c", "a")).files] == ["a", "c"]
+    assert choose_hosts(run, ()) == run
+    with pytest.raises(TraceNotFoundError, match="has no host named 'd'; it has: a, b, c"):
+        choose_hosts(run, ("a", "d"))
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(TraceNotFoundError, match="does not exist; give a logdir"):
+        find_runs(tmp_path / "nowhere")
+    with pytest.raises(TraceNotFoundError, match="a profile lies in LOGDIR/plugins/profile/RUN/HOST"):
+        find_runs(tmp_path)
+
+
+def test_a_pipe_is_neither_file_nor_folder(tmp_path: Path) -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceNotFoundError, match="is neither a file nor a folder"):
+        find_runs(tmp_path / "pipe")
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(TraceNotFoundError, match="cannot look into"):
+        find_runs(tmp_path / ("x" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("vm.trace.json.gz", "an export for the trace viewer"),
+        ("vm.pt.trace.json", "a PyTorch profile"),
+        ("vm.pt.trace.json.gz", "a PyTorch profile"),
+        ("vm.xplane.pb.gz", r"a compressed trace \(unpack it first\)"),
+        ("vm.overview_page.pb", "a result that TensorFlow computed"),
+    ],
+)
+def test_files_of_other_formats_are_named(file: str, words: str, tmp_path: Path) -> None:
+    touch(tmp_path / "run" / file)
+    with pytest.raises(TraceNotFoundError, match=f"{file} is {words}"):
+        find_runs(tmp_path)

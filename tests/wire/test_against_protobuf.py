@@ -1,0 +1,200 @@
+"""The decoder against protobuf's own parser: the same columns from valid bytes, the same verdict on damaged ones."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfperf.errors import TraceFormatError
+from tfperf.wire import decode, schema
+from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
+from tfperf.wire.source import Source, walk
+from tfperf.wire.stats import Wanted
+
+WANTED = Wanted(frozenset({"id"}), frozenset({"tf_op"}))
+EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True)
+
+Row = tuple[int, int, int, bool, dict[str, int | str]]
+"""Metadata id, offset, duration, whether it stands for many, wanted stats."""
+
+INT64S = (0, 1, 2, 3, 4, 5, 127, 128, 16383, 16384, 1 << 40, -1, -(1 << 63), (1 << 63) - 1)
+UINT64S = (1, 2, 3, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+TEXTS = (b"", b"id", b"tf_op", b"junk", b"\xff", b"text of some length " * 3)
+ARMS: dict[str, tuple[Any, ...]] = {
+    "int64_value": INT64S, "uint64_value": UINT64S, "double_value": (0.0, 1.5, float("nan")), "str_value": TEXTS,
+    "bytes_value": TEXTS, "ref_value": UINT64S,
+}  # fmt: skip
+
+
+def made(random: Random) -> bytes:
+    """Make a small XSpace."""
+    count, one = random.randrange, random.choice
+
+    def stat(_: int) -> dict[str, Any]:
+        arm = one([*ARMS, ""])
+        return {"metadata_id": one(INT64S), **({arm: one(ARMS[arm])} if arm else {})}
+
+    def event(_: int) -> dict[str, Any]:
+        data = one(["offset_ps", "offset_ps", "num_occurrences"])
+        found = [stat(n) for n in range(count(4))]
+        return {"metadata_id": one(INT64S), data: one(INT64S), "duration_ps": one(INT64S), "stats": found}
+
+    def line(_: int) -> dict[str, Any]:
+        found = [event(n) for n in range(one([0, 1, 3, 9]))]
+        name, shown = one(TEXTS), one([b"", b"shown"])
+        return {"id": one(INT64S), "name": name, "display_name": shown, "timestamp_ns": one(INT64S), "events": found}
+
+    def entry(_: int) -> dict[str, Any]:
+        return {"key": one(INT64S), "value": {"name": one(TEXTS)}}
+
+    def plane(_: int) -> dict[str, Any]:
+        parts = {"lines": line, "event_metadata": entry, "stat_metadata": entry, "stats": stat}
+        return {
+            "id": one(INT64S),
+            "name": one(TEXTS),
+            **{k: [make(n) for n in range(count(5))] for k, make in parts.items()},
+        }
+
+    space = schema.message_class("XSpace")(planes=[plane(n) for n in range(1 + count(2))], hostnames=[one(TEXTS)])
+    data: bytes = space.SerializeToString()
+    return data
+
+
+# Drawing every number of a space from Hypothesis takes longer than all else here.
+spaces = st.builds(lambda seed: made(Random(seed)), st.integers(0, 1 << 32))
+limits = st.sampled_from([1, 64, 200, decode.BATCH_BYTES])
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("wire") / "made.xplane.pb"
+
+
+def ours(path: Path, data: bytes, limit: int) -> list[tuple[PlaneHeader, list[EventBatch]]]:
+    path.write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch, Source(path) as source:
+        patch.setattr(decode, "BATCH_BYTES", limit)
+        read = [read_header(source, span, WANTED) for span in walk(source).planes]
+        return [(header, list(read_events(source, span, header, WANTED))) for header, span in read]
+
+
+def rows(batch: EventBatch) -> list[Row]:
+    found: list[Row] = [
+        (*numbers, {})
+        for numbers in zip(
+            batch.metadata_id.tolist(), batch.offset_ps.tolist(), batch.duration_ps.tolist(), batch.aggregated.tolist(),
+            strict=True,
+        )
+    ]  # fmt: skip
+    for name, column in batch.stats.items():
+        for event, value in zip(column.event.tolist(), column.value.tolist(), strict=True):
+            found[event][4][name] = value if column.texts is None else column.texts[value]
+    return found
+
+
+def signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def expected_value(stat: Any, name: str, names: dict[int, str]) -> int | str:
+    """Return what a wanted stat holds; 0 or no text where it is of a type that makes no sense for it."""
+    if name == "id":
+        return int(stat.int64_value or signed(stat.uint64_value))
+    return names.get(signed(stat.ref_value), "") if stat.ref_value else str(stat.str_value, "utf-8", "replace")
+
+
+def expected_row(event: Any, names: dict[int, str]) -> Row:
+    known = [(stat, names.get(stat.metadata_id, "")) for stat in event.stats]
+    found = {name: expected_value(stat, name, names) for stat, name in known if name in ("id", "tf_op")}
+    return event.metadata_id, event.offset_ps, event.duration_ps, event.num_occurrences != 0, found
+
+
+def shown(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+@EXAMPLES
+@given(data=spaces, limit=limits)
+def test_valid_bytes_give_what_protobuf_gives(data: bytes, limit: int, path: Path) -> None:
+    space = schema.message_class("XSpace").FromString(data)
+    for plane, (header, batches) in zip(space.planes, ours(path, data, limit), strict=True):
+        names = {entry.key: shown(entry.value.name) for entry in plane.stat_metadata}
+        assert (header.id, header.name, header.stat_names) == (plane.id, shown(plane.name), names)
+        assert header.event_ids.tolist() == [entry.key for entry in plane.event_metadata]
+        assert header.event_names == [shown(entry.value.name) for entry in plane.event_metadata]
+        found = {}
+        for batch in batches:
+            found.update({info.id: info for info in batch.lines})
+        assert {key: (info.name, info.timestamp_ns) for key, info in found.items()} == {
+            line.id: (shown(line.display_name) or shown(line.name), line.timestamp_ns) for line in plane.lines
+        }
+        expected = [expected_row(event, names) for line in plane.lines for event in line.events]
+        assert [row for batch in batches for row in rows(batch)] == expected
+
+
+@lru_cache(maxsize=1)
+def loose_class() -> Any:
+    """Return XSpace for protobuf to read only what the decoder reads: stats of events and their names stay bytes."""
+    file = descriptor_pb2.FileDescriptorProto()
+    schema.descriptor("XSpace").file.CopyToProto(file)
+    for message in file.message_type:
+        for field in message.field:
+            if field.type_name.endswith(".XStat") and message.name != "XPlane":
+                field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+                field.ClearField("type_name")
+        kept = [field for field in message.field if (message.name, field.name) != ("XEventMetadata", "child_id")]
+        del message.field[:]
+        message.field.extend(kept)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{schema.PACKAGE}.XSpace"))
+
+
+def count_events(message_class: Any, data: bytes) -> int | None:
+    """Return how many events protobuf finds, or None if it refuses the bytes."""
+    try:
+        return sum(len(line.events) for plane in message_class.FromString(data).planes for line in plane.lines)
+    except DecodeError:
+        return None
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A space with bytes changed (mostly: that keeps the lengths of others right), left out, repeated or cut off."""
+    data = draw(spaces)
+    for _ in range(draw(st.integers(1, 2))):
+        at = draw(st.integers(0, len(data)))
+        stop = min(at + draw(st.integers(0, 30)), len(data))
+        changed = draw(st.binary(min_size=1, max_size=1)) + data[at + 1 :]
+        others = data[at:], data[stop:], data[at:stop] + data[at:], b""
+        data = data[:at] + draw(st.sampled_from([*[changed] * 12, *others]))
+    return data
+
+
+REFUSED_BY_US_ONLY = re.compile(r"0 bytes|holds no planes|wire type [34]|gzip|JSON")
+"""An XSpace without planes, and groups (a wire type that no XSpace uses) outside of lines."""
+
+
+@settings(EXAMPLES, max_examples=600)
+@given(data=damaged(), limit=limits)
+def test_damaged_bytes_get_the_verdict_of_protobuf(data: bytes, limit: int, path: Path) -> None:
+    """Damage in stats that nobody asked for stays unseen; else what protobuf refuses is refused."""
+    strict = count_events(schema.message_class("XSpace"), data)
+    found, why = None, ""
+    try:
+        found = sum(len(batch.metadata_id) for _, batches in ours(path, data, limit) for batch in batches)
+    except TraceFormatError as error:
+        why = str(error)
+    if found is None:
+        assert strict is None or REFUSED_BY_US_ONLY.search(why)
+    else:
+        assert found == (count_events(loose_class(), data) if strict is None else strict)
