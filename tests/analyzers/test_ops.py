@@ -83,3 +83,8 @@ def test_hosts_are_added_up(tmp_path: Path) -> None:
     two = ops.analyze(trace_of(tmp_path, host(event("A:A", 0, 10))))
     assert rows(ops.combine([one, two]).host) == [("A", "A", 2, 20, 20), ("B", "B", 1, 15, 15)]
     assert ops.combine([one, two]).device is None
+
+
+def test_a_device_with_derived_lines_only_has_no_ops(tmp_path: Path) -> None:
+    made = plane("/device:GPU:0", line("TensorFlow Ops", event("MatMul", 0, 24), id=-559038734))
+    assert rows(ops.analyze(trace_of(tmp_path, made)).device) == []

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tfperf.intervals import Int64s
 from tfperf.trace.activities import Activity, Attribution, device_codes
 from tfperf.trace.groups import stored_groups
-from tfperf.trace.model import HostTrace
+from tfperf.trace.model import NO_EVENTS, HostTrace
 from tfperf.trace.names import Op, is_python_frame, parse_op
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.timeline import OP_LINES
@@ -153,7 +153,7 @@ def _device_ops(trace: HostTrace, attribution: Attribution) -> OpTable | None:
 def _gpu_ops(trace: HostTrace, attribution: Attribution) -> OpTable:
     """Sum kernels by the op that launched them; an op occurs as often as the kernel that it launches most often."""
     lines = [line for plane in trace.devices for line in trace.device_lines(plane)]
-    rows = np.concatenate([np.arange(line.start, line.stop) for line in lines])
+    rows = np.concatenate([NO_EVENTS, *(np.arange(line.start, line.stop) for line in lines)])
     rows = rows[trace.duration_ps[rows] > 0]
     texts, annotation = _annotations(trace)
     pairs, which = np.unique(np.stack((annotation[rows], trace.name[rows])), axis=1, return_inverse=True)
