@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Plane, event, host, line, logdir_of, plane, ref, space, u64
+from builders import STEPS_LINE, Plane, event, host, line, logdir_of, plane, ref, space, u64
 from click.testing import Result
 from protobytes import BYTES, field, message, nested_groups, tag, varint
 
@@ -146,11 +146,11 @@ def test_the_other_hosts_can_be_read_alone(tmp_path: Path, run_tfperf: Run) -> N
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
-@pytest.mark.parametrize("inside", [True, False], ids=["file", "folder"])
-def test_no_permission(inside: bool, tmp_path: Path, run_tfperf: Run) -> None:
+@pytest.mark.parametrize(("pattern", "mode"), [("**/*.xplane.pb", 0), ("plugins", 0), ("plugins/profile/*", 0o600)])
+def test_no_permission(pattern: str, mode: int, tmp_path: Path, run_tfperf: Run) -> None:
     logdir = logdir_of(tmp_path, vm=TRAINING)
-    (locked,) = logdir.rglob("*.xplane.pb") if inside else logdir.glob("plugins")
-    locked.chmod(0)
+    (locked,) = logdir.glob(pattern)
+    locked.chmod(mode)
     try:
         assert_refused(run_tfperf("analyze", logdir), str(locked), "its permissions")
     finally:
@@ -233,6 +233,9 @@ ODD = {
     "times out of range": line_of(message(field(2, -(1 << 63)), field(3, (1 << 63) - 1))),
     "very long times": line_of(*[message(field(1, 1), field(2, n), field(3, (1 << 60) - 1 - n)) for n in range(30)]),
     "overlapping times": space(host(*[event("a/b:MatMul", n, 1000 - n % 7) for n in range(50)])),
+    "a device with derived lines only": space(
+        steps_with(), plane("/device:GPU:0", line("Steps", event("1", 0, 9), id=STEPS_LINE))
+    ),
     "different clocks": space(
         plane("/host:CPU", *[line("t", event("a", 0, 9), id=n + 1, timestamp_ns=n * NOW_NS) for n in range(4)])
     ),

@@ -116,7 +116,7 @@ def _one_by_one(
 ) -> list[HostAnalysis]:
     if progress is None:
         return [analyse(file) for file in files]
-    sizes = [file.path.stat().st_size if file.path.exists() else 0 for file in files]
+    sizes = [file.size_bytes or 0 for file in files]
     done, results = 0, []
     for file, size in zip(files, sizes, strict=True):
         results.append(analyse(file, progress=partial(_shifted, progress, done, sum(sizes))))

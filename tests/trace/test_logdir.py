@@ -115,3 +115,10 @@ def test_files_of_other_formats_are_named(file: str, words: str, tmp_path: Path)
     touch(tmp_path / "run" / file)
     with pytest.raises(TraceNotFoundError, match=f"{file} is {words}"):
         find_runs(tmp_path)
+
+
+def test_the_size_of_a_file_if_it_can_be_told(tmp_path: Path) -> None:
+    (run,) = find_runs(logdir_of(tmp_path, vm=b"12345"))
+    assert run.files[0].size_bytes == 5
+    run.files[0].path.unlink()
+    assert run.files[0].size_bytes is None

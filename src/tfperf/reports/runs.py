@@ -23,7 +23,7 @@ def runs_report(path: Path, runs: Sequence[Run]) -> Report:
     data: dict[str, Sequence[Any]] = {
         "run": [run.name for run, _ in files],
         "host": [file.host for _, file in files],
-        "size_bytes": [file.path.stat().st_size if file.path.exists() else None for _, file in files],
+        "size_bytes": [file.size_bytes for _, file in files],
         "path": [str(file.path) for _, file in files],
     }
     table = Table("runs", "Runs, the newest last", _COLUMNS, data, len(files))

@@ -28,6 +28,14 @@ class HostFile:
     host: str
     path: Path
 
+    @property
+    def size_bytes(self) -> int | None:
+        """Return the size of the file; None if it cannot be told (a link to nowhere, no permission)."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return None
+
 
 @dataclass(frozen=True)
 class Run:
