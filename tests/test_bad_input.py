@@ -231,7 +231,10 @@ ODD = {
     "negative duration": line_of(message(field(1, 1), field(3, -5)), message(field(1, 1), field(3, 5))),
     "zero durations": line_of(*[message(field(1, 1), field(2, 9))] * 3),
     "times out of range": line_of(message(field(2, -(1 << 63)), field(3, (1 << 63) - 1))),
-    "very long times": line_of(*[message(field(1, 1), field(2, n), field(3, (1 << 60) - 1 - n)) for n in range(30)]),
+    "times that add up to more than an int64": space(
+        plane("/host:CPU", *[line("t", event("a/b:MatMul", 0, 1e12), id=n + 1) for n in range(30)]),
+        plane("/device:GPU:0", *[line("s", event("kernel", 0, 1e12), id=n + 1) for n in range(30)]),
+    ),
     "overlapping times": space(host(*[event("a/b:MatMul", n, 1000 - n % 7) for n in range(50)])),
     "a device with derived lines only": space(
         steps_with(), plane("/device:GPU:0", line("Steps", event("1", 0, 9), id=STEPS_LINE))

@@ -97,9 +97,9 @@ def test_other_line_ids_stay_what_they_are(line_id: int, tmp_path: Path) -> None
 
 def test_events_without_metadata_have_an_empty_name(tmp_path: Path) -> None:
     known = field(4, message(field(1, 3), field(2, field(2, b"known"))))
-    found = [field(4, message(field(1, n), field(2, n), field(3, 1))) for n in (1, 3, 4, 1 << 40, -1)]
+    found = [field(4, message(field(1, n), field(2, 9), field(3, 1))) for n in (1, 3, 4, 1 << 40, -1, -2, -3)]
     trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), field(3, b"".join(found)), known)))
-    assert sorted(name for name, _, _ in rows(trace)) == ["", "", "", "", "known"]
+    assert sorted(name for name, _, _ in rows(trace)) == ["", "", "", "", "", "", "known"]
     assert trace.malformed_events == 0
 
 

@@ -121,7 +121,7 @@ def _name_of(ids: tuple[Int64s, Int64s], metadata_id: Int64s, unknown: int) -> I
     keys, indices = ids
     if not len(keys):
         return np.full(len(metadata_id), unknown, np.int32)
-    if keys[0] >= 0 and keys[-1] < 1 << 20:
+    if keys[0] >= 0 and keys[-1] < 1024 + 4 * max(len(keys), len(metadata_id)):
         table = np.full(int(keys[-1]) + 2, unknown, np.int32)
         table[keys] = indices
         return np.asarray(table[np.where((metadata_id >= 0) & (metadata_id <= keys[-1]), metadata_id, keys[-1] + 1)])
