@@ -26,8 +26,11 @@ from click.testing import Result
 
 import tfperf
 from tfperf.cli import main
+from tfperf.outcomes import Captured
 from tfperf.render import render
 from tfperf.reports import columns
+from tfperf.reports.capture import COLUMNS as CAPTURED_COLUMNS
+from tfperf.reports.capture import capture_report
 from tfperf.reports.model import Column
 from tfperf.trace.activities import PRIORITY, Attribution
 
@@ -181,7 +184,7 @@ def type_name(value: Any) -> str:
 
 def documented_keys(part: str) -> dict[str, set[str]]:
     page = (ROOT / "docs" / "json-format.md").read_text(encoding="utf-8")
-    table = page.split(f"<!-- checked: {part} -->")[1].split("\n## ")[0]
+    table = page.split(f"<!-- checked: {part} -->")[1].split("\n## ")[0].split("<!-- checked")[0]
     rows = re.findall(r"^\| `(.*?)` \| (.*?) \|", table, re.MULTILINE)
     return {key: set(re.split(r", | or ", types)) for key, types in rows}
 
@@ -206,6 +209,34 @@ def test_the_page_of_the_json_document_has_the_keys_of_a_list(samples: Path, run
             values = [item for value in values for item in value] if step == "[]" else [v[step] for v in values]
         assert {type_name(value) for value in values} == kinds, key
     assert found["source"].keys() | found["summary"].keys() == {"folder", "run_count"}
+
+
+def test_the_page_of_the_json_document_has_the_keys_of_a_capture() -> None:
+    kept = Captured("a:1", Path("/logs/r/a_1.xplane.pb"), 10, 2, overhead_percent=1.5)
+    failed = Captured("b:1", reason="busy", message="b:1 is busy")
+    assert kept.path
+    reports = [capture_report(kept.path.parent, some, {kept.path: 3}) for some in ([kept], [failed])]
+    found: dict[str, set[str]] = {}
+    for report in reports:
+        for key, kind in leaves(json.loads(render(report, "json"))):
+            plain = key.replace("SECTION", "capture").replace("TABLE", "captured")
+            found.setdefault(plain, set()).add(kind)
+    documented = documented_keys("capture")
+    row = "sections.capture.tables.captured.rows[]"
+    assert {key for key in found if key.startswith(("summary.", "source."))} == {
+        key for key in documented if not key.startswith("sections.")
+    }
+    assert {f"{row}.{column.key}" for column in CAPTURED_COLUMNS} == {key for key in documented if key.startswith(row)}
+    for key in documented.keys() & found.keys():
+        assert found[key] == documented[key], key
+
+
+def test_the_page_of_the_json_document_has_the_keys_of_a_doctor(run_tfperf: Callable[..., Result]) -> None:
+    found = json.loads(run_tfperf("doctor", "--format", "json").stdout)
+    row = "sections.doctor.tables.checks.rows[]"
+    keys = {f"summary.{key}" for key in found["summary"]}
+    keys |= {f"{row}.{key}" for key in found["sections"]["doctor"]["tables"]["checks"]["rows"][0]}
+    assert documented_keys("doctor").keys() == keys
 
 
 def test_the_json_document_says_its_format(workplace: Path) -> None:
@@ -243,7 +274,7 @@ def test_shell_example_runs(block: str, workplace: Path) -> None:
 
 
 def needs_tensorflow(block: str) -> bool:
-    return "tensorflow" in block or "tf." in block
+    return any(word in block for word in ("tensorflow", "tf.", "train_step", "model.fit"))
 
 
 @pytest.mark.parametrize("block", [block for block in blocks("python") if not needs_tensorflow(str(block.values[0]))])

@@ -7,14 +7,24 @@ import pytest
 import tfperf
 
 PUBLIC = [
+    "CaptureError",
+    "Captured",
     "HostAnalysis",
     "OutputError",
+    "Sampled",
     "TfperfError",
     "Trace",
     "TraceFormatError",
     "TraceNotFoundError",
     "__version__",
+    "keras",
     "load",
+    "profile",
+    "sample",
+    "serve",
+    "start",
+    "step",
+    "stop",
 ]
 
 

@@ -1,6 +1,10 @@
-"""tfperf: where the step time of a TensorFlow job goes, from its profile on disk.
+"""tfperf: where the step time of a TensorFlow job goes, from its profile; and how to take one.
 
 import tfperf
+
+with tfperf.profile("logs"):            # inside the job
+    train()
+tfperf.sample("localhost:6009")         # or of a running job, from outside
 
 trace = tfperf.load("logs")
 trace.overview().input_percent
@@ -13,20 +17,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfperf.errors import OutputError, TfperfError, TraceFormatError, TraceNotFoundError
+    from tfperf import keras
+    from tfperf.capture.local import profile, start, step, stop
+    from tfperf.capture.server import serve
+    from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
+    from tfperf.outcomes import Captured
+    from tfperf.sampling import Sampled, sample
     from tfperf.session import HostAnalysis, Trace, load
 
 __all__ = [
+    "CaptureError",
+    "Captured",
     "HostAnalysis",
     "OutputError",
+    "Sampled",
     "TfperfError",
     "Trace",
     "TraceFormatError",
     "TraceNotFoundError",
     "__version__",
+    "keras",
     "load",
+    "profile",
+    "sample",
+    "serve",
+    "start",
+    "step",
+    "stop",
 ]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Captured": "outcomes",
+    "Sampled": "sampling",
+    "profile": "capture.local",
+    "sample": "sampling",
+    "serve": "capture.server",
+    "start": "capture.local",
+    "step": "capture.local",
+    "stop": "capture.local",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -35,5 +65,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tfperf' has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module("tfperf.errors" if name.endswith("Error") else "tfperf.session")
-    return getattr(module, name)
+    if name == "keras":
+        return import_module("tfperf.keras")
+    home = "errors" if name.endswith("Error") else _HOMES.get(name, "session")
+    return getattr(import_module(f"tfperf.{home}"), name)

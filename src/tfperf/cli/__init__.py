@@ -19,7 +19,13 @@ from tfperf.errors import TfperfError
 class _Commands(click.Group):
     """The one place that turns errors into a line on stderr and an exit code, and finds commands by name."""
 
-    modules: ClassVar[dict[str, str]] = {"analyze": "analyze", "export-csv": "export_csv"}
+    modules: ClassVar[dict[str, str]] = {
+        "run": "run",
+        "capture": "capture",
+        "doctor": "doctor",
+        "analyze": "analyze",
+        "export-csv": "export_csv",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.modules)
@@ -43,10 +49,12 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tfperf")
 def main() -> None:
-    """Say where the step time of a TensorFlow job goes, and what to change.
+    """Profile TensorFlow jobs; say where their step time goes, and what to change.
 
     \b
     Example:
+      tfperf run train.py
+      tfperf capture --port 6009 --duration 2s
       tfperf analyze logs/
       tfperf export-csv logs/ -o tables/
 

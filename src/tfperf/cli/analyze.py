@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli.options import load_trace, trace_options
+from tfperf.cli.options import chosen_format, load_trace, report_options, show, trace_options
 
 SECTIONS = ("overview", "steps", "ops", "functions", "environment", "recommendations", "gaps")
-FORMATS = ("table", "json", "csv", "markdown")
 _TOP_FOR_PEOPLE = 10
 
 
@@ -18,8 +17,7 @@ _TOP_FOR_PEOPLE = 10
 @click.option(
     "-s", "--section", "sections", type=click.Choice(SECTIONS), multiple=True, help="Only this section (repeatable)."
 )
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Default: by the suffix of -o, else table.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
+@report_options
 @click.option(
     "--top", type=click.IntRange(min=1), help="Rows of long tables (default: 10 for table and markdown, else all)."
 )
@@ -45,11 +43,7 @@ def command(
       tfperf analyze logs/ -s overview -s recommendations
       tfperf analyze logs/ --format json -o report.json
     """
-    from tfperf.render import guess_format, options_for_stdout, render
-    from tfperf.render.options import RenderOptions
-    from tfperf.render.output import write
-
-    format_name = format_name or (guess_format(output) if output else None) or "table"
+    format_name = chosen_format(format_name, output)
     if top is None and format_name in ("table", "markdown"):
         top = _TOP_FOR_PEOPLE
     if list_runs:
@@ -59,5 +53,4 @@ def command(
         report = runs_report(path, find_runs(path))
     else:
         report = load_trace(path, **options).report(sections, top)
-    shown = RenderOptions() if output else options_for_stdout()
-    write(render(report, format_name, shown), output, force=force)
+    show(report, format_name, output, force=force)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli.options import load_trace, trace_options
+from tfperf.cli.options import FORCE, load_trace, trace_options
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
 @trace_options
+@FORCE
 @click.option(
     "-o",
     "--output",

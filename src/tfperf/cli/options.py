@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from tfperf.reports.model import Report
     from tfperf.session import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+FORMATS = ("table", "json", "csv", "markdown")
 ATTRIBUTIONS = ("corrected", "tensorflow")
 
 
@@ -31,11 +33,67 @@ def trace_options(command: Command) -> Command:
         click.option(
             "--step-marker", metavar="NAME", help="Events of this name are the steps (* is a wildcard).",
         ),
-        click.option("--force", is_flag=True, help="Replace files that exist."),
     )  # fmt: skip
+    return decorated(command, decorators)
+
+
+FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
+
+
+def report_options(command: Command) -> Command:
+    """Add the options that say how a report is shown, and where."""
+    decorators = (
+        click.option(
+            "--format", "format_name", type=click.Choice(FORMATS), help="Default: by the suffix of -o, else table."
+        ),
+        click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout."),
+        FORCE,
+    )
+    return decorated(command, decorators)
+
+
+LEVELS = ("host_tracer_level", "device_tracer_level", "python_trace")
+"""Names of the parameters that `tracer_options` adds."""
+
+
+def tracer_options(command: Command) -> Command:
+    """Add the options that say what to record."""
+    return decorated(command, (
+        click.option("--host-tracer-level", type=click.IntRange(0, 3), default=2, show_default=True,
+                     help="0 off, 1 the program's own marks, 2 ops, 3 everything."),
+        click.option("--device-tracer-level", type=click.IntRange(0, 1), default=1, show_default=True,
+                     help="0 off, 1 on."),
+        click.option("--python-trace", is_flag=True, help="Record every Python call (slows the job down a lot)."),
+    ))  # fmt: skip
+
+
+def say(line: str) -> None:
+    """Tell the user something on stderr that is no part of the report."""
+    from tfperf.render.text import safe
+
+    click.echo(safe(line), err=True)
+
+
+def decorated(command: Command, decorators: Sequence[Callable[[Any], Any]]) -> Command:
+    """Return the command with options that appear in this order in its help."""
     for decorator in reversed(decorators):
         command = decorator(command)
     return command
+
+
+def chosen_format(format_name: str | None, output: Path | None) -> str:
+    """Return the format that was asked for, in so many words or by the suffix of the file."""
+    from tfperf.render import guess_format
+
+    return format_name or (guess_format(output) if output else None) or "table"
+
+
+def show(report: Report, format_name: str, output: Path | None, *, force: bool) -> None:
+    """Render a report and write it to a file or to stdout."""
+    from tfperf.render import RenderOptions, options_for_stdout, render
+    from tfperf.render.output import write
+
+    write(render(report, format_name, RenderOptions() if output else options_for_stdout()), output, force=force)
 
 
 def load_trace(path: Path, **options: Any) -> Trace:

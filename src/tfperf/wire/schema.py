@@ -12,6 +12,7 @@ Text is declared as bytes in the projections: a name with invalid UTF-8 must not
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "tfperf.wire"
 
-# message -> field -> (number, type). "[]" marks repeated, a capital letter a message, "map" a map<int64, message>.
-_MESSAGES = {
+Messages = Mapping[str, Mapping[str, tuple[int, str]]]
+"""message -> field -> (number, type): "[]" marks repeated, a capital letter a message, a second word a oneof."""
+
+_MESSAGES: Messages = {
     "XStat": {
         "metadata_id": (1, "int64"),
         "double_value": (2, "double value"),
@@ -114,11 +117,23 @@ _MESSAGES = {
     },
 }
 
-_SCALARS = {"int64": 3, "uint64": 4, "double": 1, "bytes": 12}
+_SCALARS = {"int64": 3, "uint64": 4, "double": 1, "bytes": 12, "uint32": 13, "int32": 5, "bool": 8, "string": 9}
 _MESSAGE_TYPE = 11
 
 
-def _add_field(message: Any, name: str, number: int, declared: str) -> None:
+def build_pool(package: str, messages: Messages) -> Any:
+    """Return a descriptor pool of its own that holds these messages."""
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+    for message_name, fields in messages.items():
+        message = file.message_type.add(name=message_name)
+        for field_name, (number, declared) in fields.items():
+            _add_field(message, package, field_name, number, declared)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def _add_field(message: Any, package: str, name: str, number: int, declared: str) -> None:
     field = message.field.add(name=name, number=number, label=1)
     if declared.startswith("[]"):
         field.label, declared = 3, declared[2:]
@@ -126,7 +141,7 @@ def _add_field(message: Any, name: str, number: int, declared: str) -> None:
     if kind in _SCALARS:
         field.type = _SCALARS[kind]
     else:
-        field.type, field.type_name = _MESSAGE_TYPE, f".{PACKAGE}.{kind}"
+        field.type, field.type_name = _MESSAGE_TYPE, f".{package}.{kind}"
     if oneof:
         if not message.oneof_decl:
             message.oneof_decl.add(name=oneof)
@@ -135,14 +150,7 @@ def _add_field(message: Any, name: str, number: int, declared: str) -> None:
 
 @lru_cache(maxsize=1)
 def _pool() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="tfperf/wire/xplane.proto", package=PACKAGE, syntax="proto3")
-    for message_name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=message_name)
-        for field_name, (number, declared) in fields.items():
-            _add_field(message, field_name, number, declared)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return pool
+    return build_pool(PACKAGE, _MESSAGES)
 
 
 def descriptor(message_name: str) -> Descriptor:

@@ -1,0 +1,148 @@
+"""What capturing costs the client: from its start to the request, and memory for a large trace.
+
+    python benchmarks/capture.py [--megabytes 100]
+
+A server in another process sends a trace that is made here. The bars: the request is there 0.5 s after the client was
+started; and receiving, checking and storing a reply takes no more memory than gRPC's own Python layer, called bare.
+That layer alone holds three copies of a reply for a moment (the slices that came, a bytearray, the bytes); tfperf one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from typing import Any
+
+import grpc
+
+from tfperf.wire.profiler_service import SERVICE, message_class
+from tfperf.wire.schema import message_class as xspace_class
+
+REQUEST_SECONDS = 0.5
+TIMES_BARE = 1.1
+
+_CLIENT = """
+import resource, sys
+from tfperf.capture.address import parse_address
+from tfperf.capture.remote import Request, sample
+request = Request([parse_address(f"127.0.0.1:{sys.argv[1]}")], duration_s=0.001)
+_, (captured,) = sample(request, sys.argv[2])
+assert captured.path and not captured.reason, captured
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+_BARE = """
+import resource, sys
+import grpc
+import ptars, pyarrow  # What the client needs to check a trace; here, so that the two can be compared.
+channel = grpc.insecure_channel(f"127.0.0.1:{sys.argv[1]}", [("grpc.max_receive_message_length", -1)])
+channel.unary_unary("/tensorflow.ProfilerService/Profile")(b"")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def make_reply(size_bytes: int) -> bytes:
+    """Return a ProfileResponse with a trace of about that size."""
+    space = xspace_class("XSpace")()
+    plane = space.planes.add(name=b"/host:CPU")
+    for number in range(1, 100):
+        plane.event_metadata.add(key=number).value.name = b"scope/op:MatMul"
+    line = plane.lines.add(name=b"thread", id=1)
+    for number in range(1000):
+        event = line.events.add(metadata_id=1 + number % 99, offset_ps=number * 1000, duration_ps=500)
+        event.stats.add(metadata_id=1, int64_value=number)
+    one = line.SerializeToString()
+    for _ in range(size_bytes // len(one)):
+        plane.lines.add().MergeFromString(one)
+    reply = message_class("ProfileResponse")(xspace=space.SerializeToString())
+    return bytes(reply.SerializeToString())
+
+
+def serve(reply_bytes: int, port: Any, arrivals: Any) -> None:
+    """Answer every Profile call with the same trace; note when each arrives."""
+    reply = make_reply(reply_bytes)
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            def respond(request: bytes, context: Any) -> bytes:
+                arrivals.put(time.time())
+                return reply
+
+            return grpc.unary_unary_rpc_method_handler(respond) if details.method == f"/{SERVICE}/Profile" else None
+
+    server = grpc.server(ThreadPoolExecutor(2), options=[("grpc.max_send_message_length", -1)])
+    server.add_generic_rpc_handlers((Handler(),))
+    port.put((server.add_insecure_port("127.0.0.1:0"), len(reply)))
+    server.start()
+    server.wait_for_termination()
+
+
+def with_server(reply_bytes: int, use: Callable[[int, int, Any], Any]) -> Any:
+    """Call `use(port, length of the reply, queue of arrival times)` while a server runs."""
+    context = multiprocessing.get_context("spawn")
+    port, arrivals = context.Queue(), context.Queue()
+    process = context.Process(target=serve, args=(reply_bytes, port, arrivals), daemon=True)
+    process.start()
+    try:
+        return use(*port.get(timeout=120), arrivals)
+    finally:
+        process.kill()
+        process.join()
+
+
+def peak_bytes(port: int, length: int, arrivals: Any) -> tuple[int, int, int]:
+    """Return the peak memory of tfperf and of a bare call, both fetching the trace, and the length of the reply."""
+    peaks = []
+    for script in (_CLIENT, _BARE):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-c", script, str(port), folder]
+            peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    return peaks[0], peaks[1], length
+
+
+def request_seconds(port: int, length: int, arrivals: Any) -> float:
+    """Return the median time from starting `tfperf capture` to the arrival of its request."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(5):
+            command = [sys.executable, "-m", "tfperf", "capture", "--port", str(port), "--duration", "1ms"]
+            begin = time.time()
+            subprocess.run(
+                command, cwd=folder, capture_output=True, check=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+            )
+            found.append(arrivals.get(timeout=10) - begin)
+    return median(found)
+
+
+def main() -> int:
+    """Measure, print, and return 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=100)
+    size = parser.parse_args().megabytes * 1_000_000
+    seconds = with_server(1000, request_seconds)
+    small, small_bare, _ = with_server(1000, peak_bytes)
+    large, large_bare, length = with_server(size, peak_bytes)
+    print(json.dumps({
+        "request_seconds": round(seconds, 3),
+        "reply_bytes": length,
+        "peak_bytes": large,
+        "peak_bytes_of_bare_grpc": large_bare,
+        "copies": round((large - small) / length, 2),
+        "copies_of_bare_grpc": round((large_bare - small_bare) / length, 2),
+    }, indent=2))  # fmt: skip
+    ok = seconds < REQUEST_SECONDS and large <= TIMES_BARE * large_bare
+    print("both bars hold" if ok else f"MISSED: at most {REQUEST_SECONDS} s, and {TIMES_BARE} times a bare call")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

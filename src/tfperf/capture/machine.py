@@ -1,0 +1,120 @@
+"""What this machine has to profile with: GPUs, their driver's rules, libcupti. Files tell; nothing is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd)$")
+_MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
+_RESTRICTED = re.compile(r"^(?:RmProfilingAdminOnly|NVreg_RestrictProfilingToAdminUsers):\s*(\d+)", re.MULTILINE)
+"""The option has one name where it is set; which one the driver publishes depends on its age."""
+_CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-fA-F]+)", re.MULTILINE)
+_PROFILING_CAPABILITIES = (1 << 21) | (1 << 38)
+"""CAP_SYS_ADMIN and CAP_PERFMON."""
+_CUPTI = "libcupti.so*"
+_CACHED_CUPTI = re.compile(rb"/[^\0]*/libcupti\.so[^\0/]*")
+_WHEEL_FOLDERS = ("nvidia/cuda_cupti/lib", "nvidia/cu*/lib")
+_TOOLKIT_FOLDERS = (
+    "usr/local/cuda*/extras/CUPTI/lib64", "usr/local/cuda*/lib64", "usr/local/cuda*/targets/*/lib",
+    "opt/cuda/extras/CUPTI/lib64", "usr/lib/*/", "usr/lib64/",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as its files and a program's environment show it; tests present others."""
+
+    root: Path = Path("/")
+    """Where /proc, /dev, /etc and /usr are."""
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    system: str = sys.platform
+    python_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+
+    @property
+    def is_linux(self) -> bool:
+        """Whether there is a /proc to read."""
+        return self.system == "linux"
+
+    def text(self, path: str) -> str:
+        """Return the text of a file; empty if it cannot be read."""
+        return self.data(path).decode(errors="replace")
+
+    def data(self, path: str) -> bytes:
+        """Return the bytes of a file; empty if it cannot be read."""
+        try:
+            return (self.root / path).read_bytes()
+        except OSError:
+            return b""
+
+    def found(self, pattern: str) -> list[Path]:
+        """Return the files and folders of that pattern, sorted; none if there is no looking."""
+        try:
+            return sorted(self.root.glob(pattern))
+        except OSError:
+            return []
+
+    def nvidia_devices(self) -> list[str]:
+        """Return the names of the NVIDIA GPUs that programs can open here: `nvidia0`, ..."""
+        return [path.name for path in self.found("dev/nvidia*") if path.name.removeprefix("nvidia").isdigit()]
+
+    def nvidia_models(self) -> list[str]:
+        """Return the models of the GPUs that the driver runs, also of those that a container does not see."""
+        texts = [
+            self.text(f"{path.relative_to(self.root)}") for path in self.found("proc/driver/nvidia/gpus/*/information")
+        ]
+        return [found[1] if (found := _MODEL.search(text)) else "NVIDIA GPU" for text in texts]
+
+    def has_rocm(self) -> bool:
+        """Whether programs can open an AMD GPU for computing."""
+        return (self.root / "dev/kfd").exists()
+
+    def profiling_is_restricted(self) -> bool | None:
+        """Return whether the NVIDIA driver lets only administrators profile; None if it does not say."""
+        found = _RESTRICTED.search(self.text("proc/driver/nvidia/params"))
+        return found[1] != "0" if found else None
+
+    def may_profile(self, process: int | str = "self") -> bool:
+        """Return whether a process is an administrator to the driver."""
+        found = _CAPABILITIES.search(self.text(f"proc/{process}/status"))
+        return bool(found and int(found[1], 16) & _PROFILING_CAPABILITIES)
+
+    def uses_gpu(self, process: int | str = "self") -> bool:
+        """Return whether a process has a GPU open; False also if that cannot be seen."""
+        return any(_GPU_DEVICE.search(target) for target in self.open_files(process))
+
+    def open_files(self, process: int | str) -> Iterator[str]:
+        """Iterate over what a process has open: paths, and words as `socket:[123]`."""
+        with contextlib.suppress(OSError):
+            for path in (self.root / f"proc/{process}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    yield str(path.readlink())
+
+    def loaded_cupti(self) -> str:
+        """Return the path of the libcupti that programs of this environment load; empty if there is none."""
+        wheels = [Path(folder) for folder in self.python_path if folder]
+        named = [Path(folder) for folder in self.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+        if prefix := self.environment.get("CONDA_PREFIX"):
+            named.append(Path(prefix) / "lib")
+        patterns = [(folder, _CUPTI) for folder in named]
+        patterns += [(folder, f"{part}/{_CUPTI}") for folder in wheels for part in _WHEEL_FOLDERS]
+        cached = _CACHED_CUPTI.search(self.data("etc/ld.so.cache"))
+        return _first(patterns) or (cached[0].decode(errors="replace") if cached else "")
+
+    def unused_cupti(self) -> str:
+        """Return the path of a libcupti where programs do not look by themselves; empty if there is none."""
+        return _first([(self.root, f"{folder.rstrip('/')}/{_CUPTI}") for folder in _TOOLKIT_FOLDERS])
+
+
+def _first(patterns: list[tuple[Path, str]]) -> str:
+    for folder, pattern in patterns:
+        try:
+            return str(next(iter(sorted(folder.glob(pattern)))))
+        except (OSError, StopIteration):
+            continue
+    return ""

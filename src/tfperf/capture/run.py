@@ -1,0 +1,100 @@
+"""Run a script in a process of its own and profile it there; the script is not changed, nor what it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tfperf.capture.plan import Orders, Plan, read_result
+from tfperf.capture.quiet import nothing
+from tfperf.capture.store import local_folder
+from tfperf.outcomes import Captured
+
+_CHILD = "from tfperf.capture.child import main; main()"
+_STOP_SECONDS = 30.0
+"""How long a script that is to be ended may take to write its trace."""
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOutcome:
+    """How a script ended, as a shell tells it (128 + N for signal N), and what came of profiling it."""
+
+    exit_code: int
+    captured: Captured
+
+
+def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> ScriptOutcome:
+    """Run `python COMMAND...` (or `python -m COMMAND...`) and profile it as planned.
+
+    Its stdin, stdout and stderr are this process's. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is passed
+    on once the trace is written. Raises CaptureError `not_written` if the logdir cannot be used; then nothing was run.
+    """
+    local_folder(plan.logdir)
+    with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
+        result_file = Path(folder) / "result.json"
+        with _pipe() as (stop_fd, ask_fd):
+            orders = Orders(plan, is_module, str(result_file), stop_fd)
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, orders.to_json(), *command],
+                pass_fds=() if stop_fd is None else (stop_fd,),
+            )
+            with _signals(process, result_file, ask_fd):
+                status = process.wait()
+        exit_code = status if status >= 0 else 128 - status
+        captured = read_result(result_file) or nothing(
+            "no_result", f"the script ended by force (exit code {exit_code}), before a trace could be written"
+        )
+        return ScriptOutcome(exit_code, captured)
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int | None, int | None]]:
+    """Lend both ends of a pipe, where processes can inherit one."""
+    if os.name != "posix":
+        yield None, None
+        return
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+@contextmanager
+def _signals(process: subprocess.Popen[bytes], result_file: Path, ask_fd: int | None) -> Iterator[None]:
+    """Leave Ctrl-C to the script; have it write its trace before it gets a signal that ends it."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if ask_fd is not None:
+            with suppress(OSError):
+                os.write(ask_fd, b"!")
+            _wait_until_stopped(process, result_file.with_suffix(".stopped"))
+        process.send_signal(number)
+
+    handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
+    if hasattr(signal, "SIGHUP"):
+        handlers[signal.SIGHUP] = pass_on
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait_until_stopped(process: subprocess.Popen[bytes], stopped: Path) -> None:
+    until = time.monotonic() + _STOP_SECONDS
+    while process.poll() is None and not stopped.exists() and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,66 @@
+"""What a trace file holds, by counting only: is it whole, how many events, whose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfperf.wire import arrow
+from tfperf.wire.decode import BATCH_BYTES, read_header
+from tfperf.wire.pieces import groups, pieces
+from tfperf.wire.source import PlaneSpan, Source, Span, walk
+from tfperf.wire.stats import Wanted
+
+_PYTHON_FRAME = "$"
+_NO_STATS = Wanted(frozenset(), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What was counted in one XSpace file."""
+
+    size_bytes: int
+    event_count: int
+    events_by_plane: dict[str, int]
+    event_names: frozenset[str]
+    """Names of all kinds of events, on every plane."""
+    errors: tuple[str, ...]
+    """What the profiler itself reported as failed."""
+    warnings: tuple[str, ...]
+
+    @property
+    def has_python_frames(self) -> bool:
+        """Whether the Python tracer recorded anything: it writes names that begin with `$`."""
+        return any(name.startswith(_PYTHON_FRAME) for name in self.event_names)
+
+
+def look_into(path: Path) -> Contents:
+    """Count the events of a trace file.
+
+    Raises TraceFormatError if the file is not a whole XSpace.
+    """
+    counts: dict[str, int] = {}
+    names: set[str] = set()
+    with Source(path) as source:
+        space = walk(source)
+        for span in space.planes:
+            header, whole = read_header(source, span, _NO_STATS)
+            names.update(header.event_names)
+            counts[header.name] = counts.get(header.name, 0) + _count(source, whole)
+    return Contents(
+        source.size, sum(counts.values()), counts, frozenset(names), space.errors, space.warnings
+    )  # fmt: skip
+
+
+def _count(source: Source, plane: PlaneSpan) -> int:
+    """Count the events of a plane without decoding one."""
+    total = 0
+    for group in groups(plane.lines, BATCH_BYTES):
+        if isinstance(group, Span):
+            for position, payload in pieces(source, group, BATCH_BYTES):
+                total += len(arrow.items(arrow.decode(source, "Line", payload, position).column("events")))
+        else:
+            start, stop = group
+            lines = arrow.items(arrow.decode(source, "Lines", source.read(start, stop), start).column("lines"))
+            total += len(arrow.items(lines.field("events")))
+    return total

@@ -1,0 +1,134 @@
+"""Jobs to profile: real ones with TensorFlow, and a double of the profiler server for what it cannot be made to do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def free_port() -> int:
+    with socket.socket() as plain:
+        plain.bind(("127.0.0.1", 0))
+        return int(plain.getsockname()[1])
+
+
+@dataclass
+class Job:
+    """A process with TensorFlow's profiler server."""
+
+    port: int
+    process: subprocess.Popen[str]
+
+    def wait_until_ready(self) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.strip() == "ready", (line, self.process.poll())
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGCONT)
+        self.process.kill()
+        self.process.wait(30)
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+def start_job(mode: str, *arguments: str | Path) -> Job:
+    """Start a job without waiting for it."""
+    port = free_port()
+    command = [sys.executable, str(HERE / "job.py"), str(port), mode, *map(str, arguments)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    return Job(port, process)
+
+
+@pytest.fixture(scope="session")
+def jobs() -> Iterator[dict[str, Job]]:
+    """Jobs that many tests share, started together: `busy`, `other` (busy too), `idle`."""
+    started = {"busy": start_job("busy"), "other": start_job("busy"), "idle": start_job("idle")}
+    try:
+        for job in started.values():
+            job.wait_until_ready()
+        yield started
+    finally:
+        for job in started.values():
+            job.end()
+
+
+@pytest.fixture
+def own_job() -> Iterator[Callable[..., Job]]:
+    """Start a job for one test: `own_job("busy")`, ready to be profiled."""
+    started: list[Job] = []
+
+    def start(mode: str, *arguments: str | Path) -> Job:
+        started.append(start_job(mode, *arguments))
+        started[-1].wait_until_ready()
+        return started[-1]
+
+    yield start
+    for job in started:
+        job.end()
+
+
+@dataclass
+class Done:
+    """What a run of the command line came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.json["sections"]["capture"]["tables"]["captured"]["rows"]
+        return rows
+
+
+class Capture:
+    """`tfperf capture` in a process of its own, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tfperf", "capture", *map(str, arguments)]
+        return subprocess.Popen(
+            command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def __call__(self, *arguments: object, interrupt_after: float | None = None) -> Done:
+        process = self.start(*arguments)
+        if interrupt_after is not None:
+            time.sleep(interrupt_after)
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        return Done(process.returncode, out, err)
+
+    @property
+    def traces(self) -> list[Path]:
+        return sorted(self.folder.rglob("*.xplane.pb"))
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Capture:
+    """Run `tfperf capture ARGUMENTS` in an empty folder."""
+    return Capture(tmp_path)

@@ -1,0 +1,276 @@
+"""What `tfperf doctor` looks at on a machine: presented ones for what is not here."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from capture.made import Made
+
+from tfperf.capture.doctor import Question, examine, gpu_checks, logdir_checks, port_check, space_check
+from tfperf.capture.machine import Machine
+from tfperf.outcomes import Check
+from tfperf.render import RenderOptions, render
+from tfperf.reports.doctor import doctor_report
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)
+
+
+# --- GPUs ---
+
+
+def test_a_machine_without_a_gpu(made: Made) -> None:
+    assert [(check.status, check.found) for check in gpu_checks(made.machine)] == [
+        ("ok", "none on this machine"),
+        ("ok", "not needed without an NVIDIA GPU"),
+        ("ok", "not needed without an NVIDIA GPU"),
+    ]
+
+
+def test_a_machine_with_gpus_and_all_they_need(made: Made) -> None:
+    made.gpu(0)
+    made.gpu(1)
+    made.restrict(restricted=False)
+    library = made.packages / "nvidia" / "cuda_cupti" / "lib" / "libcupti.so.12"
+    library.parent.mkdir(parents=True)
+    library.touch()
+
+    assert gpu_checks(made.machine) == [
+        Check("GPU", "ok", "2 x NVIDIA H200"),
+        Check("libcupti", "ok", str(library)),
+        Check("driver's permission", "ok", "everybody may profile"),
+    ]
+
+
+def test_a_container_without_the_gpu_of_its_machine(made: Made) -> None:
+    made.gpu(visible=False)
+
+    check = made.gpu_check("GPU")
+
+    assert (check.status, check.found) == ("warn", "1 x NVIDIA H200 in the machine, but none can be opened here")
+    assert "--gpus all" in check.fix
+
+
+@pytest.mark.parametrize(("value", "status"), [("", "warn"), ("-1", "warn"), ("0", "ok"), ("GPU-4f2,1", "ok")])
+def test_a_variable_that_hides_gpus(made: Made, value: str, status: str) -> None:
+    made.gpu()
+    made.environment["CUDA_VISIBLE_DEVICES"] = value
+
+    check = made.gpu_check("GPU")
+
+    assert check.status == status
+    assert check.fix == ("unset CUDA_VISIBLE_DEVICES where the job is started" if status == "warn" else "")
+
+
+def test_a_tensorflow_that_cannot_use_the_gpu(made: Made) -> None:
+    made.gpu()
+    made.install("tensorflow-cpu", "2.21.0")
+
+    check = made.gpu_check("GPU")
+
+    assert (check.status, "tensorflow[and-cuda]" in check.fix) == ("warn", True)
+
+
+def test_a_gpu_that_only_the_driver_s_tool_knows(made: Made, tmp_path: Path) -> None:
+    """As on Windows, and on Linux below it."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA RTX 5000'\n")
+    tool.chmod(0o755)
+    made.environment["PATH"] = str(tmp_path)
+
+    assert made.gpu_check("GPU").found == "1 x NVIDIA RTX 5000"
+    assert made.gpu_check("driver's permission").found == "not checked on this system"
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found' >&2; exit 6", "printf '\\377'", ""])
+def test_a_driver_s_tool_that_fails(made: Made, tmp_path: Path, script: str) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    made.environment["PATH"] = str(tmp_path)
+
+    assert made.gpu_check("GPU").found == "none on this machine"
+
+
+def test_an_amd_gpu(made: Made) -> None:
+    made.file("dev/kfd")
+
+    assert made.gpu_check("GPU") == Check("GPU", "ok", "1 x AMD GPU (ROCm)")
+    made.environment["HIP_VISIBLE_DEVICES"] = "-1"
+    assert "HIP_VISIBLE_DEVICES" in made.gpu_check("GPU").fix
+
+
+def test_other_systems_are_not_accused(made: Made) -> None:
+    made.system = "darwin"
+
+    assert {check.status for check in gpu_checks(made.machine)} == {"ok"}
+    assert "not checked on this system" in made.gpu_check("GPU").found
+    assert port_check(made.machine, 6009).found == "not checked on this system"
+
+
+def test_no_libcupti(made: Made) -> None:
+    made.gpu()
+    made.install("tensorflow", "2.21.0")
+
+    check = made.gpu_check("libcupti")
+
+    assert check.status == "fail"
+    assert "nvidia-cuda-cupti-cu12" in check.fix
+    assert "extras/CUPTI/lib64" in check.fix
+
+
+def test_no_libcupti_and_no_job_in_this_environment(made: Made) -> None:
+    made.gpu()
+
+    assert made.gpu_check("libcupti").status == "warn"
+
+
+def test_libcupti_where_nobody_looks(made: Made) -> None:
+    made.gpu()
+    folder = made.file("usr/local/cuda-12.5/extras/CUPTI/lib64/libcupti.so.12").parent
+
+    check = made.gpu_check("libcupti")
+
+    assert (check.status, check.fix) == ("warn", f"export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH")
+    made.environment["LD_LIBRARY_PATH"] = f"/nowhere:{folder}"
+    assert made.gpu_check("libcupti").status == "ok"
+
+
+def test_libcupti_known_to_the_loader(made: Made) -> None:
+    made.gpu()
+    made.file(
+        "etc/ld.so.cache", "glibc-ld.so.cache1.1\0libc.so.6\0/lib/libc.so.6\0libcupti.so.12\0/opt/x/libcupti.so.12\0"
+    )
+
+    assert made.gpu_check("libcupti") == Check("libcupti", "ok", "/opt/x/libcupti.so.12")
+
+
+def test_the_driver_s_restriction(made: Made) -> None:
+    made.gpu()
+    made.restrict(restricted=True)
+
+    check = made.gpu_check("driver's permission")
+
+    assert check.status == "warn"
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in check.fix
+    assert "--cap-add=SYS_ADMIN" in check.fix
+
+
+@pytest.mark.parametrize("bit", [21, 38])
+def test_the_driver_s_restriction_does_not_concern_administrators(made: Made, bit: int) -> None:
+    made.gpu()
+    made.restrict(restricted=True, capabilities=1 << bit)
+
+    assert made.gpu_check("driver's permission").status == "ok"
+
+
+# --- ports and folders ---
+
+
+def test_a_port_and_who_has_it(made: Made) -> None:
+    made.listen(6009, 4711, 123, "/usr/bin/python3.11", "/home/me/train.py", "--token=secret")
+
+    check = port_check(made.machine, 6009)
+
+    assert (check.status, check.found) == ("ok", "python3.11 train.py (pid 123) listens on 6009")
+    assert check.fix == "if that is the job: tfperf doctor --port 6009"
+    assert port_check(made.machine, 6010).found == "6010 is free"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["python", "-m", "pkg.train", "--token=x"], "python -m pkg.train"),
+        (["python", "-c", "secret"], "python"),
+        ([], "a process"),
+    ],
+)
+def test_how_a_process_is_named(made: Made, words: list[str], shown: str) -> None:
+    made.listen(6009, 4711, 9, *words)
+
+    assert port_check(made.machine, 6009).found == f"{shown} (pid 9) listens on 6009"
+
+
+def test_a_port_of_somebody_else(made: Made) -> None:
+    made.listen(6009, 4711, None)
+
+    assert port_check(made.machine, 6009).found == "a process of another user or container listens on 6009"
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")
+@pytest.mark.parametrize("place", ["127.0.0.1", "::1"])
+def test_a_real_port(place: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in place else socket.AF_INET) as server:
+        try:
+            server.bind((place, 0))
+        except OSError:
+            pytest.skip("no IPv6 here")
+        server.listen()
+        port = server.getsockname()[1]
+        assert f"(pid {os.getpid()}) listens on {port}" in port_check(Machine(), port).found
+    assert port_check(Machine(), port).found == f"{port} is free"
+
+
+def test_a_log_folder_is_not_made(tmp_path: Path) -> None:
+    folder, disk = logdir_checks(tmp_path / "a" / "logs")
+
+    assert folder == Check("log folder", "ok", f"{tmp_path / 'a' / 'logs'} can be made")
+    assert "GB free" in disk.found or "MB free" in disk.found
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_folder_that_is_there(tmp_path: Path) -> None:
+    assert next(logdir_checks(tmp_path)).found == f"{tmp_path} is writable"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("path", "words"), [("file/logs", "is a file"), ("gs://bucket/logs", "local folder")])
+def test_what_can_be_no_log_folder(tmp_path: Path, path: str, words: str) -> None:
+    (tmp_path / "file").touch()
+
+    (check,) = logdir_checks(Path(path) if ":" in path else tmp_path / path)
+
+    assert (check.status, words in f"{check.found} {check.fix}") == ("fail", True)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")
+def test_a_log_folder_that_refuses_files() -> None:
+    (check,) = logdir_checks(Path("/proc/self"))
+
+    assert check.status == "fail"
+    assert "name another" in check.fix
+
+
+@pytest.mark.parametrize(
+    ("free", "status", "found"),
+    [(76 * 10**9, "ok", "76.0 GB free"), (999 * 10**6, "warn", "999 MB free"), (99 * 10**6, "fail", "99 MB free")],
+)
+def test_space(free: int, status: str, found: str) -> None:
+    check = space_check(free)
+
+    assert (check.status, check.found) == (status, found)
+    assert ("--logdir" in check.fix) == (status != "ok")
+
+
+# --- all together ---
+
+
+def test_a_machine_with_all_that_can_be_wrong(made: Made, tmp_path: Path) -> None:
+    made.gpu()
+    made.restrict(restricted=True)
+    made.listen(6009, 4711, 123, "python", "train.py")
+
+    checks = examine(Question(tmp_path / "logs", machine=made.machine))
+    text = render(doctor_report(checks), "table", RenderOptions(width=80))
+
+    assert [check.name for check in checks] == [
+        "Python", "tfperf", "TensorFlow", "Keras", "protobuf", "grpcio", "GPU", "libcupti", "driver's permission",
+        "port", "log folder", "disk space",
+    ]  # fmt: skip
+    assert max(map(len, text.splitlines())) <= 80
+    assert "tfperf doctor --port 6009" in " ".join(text.split())

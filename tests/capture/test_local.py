@@ -1,0 +1,352 @@
+"""Profiling from inside the job, in real TensorFlow processes.
+
+TensorFlow takes seconds to start, so one process tries many things and prints what came of them; the tests read that.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_with_tensorflow import xprof_rows
+
+import tfperf
+from tfperf.wire.contents import Contents, look_into
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+
+_HEAD = """
+import json, os, signal, sys, threading, time, timeit, warnings
+from pathlib import Path
+from tfperf.capture import local
+from tfperf.errors import CaptureError
+
+LOGS = Path(sys.argv[1])
+told = {}
+
+def work(steps=range(10)):
+    for number in steps:
+        with local.step(number):
+            tf.reduce_sum(tf.random.normal((20, 20)) @ tf.ones((20, 20))).numpy()
+
+def reason(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except CaptureError as error:
+        return [error.reason, str(error)]
+"""
+_LEVELS = """
+import tensorflow as tf
+levels = {"usual": {}, "marked_only": {"host_tracer_level": 1}, "off": {"host_tracer_level": 0},
+          "python": {"python_tracer_level": 1}}
+for name, options in levels.items():
+    with warnings.catch_warnings(record=True) as caught, local.profile(LOGS / name, **options) as captured:
+        work()
+    found = captured.result
+    told[name] = [str(found.path), found.reason, found.event_count, [str(warning.message) for warning in caught]]
+
+local.start(LOGS / "threads")
+threads = [threading.Thread(target=work, args=(range(first, first + 10),)) for first in (0, 10)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+told["threads"] = str(local.stop().path)
+
+local.start(LOGS / "nested")
+for number in range(4):
+    with local.step(number, name="outer#1"):
+        work()
+told["nested"] = str(local.stop().path)
+
+for _ in range(3): work()
+with local.profile(LOGS / "overhead", python_tracer_level=1) as captured:
+    for _ in range(3): work()
+told["overhead"] = captured.result.overhead_percent
+
+def marked():
+    with local.step(1): pass
+told["step_us"] = min(timeit.repeat(marked, number=20000, repeat=5)) / 20000 * 1e6
+print(json.dumps(told))
+"""
+_GUARDS = """
+told["stop_without_start"] = reason(local.stop)
+told["gs"] = reason(local.start, "gs://bucket/logs")
+told["file"] = reason(local.start, sys.executable)
+told["proc"] = reason(local.start, "/proc/logs")
+told["imported_for_nothing"] = "tensorflow" in sys.modules
+import tensorflow as tf
+
+local.start(LOGS / "twice")
+told["second_start"] = reason(local.start, LOGS / "other")
+told["second_profile"] = reason(local.profile(LOGS / "other").__enter__)
+work()
+told["twice"] = str(local.stop().path)
+told["second_stop"] = reason(local.stop)
+
+tf.profiler.experimental.start(str(LOGS / "theirs"))
+told["busy"] = reason(local.start, LOGS / "busy")
+tf.profiler.experimental.stop()
+told["left_by_busy"] = (LOGS / "busy").exists()
+
+thread = threading.Thread(target=local.start, args=(LOGS / "thread",), kwargs={"python_tracer_level": 1})
+thread.start()
+thread.join()
+work()
+found = []
+thread = threading.Thread(target=lambda: found.append(local.stop()))
+thread.start()
+thread.join()
+told["other_thread"] = [str(found[0].path), found[0].reason]
+
+for kind in (ZeroDivisionError, KeyboardInterrupt, SystemExit):
+    name = kind.__name__
+    try:
+        with local.profile(LOGS / name) as captured:
+            work()
+            if kind is KeyboardInterrupt:
+                signal.raise_signal(signal.SIGINT)
+            raise kind
+    except kind:
+        told[name] = str(captured.result.path)
+
+with local.profile(LOGS / "stopped_inside") as captured:
+    work()
+    inside = local.stop()
+told["stopped_inside"] = [str(inside.path), captured.result]
+
+with local.profile(LOGS / "restarted") as captured:
+    local.stop()
+    local.start(LOGS / "goes_on")
+told["still_running"] = local.running()
+work()
+told["goes_on"] = str(local.stop().path)
+
+with warnings.catch_warnings(record=True) as caught:
+    with local.profile(LOGS / "idle") as captured:
+        pass
+told["idle"] = [captured.result.reason, captured.result.path, [str(warning.message) for warning in caught],
+                (LOGS / "idle").exists()]
+
+os.chdir(LOGS)
+local.start("relative")
+work()
+os.chdir("/")
+told["relative"] = str(local.stop().path)
+
+with warnings.catch_warnings(record=True) as caught:
+    try:
+        with local.profile(LOGS / "gone"):
+            work()
+            (LOGS / "gone" / "plugins").touch()  # No folder can be made there any more.
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        told["failing_in_an_error"] = [str(warning.message) for warning in caught]
+
+with local.profile(LOGS / "forked") as captured:
+    work(range(5))
+    child = os.fork()
+    if not child:
+        told = [local.running(), reason(local.stop)[0], reason(local.start, LOGS / "child")[0]]
+        (LOGS / "child.json").write_text(json.dumps(told))
+        sys.exit(0)
+    told["child_status"] = os.waitpid(child, 0)[1]
+    work(range(5, 10))
+told["forked"] = str(captured.result.path)
+
+def stop_on_alarm(number, frame):
+    told["in_signal_handler"] = str(local.stop().path)
+signal.signal(signal.SIGALRM, stop_on_alarm)
+local.start(LOGS / "signal")
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+until = time.monotonic() + 10
+while local.running() and time.monotonic() < until:
+    work()
+print(json.dumps(told))
+"""
+
+
+def run(script: str, logs: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _HEAD + script, str(logs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stderr[-2000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(run(_LEVELS, tmp_path_factory.mktemp("levels")).stdout)
+    return told
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("guards")
+
+
+@pytest.fixture(scope="module")
+def guards(logs: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(run(_GUARDS, logs).stdout)
+    return told
+
+
+def contents(told: dict[str, Any], name: str) -> Contents:
+    return look_into(Path(told[name][0]))
+
+
+def step_count(path: str) -> int | None:
+    return tfperf.load(path).overview().step_count
+
+
+# What is recorded
+
+
+def test_levels_reach_the_tracers(levels: dict[str, Any]) -> None:
+    usual, marked_only, python = (contents(levels, name) for name in ("usual", "marked_only", "python"))
+    assert 0 < marked_only.event_count < usual.event_count < python.event_count
+    assert python.has_python_frames
+    assert not usual.has_python_frames
+    assert [levels[name][1:] for name in ("usual", "python")] == [
+        ["", usual.event_count, []],
+        ["", python.event_count, []],
+    ]
+
+
+def test_a_host_tracer_that_is_off_records_nothing_and_says_so(levels: dict[str, Any]) -> None:
+    path, reason, events, warned = levels["off"]
+    assert (path, reason, events) == ("None", "idle", 0)
+    assert len(warned) == 1
+    assert "TensorFlow did nothing" in warned[0]
+
+
+@pytest.mark.parametrize("name", ["usual", "marked_only", "python"])
+def test_marked_steps_are_found_for_sure(levels: dict[str, Any], name: str) -> None:
+    (host,) = tfperf.load(levels[name][0]).hosts
+    steps = host.breakdown.steps
+    assert (steps.source, steps.confidence) == ("markers", "high")
+    assert list(steps.names) == [f"train {number}" for number in range(10)]
+
+
+def test_xprof_finds_the_same_steps(levels: dict[str, Any], tmp_path: Path) -> None:
+    rows = xprof_rows(Path(levels["usual"][0]).parents[3], tmp_path / "xprof")
+    assert [row["stepnum"] for row in rows] == [
+        f"train {number}" for number in range(1, 9)
+    ]  # all but the first and the last
+
+
+def test_steps_of_two_threads(levels: dict[str, Any]) -> None:
+    assert step_count(levels["threads"]) == 20
+
+
+def test_a_step_inside_a_step_is_part_of_it(levels: dict[str, Any]) -> None:
+    assert step_count(levels["nested"]) == 4
+
+
+def test_recording_each_python_call_costs_time_and_that_is_told(levels: dict[str, Any]) -> None:
+    assert levels["overhead"] > 20
+
+
+def test_a_step_that_is_not_profiled_costs_less_than_5_us(levels: dict[str, Any]) -> None:
+    assert levels["step_us"] < 5
+
+
+# What is refused, and what survives
+
+
+@pytest.mark.parametrize(
+    ("call", "reason", "words"),
+    [
+        ("stop_without_start", "not_started", "call tfperf.start"),
+        ("second_stop", "not_started", "call tfperf.start"),
+        ("second_start", "already_started", "call tfperf.stop"),
+        ("second_profile", "already_started", "call tfperf.stop"),
+        ("busy", "busy", "something else profiles this process"),
+        ("gs", "not_written", "gs://bucket/logs is not a local folder"),
+        ("file", "not_written", "is a file"),
+        ("proc", "not_written", "/proc/logs"),
+    ],
+)
+def test_a_call_out_of_turn_is_a_clear_error(guards: dict[str, Any], call: str, reason: str, words: str) -> None:
+    assert guards[call][0] == reason
+    assert words in guards[call][1]
+
+
+def test_an_unusable_logdir_is_told_before_tensorflow_starts(guards: dict[str, Any]) -> None:
+    assert guards["imported_for_nothing"] is False
+
+
+@pytest.mark.parametrize(
+    "name", ["twice", "ZeroDivisionError", "KeyboardInterrupt", "SystemExit", "goes_on", "relative", "forked"]
+)
+def test_the_trace_is_whole_all_the_same(guards: dict[str, Any], logs: Path, name: str) -> None:
+    assert Path(guards[name]).is_relative_to(logs / name)
+    assert step_count(guards[name]) == 10
+
+
+def test_start_and_stop_in_different_threads(guards: dict[str, Any]) -> None:
+    path, reason = guards["other_thread"]
+    assert reason == ""
+    assert step_count(path) == 10
+
+
+def test_a_block_may_stop_itself(guards: dict[str, Any]) -> None:
+    path, result = guards["stopped_inside"]
+    assert step_count(path) == 10
+    assert result is None
+    assert guards["still_running"] is True  # the session that a block began after its own is not the block's to end
+
+
+def test_nothing_ran(guards: dict[str, Any]) -> None:
+    reason, path, warned, logdir_is_there = guards["idle"]
+    assert (reason, path, logdir_is_there) == ("idle", None, False)
+    assert len(warned) == 1
+
+
+def test_the_error_of_the_block_matters_more_than_the_lost_trace(guards: dict[str, Any]) -> None:
+    (warned,) = guards["failing_in_an_error"]
+    assert "cannot write" in warned
+
+
+def test_a_forked_child_leaves_the_session_alone(guards: dict[str, Any], logs: Path) -> None:
+    assert guards["child_status"] == 0
+    assert json.loads((logs / "child.json").read_text()) == [False, "not_started", "busy"]
+
+
+def test_a_signal_handler_may_stop(guards: dict[str, Any]) -> None:
+    assert Path(guards["in_signal_handler"]).is_file()
+
+
+def test_no_scratch_folder_is_left(guards: dict[str, Any], logs: Path) -> None:
+    assert guards["left_by_busy"] is False
+    assert list(logs.rglob(".*")) == []
+
+
+# The end of the program
+
+
+def test_the_end_of_the_program_ends_the_session(tmp_path: Path) -> None:
+    script = "import tensorflow as tf\nlocal.start(LOGS, python_tracer_level=1)\nwork()\nsys.exit(3)"
+    done = run(script, tmp_path, status=3)
+    (path,) = tmp_path.rglob("*.xplane.pb")
+    assert f"the program ended while it was profiled; the trace is in {path}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert step_count(str(path)) == 10
+
+
+def test_an_end_that_cannot_write_says_so_in_one_line(tmp_path: Path) -> None:
+    """An unhandled error shows its own traceback, and no other."""
+    script = "import tensorflow as tf\nlocal.start(LOGS)\nwork()\n(LOGS / 'plugins').touch()\nraise ZeroDivisionError"
+    done = run(script, tmp_path, status=1)
+    assert done.stderr.count("Traceback") == 1
+    assert "there is no trace: cannot write" in done.stderr
+
+
+def test_without_tensorflow(tmp_path: Path) -> None:
+    script = (
+        "sys.modules['tensorflow'] = None\n"
+        "calls = (lambda: local.start(LOGS / 'logs'), lambda: local.step(1).__enter__())\n"
+        "print(json.dumps([reason(call)[0] for call in calls] + os.listdir(LOGS)))"
+    )
+    assert json.loads(run(script, tmp_path).stdout) == ["no_tensorflow", "no_tensorflow"]

@@ -1,0 +1,242 @@
+"""`tfperf capture` against real TensorFlow jobs: every way it goes well, and every way it does not."""
+
+from __future__ import annotations
+
+import http.server
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from capture.conftest import Capture, Job, free_port
+
+import tfperf
+from tfperf.wire.contents import look_into
+from tfperf.wire.decode import read_header
+from tfperf.wire.source import Source, walk
+from tfperf.wire.stats import Wanted
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+
+
+def test_a_busy_job_gives_a_trace_with_steps(jobs: dict[str, Job], capture: Capture) -> None:
+    port = jobs["busy"].port
+    done = capture("--port", port, "--duration", "1s", "--format", "json")
+    assert done.code == 0, done.err
+    (row,), (trace,) = done.rows, capture.traces
+    assert trace.match(f"logs/plugins/profile/2*/localhost_{port}.xplane.pb")
+    assert row["path"] == str(trace)
+    assert row["size_bytes"] == trace.stat().st_size
+    found = tfperf.load(trace)
+    assert row["event_count"] == found.hosts[0].environment.event_count > 100
+    assert row["step_count"] == len(found.steps.steps) > 10
+    assert (row["reason"], done.json["summary"]["reason"]) == ("", "")
+    assert {path.name for path in trace.parent.iterdir()} == {trace.name}, "nothing half done is left"
+
+
+def test_capture_and_analyze_where_tensorflow_is_not_installed(jobs: dict[str, Job], tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "sys.modules.update(tensorflow=None, keras=None)  # importing them fails, as where they are not installed\n"
+        "from tfperf.cli import run\nsys.argv[0] = 'tfperf'\nrun()"
+    )
+    arguments = ["capture", "--port", str(jobs["busy"].port), "--duration", "1s", "--analyze"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for part in ("Workers", "Average step time", "Where a step's time goes", "What to do next"):
+        assert part in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_two_workers_are_profiled_at_the_same_moment(jobs: dict[str, Job], capture: Capture) -> None:
+    workers = [f"127.0.0.1:{jobs[name].port}" for name in ("busy", "other")]
+    done = capture("--worker", workers[0], "--worker", f"grpc://{workers[1]}", "--duration", "1s", "--format", "json")
+    assert done.code == 0, done.err
+    assert [row["worker"] for row in done.rows] == workers
+    assert len(capture.traces) == 2
+    assert len({trace.parent for trace in capture.traces}) == 1, "one run"
+    loaded = tfperf.load(capture.folder)
+    assert [len(host.breakdown.steps) > 10 for host in loaded.hosts] == [True, True]
+    begins = [profile_start_ns(trace) for trace in capture.traces]
+    assert abs(begins[0] - begins[1]) < 0.2e9
+
+
+def profile_start_ns(trace: Path) -> int:
+    """Return when the session began on the server's clock, as it notes in the trace."""
+    nothing = Wanted(frozenset(), frozenset())
+    with Source(trace) as source:
+        headers = [read_header(source, span, nothing)[0] for span in walk(source).planes]
+    (stats,) = [header.stats for header in headers if header.name == "Task Environment"]
+    return int(stats["profile_start_time"])
+
+
+def test_what_came_is_kept_when_another_worker_fails(jobs: dict[str, Job], capture: Capture) -> None:
+    closed = free_port()
+    workers = [f"127.0.0.1:{port}" for port in (jobs["busy"].port, closed, jobs["idle"].port)]
+    options = [part for worker in workers for part in ("--worker", worker)]
+    done = capture(*options, "--duration", "500ms", "--format", "json")
+    assert done.code == 1
+    assert [row["reason"] for row in done.rows] == ["", "not_listening", "idle"]
+    assert len(capture.traces) == 1
+    assert f"127.0.0.1:{closed}" in done.err
+    assert f"127.0.0.1:{jobs['idle'].port}" in done.err
+
+
+def test_an_idle_job_is_called_idle_and_leaves_no_files(jobs: dict[str, Job], capture: Capture) -> None:
+    done = capture("--port", jobs["idle"].port, "--duration", "300ms")
+    assert (done.code, done.out) == (1, "")
+    assert "idle" in done.err
+    assert "--wait-for-activity" in done.err
+    assert list(capture.folder.iterdir()) == []
+
+
+def test_waiting_for_activity_ends_when_the_job_begins_to_work(own_job: Callable[..., Job], capture: Capture) -> None:
+    signal_file = capture.folder / "work"
+    job = own_job("later", signal_file)
+    waiting = capture.start(
+        "--port", job.port, "--duration", "1s", "--wait-for-activity", "60s", "--format", "json", "--logdir", "l"
+    )
+    time.sleep(3)
+    assert waiting.poll() is None
+    signal_file.touch()
+    out, err = waiting.communicate(timeout=90)
+    assert waiting.returncode == 0, err
+    assert "is idle; waiting up to 60 s" in err
+    assert len(capture.traces) == 1, out
+
+
+def test_a_job_that_someone_else_profiles_is_busy_and_can_be_tried_again(
+    jobs: dict[str, Job], capture: Capture
+) -> None:
+    port = jobs["busy"].port
+    other = capture.start("--port", port, "--duration", "4s", "--logdir", "other")
+    try:
+        time.sleep(2)
+        refused = capture("--port", port, "--duration", "200ms", "--format", "json")
+        assert (refused.code, refused.json["summary"]["reason"]) == (1, "busy")
+        again = capture("--port", port, "--duration", "200ms", "--retries", "10", "--format", "json")
+        assert again.code == 0, again.err
+        assert "trying again" in again.err
+    finally:
+        other.communicate(timeout=60)
+    assert other.returncode == 0
+    assert len(capture.traces) == 2
+
+
+def test_a_job_that_dies_meanwhile_is_named(own_job: Callable[..., Job], capture: Capture) -> None:
+    job = own_job("busy")
+    process = capture.start("--port", job.port, "--duration", "20s", "--format", "json")
+    time.sleep(3)
+    job.process.kill()
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert '"reason": "died"' in out
+    assert "did the job end or crash?" in err
+    assert capture.traces == []
+
+
+def test_a_job_that_hangs_runs_into_the_time_out(jobs: dict[str, Job], capture: Capture) -> None:
+    jobs["idle"].process.send_signal(signal.SIGSTOP)
+    try:
+        done = capture("--port", jobs["idle"].port, "--duration", "200ms", "--timeout", "2s", "--format", "json")
+    finally:
+        jobs["idle"].process.send_signal(signal.SIGCONT)
+    assert (done.code, done.json["summary"]["reason"]) == (1, "timeout")
+    assert "never answers" in done.err
+
+
+@pytest.fixture
+def http_port() -> Iterator[int]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_an_http_server_is_no_profiler(http_port: int, capture: Capture) -> None:
+    done = capture("--port", http_port, "--format", "json")
+    assert (done.code, done.json["summary"]["reason"]) == (1, "not_a_profiler")
+    assert "no profiler server" in done.err
+
+
+def test_a_closed_port(capture: Capture) -> None:
+    done = capture("--port", free_port(), "--format", "json")
+    assert (done.code, done.json["summary"]["reason"]) == (1, "not_listening")
+    assert "nothing listens" in done.err
+    assert list(capture.folder.iterdir()) == []
+
+
+def test_an_unknown_host(capture: Capture) -> None:
+    done = capture("--worker", "no-such-host.invalid:6009", "--format", "json")
+    assert (done.code, done.json["summary"]["reason"]) == (1, "unknown_host")
+
+
+def test_ctrl_c_ends_the_session_and_keeps_what_came(jobs: dict[str, Job], capture: Capture) -> None:
+    begin = time.monotonic()
+    done = capture("--port", jobs["busy"].port, "--duration", "60s", interrupt_after=3)
+    assert done.code == 0, done.err
+    assert time.monotonic() - begin < 20
+    assert "interrupted after" in done.out
+    assert len(tfperf.load(capture.traces[0]).steps.steps) > 10
+    after = capture("--port", jobs["busy"].port, "--duration", "200ms")
+    assert after.code == 0, "the server is free again"
+
+
+def test_continuous_profiling_keeps_the_last_snapshots(jobs: dict[str, Job], capture: Capture) -> None:
+    done = capture(
+        "--port", jobs["busy"].port, "--continuous", "--duration", "500ms", "--keep", "2", "--format", "json",
+        interrupt_after=5,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.err.count("kept ") > 2
+    assert [Path(row["path"]) for row in done.rows] == capture.traces
+    assert len(capture.traces) == 2
+    assert all(row["step_count"] > 5 for row in done.rows)
+    assert len(list((capture.folder / "logs/plugins/profile").iterdir())) == 2, "no empty folders of what was let go"
+
+
+def test_only_slow_steps_are_worth_keeping(jobs: dict[str, Job], capture: Capture) -> None:
+    options = ("--port", jobs["busy"].port, "--continuous", "--duration", "500ms")
+    fast = capture(*options, "--on-slow-step", "30s", interrupt_after=4)
+    assert (fast.code, fast.out) == (0, "")
+    assert "nothing was kept" in fast.err
+    assert list(capture.folder.iterdir()) == []
+    slow = capture(*options, "--on-slow-step", "1ms", interrupt_after=4)
+    assert slow.code == 0
+    assert capture.traces
+
+
+def test_levels_reach_the_tracer(jobs: dict[str, Job], capture: Capture) -> None:
+    for name, options in {
+        "default": [],
+        "quiet": ["--host-tracer-level", "1"],
+        "python": ["--python-trace"],
+    }.items():
+        done = capture("--port", jobs["busy"].port, "--duration", "500ms", "--logdir", name, *options)
+        assert done.code == 0, done.err
+    default, python, quiet = map(look_into, capture.traces)
+    ops = [any(name.endswith(":StridedSlice") for name in found.event_names) for found in (default, quiet)]
+    assert ops == [True, False], "level 1 is what programs mark, level 2 also ops"
+    assert not default.has_python_frames
+    assert python.has_python_frames
+
+
+def test_a_trace_that_starts_later(jobs: dict[str, Job], capture: Capture) -> None:
+    begin = time.time_ns()
+    done = capture("--port", jobs["busy"].port, "--duration", "300ms", "--delay", "2s")
+    assert done.code == 0, done.err
+    assert profile_start_ns(capture.traces[0]) - begin > 1.8e9

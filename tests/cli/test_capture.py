@@ -1,0 +1,116 @@
+"""`tfperf capture`: its options, and what is wrong usage. Jobs are asked in tests/capture."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import click
+import pytest
+from click.testing import Result
+
+from tfperf.cli.parameters import DURATION, SIZE
+from tfperf.errors import Reason
+from tfperf.outcomes import Captured
+from tfperf.render import FORMATS, render
+from tfperf.reports.capture import capture_report
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2s", 2.0),
+        ("500ms", 0.5),
+        ("1.5m", 90.0),
+        ("2 min", 120.0),
+        (".5s", 0.5),
+        ("1h", 3600.0),
+        ("100us", 1e-4),
+        ("3S", 3.0),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert DURATION.convert(text, None, None) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["2", "", "s", "-1s", "0s", "2 fortnights", "1e3s", "nan s", "²s", "1s 2s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"write 2s, 500ms or 1\.5m"):
+        DURATION.convert(text, None, None)
+
+
+def test_sizes() -> None:
+    assert SIZE.convert("1.5GB", None, None) == 1.5e9
+    assert SIZE.convert("2mib", None, None) == 2 << 20
+    with pytest.raises(click.BadParameter, match="500MB"):
+        SIZE.convert("500", None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--port PORT"),
+        (["--port", "0"], "--port"),
+        (["--port", "1", "--duration", "2"], "2s, 500ms"),
+        (["--worker", "nowhere"], "HOST:PORT"),
+        (["--worker", "a:1", "--worker", "grpc://a:1"], "named twice"),
+        (["--port", "1", "--on-slow-step", "50ms"], "--continuous"),
+        (["--port", "1", "--host-tracer-level", "4"], "--host-tracer-level"),
+        (["--port", "1", "--format", "xml"], "--format"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Callable[..., Result]) -> None:
+    done = run_tfperf("capture", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_a_logdir_that_cannot_be(run_tfperf: Callable[..., Result]) -> None:
+    done = run_tfperf("capture", "--port", "1", "--logdir", "gs://bucket/logs")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "not a local folder" in done.stderr
+
+
+CAPTURED = (
+    Captured("w0:1", Path("/l/plugins/profile/r/w0_1.xplane.pb"), 5000, 70, overhead_percent=3.21),
+    Captured("w1:1", reason="busy", message="w1:1 is already being profiled\x1b[31m"),
+)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_every_format_shows_who_gave_what(format_name: str) -> None:
+    report = capture_report(Path("/l/plugins/profile/r"), CAPTURED, {Path("/l/plugins/profile/r/w0_1.xplane.pb"): 12})
+    text = render(report, format_name)
+    assert format_name == "csv" or "\x1b" not in text, "CSV is for programs, and holds what there is"
+    for part in ("w0:1", "w1:1", "busy", "12"):
+        assert part in text
+
+
+def test_the_json_has_the_fixed_keys() -> None:
+    found = json.loads(render(capture_report(Path("/r"), CAPTURED, {}), "json"))
+    assert found["summary"] == {
+        "workers": 2, "captured": 1, "reason": "busy", "message": "w1:1 is already being profiled\x1b[31m",
+        "event_count": 70, "captured_steps": 0,
+    }  # fmt: skip
+    nothing = json.loads(render(capture_report(Path("/r"), CAPTURED[1:], {}), "json"))
+    assert (nothing["source"]["folder"], nothing["summary"]["captured_steps"]) == (None, None)
+
+
+def test_the_page_lists_every_reason() -> None:
+    page = (ROOT / "docs/capture.md").read_text(encoding="utf-8").split("<!-- reasons -->")[1]
+    rows, inside = page.split("From inside a job also")
+    documented = re.findall(r"^\| `(\w+)`", rows, re.MULTILINE) + re.findall(r"`(\w+)`", inside.split("\n\n")[0])
+    assert sorted(documented) == sorted(get_args(Reason))
+
+
+def test_the_request_is_sent_before_anything_heavy_is_imported() -> None:
+    script = "import sys; import tfperf.cli.capture, tfperf.sampling; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"numpy", "pandas", "pyarrow", "ptars", "rich", "tensorflow"} & set(done.stdout.split())

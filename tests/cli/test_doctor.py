@@ -1,0 +1,78 @@
+"""`tfperf doctor` as a command: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+
+def test_it_prints_a_table(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+    done = run_tfperf("doctor", "--logdir", tmp_path)
+
+    assert done.exit_code == 0, done.output
+    assert "What can be profiled here" in done.output
+    assert "log folder" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_for_scripts(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+    done = run_tfperf("doctor", "--logdir", tmp_path, "--format", "json")
+
+    document = json.loads(done.output)
+    rows = document["sections"]["doctor"]["tables"]["checks"]["rows"]
+    assert set(document["summary"]) == {"ok", "warn", "fail", "status"}
+    assert len(rows) == sum(document["summary"][status] for status in ("ok", "warn", "fail"))
+    assert set(rows[0]) == {"check", "status", "found", "fix"}
+
+
+@pytest.mark.parametrize("name", ["csv", "markdown"])
+def test_other_formats(run_tfperf: Callable[..., Result], tmp_path: Path, name: str) -> None:
+    done = run_tfperf("doctor", "--logdir", tmp_path, "--format", name)
+
+    assert done.exit_code == 0, done.output
+    assert "disk space" in done.output
+    if name == "csv":
+        assert next(csv.reader(io.StringIO(done.output))) == ["check", "status", "found", "fix"]
+
+
+def test_a_fail_is_exit_code_1_after_the_report(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    done = run_tfperf("doctor", "--logdir", tmp_path / "file", "--format", "json")
+
+    assert done.exit_code == 1
+    assert json.loads(done.output)["summary"]["status"] == "fail"
+
+
+def test_a_job_that_is_not_there(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+    done = run_tfperf("doctor", "--worker", f"unix:{tmp_path}/none", "--logdir", tmp_path, "-o", tmp_path / "out.json")
+
+    assert done.exit_code == 1, done.output
+    assert "nothing listens" in (tmp_path / "out.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--port", "0"], ["--port", "6009", "--worker", "a:1"], ["--worker", "no port"], ["--format", "odd"]]
+)
+def test_wrong_usage(run_tfperf: Callable[..., Result], arguments: list[str]) -> None:
+    assert run_tfperf("doctor", *arguments).exit_code == 2
+
+
+def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
+    """It must be there at once, and not touch a GPU."""
+    code = (
+        "import sys; from tfperf.cli import main; main(['doctor'], standalone_mode=False);"
+        "heavy = {'tensorflow', 'keras', 'grpc', 'numpy', 'pandas', 'pyarrow', 'google.protobuf'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
