@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def command(
     if slow_s is not None and not continuous:
         raise click.UsageError("--on-slow-step belongs to --continuous")
     request = _request(**options)
+    if sys.stderr.isatty() and not continuous:
+        say(f"profiling {', '.join(map(str, request.workers))} for {request.duration_s:g} s")
     if continuous:
         sampled = sampling.record(request, logdir, say, keep=keep, slow_step_s=slow_s)
     else:
