@@ -120,12 +120,12 @@ def test_a_job_that_someone_else_profiles_is_busy_and_can_be_tried_again(
     jobs: dict[str, Job], capture: Capture
 ) -> None:
     port = jobs["busy"].port
-    other = capture.start("--port", port, "--duration", "4s", "--logdir", "other")
+    other = capture.start("--port", port, "--duration", "6s", "--logdir", "other")
     try:
-        time.sleep(2)
+        time.sleep(3)
         refused = capture("--port", port, "--duration", "200ms", "--format", "json")
         assert (refused.code, refused.json["summary"]["reason"]) == (1, "busy")
-        again = capture("--port", port, "--duration", "200ms", "--retries", "10", "--format", "json")
+        again = capture("--port", port, "--duration", "200ms", "--retries", "20", "--format", "json")
         assert again.code == 0, again.err
         assert "trying again" in again.err
     finally:
