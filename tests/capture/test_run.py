@@ -195,6 +195,7 @@ def test_a_script_that_is_killed(run: Runs) -> None:
         (["--steps", "20..10", "x.py"], "write 10..20"),
         (["--steps", "10", "x.py"], "write 10..20"),
         (["--steps", "1..2", "--after", "1s", "x.py"], "exclude each other"),
+        (["--steps", "1..2", "--duration", "1s", "x.py"], "belongs to --after"),
         (["--after", "1", "x.py"], "2s, 500ms"),
     ],
 )
@@ -202,6 +203,48 @@ def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Callable[...,
     done = run_tfperf("run", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in done.stderr
+
+
+def test_a_signal_to_all_processes_ends_all_at_once(run: Runs) -> None:
+    """As `timeout` and job schedulers send it: the script is gone before anybody can ask it for its trace."""
+    process = run.start("import time; print('working', flush=True); time.sleep(60)")
+    wait_for_the_loop(process)
+    begin = time.monotonic()
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert time.monotonic() - begin < 10
+
+
+def test_the_script_finds_the_modules_that_python_would_find(run: Runs) -> None:
+    """Those beside it, and not those of the folder that tfperf is started in."""
+    (run.folder / "scripts").mkdir()
+    script = run.folder / "scripts" / "paths.py"
+    script.write_text("import sys; print(sys.path)")
+    alone, profiled = (
+        subprocess.run([sys.executable, *words], cwd=run.folder, capture_output=True, text=True, check=True, timeout=60)
+        for words in ([script], ["-m", "tfperf", "run", script])
+    )
+    assert profiled.stdout == alone.stdout
+
+
+def test_steps_are_not_asked_for_where_time_is(run: Runs) -> None:
+    code, _, err = run(_KERAS, "0", options=("--after", "60s"))
+    assert code == 0, err
+    assert "before profiling began at 60 s; pass --after" in err
+
+
+def test_a_report_that_exists_is_said_before_the_script_runs(run: Runs) -> None:
+    (run.folder / "report.json").touch()
+    code, out, err = run("print('ran')", options=JSON)
+    assert (code, out) == (1, "")
+    assert "pass --force" in err
+
+
+def test_a_report_that_cannot_be_written_leaves_the_exit_code(run: Runs) -> None:
+    code, out, err = run("print('ran'); raise SystemExit(5)", options=("-o", "no/such/report.json"))
+    assert (code, out) == (5, "ran\n")
+    assert "does not exist; make it first" in err
 
 
 def test_a_logdir_that_cannot_be_is_said_before_the_script_runs(run: Runs) -> None:

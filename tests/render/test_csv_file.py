@@ -69,6 +69,10 @@ def test_a_terminal_sees_escapes_where_a_file_gets_the_name() -> None:
     assert render(report, "csv", RenderOptions(interactive=True)) == 'name,self_ms\n"\\x1b[31m\\n",1\n'
 
 
+def test_nul_which_readers_refuse_is_shown_as_unknown() -> None:
+    assert render(report_of(table(["a\0b"], [1])), "csv") == "name,self_ms\r\na\ufffdb,1\r\n"
+
+
 def test_every_table_gets_a_file_of_its_own() -> None:
     files = csv_files(report_of(table(["a"], [1]), table(["b"], [2]), table(["c"], [3], name="kernels")))
     assert list(files) == ["ops.csv", "s1_ops.csv", "kernels.csv"]

@@ -109,7 +109,8 @@ class _Job:
 
     def _best(self) -> Captured | None:
         """Return the trace of steps rather than that of a time, and any trace rather than a reason why not."""
-        results = [self._callback.result, self._timed and self._timed.result]
+        # Without batches to profile, the callback only marks steps.
+        results = [self._plan.batches and self._callback.result, self._timed and self._timed.result]
         found = [result for result in results if result]
         return next((result for result in found if result.path), found[0] if found else None)
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +21,8 @@ from tfperf.capture.quiet import nothing
 from tfperf.capture.store import local_folder
 from tfperf.outcomes import Captured
 
-_CHILD = "from tfperf.capture.child import main; main()"
+_CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.capture.child import main; main()"
+"""The current folder, which `-c` puts first among the places for modules, is taken away: `python SCRIPT` has it not."""
 _STOP_SECONDS = 30.0
 """How long a script that is to be ended may take to write its trace."""
 _POLL_SECONDS = 0.05
@@ -80,8 +82,9 @@ def _signals(process: subprocess.Popen[bytes], result_file: Path, ask_fd: int | 
         if ask_fd is not None:
             with suppress(OSError):
                 os.write(ask_fd, b"!")
-            _wait_until_stopped(process, result_file.with_suffix(".stopped"))
-        process.send_signal(number)
+        # Not here: as long as this handler runs, nobody learns that the script ended, by the same signal perhaps.
+        waiting = (process, number, result_file.with_suffix(".stopped"))
+        threading.Thread(target=_signal_when_stopped, args=waiting, daemon=True).start()
 
     handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
     if hasattr(signal, "SIGHUP"):
@@ -94,7 +97,8 @@ def _signals(process: subprocess.Popen[bytes], result_file: Path, ask_fd: int | 
             signal.signal(number, handler)
 
 
-def _wait_until_stopped(process: subprocess.Popen[bytes], stopped: Path) -> None:
+def _signal_when_stopped(process: subprocess.Popen[bytes], number: int, stopped: Path) -> None:
     until = time.monotonic() + _STOP_SECONDS
     while process.poll() is None and not stopped.exists() and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
+    process.send_signal(number)

@@ -2,7 +2,7 @@
 
 What is not known is an empty field. Text stays as it was traced, also where it starts with `=`, `+`, `-` or
 `@`: the files feed scripts, and a quote put in front would falsify names. Whoever opens one in a spreadsheet
-imports it as text.
+imports it as text. Only NUL, which readers of CSV (and the writer of Python 3.10) refuse, becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -62,4 +62,6 @@ def _named_block(table: Table) -> str:
 def _field(value: Any) -> Any:
     """Return what the csv module writes faithfully: it uses `repr` for floats, and nothing for None."""
     item = plain(value)
+    if isinstance(item, str):
+        return item.replace("\0", "\ufffd")
     return ("false", "true")[item] if isinstance(item, bool) else item
