@@ -14,7 +14,8 @@ demo: $(VENV)/.runtime
 	$(BIN)/tfperf analyze sample_traces/input_bound
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not timing" --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m timing
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

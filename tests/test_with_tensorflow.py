@@ -16,7 +16,10 @@ import pytest
 
 import tfperf
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu and xprof are installed on Linux only")
+pytestmark = [
+    pytest.mark.timing,
+    pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu and xprof are installed on Linux only"),
+]
 
 _CAPTURE = """
 import time

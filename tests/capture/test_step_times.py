@@ -9,6 +9,8 @@ import pytest
 
 from tfperf.capture.step_times import StepTimes
 
+pytestmark = pytest.mark.timing
+
 
 def steps(times: StepTimes, count: int, seconds: float) -> tuple[float, float]:
     """Mark whole steps of that length; return when they began and ended."""
