@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def _run(script: str, *arguments: str) -> str:
 
 def xprof_rows(logdir: Path, scratch: Path) -> list[dict[str, Any]]:
     """Return xprof's step table of the capture (it writes caches beside the trace, so it gets a copy)."""
+    if find_spec("xprof") is None:
+        pytest.skip("xprof is not installed: for Python 3.10, pip does not find versions that fit together")
     (trace,) = logdir.rglob("*.xplane.pb")
     scratch.mkdir()
     copy = shutil.copy(trace, scratch)
