@@ -5,6 +5,8 @@ message(field(1, 5), field(2, b"name"))
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
 
 
@@ -38,3 +40,16 @@ def message(*fields: bytes) -> bytes:
 def nested_groups(depth: int) -> bytes:
     """A field that is a group in a group in a group."""
     return tag(6, GROUP) * depth + tag(6, END_GROUP) * depth
+
+
+@st.composite
+def damage(draw: st.DrawFn, whole: st.SearchStrategy[bytes], *, changes: int, longest: int) -> bytes:
+    """Bytes with some changed (mostly: that keeps the lengths of others right), left out, repeated or cut off."""
+    data = draw(whole)
+    for _ in range(draw(st.integers(1, changes))):
+        at = draw(st.integers(0, len(data)))
+        stop = min(at + draw(st.integers(0, longest)), len(data))
+        changed = draw(st.binary(min_size=1, max_size=1)) + data[at + 1 :]
+        others = data[at:], data[stop:], data[at:stop] + data[at:], b""
+        data = data[:at] + draw(st.sampled_from([*[changed] * 12, *others]))
+    return data

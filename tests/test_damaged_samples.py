@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from protobytes import damage
 
 from tfperf.cli import main
 from tfperf.wire import schema
@@ -43,17 +44,8 @@ TRACES = [shortened(path) for path in sorted(SAMPLES.rglob("*.xplane.pb"))]
 traces = st.sampled_from(TRACES)
 
 
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A trace with bytes changed (mostly), left out, repeated or cut off."""
-    data = draw(traces)
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(data)))
-        stop = min(at + draw(st.integers(0, 100)), len(data))
-        changed = draw(st.binary(min_size=1, max_size=1)) + data[at + 1 :]
-        others = data[at:], data[stop:], data[at:stop] + data[at:], b""
-        data = data[:at] + draw(st.sampled_from([*[changed] * 12, *others]))
-    return data
+def damaged() -> st.SearchStrategy[bytes]:
+    return damage(traces, changes=4, longest=100)
 
 
 @st.composite

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tfperf.capture import remote
 from tfperf.capture.address import parse_address
-from tfperf.capture.client import LARGEST_REPLY
 from tfperf.capture.options import TracerOptions
 from tfperf.capture.remote import Request
 from tfperf.errors import CaptureError, TfperfError
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from tfperf.session import Trace
 
 __all__ = [
-    "LARGEST_REPLY",
     "CaptureError",
     "Request",
     "Sampled",

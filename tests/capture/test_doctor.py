@@ -173,7 +173,7 @@ def test_the_driver_s_restriction_does_not_concern_administrators(made: Made, bi
 
 
 def test_a_port_and_who_has_it(made: Made) -> None:
-    made.listen(6009, 4711, 123, "/usr/bin/python3.11", "/home/me/train.py", "--token=secret")
+    made.listen(6009, 4711, 123, "/job/bin/python3.11", "/job/train.py", "--token=secret")
 
     check = port_check(made.machine, 6009)
 

@@ -15,7 +15,6 @@ from capture.double import Answer, refuse, response, serving
 from protobytes import field
 
 from tfperf.capture.address import parse_address
-from tfperf.capture.client import LARGEST_REPLY
 from tfperf.capture.options import TracerOptions
 from tfperf.capture.remote import Request, sample
 from tfperf.outcomes import Captured
@@ -112,7 +111,6 @@ def test_a_trace_larger_than_grpc_allows_by_default(tmp_path: Path) -> None:
     assert len(padded) > 4 << 20
     one = ask({"Profile": give(padded)}, tmp_path)
     assert (one.reason, one.size_bytes) == ("", len(padded))
-    assert 100 * len(padded) < LARGEST_REPLY
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,12 @@ def test_a_job_that_someone_else_profiles_is_busy_and_can_be_tried_again(
         again = capture("--port", port, "--duration", "200ms", "--retries", "20", "--format", "json")
         assert again.code == 0, again.err
         assert "trying again" in again.err
+        done = capture("--port", jobs["other"].port, "--duration", "200ms", "--retries", "10")
+        assert (done.code, "trying again" in done.err) == (0, False), "nothing is tried again that went well"
     finally:
         other.communicate(timeout=60)
     assert other.returncode == 0
-    assert len(capture.traces) == 2
+    assert len(capture.traces) == 3
 
 
 def test_a_job_that_dies_meanwhile_is_named(own_job: Callable[..., Job], capture: Capture) -> None:

@@ -13,6 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from protobytes import damage
 
 from tfperf.errors import TraceFormatError
 from tfperf.wire import decode, schema
@@ -167,17 +168,8 @@ def count_events(message_class: Any, data: bytes) -> int | None:
         return None
 
 
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A space with bytes changed (mostly: that keeps the lengths of others right), left out, repeated or cut off."""
-    data = draw(spaces)
-    for _ in range(draw(st.integers(1, 2))):
-        at = draw(st.integers(0, len(data)))
-        stop = min(at + draw(st.integers(0, 30)), len(data))
-        changed = draw(st.binary(min_size=1, max_size=1)) + data[at + 1 :]
-        others = data[at:], data[stop:], data[at:stop] + data[at:], b""
-        data = data[:at] + draw(st.sampled_from([*[changed] * 12, *others]))
-    return data
+def damaged() -> st.SearchStrategy[bytes]:
+    return damage(spaces, changes=2, longest=30)
 
 
 REFUSED_BY_US_ONLY = re.compile(r"0 bytes|holds no planes|wire type [34]|gzip|JSON")

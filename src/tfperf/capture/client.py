@@ -14,13 +14,12 @@ from tfperf.capture.diagnosis import connection_error, rpc_error
 from tfperf.capture.options import TracerOptions
 from tfperf.errors import CaptureError
 from tfperf.wire.profiler_service import OPTIONS_VERSION, SERVICE, Reply, message_class, split_reply
+from tfperf.wire.schema import LARGEST_MESSAGE
 
 if TYPE_CHECKING:
     from tfperf.capture.diagnosis import RpcFailure
 
 CONNECT_SECONDS = 5.0
-LARGEST_REPLY = (1 << 31) - 1
-"""What a protobuf message, and so a reply, can be at most."""
 _SHORT_CALL_SECONDS = 10.0
 
 
@@ -96,13 +95,13 @@ class ProfilerClient:
     with the cause.
     """
 
-    def __init__(self, address: Address, *, tls_ca: Path | None = None, max_reply_bytes: int = LARGEST_REPLY) -> None:
+    def __init__(self, address: Address, *, tls_ca: Path | None = None, max_reply_bytes: int = LARGEST_MESSAGE) -> None:
         import grpc
 
         self.address = address
         self._encrypted = tls_ca is not None
         options: list[tuple[str, int]] = [
-            ("grpc.max_receive_message_length", min(max_reply_bytes, LARGEST_REPLY)),
+            ("grpc.max_receive_message_length", min(max_reply_bytes, LARGEST_MESSAGE)),
             # A second connection to the same address must not share the fate of the first.
             ("grpc.use_local_subchannel_pool", 1),
         ]

@@ -25,10 +25,11 @@ from typing import Any
 
 from tfperf.capture.options import TracerOptions
 from tfperf.capture.step_times import StepTimes
-from tfperf.capture.store import SUFFIX, RunFolder
+from tfperf.capture.store import RunFolder
 from tfperf.capture.verdict import judge
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.outcomes import Captured
+from tfperf.wire.source import SUFFIX
 
 step_times = StepTimes()
 _lock = threading.RLock()

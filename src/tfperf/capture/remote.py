@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfperf.capture.address import Address
-from tfperf.capture.client import LARGEST_REPLY, Pending, ProfilerClient, Session
+from tfperf.capture.client import Pending, ProfilerClient, Session
 from tfperf.capture.interrupt import stop_on_signal
 from tfperf.capture.options import TracerOptions
-from tfperf.capture.store import SUFFIX, RunFolder
+from tfperf.capture.store import RunFolder
 from tfperf.capture.verdict import IDLE, judge
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.outcomes import Captured
 from tfperf.wire.profiler_service import OVERHEAD_KEY
+from tfperf.wire.schema import LARGEST_MESSAGE
+from tfperf.wire.source import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.wire.contents import Contents
@@ -49,7 +51,7 @@ class Request:
     wait_for_activity_s: float = 0.0
     """How long to wait for an idle job to do something; 0 is not at all."""
     tls_ca: Path | None = None
-    max_reply_bytes: int = LARGEST_REPLY
+    max_reply_bytes: int = LARGEST_MESSAGE
 
 
 def sample(
@@ -83,11 +85,12 @@ class _Sampling:
         found: dict[ProfilerClient, Captured] = {}
         for attempt in range(self.request.retries + 1):
             left = [client for client in clients if client not in found or found[client].reason in _RETRIED]
-            if attempt:
-                self.say(f"trying again: {', '.join(sorted({found[client].message for client in left}))}")
-                self.stop.wait(_PAUSE_SECONDS)
             if not left or self.stop.is_set():
                 break
+            if attempt:
+                self.say(f"trying again: {', '.join(sorted({found[client].message for client in left}))}")
+                if self.stop.wait(_PAUSE_SECONDS):
+                    break
             found.update(self._round(left))
         return [found[client] for client in clients]
 
@@ -133,7 +136,8 @@ class _Sampling:
         """Start all sessions, end them early if interrupted, and keep each trace when it comes."""
         request = self.request
         # A long delay is waited for here; servers only see the last seconds of it.
-        self.stop.wait(max(0.0, request.delay_s - _SERVER_DELAY_SECONDS))
+        if self.stop.wait(max(0.0, request.delay_s - _SERVER_DELAY_SECONDS)):
+            return {}
         lead = min(request.delay_s, _SERVER_DELAY_SECONDS) + (_LEAD_SECONDS if len(clients) > 1 else 0.0)
         begin_ns = time.time_ns() + int(lead * 1e9) if lead else 0
         seconds = lead + request.duration_s + request.timeout_s

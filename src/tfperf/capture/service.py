@@ -15,14 +15,13 @@ from typing import Any, NoReturn
 from tfperf.capture import local
 from tfperf.capture.options import TracerOptions
 from tfperf.errors import CaptureError, TfperfError
-from tfperf.wire.profiler_service import OVERHEAD_KEY, message_class, read_message
+from tfperf.wire.profiler_service import OVERHEAD_KEY, read_message, reply_head
+from tfperf.wire.schema import LARGEST_MESSAGE
 
 BUSY = "Another profiling session active."
 """TensorFlow's own words, which its clients know."""
 _LONGEST_DELAY_S = 60.0
 _UNFETCHED_SECONDS = 300.0
-_LARGEST_REPLY = (1 << 31) - 1
-_XSPACE_TAG = b"\x42"
 
 
 class _RefusalError(Exception):
@@ -266,22 +265,14 @@ def _reply(file: Path) -> bytes:
     from tfperf.wire.contents import look_into
 
     contents = look_into(file)
-    if contents.size_bytes > _LARGEST_REPLY - 100:
+    if contents.size_bytes > LARGEST_MESSAGE - 100:
         size = f"{contents.size_bytes / 1e9:.1f} GB"
         raise _RefusalError(
             "RESOURCE_EXHAUSTED", f"the trace takes {size}, more than a reply can hold; profile for less time"
         )
-    head = message_class("ProfileResponse")(empty_trace=not contents.event_count).SerializeToString()
+    head = reply_head(contents.size_bytes, empty_trace=not contents.event_count)
     with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as trace:
-        return b"".join((head, _XSPACE_TAG, _varint(contents.size_bytes), trace))
-
-
-def _varint(value: int) -> bytes:
-    parts = []
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
+        return b"".join((head, trace))
 
 
 def _refuse(error: Exception, context: Any) -> NoReturn:

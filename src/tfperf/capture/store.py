@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfperf.errors import CaptureError
+from tfperf.wire.source import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.wire.contents import Contents
 
-SUFFIX = ".xplane.pb"
 _NO_FILE_NAME = re.compile(r"^\.+|[^\w.+@-]+", re.ASCII)
 _URL = re.compile(r"\w[\w+.-]+:/")
 """The begin of gs://bucket, of which Path leaves gs:/bucket. One letter is a drive of Windows."""

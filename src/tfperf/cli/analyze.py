@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli.options import chosen_format, load_trace, report_options, show, trace_options
+from tfperf.cli.options import chosen_format, default_top, load_trace, report_options, show, trace_options
 
 SECTIONS = ("overview", "steps", "ops", "functions", "environment", "recommendations", "gaps")
-_TOP_FOR_PEOPLE = 10
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
@@ -44,8 +43,7 @@ def command(
       tfperf analyze logs/ --format json -o report.json
     """
     format_name = chosen_format(format_name, output)
-    if top is None and format_name in ("table", "markdown"):
-        top = _TOP_FOR_PEOPLE
+    top = top or default_top(format_name)
     if list_runs:
         from tfperf.reports.runs import runs_report
         from tfperf.trace.logdir import find_runs

@@ -8,10 +8,18 @@ from typing import Any
 
 import click
 
-from tfperf.cli.options import LEVELS, chosen_format, decorated, report_options, say, show, tracer_options
+from tfperf.cli.options import (
+    LEVELS,
+    chosen_format,
+    decorated,
+    default_top,
+    refuse_existing,
+    report_options,
+    say,
+    show,
+    tracer_options,
+)
 from tfperf.cli.parameters import DURATION, SIZE
-
-_TOP_FOR_PEOPLE = 10
 
 
 def _worker_options(command: Any) -> Any:
@@ -73,6 +81,7 @@ def command(
     if slow_s is not None and not continuous:
         raise click.UsageError("--on-slow-step belongs to --continuous")
     request = _request(**options)
+    refuse_existing(output, force=force)
     if sys.stderr.isatty() and not continuous:
         say(f"profiling {', '.join(map(str, request.workers))} for {request.duration_s:g} s")
     if continuous:
@@ -81,8 +90,7 @@ def command(
         sampled = sampling.sample_request(request, logdir, say)
     format_name = chosen_format(format_name, output)
     if sampled.kept or format_name != "table":
-        top = _TOP_FOR_PEOPLE if format_name in ("table", "markdown") else None
-        show(sampled.report(analyze=analyze, top=top), format_name, output, force=force)
+        show(sampled.report(analyze=analyze, top=default_top(format_name)), format_name, output, force=force)
     if sampled.kept and not analyze:
         say(f"next: tfperf analyze {logdir}")
     sampled.raise_problem()
@@ -102,5 +110,6 @@ def _request(port: int | None, workers: tuple[str, ...], **options: Any) -> Any:
         raise click.UsageError("a worker is named twice; name each once")
     levels = sampling.tracer_levels(**{name: options.pop(name) for name in LEVELS})
     times = {f"{name}_s": options.pop(name) for name in ("duration", "delay", "timeout", "wait_for_activity")}
-    max_size = options.pop("max_size") or sampling.LARGEST_REPLY
-    return sampling.Request(addresses, options=levels, max_reply_bytes=int(max_size), **times, **options)
+    if max_size := options.pop("max_size"):
+        options["max_reply_bytes"] = int(max_size)
+    return sampling.Request(addresses, options=levels, **times, **options)

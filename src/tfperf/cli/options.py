@@ -88,6 +88,20 @@ def chosen_format(format_name: str | None, output: Path | None) -> str:
     return format_name or (guess_format(output) if output else None) or "table"
 
 
+def default_top(format_name: str) -> int | None:
+    """Return how many rows of a long table a format shows: people get ten, programs all."""
+    return 10 if format_name in ("table", "markdown") else None
+
+
+def refuse_existing(output: Path | None, *, force: bool) -> None:
+    """Raise OutputError if the report could not be written for what is there: before the work, not after."""
+    from tfperf.render.output import STDOUT
+    from tfperf.render.output import refuse_existing as refuse
+
+    if output is not None and output != STDOUT:
+        refuse([output], force=force)
+
+
 def show(report: Report, format_name: str, output: Path | None, *, force: bool) -> None:
     """Render a report and write it to a file or to stdout."""
     from tfperf.render import RenderOptions, options_for_stdout, render

@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from tfperf.cli.options import chosen_format, report_options, say, show, tracer_options
+from tfperf.cli.options import chosen_format, default_top, refuse_existing, report_options, say, show, tracer_options
 from tfperf.cli.parameters import DURATION
-
-_TOP_FOR_PEOPLE = 10
 
 
 class _StepRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -64,7 +62,7 @@ def command(
       tfperf run --after 30s --duration 2s -m project.train
     """
     from tfperf import sampling
-    from tfperf.errors import OutputError, TfperfError
+    from tfperf.errors import TfperfError
 
     if options["steps"] and options["after"]:
         raise click.UsageError("--steps and --after exclude each other: steps are counted, or time is measured")
@@ -72,16 +70,14 @@ def command(
         raise click.UsageError("--duration belongs to --after; --steps A..B says how many steps are profiled")
     if not options["is_module"] and not Path(command[0]).exists():
         raise click.UsageError(f"{command[0]} does not exist; name a script, or a module after -m")
-    if output and output.is_file() and not force:  # Better told before hours of training than after.
-        raise OutputError(f"{output} exists; pass --force to replace it")
+    refuse_existing(output, force=force)
     exit_code, sampled = sampling.run(command, **options)
     format_name = chosen_format(format_name, output)
     for line in sampled.lines:
         say(line)
     if sampled.kept or format_name != "table":
-        top = _TOP_FOR_PEOPLE if format_name in ("table", "markdown") else None
         try:
-            show(sampled.report(analyze=True, top=top), format_name, output, force=force)
+            show(sampled.report(analyze=True, top=default_top(format_name)), format_name, output, force=force)
         except TfperfError as error:  # The exit code stays the script's.
             say(str(error))
     context.exit(exit_code)

@@ -23,14 +23,14 @@ def write(text: str, destination: Path | None, *, force: bool = False) -> None:
     if destination is None or destination == STDOUT:
         _write_stdout(text)
         return
-    _refuse_existing([destination], force=force)
+    refuse_existing([destination], force=force)
     _write_file(text, destination)
 
 
 def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
     """Write files by name into a folder, made if need be; write none if one exists, but for `force`."""
     targets = {folder / name: text for name, text in files.items()}
-    _refuse_existing(list(targets), force=force)
+    refuse_existing(list(targets), force=force)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -41,7 +41,7 @@ def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False)
         _write_file(text, target)
 
 
-def _refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
+def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
     """Raise OutputError where a target is a folder, or a file that may not be replaced."""
     try:
         folders = [target for target in targets if target.is_dir()]

@@ -51,5 +51,11 @@ def _summary(captured: Sequence[Captured], kept: Sequence[Captured], steps: Sequ
         "reason": next((one.reason for one in captured if one.reason), ""),
         "message": next((one.message for one in captured if one.reason), ""),
         "event_count": sum(one.event_count or 0 for one in kept),
-        "captured_steps": sum(count or 0 for count in steps) if kept else None,
+        "captured_steps": _sum_if_known([count for one, count in zip(captured, steps, strict=True) if one.path]),
     }
+
+
+def _sum_if_known(counts: Sequence[int | None]) -> int | None:
+    """Return the sum; None if there is nothing to add up, or a part of it is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None

@@ -24,8 +24,6 @@ from tfperf.wire.source import Source
 Int32s = npt.NDArray[np.int32]
 Uint8s = npt.NDArray[np.uint8]
 
-LARGEST_MESSAGE = (1 << 31) - 1
-"""Protobuf's own limit, and that of 32-bit offsets."""
 _SHORT = 1 << 12
 _OUTLINES = {"Lines": "LinesOutline", "Line": "LineOutline"}
 
@@ -39,7 +37,7 @@ def _handlers() -> Mapping[str, Any]:
 
 def decode(source: Source, message: str, payload: bytes, position: int) -> Any:
     """Decode one serialized message into an Arrow record batch of one row; `position` says where it lies."""
-    if len(payload) > LARGEST_MESSAGE:
+    if len(payload) > schema.LARGEST_MESSAGE:
         raise source.damaged(position, f"a {message} of {len(payload)} bytes")
     ends = np.array([0, len(payload)], np.int32)
     return _decode(source, message, binary(ends, payload), [payload], position)

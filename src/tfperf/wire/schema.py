@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
 PACKAGE = "tfperf.wire"
+LARGEST_MESSAGE = (1 << 31) - 1
+"""Protobuf's own limit in bytes, and that of 32-bit offsets."""
 
 Messages = Mapping[str, Mapping[str, tuple[int, str]]]
 """message -> field -> (number, type): "[]" marks repeated, a capital letter a message, a second word a oneof."""

@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
 
+SUFFIX = ".xplane.pb"
+"""How the names of trace files end."""
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WINDOW = 1 << 16
 _LONGEST_TAG = 5
