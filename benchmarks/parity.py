@@ -3,7 +3,8 @@
     python benchmarks/parity.py FOLDER
 
 FOLDER holds captures in any depth: a folder with one `*.xplane.pb` and a `reference/` folder beside it, which holds
-`overview.json` and `steps.csv`. Prints matched/total per column, and exits with 1 if anything differs.
+`overview.json`, `steps.csv` and `host_input.csv`. Prints matched/total per column, and exits with 1 if anything
+differs.
 """
 
 from __future__ import annotations
@@ -36,6 +37,20 @@ STEP_COLUMNS = {
     "host_compile_ms": "compilation_ms",
 }
 TOLERANCE_MS = 1e-3
+INPUT_COLUMNS = {
+    "count": "count",
+    "time_in_ms": "total_ms",
+    "time_in_percent": "total_percent",
+    "self_time_in_ms": "self_ms",
+    "self_time_in_percent": "self_percent",
+}
+INPUT_CLASSES = {
+    "Demanded file read": "on_demand_read",
+    "Advanced file read": "advanced_read",
+    "Preprocessing": "preprocessing",
+    "Enqueue": "enqueue",
+    "Unknown": "other",
+}
 CLASSES = {"HIGHLY": "high", "MODERATELY": "moderate", "POTENTIALLY": "possible", "NOT": "none"}
 
 Check = tuple[str, bool, str]
@@ -126,13 +141,41 @@ def check_ops(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
     yield "number of top ops", min(len(names), 10) == len(rows), f"{len(names)}, expected {len(rows)}"
 
 
+def check_input(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+    """Compare every row of the table of input ops, in its order."""
+    found: dict[str, list[Any]] = trace.input().columns()
+    count = len(found["op_name"])
+    yield "number of input ops", count == len(rows), f"{count}, expected {len(rows)}"
+    for index, row in enumerate(rows):
+        own = {key: values[index] if index < count else None for key, values in found.items()}
+        yield (
+            "input op name and order",
+            own["op_name"] == row["op_name"],
+            f"{own['op_name']}, expected {row['op_name']}",
+        )
+        for theirs, ours in INPUT_COLUMNS.items():
+            agrees = own[ours] is not None and same(own[ours], float(row[theirs]), 1e-6)
+            yield f"input op {theirs}", agrees, f"{row['op_name']}: {own[ours]}, expected {row[theirs]}"
+        wanted = INPUT_CLASSES[row["category"]]
+        yield "input op class", own["part"] == wanted, f"{row['op_name']}: {own['part']}, expected {wanted}"
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def compare(reference: Path) -> list[Check]:
     """Return all checks of one capture."""
     trace = tfperf.load(reference.parent, attribution="tensorflow")
     expected = json.loads((reference / "overview.json").read_text())
-    with (reference / "steps.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [*check_steps(trace, rows), *check_overview(trace, expected), *check_ops(trace, expected)]
+    return [
+        *check_steps(trace, read_rows(reference / "steps.csv")),
+        *check_overview(trace, expected),
+        *check_ops(trace, expected),
+        *check_input(trace, read_rows(reference / "host_input.csv")),
+    ]
 
 
 def main(folder: Path) -> int:

@@ -59,6 +59,14 @@ def event(name: str, begin_us: float, duration_us: float, **stats: Any) -> Event
     return Event(name, begin_us, duration_us, stats)
 
 
+def iterator_call(
+    path: str, begin_us: float, duration_us: float, id: int, parent: int | None = None, **stats: Any
+) -> Event:
+    """A call of a tf.data iterator; `path` is its name without the leading `Iterator::`."""
+    linked = {} if parent is None else {"parent_id": parent}
+    return event(f"Iterator::{path}", begin_us, duration_us, id=id, **linked, **stats)
+
+
 def line(name: str, *events: Event, id: int = 0, timestamp_ns: int = 0) -> Line:
     return Line(name, events, id, timestamp_ns)
 

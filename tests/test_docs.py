@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 import click
 import pytest
-from builders import event, host, line, logdir_of, plane, space
+from builders import event, host, iterator_call, line, logdir_of, plane, space
 from click.testing import Result
 
 import tfperf
@@ -38,7 +38,11 @@ ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 TABLES = {
     "steps": columns.STEPS, "categories": columns.CATEGORIES, "kinds": columns.KINDS, "hosts": columns.HOSTS,
+    "input_statistics": columns.INPUT_STATISTICS, "input_steps": columns.INPUT_STEPS,
+    "input_hosts": columns.INPUT_HOSTS, "input_classes": columns.INPUT_CLASSES, "input_ops": columns.INPUT_OPS,
     "pauses": columns.PAUSES, "ops": columns.OPS, "functions": columns.FUNCTIONS, "environment": columns.ENVIRONMENT,
+    "tfdata_stages": columns.TFDATA_STAGES, "tfdata_functions": columns.TFDATA_FUNCTIONS,
+    "tfdata_pipelines": columns.TFDATA_PIPELINES, "what_if": columns.WHAT_IF,
 }  # fmt: skip
 _PART = re.compile(r"<!-- (output|columns|priorities): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -154,6 +158,14 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
     made = {
         "two": {"a": space(host(*marked, *fetches), gpu), "b": space(host(*marked))},
         "phases": {"a": space(host(*phases))},
+        "pipelines": {
+            "a": space(
+                plane(
+                    "/host:CPU",
+                    *(line(name, iterator_call("Root", begin, 90, begin + 1)) for begin, name in enumerate("ab")),
+                )
+            )
+        },
         "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
     }
     samples = sorted(path for path in (folder / "sample_traces").iterdir() if (path / "plugins").is_dir())

@@ -29,6 +29,7 @@ def test_results_are_typed_and_have_dataframes(tmp_path: Path) -> None:
     assert list(trace.steps.table["input_ms"]) == pytest.approx([0.03] * 5)
     assert list(trace.ops().host.table["op_name"]) == ["MatMul"]
     assert trace.functions().table.empty
+    assert trace.input().table.empty
     assert [finding.code for section in trace.report(["overview"]).sections for finding in section.findings] == [
         "input_high"
     ]

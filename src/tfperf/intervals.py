@@ -74,6 +74,27 @@ def overlap(flat: Intervals, begin: Int64s, end: Int64s) -> Int64s:
     return covered_before(flat, np.maximum(end, begin)) - covered_before(flat, begin)
 
 
+def intersection(first: Intervals, second: Intervals) -> Intervals:
+    """Return what two flat sets both cover, as a flat set."""
+    return _sweep(first, second, 3)
+
+
+def difference(first: Intervals, second: Intervals) -> Intervals:
+    """Return what the first flat set covers and the second does not, as a flat set."""
+    return _sweep(first, second, 1)
+
+
+def _sweep(first: Intervals, second: Intervals, wanted: int) -> Intervals:
+    """Return where the level is the wanted one: the first set counts 1, the second 2."""
+    times = np.concatenate((*first, *second))
+    counts = (1, -1, 2, -2)
+    change = np.repeat(counts, [len(part) for part in (*first, *second)])
+    order = np.argsort(times, kind="stable")
+    times, level = times[order], np.cumsum(change[order])
+    found = (level[:-1] == wanted) & (times[1:] > times[:-1]) if len(times) else level == wanted
+    return union_sorted(times[:-1][found], times[1:][found])
+
+
 def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
     """Tell, for each time, whether the flat set holds it."""
     if not len(flat.begin):
@@ -88,6 +109,17 @@ def median(values: npt.NDArray[np.generic]) -> float:
         return 0.0
     ordered = np.sort(values).astype(np.float64)
     return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+
+
+def percentile(values: npt.NDArray[np.generic], share: float) -> float:
+    """Return the value below which a share of the values lies, interpolated between neighbours; 0 of nothing."""
+    if not len(values):
+        return 0.0
+    ordered = np.sort(values).astype(np.float64)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
 
 
 def distinct(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:

@@ -12,10 +12,21 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfperf.analyzers import environment, functions, ops, step_breakdown, summary
+from tfperf.analyzers import (
+    environment,
+    functions,
+    input_pipeline,
+    ops,
+    pipeline,
+    step_breakdown,
+    summary,
+    tfdata,
+    whatif,
+)
 from tfperf.errors import TfperfError
 from tfperf.trace import logdir
 from tfperf.trace.activities import Attribution
+from tfperf.trace.host_ops import host_ops
 from tfperf.trace.read import read_host
 from tfperf.trace.steps import find_steps
 
@@ -37,6 +48,10 @@ class HostAnalysis:
     breakdown: step_breakdown.Breakdown
     functions: functions.Functions
     ops: ops.Ops
+    input: input_pipeline.InputPipeline
+    tfdata: pipeline.TfData
+    outlook: whatif.Outlook | None
+    """What changes of the input pipeline would buy; None without steps or without a pipeline."""
     gaps: tuple[str, ...]
     """What the file of this host cannot tell, and why."""
 
@@ -66,9 +81,22 @@ class Trace:
         """Return time per op, summed over hosts."""
         return ops.combine([host.ops for host in self.hosts])
 
+    def input(self) -> input_pipeline.InputPipeline:
+        """Return what the host does for input, op by op and class by class, summed over hosts."""
+        return input_pipeline.combine([host.input for host in self.hosts])
+
     def functions(self) -> functions.Functions:
         """Return the tf.function calls, summed over hosts."""
         return functions.combine([host.functions for host in self.hosts])
+
+    def tfdata(self) -> pipeline.TfData:
+        """Return the tf.data pipelines of all hosts and their stages, those waited for longest first."""
+        return tfdata.combine([host.tfdata for host in self.hosts])
+
+    def what_if(self) -> whatif.Outlook | None:
+        """Return what changes of the input pipeline would buy, for the host that waits for its input longest."""
+        found = [host.outlook for host in self.hosts if host.outlook is not None]
+        return max(found, key=lambda own: own.wait_ms, default=None)
 
     def report(self, sections: Sequence[str] = (), top: int | None = None) -> Report:
         """Return the report (all sections by default), ready for a renderer."""
@@ -79,6 +107,8 @@ class Trace:
             self.run.name, str(self.run.folder), self.attribution,
             tuple(host.environment for host in self.hosts), tuple(host.breakdown for host in self.hosts),
             tuple(host.gaps for host in self.hosts), self.steps, self.overview(), self.ops(), self.functions(),
+            tuple(host.input for host in self.hosts), self.input(),
+            self.tfdata(), self.what_if(),
         )  # fmt: skip
         return build_report(profile, sections=sections, top=top)
 
@@ -142,7 +172,11 @@ def analyse_host(
         breakdown = step_breakdown.as_tensorflow(trace)
     else:
         breakdown = step_breakdown.analyze(trace, find_steps(trace, step_marker))
+    pipelines = tfdata.analyze(trace)
+    host = host_ops(trace, attribution)
     return HostAnalysis(
-        trace.host, environment.analyze(trace), breakdown, functions.analyze(trace), ops.analyze(trace, attribution),
+        trace.host, environment.analyze(trace), breakdown, functions.analyze(trace),
+        ops.analyze(trace, attribution, host), input_pipeline.analyze(trace, breakdown, host),
+        pipelines, whatif.estimate(pipelines, breakdown, has_device=bool(trace.devices)),
         environment.gaps(trace, breakdown.steps),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from click.testing import Result
 
 Run = Callable[..., Result]
 FIRST_LINES = {"table": "Run          2026_11_21_12_00_00", "json": "{", "csv": "# categories", "markdown": "| Fact"}
-SECTIONS = ["overview", "steps", "ops", "functions", "environment", "recommendations", "gaps"]
+SECTIONS = ["overview", "steps", "input", "tfdata", "ops", "functions", "environment", "recommendations", "gaps"]
 
 
 def steps_waiting(wait_us: float, *, step_us: float = 1000, name: str = "train", marked: bool = True) -> bytes:

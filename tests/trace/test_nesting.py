@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.trace import nesting
-from tfperf.trace.nesting import nest, self_time
+from tfperf.trace.nesting import nest, nest_on_stack, self_time
 
 
 def by_stack(begin: list[int], end: list[int]) -> tuple[list[int], list[int]]:
@@ -58,3 +58,42 @@ def test_events_two_hundred_thousand_deep_inside_each_other_are_no_hang() -> Non
     found = nest(begin, 2 * count - begin)
     assert found.parent.tolist() == list(range(-1, count - 1))
     assert found.depth.tolist() == list(range(count))
+
+
+def by_walk(begin: list[int], end: list[int]) -> tuple[list[int], list[bool]]:
+    """What TensorFlow does: walk through begins and ends, pop at an end until its event is found."""
+    walk = sorted((time, row, is_end) for row, span in enumerate(zip(begin, end, strict=True))
+                  for is_end, time in enumerate(span))  # fmt: skip
+    stack: list[int] = []
+    parents, kept = [-1] * len(begin), [False] * len(begin)
+    for _, row, is_end in walk:
+        if not is_end:
+            stack.append(row)
+        elif row in stack:
+            del stack[stack.index(row) :]
+            kept[row], parents[row] = True, stack[-1] if stack else -1
+        else:
+            stack.clear()
+    return parents, kept
+
+
+@pytest.mark.parametrize(
+    ("spans", "kept"),
+    [
+        ([(0, 9), (1, 8), (2, 5)], [True, True, True]),
+        ([(0, 9), (1, 5), (2, 5), (6, 8)], [False, True, False, True]),  # two end together: around them, all is lost
+        ([(0, 9), (1, 5), (3, 7), (8, 9)], [True, True, False, False]),
+        ([(0, 5), (5, 9)], [True, True]),
+    ],
+)
+def test_what_a_stack_loses(spans: list[tuple[int, int]], kept: list[bool]) -> None:
+    begin, end = np.array(spans, np.int64).T
+    assert nest_on_stack(begin, end).kept.tolist() == by_walk(begin.tolist(), end.tolist())[1]
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 25), st.integers(0, 12)), max_size=40))
+def test_agrees_with_the_walk_for_any_events(pairs: list[tuple[int, int]]) -> None:
+    rows = sorted(pairs, key=lambda pair: (pair[0], -pair[1]))
+    begin, end = [b for b, _ in rows], [b + d for b, d in rows]
+    found = nest_on_stack(np.array(begin, np.int64), np.array(end, np.int64))
+    assert (found.parent.tolist(), found.kept.tolist()) == by_walk(begin, end)

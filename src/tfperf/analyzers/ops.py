@@ -16,8 +16,9 @@ import numpy.typing as npt
 from tfperf.intervals import Int64s
 from tfperf.trace.activities import Activity, Attribution, device_codes
 from tfperf.trace.groups import stored_groups
+from tfperf.trace.host_ops import HostOps, host_ops
 from tfperf.trace.model import NO_EVENTS, HostTrace
-from tfperf.trace.names import Op, is_python_frame, parse_op
+from tfperf.trace.names import Op, parse_op
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.timeline import OP_LINES
 from tfperf.units import PS_PER_MS
@@ -82,9 +83,9 @@ class Ops:
     host: OpTable
 
 
-def analyze(trace: HostTrace, attribution: Attribution = "corrected") -> Ops:
-    """Sum time per op."""
-    return Ops(_device_ops(trace, attribution), _host_ops(trace, attribution))
+def analyze(trace: HostTrace, attribution: Attribution = "corrected", host: HostOps | None = None) -> Ops:
+    """Sum time per op; `host` saves the search for the ops of host threads where that was done before."""
+    return Ops(_device_ops(trace, attribution), _host_table(host or host_ops(trace, attribution)))
 
 
 def combine(parts: list[Ops]) -> Ops:
@@ -120,25 +121,14 @@ def _sorted(side: Side, rows: dict[Op, tuple[int, int, int]]) -> OpTable:
     )  # fmt: skip
 
 
-def _host_ops(trace: HostTrace, attribution: Attribution) -> OpTable:
-    old = attribution == "tensorflow" and stored_groups(trace) is not None
-    ops = [Op("", name, "") if is_python_frame(name) else parse_op(name, old_names=old) for name in trace.names]
-    is_op = np.array([bool(op.kind) for op in ops], np.bool_)
-    count, total, own = (np.zeros(len(ops)) for _ in range(3))
-    for line in trace.host_lines:
-        name = trace.name[line.start : line.stop]
-        rows = np.flatnonzero(is_op[name]) + line.start
-        if len(rows):
-            duration = trace.duration_ps[rows]
-            parent = nest(trace.begin_ps[rows], trace.end_ps[rows]).parent
-            names, own_time = trace.name[rows], self_time(duration, parent)
-            count += np.bincount(names, minlength=len(ops))
-            total += np.bincount(names, weights=duration, minlength=len(ops))
-            own += np.bincount(names, weights=own_time, minlength=len(ops))
+def _host_table(host: HostOps) -> OpTable:
     merged: dict[Op, tuple[int, int, int]] = {}
-    for index in np.flatnonzero(count).tolist():
-        op = ops[index]
-        _add(merged, Op("", op.name, op.type), int(count[index]), int(total[index]), int(own[index]))
+    for index in np.flatnonzero(host.count).tolist():
+        op = host.ops[index]
+        _add(
+            merged, Op("", op.name, op.type), int(host.count[index]), int(host.total_ps[index]),
+            int(host.self_ps[index]),
+        )  # fmt: skip
     return _sorted("host", merged)
 
 

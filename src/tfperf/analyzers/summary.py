@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
-from tfperf.intervals import median
+from tfperf.intervals import median, percentile
 from tfperf.trace.model import Bools
 from tfperf.units import PS_PER_MS
 
@@ -48,17 +48,8 @@ def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
     deviation = float(values.std(ddof=1)) if len(values) > 1 and float(np.ptp(values)) > 0 else 0.0
     return Statistics(
         len(values), float(values.mean()), deviation, float(values.min()), float(values.max()),
-        median(values), _percentile(values, 0.95),
+        median(values), percentile(values, 0.95),
     )  # fmt: skip
-
-
-def _percentile(values: npt.NDArray[np.float64], share: float) -> float:
-    """Return the value below which a share of the values lies, interpolated between neighbours."""
-    ordered = np.sort(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Taking profiles, of a running job over gRPC and from inside a job: the only place that imports tensorflow or grpc."""
+"""Taking profiles, of a running job or from inside one: the only place that imports tensorflow, grpc or h2."""

@@ -22,10 +22,15 @@ class Address:
 
     @property
     def target(self) -> str:
-        """Return the name that gRPC takes."""
+        """Return the name that gRPC's servers take."""
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """Return the name by which a request calls the server: no path, and no interface of this machine."""
+        return "localhost" if self.path else Address(self.host.partition("%")[0], self.port).target
 
     @property
     def label(self) -> str:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import threading
+import time
+import weakref
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfperf.capture.address import Address
-from tfperf.capture.diagnosis import connection_error, rpc_error
+from tfperf.capture.diagnosis import call_error
+from tfperf.capture.http2 import CONNECT_SECONDS, CallError, Connection
 from tfperf.capture.options import TracerOptions
+from tfperf.capture.rpc import Call, Outcome, Response, ask
 from tfperf.errors import CaptureError
 from tfperf.wire.profiler_service import OPTIONS_VERSION, SERVICE, Reply, message_class, split_reply
 from tfperf.wire.schema import LARGEST_MESSAGE
 
-if TYPE_CHECKING:
-    from tfperf.capture.diagnosis import RpcFailure
-
-CONNECT_SECONDS = 5.0
 _SHORT_CALL_SECONDS = 10.0
 
 
@@ -61,60 +61,40 @@ class Session:
 class Pending:
     """A call under way; `result` waits for what it gives."""
 
-    def __init__(self, call: Any, fail: Callable[[RpcFailure], CaptureError]) -> None:
+    def __init__(self, call: Call[Response], fail: Callable[[CallError], CaptureError]) -> None:
         self._call, self._fail = call, fail
 
     def done(self) -> bool:
         """Return whether `result` would not wait."""
-        return bool(self._call.done())
+        return self._call.done()
 
     def cancel(self) -> None:
         """Let go of the call."""
         self._call.cancel()
 
     def metadata(self, key: str) -> str | None:
-        """Return what the server says beside its reply."""
-        return next((str(value) for name, value in self._call.trailing_metadata() or () if name == key), None)
+        """Return what the server says beside its reply; waits and raises as `result` does."""
+        return _settled(self._call, self._fail).metadata.get(key)
 
     def result(self) -> Reply:
         """Wait for the reply; raises CaptureError with the cause if there is none."""
-        import grpc
-
-        try:
-            return split_reply(self._call.result())
-        except grpc.RpcError as error:
-            raise self._fail(error) from None
-        except grpc.FutureCancelledError:
-            raise CaptureError("interrupted", "interrupted before the trace came") from None
+        return split_reply(_settled(self._call, self._fail).message)
 
 
 class ProfilerClient:
-    """A connection to one profiler server; closed by `with`.
+    """Calls to one profiler server, each over a connection of its own; `with` ends those under way.
 
-    `tls_ca` is a file with the certificates to trust: the connection is then encrypted. Each call raises CaptureError
+    `tls_ca` is a file with the certificates to trust: the connections are then encrypted. Each call raises CaptureError
     with the cause.
     """
 
     def __init__(self, address: Address, *, tls_ca: Path | None = None, max_reply_bytes: int = LARGEST_MESSAGE) -> None:
-        import grpc
-
         self.address = address
-        self._encrypted = tls_ca is not None
-        options: list[tuple[str, int]] = [
-            ("grpc.max_receive_message_length", min(max_reply_bytes, LARGEST_MESSAGE)),
-            # A second connection to the same address must not share the fate of the first.
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
-        if address.is_here:
-            options.append(("grpc.enable_http_proxy", 0))
-        if tls_ca is None:
-            self._channel = grpc.insecure_channel(address.target, options)
-        else:
-            try:
-                trusted = tls_ca.read_bytes()
-            except OSError as error:
-                raise CaptureError("tls", f"cannot read {tls_ca}: {error.strerror}; name a PEM file") from error
-            self._channel = grpc.secure_channel(address.target, grpc.ssl_channel_credentials(trusted), options)
+        self._tls_ca, self._most_bytes = tls_ca, min(max_reply_bytes, LARGEST_MESSAGE)
+        self._calls: weakref.WeakSet[Call[Any]] = weakref.WeakSet()
+        """Those under way are kept alive by their threads; those that are done, by whoever wants the reply."""
+        if tls_ca is not None:
+            _check_readable(tls_ca)
 
     def __enter__(self) -> ProfilerClient:
         return self
@@ -122,38 +102,12 @@ class ProfilerClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._channel.close()
+        for call in list(self._calls):
+            call.cancel()
 
     def connect(self, seconds: float = CONNECT_SECONDS) -> None:
         """Wait until the server greets as gRPC servers do; raises CaptureError if nobody does."""
-        import grpc
-
-        settled, states = threading.Event(), []
-
-        def watch(state: Any) -> None:
-            states.append(state)
-            if state in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
-                settled.set()
-
-        self._channel.subscribe(watch, try_to_connect=True)
-        try:
-            settled.wait(seconds)
-        finally:
-            self._channel.unsubscribe(watch)
-        if grpc.ChannelConnectivity.READY in states:
-            return
-        details = "" if not settled.is_set() else self._details()
-        raise connection_error(self.address, details, encrypted=self._encrypted)
-
-    def _details(self) -> str:
-        """Ask gRPC in vain, to learn why it does not connect."""
-        import grpc
-
-        try:
-            self._call("Terminate", message_class("TerminateRequest")(), 1.0).result()
-        except grpc.RpcError as error:
-            return str(error.details() or "")
-        return ""
+        _settled(self._start(lambda connection: None, seconds), self._profile_error)
 
     def profile(self, session: Session, seconds: float) -> Pending:
         """Ask for a trace; the server takes the time of the session, and `seconds` at most."""
@@ -175,20 +129,40 @@ class ProfilerClient:
         """End continuous profiling."""
         self._short("StopContinuousProfiling", message_class("Empty")())
 
-    def _call(self, method: str, request: Any, seconds: float) -> Any:
-        send: Any = self._channel.unary_unary(f"/{SERVICE}/{method}")
-        return send.future(request.SerializeToString(), timeout=seconds)
+    def _call(self, method: str, request: Any, seconds: float) -> Call[Response]:
+        data, path = request.SerializeToString(), f"/{SERVICE}/{method}"
+        return self._start(
+            lambda connection: ask(connection, self.address.authority, path, data, seconds, self._most_bytes), seconds
+        )
+
+    def _start(self, work: Callable[[Connection], Outcome], seconds: float) -> Call[Outcome]:
+        until = time.monotonic() + seconds
+        call = Call(Connection(self.address, until, tls_ca=self._tls_ca), work, until)
+        self._calls.add(call)
+        return call
 
     def _short(self, method: str, request: Any) -> None:
-        import grpc
+        _settled(self._call(method, request, _SHORT_CALL_SECONDS), self._continuous_error)
 
-        try:
-            self._call(method, request, _SHORT_CALL_SECONDS).result()
-        except grpc.RpcError as error:
-            raise self._continuous_error(error) from None
+    def _profile_error(self, error: CallError) -> CaptureError:
+        return call_error(self.address, error)
 
-    def _profile_error(self, error: RpcFailure) -> CaptureError:
-        return rpc_error(self.address, error)
+    def _continuous_error(self, error: CallError) -> CaptureError:
+        return call_error(self.address, error, continuous=True)
 
-    def _continuous_error(self, error: RpcFailure) -> CaptureError:
-        return rpc_error(self.address, error, continuous=True)
+
+def _settled(call: Call[Outcome], fail: Callable[[CallError], CaptureError]) -> Outcome:
+    """Wait for a call; raises CaptureError if it failed or was cancelled."""
+    try:
+        return call.result()
+    except CallError as error:
+        raise fail(error) from None
+    except CancelledError:
+        raise CaptureError("interrupted", "interrupted before the trace came") from None
+
+
+def _check_readable(tls_ca: Path) -> None:
+    try:
+        tls_ca.open("rb").close()
+    except OSError as error:
+        raise CaptureError("tls", f"cannot read {tls_ca}: {error.strerror}; name a PEM file") from error

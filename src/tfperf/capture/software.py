@@ -122,7 +122,7 @@ def _keras(packages: _Packages, *, legacy: bool) -> Check:
 def _grpcio(packages: _Packages) -> Check:
     check = packages.check("grpcio")
     if check.status == "ok" and _numbers(check.found) < _OLDEST_GRPCIO:
-        return Check("grpcio", "warn", f"{check.found}: too old for tfperf capture", 'pip install "grpcio>=1.60"')
+        return Check("grpcio", "warn", f"{check.found}: too old for tfperf.serve()", 'pip install "grpcio>=1.60"')
     return check
 
 

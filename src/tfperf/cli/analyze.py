@@ -8,7 +8,7 @@ import click
 
 from tfperf.cli.options import chosen_format, default_top, load_trace, report_options, show, trace_options
 
-SECTIONS = ("overview", "steps", "ops", "functions", "environment", "recommendations", "gaps")
+SECTIONS = ("overview", "steps", "input", "tfdata", "ops", "functions", "environment", "recommendations", "gaps")
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")

@@ -10,6 +10,7 @@ from tabulate import tabulate
 from tfperf.render.options import RenderOptions
 from tfperf.render.step_chart import chart_text
 from tfperf.render.text import safe
+from tfperf.render.tree import DOTS
 from tfperf.render.values import cut_note, fact_text, source_facts, text_table
 from tfperf.reports.model import Fact, Finding, Report, Section, StepChart, Table
 
@@ -72,7 +73,7 @@ def _chart(chart: StepChart, width: int) -> str:
 
 def _table(table: Table) -> str:
     """Return title, table, how much of it is shown, and its note."""
-    texts = text_table(table)
+    texts = text_table(table, DOTS)
     rows = [[escape(cell) for cell in row] for row in texts.rows]
     headers = [escape(header) for header in texts.headers]
     grid = _grid(headers, rows, numeric=texts.numeric) if rows else "No rows."

@@ -25,6 +25,9 @@ _SMALLEST_BAR = 10
 
 _LETTERS = {
     "input": "I",
+    "input wait": "I",
+    "host to device": "H",
+    "rest of the step": ".",
     "kernel launch": "L",
     "host compute": "h",
     "device compute": "D",
@@ -47,6 +50,7 @@ _STYLES = {
     "O": "black on bright_blue",
     "A": "black on cyan",
     "d": "black on bright_cyan",
+    "H": "black on bright_magenta",
 }
 
 

@@ -15,7 +15,8 @@ from tfperf.render.options import RenderOptions
 from tfperf.render.step_chart import chart_lines
 from tfperf.render.table_lines import table_lines
 from tfperf.render.text import cells, fold, safe, wrap
-from tfperf.render.values import cut_note, fact_text, source_facts, text_table
+from tfperf.render.tree import ASCII, LINES
+from tfperf.render.values import TextTable, cut_note, fact_text, source_facts, text_table
 from tfperf.reports.model import Fact, Finding, Report, Section, StepChart, Table
 
 Block = Sequence[Text]
@@ -143,6 +144,14 @@ def _chart_block(chart: StepChart, width: int) -> list[Text]:
 def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
     """Return title, table, how much of it is shown, and its note."""
     title = _paragraph(table.title, width, style="bold")
-    body = table_lines(text_table(table), width, interactive=interactive) if len(table) else [Text("no rows")]
+    body = (
+        table_lines(_texts(table, interactive=interactive), width, interactive=interactive)
+        if len(table)
+        else [Text("no rows")]
+    )
     remarks = [text for text in (cut_note(table), table.note) if text]
     return [*title, *body, *(line for text in remarks for line in _paragraph(text, width, style="dim"))]
+
+
+def _texts(table: Table, *, interactive: bool) -> TextTable:
+    return text_table(table, LINES if interactive else ASCII)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfperf.render.text import safe
+from tfperf.render.tree import ASCII, Branches, tree_texts
 from tfperf.reports.model import Column, Fact, Report, Table
 from tfperf.units import format_ms, format_percent
 
@@ -59,15 +60,20 @@ def fact_text(fact: Fact) -> str:
     return f"{text}%" if fact.unit == "%" else f"{text} {fact.unit}"
 
 
-def text_table(table: Table) -> TextTable:
-    """Return the compact columns of a table as text."""
+def text_table(table: Table, branches: Branches = ASCII) -> TextTable:
+    """Return the compact columns of a table as text; `branches` draws those that are trees."""
     columns = [column for column in table.columns if column.compact]
-    texts = [[cell_text(value, column.unit) for value in table.data[column.key]] for column in columns]
+    texts = [_column_texts(table, column, branches) for column in columns]
     return TextTable(
         headers=tuple(_header(column) for column in columns),
         rows=tuple(zip(*texts, strict=True)),
         numeric=tuple(bool(column.unit) or _all_numbers(table, column) for column in columns),
     )
+
+
+def _column_texts(table: Table, column: Column, branches: Branches) -> list[str]:
+    texts = [cell_text(value, column.unit) for value in table.data[column.key]]
+    return tree_texts(texts, table.data[column.depth_key], branches) if column.depth_key else texts
 
 
 def cut_note(table: Table) -> str:

@@ -14,8 +14,11 @@ from tfperf.analyzers.ops import Ops, OpTable
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
 from tfperf.analyzers.summary import Summary, by_kind, summarize
 from tfperf.reports import columns, findings
+from tfperf.reports.input_section import brief_input_section, input_section
 from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
 from tfperf.reports.profile import Profile
+from tfperf.reports.tfdata_advice import pipeline_advice
+from tfperf.reports.tfdata_section import brief_tfdata_section, tfdata_section
 from tfperf.trace.steps import UNLABELLED
 from tfperf.units import PS_PER_MS
 
@@ -26,7 +29,8 @@ def build_report(profile: Profile, *, sections: Sequence[str] = (), top: int | N
     `top` is for people: it cuts long tables, and of the ops it keeps those of the device only, where there is one.
     """
     chosen = tuple(SECTIONS) if not sections else tuple(name for name in SECTIONS if name in sections)
-    return Report(_source(profile), _summary(profile), tuple(SECTIONS[name](profile, top) for name in chosen))
+    builders = SECTIONS if sections or top is None else {**SECTIONS, **_BRIEF}
+    return Report(_source(profile), _summary(profile), tuple(builders[name](profile, top) for name in chosen))
 
 
 def _table(name: str, title: str, declared: tuple[Column, ...], data: dict[str, Any], note: str = "") -> Table:
@@ -188,6 +192,10 @@ def _steps(profile: Profile, top: int | None) -> Section:
     return Section("steps", "Steps", charts=(chart,), tables=tuple(tables), notes=notes)
 
 
+def _input(profile: Profile, top: int | None) -> Section:
+    return input_section(profile, _verdict(profile), top)
+
+
 def _ops(profile: Profile, top: int | None) -> Section:
     ops: Ops = profile.ops
     note = "Shares are of op time, summed over parallel threads and devices; they are not shares of step time."
@@ -210,6 +218,10 @@ def _functions(profile: Profile, top: int | None) -> Section:
     return Section("functions", "tf.functions", tables=(table if top is None else table.head(top),))
 
 
+def _tfdata(profile: Profile, top: int | None) -> Section:
+    return tfdata_section(profile.tfdata, profile.outlook, len(profile.environments), top)
+
+
 def _environment(profile: Profile, _: int | None) -> Section:
     hosts: Sequence[HostEnvironment] = profile.environments
     keys = ("host", "device_type", "device_model", "device_count", "idle_devices", "device_cores",
@@ -227,7 +239,9 @@ def _environment(profile: Profile, _: int | None) -> Section:
 
 
 def _recommendations(profile: Profile, _: int | None) -> Section:
-    advice = findings.recommendations(profile.overview, profile.steps, profile.functions, profile.ops)
+    outlook = profile.outlook
+    pipeline = pipeline_advice(outlook.pipeline, outlook) if outlook else ()
+    advice = findings.recommendations(profile.overview, profile.steps, profile.functions, profile.ops, pipeline)
     return Section("recommendations", "What to do next", advice)
 
 
@@ -249,6 +263,8 @@ def _gaps(profile: Profile, _: int | None) -> Section:
 SECTIONS: dict[str, Callable[[Profile, int | None], Section]] = {
     "overview": _overview,
     "steps": _steps,
+    "input": _input,
+    "tfdata": _tfdata,
     "ops": _ops,
     "functions": _functions,
     "environment": _environment,
@@ -256,3 +272,9 @@ SECTIONS: dict[str, Callable[[Profile, int | None], Section]] = {
     "gaps": _gaps,
 }
 """Section name (for `-s`) to its builder, in the order of the report."""
+
+_BRIEF: dict[str, Callable[[Profile, int | None], Section]] = {
+    "input": lambda profile, _: brief_input_section(profile),
+    "tfdata": lambda profile, _: brief_tfdata_section(profile.tfdata, profile.outlook),
+}
+"""What stands in a whole report for people instead."""

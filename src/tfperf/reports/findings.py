@@ -5,6 +5,8 @@ Each sentence carries the number that it rests on and the threshold that the num
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tfperf.analyzers.functions import EXPENSIVE_PERCENT, Functions, FunctionStats
 from tfperf.analyzers.ops import Ops
 from tfperf.analyzers.step_breakdown import Breakdown
@@ -45,12 +47,17 @@ def verdict(found: Summary, steps: Breakdown, host: str = "") -> Finding:
     return Finding(f"input_{found.input_class}", _SEVERITY.get(found.input_class, "hint"), text)
 
 
-def recommendations(found: Summary, steps: Breakdown, functions: Functions, ops: Ops) -> tuple[Finding, ...]:
-    """Return what to change, the most important first; a word of peace if nothing stands out."""
+def recommendations(
+    found: Summary, steps: Breakdown, functions: Functions, ops: Ops, pipeline: Sequence[Finding] = ()
+) -> tuple[Finding, ...]:
+    """Return what to change, the most important first; a word of peace if nothing stands out.
+
+    `pipeline` is the advice for the tf.data pipeline, where there is one.
+    """
     if found.step_time_ms is None:
         return (Finding("no_steps", "info", "No advice without step times.", "see 'What this trace cannot tell'"),)
     advice = [
-        *_input_advice(found, ops),
+        *_input_advice(found, ops, pipeline),
         *_share_advice(found, ops),
         *_function_advice(functions),
         *_precision_advice(steps, found),
@@ -63,7 +70,7 @@ def recommendations(found: Summary, steps: Breakdown, functions: Functions, ops:
     return tuple(sorted(advice, key=lambda finding: order[finding.severity]))
 
 
-def _input_advice(found: Summary, ops: Ops) -> list[Finding]:
+def _input_advice(found: Summary, ops: Ops, pipeline: Sequence[Finding]) -> list[Finding]:
     if found.input_class not in ("high", "moderate"):
         return []
     severity = _SEVERITY[found.input_class]
@@ -71,11 +78,14 @@ def _input_advice(found: Summary, ops: Ops) -> list[Finding]:
     if copy > wait:
         text = f"Copying batches to the device takes {format_percent(copy)}% of the step time."
         return [Finding("copy_to_device", severity, text, _COPY_ACTION)]
+    average = " (average over hosts)" if found.worst_host is not None else ""
+    waits = f"Steps wait {format_percent(wait)}% of their time for tf.data{average}."
+    if pipeline:
+        first = pipeline[0]
+        return [Finding("wait_for_input", severity, f"{waits} {first.text} More: -s tfdata.", first.action)]
     stage = next((name for name, kind in zip(ops.host.names, ops.host.types, strict=True) if kind == "Dataset"), "")
     where = f" The tf.data stage with the largest self time is {stage}." if stage else ""
-    average = " (average over hosts)" if found.worst_host is not None else ""
-    text = f"Steps wait {format_percent(wait)}% of their time for tf.data{average}.{where}"
-    return [Finding("wait_for_input", severity, text, _WAIT_ACTION)]
+    return [Finding("wait_for_input", severity, f"{waits}{where}", _WAIT_ACTION)]
 
 
 _COPY_ACTION = (

@@ -26,6 +26,8 @@ class Column:
     meaning: str = ""
     compact: bool = True
     """False: left out of terminal and Markdown tables, which must fit 80 columns; always in JSON and CSV."""
+    depth_key: str = ""
+    """If set, people see the column as a tree: this column of the table holds the level of each row, from 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from tfperf.analyzers.environment import HostEnvironment
 from tfperf.analyzers.functions import Functions
+from tfperf.analyzers.input_pipeline import InputPipeline
 from tfperf.analyzers.ops import Ops
+from tfperf.analyzers.pipeline import TfData
 from tfperf.analyzers.step_breakdown import Breakdown
 from tfperf.analyzers.summary import Summary
+from tfperf.analyzers.whatif import Outlook
 from tfperf.trace.activities import Attribution
 
 
@@ -26,3 +29,8 @@ class Profile:
     overview: Summary
     ops: Ops
     functions: Functions
+    inputs: tuple[InputPipeline, ...]
+    """Of each host."""
+    input: InputPipeline
+    tfdata: TfData
+    outlook: Outlook | None

@@ -152,6 +152,14 @@ class HostTrace:
         values[stat.event] = stat.value
         return values
 
+    def number_at(self, stat_name: str, rows: Int64s, missing: int = 0) -> Int64s:
+        """Return the stat of the events at `rows`, `missing` where one has none."""
+        stat = self.stat(stat_name)
+        if not len(stat.event):
+            return np.full(len(rows), missing, np.int64)
+        place = np.minimum(np.searchsorted(stat.event, rows), len(stat.event) - 1)
+        return np.where(stat.event[place] == rows, stat.value[place], missing)
+
     @cached_property
     def on_host(self) -> Bools:
         """Return which events lie on host threads."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfperf.intervals import Int64s
+from tfperf.trace.model import Bools
 
 
 class Nesting(NamedTuple):
@@ -14,6 +15,13 @@ class Nesting(NamedTuple):
 
     parent: Int64s
     depth: Int64s
+
+
+class Stacked(NamedTuple):
+    """What a stack of open events makes of them: `parent` as above, `kept` tells which of them it counts."""
+
+    parent: Int64s
+    kept: Bools
 
 
 _PEELED_LEVELS = 64
@@ -95,3 +103,41 @@ def self_time(duration: Int64s, parent: Int64s) -> Int64s:
     np.add.at(children, parent[inside], duration[inside])
     own: Int64s = np.maximum(duration - children, 0)
     return own
+
+
+def nest_on_stack(begin: Int64s, end: Int64s) -> Stacked:
+    """Nest as TensorFlow's profiler does for its op tables, which loses events that end together or overlap.
+
+    It walks through begins and ends in order of time, at one time in order of rows, so of two events that end together
+    the outer one ends first. An end takes its event off the stack, and whatever lies above it: that is lost. If the
+    event is lost already, the end takes all that is open.
+
+    So an event is lost if an earlier one ends inside it, or if a lost one does. All is found on *places*, the numbers
+    of begins and ends in the order of the walk.
+    """
+    count = len(begin)
+    order = np.argsort(np.stack((begin, end), axis=1).reshape(-1), kind="stable")
+    place = np.empty(2 * count, np.int64)
+    place[order] = np.arange(2 * count)
+    opened, closed = place[::2], place[1::2]
+    plain = nest(opened, closed)
+    open_before = 2 * np.arange(count) - opened  # begins less ends
+    if bool((plain.depth == open_before).all()):
+        return Stacked(plain.parent, np.ones(count, np.bool_))
+    owner = order // 2
+    crossed = _taken(owner, opened) != closed
+    first_lost = np.minimum.accumulate(np.where(crossed, closed, 2 * count)[::-1])[::-1]
+    kept = closed < first_lost
+    owner[closed[~kept]] = -1
+    parent = nest(opened, _taken(owner, opened)).parent
+    return Stacked(np.where(kept, parent, -1), kept)
+
+
+def _taken(owner: Int64s, opened: Int64s) -> Int64s:
+    """Return the place at which each event leaves the stack: the first behind its begin that no later row owns.
+
+    That is the search for a parent, done from behind, with owners for ends.
+    """
+    last = len(owner) - 1
+    found = nest(np.arange(len(owner)), 2 * len(owner) - owner[::-1]).parent
+    return np.asarray(last - found[last - opened], np.int64)

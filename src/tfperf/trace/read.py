@@ -31,14 +31,24 @@ _TEXTS = {
     "eager_op", "hlo_category", "shape", "device_type_string", "_ipl_stage_name",
 }  # fmt: skip
 _TPU_NUMBERS = {"program_id", "symbol_id", "device_offset_ps", "device_duration_ps"}
-_ID_ON = re.compile(r"Iterator::[^:]+$|FunctionRun$|InstantiatedCapturedFunction")
+_TFDATA_NUMBERS = {
+    "parent_id", "parallelism", "buffered_elements", "buffer_limit", "batch_size", "cycle_length", "cpu_budget",
+    "threadpool_size",
+}  # fmt: skip
+_TFDATA_TEXTS = {"name", "autotune", "deterministic"}
+_ITERATOR = re.compile(r"Iterator::")
+_ID_ON = re.compile(
+    "Iterator::|FunctionRun$|InstantiatedCapturedFunction|ExecutorState::Process|ExecutorDoneCallback|IteratorGetNext.*::"
+)
 
 
 def wanted_stats(*, links: bool) -> Wanted:
     """Return the stats to decode; `links` adds those that connect threads, which most events carry."""
+    numbers, texts = _NUMBERS | _TPU_NUMBERS | _TFDATA_NUMBERS, frozenset(_TEXTS | _TFDATA_TEXTS)
+    only_on = dict.fromkeys(_TFDATA_NUMBERS | _TFDATA_TEXTS, _ITERATOR)
     if links:
-        return Wanted(frozenset(_NUMBERS | _TPU_NUMBERS | _LINK_NUMBERS), frozenset(_TEXTS))
-    return Wanted(frozenset(_NUMBERS | _TPU_NUMBERS), frozenset(_TEXTS), {"id": _ID_ON})
+        return Wanted(frozenset(numbers | _LINK_NUMBERS), texts, only_on)
+    return Wanted(frozenset(numbers), texts, {**only_on, "id": _ID_ON})
 
 
 def plane_kind(name: str) -> PlaneKind:

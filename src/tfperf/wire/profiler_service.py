@@ -84,7 +84,7 @@ class Reply:
     xspace: memoryview | None
 
 
-def split_reply(reply: bytes) -> Reply:
+def split_reply(reply: bytes | memoryview) -> Reply:
     """Find the trace in a serialized ProfileResponse; raises CaptureError `bad_reply` if it is none."""
     view, position = memoryview(reply), 0
     empty, found = False, None

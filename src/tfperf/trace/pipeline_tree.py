@@ -1,0 +1,274 @@
+"""Which stages tf.data's iterators are, and which pipelines the stages make.
+
+An iterator has an id, made from its address: after it is gone, another one may get the same. So an iterator is known by
+its id, its consumer's id and its name, and of several consumers with an id it is the one of its time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tfperf.intervals import Int64s
+from tfperf.trace.model import HostTrace
+from tfperf.trace.names import concrete_function, is_fetch, mask
+
+_INDEX = re.compile(r"\[\d+\]")
+_BRANCHING = re.compile(r"(?:Zip|Concatenate|\w*Choose\w*|\w*Sample\w*|Directed\w*)\[\d+\]$")
+"""Stages whose inputs differ from each other; other numbered inputs (files, repetitions) are all alike."""
+_DEEPEST = 255
+"""No program chains more stages; what does was made to look so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of a pipeline; `parent` is the index of its consumer (-1: it is the outermost)."""
+
+    name: str
+    path: str
+    pipeline: int
+    parent: int
+    depth: int
+    recorded: bool = True
+    """False: no call of it lies wholly in the capture; it is known from its inputs only."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Stages and pipelines; `roots` holds the outermost stage of each pipeline, `stage_of_call` the stage of each call.
+
+    `cut` tells which pipelines have no call of their outermost stage, `iterators` how many outermost iterators each has
+    had, one after the other, and `root_ids` their ids.
+    """
+
+    stages: tuple[Stage, ...]
+    roots: tuple[int, ...]
+    cut: tuple[bool, ...]
+    iterators: tuple[int, ...]
+    stage_of_call: Int64s
+    root_ids: tuple[frozenset[int], ...]
+
+    def is_device(self, trace: HostTrace) -> tuple[bool, ...]:
+        """Tell which pipelines move elements to a device: their outermost iterator feeds a `Prefetch::Generator`."""
+        rows = trace.host_events(mask(trace.names, "Iterator::Prefetch::Generator".__eq__))
+        fed = set(trace.number_at("parent_id", rows.astype(np.int64)).tolist())
+        named = [self.stages[root].path == "Iterator::Prefetch" for root in self.roots]
+        return tuple(bool(own & fed) or (cut and name) for own, cut, name in
+                     zip(self.root_ids, self.cut, named, strict=True))  # fmt: skip
+
+
+def build_tree(trace: HostTrace, rows: Int64s) -> Tree:
+    """Merge the iterators of the calls at `rows` to stages: those of one pipeline with the same path."""
+    found = _Iterators.of(trace, rows)
+    top = _tops(found.parent)
+    rooted = {root for root in set(top.tolist()) if found.outermost[root]}
+    pipeline_of = _same_pipelines(trace, found, top, rooted)
+    builder = _Builder()
+    keys: dict[tuple[int, int], list[int]] = {}
+    for index, (root, name) in enumerate(zip(top.tolist(), found.name.tolist(), strict=True)):
+        keys.setdefault((root, name), []).append(index)
+    of_iterator = np.full(len(found.ids), -1, np.int64)
+    # Consumers first; pipelines without a call of their outermost stage last, by what the others show.
+    order = sorted(
+        keys, key=lambda key: (key[0] not in rooted, min(found.depth[i] for i in keys[key]), found.paths[key[1]], key)
+    )
+    for root, name in order:
+        members = keys[root, name]
+        above = int(found.parent[members[0]])
+        consumer = int(of_iterator[above]) if above >= 0 else -1
+        of_iterator[members] = builder.add(found.paths[name], consumer, pipeline_of.get(root))
+    ids: dict[int, set[int]] = {}
+    for root in rooted:
+        ids.setdefault(builder.pipeline_of_root[pipeline_of[root]], set()).add(root)
+    return Tree(
+        tuple(builder.stages), tuple(builder.roots), tuple(not builder.stages[root].recorded for root in builder.roots),
+        tuple(max(len(ids.get(number, ())), 1) for number in range(len(builder.roots))), of_iterator[found.of_call],
+        tuple(frozenset(found.ids[list(ids.get(number, ()))].tolist()) for number in range(len(builder.roots))),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Iterators:
+    """One entry per iterator: its id, name, consumer (an index, -1: none); `of_call` is the iterator of each call."""
+
+    ids: Int64s
+    name: Int64s
+    parent: Int64s
+    depth: list[int]
+    outermost: list[bool]
+    begin: Int64s
+    end: Int64s
+    first_row: Int64s
+    label: list[int]
+    paths: dict[int, str]
+    of_call: Int64s
+
+    @staticmethod
+    def of(trace: HostTrace, rows: Int64s) -> _Iterators:
+        """Tell the iterators apart, and find the consumer of each."""
+        call_ids, call_parents = trace.number_at("id", rows), trace.number_at("parent_id", rows)
+        call_names = trace.name[rows].astype(np.int64)
+        key = call_ids * 3 + call_parents * 0x9E3779B97F4A7C1 + call_names * 0x5851F42D4C957F2
+        _, first, of_call = np.unique(key, return_index=True, return_inverse=True)
+        of_call = of_call.reshape(-1)
+        begin, end = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
+        np.minimum.at(begin, of_call, trace.begin_ps[rows])
+        np.maximum.at(end, of_call, trace.end_ps[rows])
+        ids, names = call_ids[first], call_names[first]
+        paths = {name: stage_path(trace.names[name]) for name in set(names.tolist())}
+        outermost = [paths[name].count("::") == 1 for name in names.tolist()]
+        parent = np.where(outermost, -1, _of_its_time(ids, begin, call_parents[first]))
+        depth, parent = _depths(parent)
+        label = trace.number_at("name", rows[first], -1).tolist()
+        return _Iterators(ids, names, parent, depth, outermost, begin, end, rows[first], label, paths, of_call)
+
+
+def _of_its_time(ids: Int64s, begin: Int64s, wanted: Int64s) -> Int64s:
+    """Return, for each iterator, the one with the wanted id that began last before it (else the first with it)."""
+    order = np.lexsort((begin, ids))
+    ordered = ids[order]
+    first, last = np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, side="right")
+    rank = np.empty(len(ids), np.int64)
+    rank[np.argsort(begin, kind="stable")] = np.arange(len(ids))
+    number = np.searchsorted(np.unique(ids), ordered)
+    composite = number * len(ids) + rank[order]
+    place = np.searchsorted(composite, number[np.minimum(first, len(ids) - 1)] * len(ids) + rank, side="right") - 1
+    found = order[np.clip(place, first, np.maximum(last - 1, first)) % len(ids)]
+    return np.where((first < last) & (found != np.arange(len(ids))), found, -1)
+
+
+def _same_pipelines(trace: HostTrace, found: _Iterators, top: Int64s, rooted: set[int]) -> dict[int, int]:
+    """Return for each outermost iterator which one stands for its pipeline.
+
+    A program makes a new iterator for each epoch. Iterators of equal name and stages are one pipeline if each begins
+    after the one before has ended, and the same function asks them: that tells training from validation.
+    """
+    paths: dict[int, set[str]] = {root: set() for root in rooted}
+    begin, end = dict.fromkeys(rooted, np.iinfo(np.int64).max), dict.fromkeys(rooted, 0)
+    for index, root in enumerate(top.tolist()):
+        if root in rooted:
+            paths[root].add(found.paths[int(found.name[index])])
+    for root in rooted:
+        begin[root], end[root] = int(found.begin[root]), int(found.end[root])
+    asked_by = _asking_functions(trace, {root: int(found.first_row[root]) for root in rooted})
+    groups: list[list[int]] = []
+    for root in sorted(rooted, key=lambda own: (begin[own], own)):
+        fitting = (
+            group for group in groups
+            if end[group[-1]] <= begin[root] and found.label[group[0]] == found.label[root]
+            and asked_by[group[0]] == asked_by[root]
+            and (paths[group[0]] <= paths[root] or paths[root] <= paths[group[0]])
+        )  # fmt: skip
+        group = next(fitting, None)
+        if group is None:
+            groups.append([root])
+        else:
+            group.append(root)
+    return {root: group[0] for group in groups for root in group}
+
+
+def _asking_functions(trace: HostTrace, rows: dict[int, int]) -> dict[int, str]:
+    """Return the concrete function in which a call is asked for (empty: none, or not known).
+
+    The call lies in a fetch, which carries the id of the executor's run; that run begins inside the call of a function.
+    """
+    fetches = trace.host_events(mask(trace.names, is_fetch)).astype(np.int64)
+    runs = trace.host_events(mask(trace.names, "FunctionRun".__eq__)).astype(np.int64)
+    functions = trace.host_events(mask(trace.names, concrete_function)).astype(np.int64)
+    if not len(fetches) or not len(runs) or not len(functions):
+        return dict.fromkeys(rows, "")
+    around = functions[np.maximum(np.searchsorted(functions, runs) - 1, 0)]
+    inside = (
+        (around < runs) & (trace.end_ps[around] >= trace.end_ps[runs]) & (trace.line_of[around] == trace.line_of[runs])
+    )
+    ids = trace.number_at("id", runs[inside]).tolist()
+    named = dict(zip(ids, trace.name[around[inside]].tolist(), strict=True))
+    found = {}
+    for root, row in rows.items():
+        fetch = int(fetches[max(int(np.searchsorted(fetches, row)) - 1, 0)])
+        holds = fetch < row and trace.end_ps[fetch] >= trace.end_ps[row] and trace.line_of[fetch] == trace.line_of[row]
+        step = int(trace.number_at("id", np.array([fetch]))[0]) if holds else 0
+        found[root] = concrete_function(trace.names[named[step]]) if step in named else ""
+    return found
+
+
+def _depths(parent: Int64s) -> tuple[list[int], Int64s]:
+    """Return how many iterators are above each, and the parents without those that (hostile) go round in circles."""
+    depth, ancestor = np.where(parent >= 0, 1, 0), parent.copy()
+    for _ in range(_DEEPEST):
+        inside = ancestor >= 0
+        if not inside.any():
+            break
+        ancestor = np.where(inside, parent[ancestor], -1)
+        depth += ancestor >= 0
+    return depth.tolist(), np.where(ancestor >= 0, -1, parent)
+
+
+def _tops(parent: Int64s) -> Int64s:
+    """Return the outermost iterator above each."""
+    up = np.where(parent >= 0, parent, np.arange(len(parent)))
+    for _ in range(_DEEPEST.bit_length()):
+        up = up[up]
+    return np.asarray(up, np.int64)
+
+
+def stage_path(name: str) -> str:
+    """Return the path of an iterator without the numbers of inputs that are all alike."""
+    *before, last = name.split("::")
+    return "::".join([*(part if _BRANCHING.match(part) else _INDEX.sub("", part) for part in before), last])
+
+
+@dataclass
+class _Builder:
+    """Stages while they are found."""
+
+    stages: list[Stage] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)
+    known: dict[tuple[int, str], int] = field(default_factory=dict)
+    pipeline_of_root: dict[int, int] = field(default_factory=dict)
+
+    def add(self, path: str, consumer: int, root: int | None) -> int:
+        """Return the stage of this path: of the pipeline of its consumer, or of `root`, or of one that it fits to."""
+        if consumer >= 0:
+            return self._stage(self.stages[consumer].pipeline, path, consumer)
+        if root is not None and path.count("::") == 1:
+            pipeline = self.pipeline_of_root.setdefault(root, len(self.roots))
+            return self._outermost(pipeline, path, recorded=True)
+        return self._orphan(path)
+
+    def _outermost(self, pipeline: int, path: str, *, recorded: bool) -> int:
+        found = self._stage(pipeline, path, -1, recorded=recorded)
+        if pipeline == len(self.roots):
+            self.roots.append(found)
+        return found
+
+    def _stage(self, pipeline: int, path: str, consumer: int, *, recorded: bool = True) -> int:
+        key = pipeline, path
+        if key not in self.known:
+            self.known[key] = len(self.stages)
+            depth = self.stages[consumer].depth + 1 if consumer >= 0 else 0
+            name = _INDEX.sub("", path.rpartition("::")[2])
+            self.stages.append(Stage(name, path, pipeline, consumer, depth, recorded))
+        return self.known[key]
+
+    def _orphan(self, path: str) -> int:
+        """Place a stage whose consumers have no call in the capture by its path: what is missing above is added."""
+        parts = path.split("::")
+        above = ["::".join([*parts[: end - 1], _INDEX.sub("", parts[end - 1])]) for end in range(2, len(parts))]
+        for length in range(len(above), 0, -1):
+            fitting = [key for key in self.known if key[1] == above[length - 1]]
+            if len(fitting) == 1:
+                consumer = self.known[fitting[0]]
+                break
+            if fitting:
+                length, consumer = 0, -1
+                break
+        else:
+            length, consumer = 0, -1
+        if consumer < 0:
+            consumer, length = self._outermost(len(self.roots), above[0], recorded=False), 1
+        for missing in above[length:]:
+            consumer = self._stage(self.stages[consumer].pipeline, missing, consumer, recorded=False)
+        return self._stage(self.stages[consumer].pipeline, path, consumer)
