@@ -185,7 +185,7 @@ def test_with_two_pipelines_of_the_same_path_a_lost_stage_is_not_guessed(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["Run", "RunAsync", "RunWithBorrowedArgs"])
-def test_a_run_of_a_function_lasts_until_the_executor_is_done(name: str, tmp_path: Path) -> None:
+def test_a_run_of_a_function_lasts_as_long_as_its_executor(name: str, tmp_path: Path) -> None:
     pipelines = found(
         tmp_path,
         line(
@@ -195,10 +195,10 @@ def test_a_run_of_a_function_lasts_until_the_executor_is_done(name: str, tmp_pat
         ),
         line("pool", event("ExecutorState::Process", 4, 20, id=77), event("img/DecodeJpeg:DecodeJpeg", 5, 10),
              event("ExecutorState::Process", 30, 5, id=78)),
-        line("pool 2", event("ExecutorState::Process", 24, 6, id=77), event("ExecutorDoneCallback", 31, 1, id=77)),
+        line("pool 2", event("ExecutorState::Process", 24, 6, id=77), event("ExecutorState::Process", 31, 1, id=77)),
     )  # fmt: skip
     runs = pipelines.runs
-    assert (runs.begin.tolist(), runs.end.tolist(), runs.busy.tolist()) == ([2 * US], [32 * US], [26 * US])
+    assert (runs.begin.tolist(), runs.end.tolist(), runs.busy.tolist()) == ([2 * US], [32 * US], [27 * US])
     assert [pipelines.stages[stage].name for stage in runs.stage] == ["Map"]
     assert runs.ops == {(int(runs.stage[0]), "img/DecodeJpeg", "DecodeJpeg"): (1, 10 * US)}
     assert runs.is_async.tolist() == [name == "RunAsync"]

@@ -20,7 +20,7 @@ class StageStats:
     """Index of the consumer among the stages of the pipeline, -1 for the outermost."""
     depth: int
     dataset: str
-    """TensorFlow's name of the dataset, such as `MapDataset:2`."""
+    """TensorFlow's name of it, such as `PrefetchDataset:2`; read for the outermost stage and for prefetches only."""
     recorded: bool
     calls: int
     total_ps: int

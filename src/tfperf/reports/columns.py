@@ -193,7 +193,7 @@ TFDATA_STAGES = (
     Column("name", "Name", "", "stage without marks", compact=False),
     Column("depth", "Depth", "count", "level in the tree, from 0", compact=False),
     Column("path", "Path", "", "names of the stage and of all that ask it", compact=False),
-    Column("dataset", "Dataset", "", "TensorFlow's name for the dataset", compact=False),
+    Column("dataset", "Dataset", "", "TensorFlow's name, of the outermost stage and of prefetches", compact=False),
     Column("calls", "Calls", "count", "times that it was asked for an element"),
     Column("mean_ms", "Mean", "ms", "average time of a call"),
     Column("p95_ms", "p95", "ms", "95 % of the calls take less"),

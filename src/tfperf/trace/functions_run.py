@@ -1,7 +1,7 @@
 """Runs of the functions that a user gave to tf.data (`map`, `filter`, ...).
 
 The event of a run ends, for an asynchronous one, as soon as the function is started. Its work is in executor events on
-other threads that carry the same id; `ExecutorDoneCallback` is its end.
+other threads that carry the same id; the last of them is its end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.intervals import Int64s, distinct
 from tfperf.trace.model import Bools, HostTrace
 from tfperf.trace.names import mask, parse_op
 
@@ -47,15 +47,12 @@ def find_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Runs:
     ids = trace.number_at("id", rows)
     begin, own_end = trace.begin_ps[rows], trace.end_ps[rows]
     order = np.argsort(ids, kind="stable")
-    work = trace.host_events(mask(trace.names, lambda name: name == "ExecutorState::Process")).astype(np.int64)
-    done = trace.host_events(mask(trace.names, lambda name: name == "ExecutorDoneCallback")).astype(np.int64)
-    run_of_work, run_of_done = (_matching(ids[order], order, trace.number_at("id", at)) for at in (work, done))
-    end = own_end.copy()
-    for at, run in ((work, run_of_work), (done, run_of_done)):
-        known = run >= 0
-        np.maximum.at(end, run[known], trace.end_ps[at[known]])
+    work = trace.host_events(mask(trace.names, "ExecutorState::Process".__eq__)).astype(np.int64)
+    run_of_work = _matching(ids[order], order, trace.number_at("id", work))
     known = run_of_work >= 0
     work, run_of_work = work[known], run_of_work[known]
+    end = own_end.copy()
+    np.maximum.at(end, run_of_work, trace.end_ps[work])
     busy = np.bincount(run_of_work, weights=trace.duration_ps[work], minlength=len(rows)).astype(np.int64)
     busy = np.where(busy > 0, busy, own_end - begin)
     is_async = mask(trace.names, lambda name: name == "InstantiatedCapturedFunction::RunAsync")[trace.name[rows]]
@@ -86,12 +83,13 @@ def _ops_inside(
     )
     others = rows[~inside]
     rows, owner = rows[inside], stage[before[inside]]
-    keys, which = np.unique(np.stack((owner, trace.name[rows].astype(np.int64))), axis=1, return_inverse=True)
-    which = which.reshape(-1)
-    counts = np.bincount(which)
-    times = np.bincount(which, weights=trace.duration_ps[rows])
-    found = {}
-    for (own, name), count, time in zip(keys.T.tolist(), counts.tolist(), times.tolist(), strict=True):
-        op = parse_op(trace.names[name])
-        found[own, op.name, op.type] = count, int(time)
+    found: dict[tuple[int, str, str], tuple[int, int]] = {}
+    for own in distinct(owner).tolist():
+        mine = rows[owner == own]
+        counts = np.bincount(trace.name[mine])
+        times = np.bincount(trace.name[mine], weights=trace.duration_ps[mine])
+        for name in np.flatnonzero(counts).tolist():
+            op = parse_op(trace.names[name])
+            so_far = found.get((own, op.name, op.type), (0, 0))
+            found[own, op.name, op.type] = so_far[0] + int(counts[name]), so_far[1] + int(times[name])
     return found, (rows, owner), others

@@ -170,8 +170,8 @@ def _owners(
     owner = np.full(len(produce_at), -1, np.int64)
     # Written from the last to the first, so that the first fetch decides.
     owner[position[above[fetched[::-1]]]] = consumer[stage[fetched[::-1]]]
-    alike = np.stack((trace.line_of[rows[produce_at]].astype(np.int64), trace.name[rows[produce_at]].astype(np.int64)))
-    _, group = np.unique(alike, axis=1, return_inverse=True)
+    alike = trace.line_of[rows[produce_at]].astype(np.int64) * len(trace.names) + trace.name[rows[produce_at]]
+    _, group = np.unique(alike, return_inverse=True)
     group = group.reshape(-1)
     usual = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
     usual[group[owner >= 0]] = owner[owner >= 0]

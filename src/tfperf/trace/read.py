@@ -35,20 +35,19 @@ _TFDATA_NUMBERS = {
     "parent_id", "parallelism", "buffered_elements", "buffer_limit", "batch_size", "cycle_length", "cpu_budget",
     "threadpool_size",
 }  # fmt: skip
-_TFDATA_TEXTS = {"name", "autotune", "deterministic"}
-_ITERATOR = re.compile(r"Iterator::")
-_ID_ON = re.compile(
-    "Iterator::|FunctionRun$|InstantiatedCapturedFunction|ExecutorState::Process|ExecutorDoneCallback|IteratorGetNext.*::"
-)
+_TFDATA_TEXTS = {"autotune", "deterministic"}
+_ITERATOR = re.compile("Iterator::")
+_NAMED_ITERATOR = re.compile("Iterator::(?:[^:]+|.*::Prefetch)$")
+_ID_ON = re.compile("Iterator::|FunctionRun$|InstantiatedCapturedFunction|ExecutorState::Process|IteratorGetNext.*::")
 
 
 def wanted_stats(*, links: bool) -> Wanted:
     """Return the stats to decode; `links` adds those that connect threads, which most events carry."""
-    numbers, texts = _NUMBERS | _TPU_NUMBERS | _TFDATA_NUMBERS, frozenset(_TEXTS | _TFDATA_TEXTS)
-    only_on = dict.fromkeys(_TFDATA_NUMBERS | _TFDATA_TEXTS, _ITERATOR)
+    numbers, texts = _NUMBERS | _TPU_NUMBERS | _TFDATA_NUMBERS, frozenset(_TEXTS | _TFDATA_TEXTS | {"name"})
+    only_on = {_ITERATOR: frozenset(_TFDATA_NUMBERS | _TFDATA_TEXTS), _NAMED_ITERATOR: frozenset({"name"})}
     if links:
         return Wanted(frozenset(numbers | _LINK_NUMBERS), texts, only_on)
-    return Wanted(frozenset(numbers), texts, {**only_on, "id": _ID_ON})
+    return Wanted(frozenset(numbers), texts, {**only_on, _ID_ON: frozenset({"id"})})
 
 
 def plane_kind(name: str) -> PlaneKind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,16 +31,20 @@ class StatColumn:
     texts: list[str] | None
 
 
+Barred = Sequence[tuple[frozenset[str], Bools]]
+"""Stats, and for each list whether to skip them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The stats to decode: by name, as numbers or as texts. All others are skipped unread.
 
-    `only_on` narrows a stat to events whose name matches: a stat that nearly every event carries is costly.
+    `only_on` narrows stats to events whose name matches: a stat that nearly every event carries is costly.
     """
 
     numbers: frozenset[str]
     texts: frozenset[str]
-    only_on: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    only_on: Mapping[re.Pattern[str], frozenset[str]] = field(default_factory=dict)
 
 
 def wanted_stats(
@@ -50,13 +54,13 @@ def wanted_stats(
     wanted: Wanted,
     *,
     position: int,
-    barred: Mapping[str, Bools] | None = None,
+    barred: Barred = (),
 ) -> dict[str, StatColumn]:
     """Pick the wanted stats out of list<bytes of XStat>; `barred` tells, for narrowed stats, which lists to skip.
 
     `names` maps the metadata ids of the plane to stat names; `position` is where in the file the lists come from.
     """
-    flat, barred = arrow.items(lists), barred or {}
+    flat = arrow.items(lists)
     ids = {key: name for key, name in names.items() if name in wanted.numbers or name in wanted.texts}
     if not ids or not len(flat):
         return {}
@@ -67,9 +71,7 @@ def wanted_stats(
     return _columns(rows, owner, names, wanted, barred)
 
 
-def _choose(
-    lists: Any, flat: Any, ids: dict[int, str], barred: Mapping[str, Bools]
-) -> tuple[npt.NDArray[np.intp], Int32s]:
+def _choose(lists: Any, flat: Any, ids: dict[int, str], barred: Barred) -> tuple[npt.NDArray[np.intp], Int32s]:
     """Return which items of `flat` may be wanted, and the index of the list that each is in."""
     key, known = _stat_ids(flat)
     table = np.zeros(_TABLE_SIZE, np.bool_)
@@ -78,10 +80,11 @@ def _choose(
     chosen = np.flatnonzero(table[key] | ~known)
     owner = _owners(lists, chosen)
     keep = np.ones(len(chosen), np.bool_)
-    for stat_id, name in small.items():
-        if name in barred:
-            mine = np.flatnonzero((key[chosen] == stat_id) & known[chosen])
-            keep[mine] = ~barred[name][owner[mine]]
+    for stats, skipped in barred:
+        narrowed = np.zeros(_TABLE_SIZE, np.bool_)
+        narrowed[[stat_id for stat_id, name in small.items() if name in stats]] = True
+        mine = np.flatnonzero(narrowed[key[chosen]] & known[chosen])
+        keep[mine] = ~skipped[owner[mine]]
     return chosen[keep], owner[keep]
 
 
@@ -110,9 +113,7 @@ def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
     return key, known
 
 
-def _columns(
-    rows: Any, owner: Int32s, names: dict[int, str], wanted: Wanted, barred: Mapping[str, Bools]
-) -> dict[str, StatColumn]:
+def _columns(rows: Any, owner: Int32s, names: dict[int, str], wanted: Wanted, barred: Barred) -> dict[str, StatColumn]:
     key = arrow.numbers(rows.column("metadata_id"))
     refs = arrow.numbers(rows.column("ref_value")).view(np.int64)
     signed, unsigned = (arrow.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
@@ -123,8 +124,9 @@ def _columns(
     columns = {}
     for name, same in ids.items():
         which = np.flatnonzero(np.isin(key, same))
-        if name in barred:
-            which = which[~barred[name][owner[which]]]
+        for stats, skipped in barred:
+            if name in stats:
+                which = which[~skipped[owner[which]]]
         if name in wanted.numbers:
             columns[name] = StatColumn(owner[which], number[which], None)
         elif name in wanted.texts:
