@@ -233,6 +233,31 @@ def test_a_device_pipeline_is_not_the_main_one(tmp_path: Path) -> None:
     assert found.main is None
 
 
+def test_waiting_for_devices_is_passed_on_to_the_pipeline_that_feeds_them(tmp_path: Path) -> None:
+    # A step waits 80 us for what is handed to its device; the thread that does so waits 60 of them for the map.
+    step = repeat(4, call("Root", 0, 80, 1), call("Root::Prefetch", 0, 80, 2, 1))
+    device = repeat(4, event("PrefetchProduce", 0, 80), call("Root::Prefetch::Generator", 0, 80, 3, 2))
+    feeding = repeat(4, call("Root", 0, 60, 11), call("Root::Map", 0, 60, 12, 11))
+    found = analyzed(
+        tmp_path, line("python", *step), line("device", *device),
+        line("tf_data_multi_device_iterator_resource/7", *feeding),
+    )  # fmt: skip
+    assert [(own.name, own.is_handed_on) for own in found.pipelines] == [("Host:0", True), ("Device:0", False)]
+    main = found.main
+    assert main is not None
+    assert (main.waited_ps / US, waited(main)) == (320, {"Map": 240})
+    assert [own.kind for own in main.sections] == ["producer"], "not in the step's own thread"
+    assert main.final_prefetch == 0
+
+
+def test_the_worker_of_a_data_service_is_not_what_the_program_waits_for(tmp_path: Path) -> None:
+    fetched = repeat(4, event("IteratorGetNextOp::DoCompute", 0, 40), call("Root", 1, 38, 1))
+    worker = repeat(4, call("Root", 0, 90, 11), call("Root::Map", 0, 90, 12, 11))
+    found = analyzed(tmp_path, line("python", *fetched), line("worker", *worker))
+    assert [(own.name, own.is_fetched) for own in found.pipelines] == [("Host:1", False), ("Host:0", True)]
+    assert found.main is found.pipelines[1]
+
+
 def test_hosts_are_put_in_one_list(tmp_path: Path) -> None:
     one = analyzed(tmp_path, line("python", call("Root", 0, 60, 1)))
     two = analyzed(tmp_path, line("python", call("Root", 0, 90, 1)))

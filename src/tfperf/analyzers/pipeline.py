@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfperf.intervals import Intervals
+from tfperf.intervals import Int64s, Intervals
 
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
@@ -75,6 +75,10 @@ class Pipeline:
     host: str
     name: str
     is_device: bool
+    is_fetched: bool
+    """The program asks it itself."""
+    is_handed_on: bool
+    """A device pipeline asks it in the program's place; then waiting is that for the device pipelines."""
     is_cut: bool
     stages: tuple[StageStats, ...]
     sections: tuple[Section, ...]
@@ -83,6 +87,8 @@ class Pipeline:
     p95_ps: float
     max_ps: int
     slow_calls: int
+    call_begins: Int64s
+    """When each call of the outermost stage begins."""
     waits: Intervals
     """When somebody waited for this pipeline."""
     waited_ps: int
@@ -112,7 +118,12 @@ class Pipeline:
 
     @property
     def final_prefetch(self) -> int | None:
-        """Return the prefetch (or another asynchronous stage) that decouples the pipeline from its consumer."""
+        """Return the prefetch (or another asynchronous stage) that decouples the pipeline from its consumer.
+
+        Of a pipeline that is handed on to devices that is the outermost stage: a thread of its own asks it.
+        """
+        if self.is_handed_on:
+            return 0
         for index, stage in enumerate(self.stages):
             if stage.is_async or stage.name.startswith("DataService"):
                 return index
@@ -132,7 +143,13 @@ class TfData:
     @property
     def main(self) -> Pipeline | None:
         """Return the host pipeline that was waited for longest."""
-        return next((own for own in self.pipelines if not own.is_device and not own.is_cut), None)
+        return next(iter(self.whole), None)
+
+    @property
+    def whole(self) -> tuple[Pipeline, ...]:
+        """Return the host pipelines of which calls are known: those that the program asks, if there are any."""
+        found = tuple(own for own in self.pipelines if not own.is_device and not own.is_cut)
+        return tuple(own for own in found if own.is_fetched or own.is_handed_on) or found
 
 
 def _passes_on(name: str) -> bool:

@@ -150,19 +150,21 @@ def _pipeline(trace: HostTrace, name: str, found: Pipelines, measured: _Measured
     place = {stage: index for index, stage in enumerate(members)}
     elements = _elements(found, measured, members)
     sections = _sections(found, measured, members, elements)
-    blocked, untold = blocked_times(found, measured, members, sections)
+    waits = _waits(found, measured, number)
+    blocked, untold = blocked_times(found, measured, members, sections, waits)
     stages = tuple(_stage(found, measured, stage, place, blocked[stage], elements[stage]) for stage in members)
     root = members[0]
     latency = measured.latencies[root]
     everything = union_all([measured.busy[stage] for stage in members] + [measured.calls[stage] for stage in members])
     shown = tuple(_renumbered(section, place) for section in sections)
     return Pipeline(
-        trace.host, name, found.device[number], found.cut[number], stages, shown,
+        trace.host, name, found.device[number], found.fetched[number], found.handed_on[number],
+        found.cut[number], stages, shown,
         len(latency), float(latency.mean()) if len(latency) else 0.0, percentile(latency, 0.95),
-        int(latency.max(initial=0)), int((latency > SLOW_CALL_PS).sum()), measured.calls[root],
-        measured.calls[root].total(), untold,
+        int(latency.max(initial=0)), int((latency > SLOW_CALL_PS).sum()), found.calls.begin[found.calls.stage == root],
+        waits, waits.total(), untold,
         int(everything.end[-1] - everything.begin[0]) if len(everything.begin) else 0,
-        int(measured.work[members].sum()), _beside(found, measured, members),
+        int(measured.work[members].sum()), _beside(found, measured, members, waits),
         _steadiness(trace, rows[np.isin(owner, members)]), _told(found, "cpu_budget", root),
         _told(found, "threadpool_size", root),
         _largest([stage.blocked_ps for stage in stages]) if (latency > SLOW_CALL_PS).any() else None,
@@ -170,9 +172,17 @@ def _pipeline(trace: HostTrace, name: str, found: Pipelines, measured: _Measured
     )  # fmt: skip
 
 
-def _beside(found: Pipelines, measured: _Measured, members: list[int]) -> int:
+def _waits(found: Pipelines, measured: _Measured, number: int) -> Intervals:
+    """Return when somebody waits for a pipeline: calls of it, or of the device pipelines that it is handed on to."""
+    if not found.handed_on[number]:
+        return measured.calls[found.roots[number]]
+    devices = [root for root, is_device in zip(found.roots, found.device, strict=True) if is_device]
+    return union_all([measured.calls[root] for root in devices])
+
+
+def _beside(found: Pipelines, measured: _Measured, members: list[int], waits: Intervals) -> int:
     """Return the work that is done while nobody waits for the pipeline."""
-    waits, beside = measured.calls[members[0]], 0.0
+    beside = 0.0
     for stage in members:
         inputs = union_all([measured.calls[child] for child in found.children(stage)])
         own = difference(measured.busy[stage], inputs) if not measured.is_async[stage] else measured.busy[stage]
@@ -283,7 +293,8 @@ def _per_call(found: Pipelines, measured: _Measured, stage: int, consumer: int) 
 
 def _sections(found: Pipelines, measured: _Measured, members: list[int], elements: dict[int, float]) -> list[Section]:
     """Cut the pipeline where threads change, and add up what each thread does for an element."""
-    sections, waiting = [], [("consumer", members[0], [members[0]], 1)]
+    first = "producer" if found.handed_on[found.stages[members[0]].pipeline] else "consumer"
+    sections, waiting = [], [(first, members[0], [members[0]], 1)]
     while waiting:
         kind, owner, todo, workers = waiting.pop(0)
         stages, work = [], 0.0
@@ -296,7 +307,7 @@ def _sections(found: Pipelines, measured: _Measured, members: list[int], element
                 stages.append(stage)
                 todo += inputs
                 work += float(measured.work[stage]) / elements[stage] if elements[stage] else 0.0
-        if kind == "producer":
+        if kind == "producer" and owner not in stages:
             function, handing = _async_work(found, measured, owner, elements[owner])
             if function:
                 sections.append(Section("function", owner, (owner,), function, _pool_workers(found, owner, members[0])))

@@ -26,12 +26,15 @@ class Measured(Protocol):
 
 
 def blocked_times(
-    found: Pipelines, measured: Measured, members: list[int], sections: list[Section]
+    found: Pipelines, measured: Measured, members: list[int], sections: list[Section], waits: Intervals
 ) -> tuple[dict[int, int], int]:
-    """Return how long the consumer waited for each stage itself, and for how long no stage can be named."""
+    """Return how long the consumer waited for each stage itself, and for how long no stage can be named.
+
+    `waits` is when it waited.
+    """
     limits = {(own.kind, own.owner): own.limit_ps for own in sections}
     blocked = dict.fromkeys(members, 0)
-    waiting, untold = {members[0]: measured.calls[members[0]]}, 0
+    waiting, untold = {members[0]: intersection(waits, measured.calls[members[0]])}, 0
     for stage in members:
         left = waiting.get(stage, EMPTY)
         if not len(left.begin):

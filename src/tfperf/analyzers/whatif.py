@@ -97,10 +97,9 @@ def estimate(found: TfData, breakdown: Breakdown, *, has_device: bool) -> Outloo
     """Estimate what changes of the main pipeline would buy; None without steps, or without a whole pipeline in them."""
     rows = np.flatnonzero(breakdown.headline)
     begin, end = breakdown.steps.begin_ps[rows], breakdown.steps.end_ps[rows]
-    whole = [own for own in found.pipelines if not own.is_device and not own.is_cut]
-    if not len(rows) or not whole:
+    if not len(rows) or not found.whole:
         return None
-    pipeline = max(whole, key=lambda own: int(overlap(own.waits, begin, end).sum()))
+    pipeline = max(found.whole, key=lambda own: int(overlap(own.waits, begin, end).sum()))
     waited = float(overlap(pipeline.waits, begin, end).mean()) / PS_PER_MS
     step = float((end - begin).mean()) / PS_PER_MS
     per_step = _elements_per_step(pipeline, begin, end)
@@ -116,7 +115,7 @@ def estimate(found: TfData, breakdown: Breakdown, *, has_device: bool) -> Outloo
 
 def _elements_per_step(pipeline: Pipeline, begin: Int64s, end: Int64s) -> float:
     """Return how many elements of the pipeline a step takes: calls of its outermost stage that begin in it."""
-    times = np.sort(pipeline.waits.begin)
+    times = np.sort(pipeline.call_begins)
     return float((np.searchsorted(times, end) - np.searchsorted(times, begin)).mean())
 
 

@@ -37,8 +37,7 @@ CHANGES = {
 
 def tfdata_section(found: TfData, outlook: Outlook | None, hosts: int, top: int | None) -> Section:
     """Build the section; `top` cuts tables for people."""
-    whole = [own for own in found.pipelines if not own.is_device and not own.is_cut]
-    main = outlook.pipeline if outlook else next(iter(whole), None)
+    main = outlook.pipeline if outlook else found.main
     if main is not None:
         found = TfData((main, *(own for own in found.pipelines if own is not main)))
     findings: list[Finding] = []
@@ -131,6 +130,8 @@ def _slow_calls(main: Pipeline) -> str:
 def _prefetch(main: Pipeline) -> str:
     if main.final_prefetch is None:
         return "the step and the pipeline take turns"
+    if main.is_handed_on:
+        return "a thread of its own hands elements on to the devices"
     stage = main.stages[main.final_prefetch]
     own = "added by TensorFlow itself" if stage.dataset.startswith("inject/") else ""
     if stage.name != "Prefetch":

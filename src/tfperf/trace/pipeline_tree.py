@@ -40,7 +40,7 @@ class Tree:
     """Stages and pipelines; `roots` holds the outermost stage of each pipeline, `stage_of_call` the stage of each call.
 
     `cut` tells which pipelines have no call of their outermost stage, `iterators` how many outermost iterators each has
-    had, one after the other, and `root_ids` their ids.
+    had, one after the other.
     """
 
     stages: tuple[Stage, ...]
@@ -48,15 +48,22 @@ class Tree:
     cut: tuple[bool, ...]
     iterators: tuple[int, ...]
     stage_of_call: Int64s
-    root_ids: tuple[frozenset[int], ...]
 
-    def is_device(self, trace: HostTrace) -> tuple[bool, ...]:
-        """Tell which pipelines move elements to a device: their outermost iterator feeds a `Prefetch::Generator`."""
-        rows = trace.host_events(mask(trace.names, "Iterator::Prefetch::Generator".__eq__))
-        fed = set(trace.number_at("parent_id", rows.astype(np.int64)).tolist())
-        named = [self.stages[root].path == "Iterator::Prefetch" for root in self.roots]
-        return tuple(bool(own & fed) or (cut and name) for own, cut, name in
-                     zip(self.root_ids, self.cut, named, strict=True))  # fmt: skip
+    def is_device(self, python: set[int]) -> tuple[bool, ...]:
+        """Tell which pipelines hand elements to a device: those whose prefetch, or outermost stage, asks a generator.
+
+        `python` are the stages that run Python: a generator of the program's own is among them.
+        """
+        feeding = {
+            stage.pipeline for index, stage in enumerate(self.stages)
+            if stage.name == "Generator" and index not in python and self._is_outside(stage.parent)
+        }  # fmt: skip
+        return tuple(number in feeding for number in range(len(self.roots)))
+
+    def _is_outside(self, index: int) -> bool:
+        return index in self.roots or (
+            index >= 0 and self.stages[index].name == "Prefetch" and self.stages[index].parent in (-1, *self.roots)
+        )
 
 
 def build_tree(trace: HostTrace, rows: Int64s) -> Tree:
@@ -85,7 +92,6 @@ def build_tree(trace: HostTrace, rows: Int64s) -> Tree:
     return Tree(
         tuple(builder.stages), tuple(builder.roots), tuple(not builder.stages[root].recorded for root in builder.roots),
         tuple(max(len(ids.get(number, ())), 1) for number in range(len(builder.roots))), of_iterator[found.of_call],
-        tuple(frozenset(found.ids[list(ids.get(number, ()))].tolist()) for number in range(len(builder.roots))),
     )  # fmt: skip
 
 

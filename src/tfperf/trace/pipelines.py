@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s
+from tfperf.intervals import Int64s, overlap, union
 from tfperf.trace.functions_run import Runs, find_runs
 from tfperf.trace.model import HostTrace
+from tfperf.trace.names import is_fetch, mask
 from tfperf.trace.nesting import nest
 from tfperf.trace.pipeline_tree import Stage, Tree, build_tree
 
@@ -64,6 +65,10 @@ class Pipelines:
     runs: Runs
     device: tuple[bool, ...]
     """Per pipeline: it only moves what another one makes to a device."""
+    fetched: tuple[bool, ...]
+    """Per pipeline: the program asks it (else the worker of a data service, say)."""
+    handed_on: tuple[bool, ...]
+    """Per pipeline: a device pipeline asks it, not the program."""
     cut: tuple[bool, ...]
     """Per pipeline: its outermost stage has no call in the capture."""
     iterators: tuple[int, ...]
@@ -106,10 +111,14 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
     stage[produce_at] = _owners(trace, rows, above, kinds, produce_at, stage, tree)
     function_at = np.flatnonzero(kinds == _FUNCTION)
     owner = _callers(trace, rows, above, function_at, stage, tree)
+    runs = find_runs(trace, rows[function_at], owner)
+    python = {stage for stage, _, kind in runs.ops if "PyFunc" in kind}
+    device = tree.is_device(python)
+    calls = _calls(trace, rows, above, kinds, calls_at, produce_at, stage)
     return Pipelines(
-        tree.stages, tree.roots, _calls(trace, rows, above, kinds, calls_at, produce_at, stage),
+        tree.stages, tree.roots, calls,
         Produced(stage[produce_at], trace.begin_ps[rows[produce_at]], trace.end_ps[rows[produce_at]]),
-        find_runs(trace, rows[function_at], owner), tree.is_device(trace), tree.cut, tree.iterators,
+        runs, device, _fetched(trace, tree, calls), _handed_on(trace, tree, calls, device), tree.cut, tree.iterators,
         _settings(trace, rows[calls_at], tree), _labels(trace, rows[calls_at], tree),
         _buffered(trace, rows[calls_at], tree),
     )  # fmt: skip
@@ -176,6 +185,36 @@ def _owners(
     usual = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
     usual[group[owner >= 0]] = owner[owner >= 0]
     return np.where(owner >= 0, owner, usual[group]) if len(group) else owner
+
+
+def _fetched(trace: HostTrace, tree: Tree, calls: Calls) -> tuple[bool, ...]:
+    """Tell of which pipelines a call of the outermost stage lies in a fetch of the program."""
+    fetches = trace.host_events(mask(trace.names, is_fetch)).astype(np.int64)
+    found = []
+    for root in tree.roots:
+        rows = calls.row[calls.stage == root]
+        around = fetches[np.maximum(np.searchsorted(fetches, rows) - 1, 0)] if len(fetches) else rows
+        inside = (around < rows) & (trace.line_of[around] == trace.line_of[rows])
+        found.append(bool((inside & (trace.end_ps[around] >= trace.end_ps[rows])).any()))
+    return tuple(found)
+
+
+def _handed_on(trace: HostTrace, tree: Tree, calls: Calls, device: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Tell which pipelines feed device pipelines: asked by a thread that does so, or while a generator of one runs."""
+    generators = [index for index, own in enumerate(tree.stages) if own.name == "Generator" and device[own.pipeline]]
+    if not generators:
+        return (False,) * len(device)
+    asking = np.isin(calls.stage, generators)
+    busy = union(calls.begin[asking], calls.end[asking])
+    feeding = np.array([line.name.startswith("tf_data_multi_device_iterator") for line in trace.lines], np.bool_)
+    found = []
+    for is_device, root in zip(device, tree.roots, strict=True):
+        mine = calls.stage == root
+        begin, end = calls.begin[mine], calls.end[mine]
+        inside = int(overlap(busy, begin, end).sum())
+        by_thread = bool(feeding[trace.line_of[calls.row[mine]]].any())
+        found.append(not is_device and bool(len(begin)) and (by_thread or 2 * inside > int((end - begin).sum())))
+    return tuple(found)
 
 
 def _callers(trace: HostTrace, rows: Int64s, above: Int64s, function_at: Int64s, stage: Int64s, tree: Tree) -> Int64s:
