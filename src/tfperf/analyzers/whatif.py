@@ -21,15 +21,18 @@ from tfperf.intervals import Int64s, overlap
 from tfperf.units import PS_PER_MS
 
 PARALLEL_EFFICIENCY = 0.85
-OVERLAP = 0.85
-UNDISTURBED = 0.88
-"""What a step may take without the profiler, of its time with it."""
+OVERLAP = 0.9
+UNDISTURBED = 0.93
+"""What a step may take at another moment, of what it takes in the profile."""
 STEADIEST = 0.75
 """What ops may take, of their time in the profile, where some of the same name are faster: else they had more to do."""
-RECORDED_MS, MOST_RECORDED = 0.010, 0.4
-"""What recording adds to each op of a function: about 10 us (it also moves ops between threads), but no more than this
-share of the function."""
+SIBLING = 0.4
+"""How much faster a thread is whose core does not run another one beside it: what is called a core is often half of
+one."""
+HARDLY_WAITS = 0.95
+"""A step that works for so much of its time may gain nothing from whatever is done to the pipeline."""
 NOISE = 1.05
+"""How much longer than in the profile a step may take at another moment."""
 GREED = 1.2
 """How much slower threads can be that fight for Python's lock."""
 LAUNCH_PS = 5_000_000
@@ -53,8 +56,6 @@ class Load:
     """Work of the pipeline on all threads together."""
     beside: float
     """The part of it that is done while the consumer works."""
-    ops: float
-    """Ops in the functions of the pipeline."""
     steadiness: float
     rivals: float
     """How many threads of the pipeline work, on average, while the consumer does."""
@@ -129,7 +130,6 @@ def _load(pipeline: Pipeline, consumer: float, per_step: float) -> Load:
         tuple((own.element_ps * scale, own.workers) for own in others),
         sum(own.element_ps for own in pipeline.sections) * scale,
         pipeline.beside_ps / max(pipeline.cpu_ps, 1) * sum(own.element_ps for own in pipeline.sections) * scale,
-        sum(own[2] for stage in pipeline.stages for own in stage.ops) / max(pipeline.calls, 1) * per_step,
         pipeline.steadiness, pipeline.beside_ps / apart if apart > 0 else 0.0,
     )  # fmt: skip
 
@@ -149,12 +149,16 @@ class _Model:
     steadiness: float
     has_device: bool
 
-    def judge(self, change: str, stage: int | None, best: Load, worst: Load, assumption: str) -> Estimate:
-        """Return the range for a load at best and at worst."""
+    def judge(
+        self, change: str, stage: int | None, best: Load, worst: Load, assumption: str, greed: float = 1.0
+    ) -> Estimate:
+        """Return the range for a load at best and at worst; at worst, threads slow each other down by `greed`."""
         threads = (0.0,) if self.has_device else (1.0, float(self.cores))
         low = UNDISTURBED * min(self._least(best, own) for own in threads)
         high = max(self._most(worst, own) for own in (threads[0], sum(threads) / len(threads)))
-        high = max(min(high, self.step * NOISE), low) * (GREED if best is not worst else 1.0)
+        if self.now.consumer > HARDLY_WAITS * self.step:
+            high = self.step * NOISE
+        high = max(min(high, self.step * NOISE) * greed, low)
         shares = [100.0 * max(1.0 - self.now.consumer / time, 0.0) if time else 0.0 for time in (low, high)]
         return Estimate(change, stage, low, high, shares[0], shares[1], assumption)
 
@@ -176,8 +180,13 @@ class _Model:
         work = self.now.cpu
         if not work:
             return 1.0
-        recorded = min(self.now.ops * RECORDED_MS / work, MOST_RECORDED)
-        return min(1.0 - waited / work, max(self.now.steadiness, STEADIEST)) - recorded
+        return min(1.0 - waited / work, max(self.now.steadiness, STEADIEST))
+
+    def _relief(self, load: Load, threads: float) -> float:
+        """Return to what degree (0 to 1) siblings of the cores in use get free, if the pipeline has less to do."""
+        half = self.cores / 2.0
+        shared = min(max((threads + self.now.rivals - half) / half, 0.0), 1.0)
+        return shared * max(1.0 - load.cpu / self.now.cpu, 0.0) if threads and self.now.cpu else 0.0
 
     @property
     def _undisturbed(self) -> float:
@@ -186,17 +195,17 @@ class _Model:
 
     def _most(self, load: Load, threads: float) -> float:
         """Return the bound for parallel work that is not efficient, and for what overlaps only in part."""
-        consumer = load.consumer / self._slowed(threads)
+        consumer = load.consumer / self._slowed(threads) / (1.0 + SIBLING * self._relief(load, threads))
         sections = [
             work / (1.0 if workers == 1 else min(workers, self.cores) * PARALLEL_EFFICIENCY)
             for work, workers in load.sections
         ]
         own, slowest = consumer + load.inline, max(sections, default=0.0)
         together = max(own, slowest) + (1.0 - OVERLAP) * min(own, slowest)
-        return max(together, (load.cpu + threads * consumer) / self.cores) * NOISE
+        return max(together, (load.cpu + threads * consumer) / self.cores)
 
 
-Change = tuple[str, int | None, Load, Load, str]
+Change = tuple[str, int | None, Load, Load, str, float]
 
 
 def _changes(pipeline: Pipeline, load: Load, per_step: float, cores: int) -> Iterator[Change]:
@@ -204,7 +213,7 @@ def _changes(pipeline: Pipeline, load: Load, per_step: float, cores: int) -> Ite
     scale = per_step / PS_PER_MS
     if pipeline.final_prefetch is None and load.inline:
         moved = replace(load, inline=0.0, sections=(*load.sections, (load.inline, 1)))
-        yield "prefetch", None, moved, moved, "the pipeline works while the step computes"
+        yield "prefetch", None, moved, moved, "the pipeline works while the step computes", 1.0
     for index, stage in enumerate(pipeline.stages):
         work = (stage.element_ps or 0.0) * scale
         if work < 0.02 * (load.consumer + load.inline):
@@ -260,11 +269,12 @@ def _parallel(pipeline: Pipeline, load: Load, index: int, work: float, cores: in
     rest = _without(pipeline, load, {index: work})
     spread = replace(rest, sections=(*rest.sections, (work, cores)), cpu=load.cpu)
     if stage.name in _SOURCES:
-        return "parallel_read", index, spread, spread, f"{cores} files can be read at once, and the disk keeps up"
+        words = "several files; a gain as far as reading them, not the disk or network, takes the time"
+        return "parallel_read", index, spread, load, words, 1.0
     if stage.python:
         words = "Python code runs one thread at a time: no gain if it computes, up to this if it waits"
-        return "parallel_map", index, spread, load, words
-    return "parallel_map", index, spread, spread, f"calls do not depend on each other; {cores} cores"
+        return "parallel_map", index, spread, load, words, GREED
+    return "parallel_map", index, spread, spread, f"calls do not depend on each other; {cores} cores", 1.0
 
 
 def _cached(pipeline: Pipeline, load: Load, index: int, scale: float) -> Change:
@@ -275,7 +285,7 @@ def _cached(pipeline: Pipeline, load: Load, index: int, scale: float) -> Change:
         if index in _line_up(pipeline, other)
     }
     kept = _without(pipeline, load, gone)
-    return "cache", index, kept, kept, "from the second epoch on; the elements fit into memory"
+    return "cache", index, kept, kept, "from the second epoch on; the elements fit into memory", 1.0
 
 
 def _line_up(pipeline: Pipeline, index: int) -> Iterator[int]:
@@ -307,4 +317,4 @@ def _vectorized(pipeline: Pipeline, load: Load, index: int, scale: float) -> Cha
     grows = (ops_ps - fixed) / max(stage.work_ps, 1) * work
     least = _without(pipeline, load, {index: max(work - grows - per_run, 0.0)})
     most = _without(pipeline, load, {index: max(work * (1.0 - share), 0.0) * (1.0 - 1.0 / batch)})
-    return "vectorize", index, least, most, "the function works on whole batches as it does on one element"
+    return "vectorize", index, least, most, "the function works on whole batches as it does on one element", 1.0
