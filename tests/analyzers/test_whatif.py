@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.analyzers import step_breakdown, tfdata, whatif
-from tfperf.analyzers.whatif import NOISE, OVERLAP, PARALLEL_EFFICIENCY, UNDISTURBED, Estimate, Load, Outlook
+from tfperf.analyzers.whatif import DISTURBED, NOISE, OVERLAP, PARALLEL_EFFICIENCY, UNDISTURBED, Estimate, Load, Outlook
 from tfperf.trace.steps import find_steps
 
 STEP, COUNT = 100.0, 5
@@ -68,24 +68,24 @@ def test_what_is_known_of_the_step(tmp_path: Path) -> None:
 def test_with_a_prefetch_the_longer_of_both_remains(tmp_path: Path) -> None:
     low, high = us(by_change(outlook(tmp_path, *inline_map(60)))["prefetch"])
     assert low == pytest.approx(UNDISTURBED * 60), "40 us of the step are hidden behind 60 of the pipeline"
-    assert high == pytest.approx(60 + (1 - OVERLAP) * 40)
+    assert high == pytest.approx(DISTURBED * (60 + (1 - OVERLAP) * 40))
 
 
 def test_in_parallel_the_function_takes_a_share_of_its_time(tmp_path: Path) -> None:
     low, high = us(by_change(outlook(tmp_path, *inline_map(60)))["parallel_map"])
     assert low == pytest.approx(UNDISTURBED * 40), "60 us on four cores are less than the 40 of the step"
-    assert high == pytest.approx(40 + (1 - OVERLAP) * 60 / (4 * PARALLEL_EFFICIENCY))
+    assert high == pytest.approx(DISTURBED * (40 + (1 - OVERLAP) * 60 / (4 * PARALLEL_EFFICIENCY)))
 
 
 def test_a_cache_leaves_the_step_alone(tmp_path: Path) -> None:
     cache = by_change(outlook(tmp_path, *inline_map(60)))["cache"]
-    assert us(cache) == pytest.approx((UNDISTURBED * 40, 40))
-    assert (cache.low_input_percent, cache.high_input_percent) == (0, 0)
+    assert us(cache) == pytest.approx((UNDISTURBED * 40, DISTURBED * 40))
+    assert (cache.low_input_percent, cache.high_input_percent) == pytest.approx((0, 100 * (1 - 1 / DISTURBED)))
 
 
 def test_python_may_gain_nothing_and_even_lose(tmp_path: Path) -> None:
     parallel = by_change(outlook(tmp_path, *inline_map(60, "EagerPyFunc")))["parallel_map"]
-    assert us(parallel) == pytest.approx((UNDISTURBED * 40, 100 * whatif.GREED))
+    assert us(parallel) == pytest.approx((UNDISTURBED * 40, NOISE * 100 * whatif.GREED))
     assert "Python" in parallel.assumption
 
 
@@ -143,8 +143,9 @@ def test_a_thread_is_faster_alone_on_its_core(tmp_path: Path) -> None:
     load = Load(50, 0, ((200, 2),), 200, 100, 1.0, 2.0)
     model = whatif._Model(load, 100, 2, 1.0, has_device=False)
     nothing_left = Load(50, 0, ((0, 2),), 0, 100, 1.0, 2.0)
-    assert model._most(nothing_left, 1.0) == pytest.approx(50 / 1.5 / (1 + whatif.SIBLING))
-    assert model._most(load, 1.0) == pytest.approx(200 / (2 * PARALLEL_EFFICIENCY) + (1 - OVERLAP) * 50 / 1.5)
+    assert model._most(nothing_left, 1.0) == pytest.approx(DISTURBED * 50 / 1.5 / (1 + whatif.SIBLING))
+    busy = 200 / (2 * PARALLEL_EFFICIENCY) + (1 - OVERLAP) * 50 / 1.5
+    assert model._most(load, 1.0) == pytest.approx(DISTURBED * busy)
 
 
 def test_without_steps_or_without_a_pipeline_nothing_is_estimated(tmp_path: Path) -> None:

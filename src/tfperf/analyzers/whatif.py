@@ -22,8 +22,8 @@ from tfperf.units import PS_PER_MS
 
 PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
-UNDISTURBED = 0.93
-"""What a step may take at another moment, of what it takes in the profile."""
+UNDISTURBED, DISTURBED = 0.93, 1.1
+"""What the same work may take at another moment, of what it takes in the profile."""
 STEADIEST = 0.75
 """What ops may take, of their time in the profile, where some of the same name are faster: else they had more to do."""
 SIBLING = 0.4
@@ -202,7 +202,7 @@ class _Model:
         ]
         own, slowest = consumer + load.inline, max(sections, default=0.0)
         together = max(own, slowest) + (1.0 - OVERLAP) * min(own, slowest)
-        return max(together, (load.cpu + threads * consumer) / self.cores)
+        return max(together, (load.cpu + threads * consumer) / self.cores) * DISTURBED
 
 
 Change = tuple[str, int | None, Load, Load, str, float]
