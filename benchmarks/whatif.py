@@ -3,7 +3,7 @@
     python benchmarks/whatif.py [JOB ...]
 
 Every job runs in a process of its own, as it is and with the change in turn, each profiled in the same way: that is
-what somebody does who follows the advice and looks again. Of five traces of each, the fastest counts, as with `timeit`:
+what somebody does who follows the advice and looks again. Of ten traces of each, the fastest counts, as with `timeit`:
 what makes others slower is not the program (the slowest is printed beside it). The prediction is made from that one
 trace alone. Bars: the measured step time lies in the predicted range in seven of eight jobs at least, and within 20 %
 of the middle of the range in six of eight at least. Nothing is set per job.
@@ -28,7 +28,7 @@ from typing import Any
 
 IN_RANGE, NEAR = 7 / 8, 6 / 8
 NEAR_SHARE = 0.20
-TRACED_STEPS, WARM_STEPS, ROUNDS = 25, 25, 5
+TRACED_STEPS, WARM_STEPS, ROUNDS = 20, 12, 10
 
 Build = Callable[[Any, Path], Any]
 """Takes tensorflow and a folder for files, gives the dataset."""
