@@ -76,6 +76,15 @@ def test_the_gain_stands_beside_the_advice(tmp_path: Path) -> None:
     assert "Estimated step time then: 0." in found.text
 
 
+def test_on_a_busy_host_more_threads_buy_nothing(tmp_path: Path) -> None:
+    events = [call("Root", 0, 600, 1, cpu_budget=1), call("Root::Map", 0, 600, 2, 1)]
+    marks = [event("train", 100 * n, 100, step_num=n) for n in range(COUNT)]
+    section = section_of(tmp_path, line("python", *marks, *events))
+    (found,) = [finding for finding in section.findings if finding.code == "host_cpu_full"]
+    assert "data.experimental.service" in found.action
+    assert "max_intra_op_parallelism = 1" in found.action
+
+
 def test_a_pipeline_that_is_fast_enough_needs_no_advice(tmp_path: Path) -> None:
     section = section_of(tmp_path, *job("Map", busy_us=2, op="DecodeJpeg"))
     assert codes(section) == ["tfdata_fast_enough"]

@@ -121,7 +121,8 @@ _VECTORIZE_ACTION = (
 )
 _FULL_CPU_ACTION = (
     "do less work for each element, cache(), move work to the device, or spread it over other machines with "
-    "tf.data.experimental.service; it pays where those machines are cheaper than a waiting accelerator"
+    "tf.data.experimental.service, which pays where those are cheaper than a waiting accelerator; with an older "
+    "TensorFlow set options.threading.max_intra_op_parallelism = 1, so that parallel calls do not split their ops too"
 )
 
 
