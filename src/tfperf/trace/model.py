@@ -6,7 +6,7 @@ children). Nothing here changes after it is built.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.intervals import Int64s
-from tfperf.wire.arrow import Int32s
+from tfperf.wire.arrow import Int32s, Uint8s
+from tfperf.wire.hlo import Program, parse_program
+from tfperf.wire.stats import StatKind
+
+__all__ = ["HostTrace", "Line", "MemoryEvents", "Plane", "Program", "Stat", "StatKind", "StatRows"]
 
 Bools = npt.NDArray[np.bool_]
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
@@ -68,6 +72,59 @@ class Stat:
 NO_STAT = Stat(np.empty(0, np.int32), NO_EVENTS)
 
 
+@dataclass(frozen=True, slots=True)
+class StatRows:
+    """Every stat of every event, one row per stat, ordered by event.
+
+    `event` is the row of the event, `key` an index into `keys`. What `value` is depends on `kind` (a `StatKind`): a
+    number, the bits of a uint64 or of a float64, an index into `texts`, or how many bytes there are.
+    """
+
+    event: Int32s
+    key: Int32s
+    kind: Uint8s
+    value: Int64s
+    keys: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvents:
+    """Allocations and deallocations that the host noted, of all allocators, in the order of the file.
+
+    `begin_ps` is on the clock of the trace; `event` of each stat is an index into these columns.
+    """
+
+    begin_ps: Int64s
+    allocates: Bools
+    stats: dict[str, Stat]
+
+    def __len__(self) -> int:
+        """Return how many were noted."""
+        return len(self.begin_ps)
+
+    def number(self, stat_name: str, missing: int) -> Int64s:
+        """Return a stat of each event, `missing` where it has none."""
+        stat = self.stats.get(stat_name, NO_STAT)
+        values = np.full(len(self), missing, np.int64)
+        values[stat.event] = stat.value
+        return values
+
+    def real(self, stat_name: str) -> npt.NDArray[np.float64]:
+        """Return a stat of real numbers of each event, NaN where it has none."""
+        stat = self.stats.get(stat_name, NO_STAT)
+        values = np.full(len(self), np.nan)
+        values[stat.event] = stat.value.view(np.float64)
+        return values
+
+    def text_index(self, stat_name: str) -> tuple[Int64s, tuple[str, ...]]:
+        """Return for each event the index of its text (-1: it has none), and the texts."""
+        return self.number(stat_name, -1), self.stats.get(stat_name, NO_STAT).texts
+
+
+NO_MEMORY = MemoryEvents(NO_EVENTS, np.empty(0, np.bool_), {})
+
+
 @dataclass(frozen=True)
 class HostTrace:
     """All of one host's file that analyzers need.
@@ -94,11 +151,24 @@ class HostTrace:
     """Events left out because their times are impossible (negative duration, beyond 13 days)."""
     has_instants: bool
     """False: events of zero duration were not kept."""
+    memory: MemoryEvents = NO_MEMORY
+    hlo_protos: dict[int, bytes] = field(default_factory=dict)
+    """XLA programs of the capture by program id, still serialized."""
+    every_stat: StatRows | None = None
+    """All stats of all events, if they were asked for."""
+    aggregated_events: int = 0
+    """Events left out because they stand for several that have no time of their own."""
 
     @property
     def event_count(self) -> int:
         """Return the number of events in the file."""
         return sum(plane.event_count for plane in self.planes)
+
+    @cached_property
+    def programs(self) -> dict[int, Program]:
+        """Return the XLA programs of the capture by program id; what cannot be parsed is left out."""
+        parsed = {key: parse_program(serialized) for key, serialized in self.hlo_protos.items()}
+        return {key: program for key, program in parsed.items() if program is not None}
 
     @cached_property
     def end_ps(self) -> Int64s:

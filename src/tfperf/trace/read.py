@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from tfperf.errors import TraceFormatError
 from tfperf.intervals import Int64s
-from tfperf.trace.model import Bools, HostTrace, Line, Plane, PlaneKind, Stat
+from tfperf.trace.model import Bools, HostTrace, Line, MemoryEvents, Plane, PlaneKind, Stat, StatRows
+from tfperf.trace.names import is_memory, mask
+from tfperf.trace.wanted import ON_NAMES, wanted_stats
 from tfperf.wire.arrow import Int32s
 from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
+from tfperf.wire.hlo import PLANE as HLO_PLANE
+from tfperf.wire.hlo import read_programs
 from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import StatColumn, Wanted
+from tfperf.wire.stats import EveryStat, StatColumn, StatKind
 
 _HOST_PLANES = (
     "/host:CPU", "/host:TPU-runtime", "/host:CUPTI", "/host:python-tracer", "/host:ROCTRACER", "/host:NVTX-CUPTI",
@@ -23,31 +27,6 @@ _HOST_PLANES = (
 _DERIVED_BASE, _DERIVED_COUNT = -559038737, 390
 _MAX_PS = 1 << 60
 """13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
-
-_NUMBERS = {"group_id", "step_num", "correlation_id", "tracing_count", "is_eager", "id", "is_func"}
-_LINK_NUMBERS = {"_r", "_pt", "_p", "_ct", "_c", "_a", "iter_num"}
-_TEXTS = {
-    "tf_function_call", "graph_type", "step_name", "tf_op", "level 0", "memcpy_details", "hlo_op",
-    "eager_op", "hlo_category", "shape", "device_type_string", "_ipl_stage_name",
-}  # fmt: skip
-_TPU_NUMBERS = {"program_id", "symbol_id", "device_offset_ps", "device_duration_ps"}
-_TFDATA_NUMBERS = {
-    "parent_id", "parallelism", "buffered_elements", "buffer_limit", "batch_size", "cycle_length", "cpu_budget",
-    "threadpool_size",
-}  # fmt: skip
-_TFDATA_TEXTS = {"autotune", "deterministic"}
-_ITERATOR = re.compile("Iterator::")
-_NAMED_ITERATOR = re.compile("Iterator::(?:[^:]+|.*::Prefetch)$")
-_ID_ON = re.compile("Iterator::|FunctionRun$|InstantiatedCapturedFunction|ExecutorState::Process|IteratorGetNext.*::")
-
-
-def wanted_stats(*, links: bool) -> Wanted:
-    """Return the stats to decode; `links` adds those that connect threads, which most events carry."""
-    numbers, texts = _NUMBERS | _TPU_NUMBERS | _TFDATA_NUMBERS, frozenset(_TEXTS | _TFDATA_TEXTS | {"name"})
-    only_on = {_ITERATOR: frozenset(_TFDATA_NUMBERS | _TFDATA_TEXTS), _NAMED_ITERATOR: frozenset({"name"})}
-    if links:
-        return Wanted(frozenset(numbers | _LINK_NUMBERS), texts, only_on)
-    return Wanted(frozenset(numbers), texts, {**only_on, _ID_ON: frozenset({"id"})})
 
 
 def plane_kind(name: str) -> PlaneKind:
@@ -62,20 +41,34 @@ def plane_kind(name: str) -> PlaneKind:
 
 
 @dataclass
-class _Columns:
-    """Pieces of the columns while the file is read; batch by batch, joined once."""
+class _Events:
+    """Pieces of the columns of some events while the file is read; batch by batch, joined once."""
 
-    names: list[str] = field(default_factory=list)
-    display_names: list[str] = field(default_factory=list)
-    name_stats: dict[str, dict[int, int | str]] = field(default_factory=dict)
     name: list[Int32s] = field(default_factory=list)
     begin: list[Int64s] = field(default_factory=list)
     duration: list[Int64s] = field(default_factory=list)
     stats: dict[str, list[Stat]] = field(default_factory=dict)
-    lines: list[tuple[int, int, str, int, int]] = field(default_factory=list)
-    """(plane, id, name, timestamp_ns, events kept)"""
+    every: list[StatRows] = field(default_factory=list)
     count: int = 0
+
+
+@dataclass
+class _Columns:
+    """What is collected while the file is read."""
+
+    names: list[str] = field(default_factory=list)
+    display_names: list[str] = field(default_factory=list)
+    name_stats: dict[str, dict[int, int | str]] = field(default_factory=dict)
+    events: _Events = field(default_factory=_Events)
+    memory: _Events = field(default_factory=_Events)
+    """Allocations and deallocations; they have no duration, and so are not among `events`."""
+    lines: list[tuple[int, int, str, int, int, int]] = field(default_factory=list)
+    """(plane, id, name, timestamp_ns, events kept, memory events kept)"""
+    stat_keys: dict[str, int] = field(default_factory=dict)
+    notes_memory: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
+    """For each name, whether it notes an allocation."""
     malformed: int = 0
+    aggregated: int = 0
 
 
 def read_host(
@@ -84,33 +77,39 @@ def read_host(
     *,
     links: bool = False,
     instants: bool = False,
+    everything: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> HostTrace:
     """Read one trace file. `host` names it; by default it is called what the file says.
 
     `links` also reads the stats that connect threads, `instants` keeps events without duration; both are needed only to
-    reproduce what TensorFlow concluded. Raises TraceNotFoundError and TraceFormatError.
+    reproduce what TensorFlow concluded. `everything` does both, keeps all stats, and planes that no analyzer knows.
+    Raises TraceNotFoundError and TraceFormatError.
     """
-    wanted, columns = wanted_stats(links=links), _Columns()
+    columns, instants, links = _Columns(), instants or everything, links or everything
     planes: list[Plane] = []
+    programs: dict[int, bytes] = {}
     with Source(path) as source:
         space = walk(source)
         for span in space.planes:
-            header, span = read_header(source, span, wanted)
+            header, span = read_header(source, span, ON_NAMES)
             kind, seen = plane_kind(header.name), 0
             name_ids = _add_names(columns, header)
-            if kind != "other":
-                for batch in read_events(source, span, header, wanted):
+            if header.name == HLO_PLANE:
+                programs |= read_programs(source, span)
+            if kind != "other" or everything:
+                for batch in read_events(source, span, header, wanted_stats(kind, links=links, every=everything)):
                     seen += len(batch.metadata_id)
                     if progress:
                         progress(source.position, source.size)
-                    _add_batch(columns, len(planes), name_ids, batch, instants=instants)
+                    _add_batch(columns, len(planes), name_ids, batch, header.stat_names, instants=instants)
             planes.append(Plane(header.id, header.name, kind, header.stats, seen))
         source.check_unchanged()
     if not any(plane.name for plane in planes):
         raise TraceFormatError(f"{path} is no XSpace: none of its {len(planes)} planes has a name; check the file")
     shown = host or next(iter(space.hostnames), "localhost")
-    return _join(columns, planes, (path, shown, source.size), (space.errors, space.warnings), instants=instants)
+    trace = _join(columns, planes, (path, shown, source.size), (space.errors, space.warnings), instants=instants)
+    return replace(trace, hlo_protos=programs)
 
 
 def _add_names(columns: _Columns, header: PlaneHeader) -> tuple[Int64s, Int64s]:
@@ -118,6 +117,7 @@ def _add_names(columns: _Columns, header: PlaneHeader) -> tuple[Int64s, Int64s]:
     first = len(columns.names)
     columns.names += ["", *header.event_names]
     columns.display_names += ["", *header.event_display_names]
+    columns.notes_memory = np.concatenate((columns.notes_memory, mask(columns.names[first:], is_memory)))
     for stat, values in header.event_stats.items():
         known = columns.name_stats.setdefault(stat, {})
         known.update({first + 1 + position: value for position, value in values.items()})
@@ -139,30 +139,60 @@ def _name_of(ids: tuple[Int64s, Int64s], metadata_id: Int64s, unknown: int) -> I
     return np.where(found, indices[np.maximum(place, 0)], unknown).astype(np.int32)
 
 
-def _add_batch(columns: _Columns, plane: int, ids: tuple[Int64s, Int64s], batch: EventBatch, *, instants: bool) -> None:
+def _add_batch(
+    columns: _Columns, plane: int, ids: tuple[Int64s, Int64s], batch: EventBatch, stat_names: dict[int, str],
+    *, instants: bool,
+) -> None:  # fmt: skip
     duration, offset = batch.duration_ps, batch.offset_ps
     sane = (duration >= 0) & (duration < _MAX_PS) & (offset > -_MAX_PS) & (offset < _MAX_PS)
     keep = sane & ~batch.aggregated
+    columns.malformed += len(sane) - int(sane.sum())
+    columns.aggregated += int((sane & batch.aggregated).sum())
+    name = _name_of(ids, batch.metadata_id, len(columns.names) - len(ids[0]) - 1)
+    notes_memory = keep & columns.notes_memory[name]
     if not instants:
         keep &= duration > 0
-    columns.malformed += len(sane) - int(sane.sum())
-    kept_until = np.concatenate(([0], np.cumsum(keep)))
-    unknown = len(columns.names) - len(ids[0]) - 1
-    columns.name.append(_name_of(ids, batch.metadata_id, unknown)[keep])
-    columns.begin.append(offset[keep])
-    columns.duration.append(duration[keep])
-    _add_lines(columns, plane, batch, kept_until)
+    kept_until, noted_until = (np.concatenate(([0], np.cumsum(mask))) for mask in (keep, notes_memory))
+    _add_lines(columns, plane, batch, kept_until, noted_until)
+    _add_events(columns.events, columns, batch, name, keep, kept_until, stat_names)
+    if noted_until[-1]:
+        _add_events(columns.memory, columns, replace(batch, every=None), name, notes_memory, noted_until, stat_names)
+
+
+def _add_events(
+    events: _Events, columns: _Columns, batch: EventBatch, name: Int32s, keep: Bools, kept_until: Int64s,
+    stat_names: dict[int, str],
+) -> None:  # fmt: skip
+    events.name.append(name[keep])
+    events.begin.append(batch.offset_ps[keep])
+    events.duration.append(batch.duration_ps[keep])
     for stat, column in batch.stats.items():
-        columns.stats.setdefault(stat, []).append(_kept_stat(column, keep, kept_until, columns.count))
-    columns.count += int(kept_until[-1])
+        events.stats.setdefault(stat, []).append(_kept_stat(column, keep, kept_until, events.count))
+    if batch.every is not None:
+        events.every.append(_kept_rows(batch.every, columns.stat_keys, stat_names, keep, kept_until, events.count))
+    events.count += int(kept_until[-1])
 
 
-def _add_lines(columns: _Columns, plane: int, batch: EventBatch, kept_until: Int64s) -> None:
-    counts = np.diff(kept_until[np.concatenate(([0], batch.line_stop)).astype(np.int64)]).tolist()
-    for index, (line, count) in enumerate(zip(batch.lines, counts, strict=True)):
+def _kept_rows(
+    every: EveryStat, keys: dict[str, int], stat_names: dict[int, str], keep: Bools, kept_until: Int64s, first: int
+) -> StatRows:
+    mine = np.flatnonzero(keep[every.event])
+    ids, which = np.unique(every.key[mine], return_inverse=True)
+    known = [keys.setdefault(stat_names.get(key, ""), len(keys)) for key in ids.tolist()]
+    key = np.array(known, np.int32)[which.reshape(-1)]
+    event = (kept_until[every.event[mine]] + first).astype(np.int32)
+    return StatRows(event, key, every.kind[mine], every.value[mine], (), tuple(every.texts))
+
+
+def _add_lines(columns: _Columns, plane: int, batch: EventBatch, kept_until: Int64s, noted_until: Int64s) -> None:
+    ends = np.concatenate(([0], batch.line_stop)).astype(np.int64)
+    counts, noted = np.diff(kept_until[ends]).tolist(), np.diff(noted_until[ends]).tolist()
+    for index, line in enumerate(batch.lines):
+        count, more = counts[index], noted[index]
         if index == 0 and batch.continued:
-            count += columns.lines.pop()[4]
-        columns.lines.append((plane, _signed_id(line.id), line.name, line.timestamp_ns, count))
+            before = columns.lines.pop()
+            count, more = count + before[4], more + before[5]
+        columns.lines.append((plane, _signed_id(line.id), line.name, line.timestamp_ns, count, more))
 
 
 def _signed_id(line_id: int) -> int:
@@ -189,17 +219,15 @@ def _join(
     *,
     instants: bool,
 ) -> HostTrace:
-    name = np.concatenate(columns.name) if columns.name else np.empty(0, np.int32)
-    begin = np.concatenate(columns.begin) if columns.begin else np.empty(0, np.int64)
-    duration = np.concatenate(columns.duration) if columns.duration else np.empty(0, np.int64)
-    for pieces in (columns.name, columns.begin, columns.duration):
-        pieces.clear()  # joined now: keeping both would double the memory
-    lines = _place_lines(columns, begin)
-    stats = {stat: _join_stats(pieces) for stat, pieces in columns.stats.items()}
+    name, begin, duration = _joined(columns.events)
+    lines, zero = _place_lines(columns, begin)
+    stats = {stat: _join_stats(pieces) for stat, pieces in columns.events.stats.items()}
+    every = _join_rows(columns.events.every, columns.stat_keys)
     order = _row_order(lines, begin, duration)
     if order is not None:
         name, begin, duration = name[order], begin[order], duration[order]
         stats = {stat: _reorder(values, order) for stat, values in stats.items()}
+        every = every and _reorder_rows(every, order)
         lines = _merge_same(lines)
     return HostTrace(
         host=file[1], path=file[0], size_bytes=file[2], planes=tuple(planes), lines=tuple(lines),
@@ -207,19 +235,43 @@ def _join(
         names=tuple(columns.names), display_names=tuple(columns.display_names),
         stats=stats, name_stats=columns.name_stats,
         errors=messages[0], warnings=messages[1], malformed_events=columns.malformed, has_instants=instants,
+        memory=_memory(columns, zero), every_stat=every, aggregated_events=columns.aggregated,
     )  # fmt: skip
 
 
-def _place_lines(columns: _Columns, begin: Int64s) -> list[Line]:
-    """Give each line its rows, and move its events from the line's own clock to the file's, in place."""
-    zero = _clock_zeros({stamp for *_, stamp, count in columns.lines if count})
+def _joined(events: _Events) -> tuple[Int32s, Int64s, Int64s]:
+    """Return name, begin and duration in one piece each."""
+    if not events.name:
+        return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
+    joined = np.concatenate(events.name), np.concatenate(events.begin), np.concatenate(events.duration)
+    for pieces in (events.name, events.begin, events.duration):
+        pieces.clear()  # joined now: keeping both would double the memory
+    return joined
+
+
+def _memory(columns: _Columns, zero: dict[int, int]) -> MemoryEvents:
+    """Return the allocations and deallocations, on the same clock as all events."""
+    name, begin, _ = _joined(columns.memory)
+    counts = [line[5] for line in columns.lines]
+    shifts = [(line[3] - zero.get(line[3], 0)) * 1000 for line in columns.lines]
+    begin = begin + np.repeat(np.array(shifts, np.int64), counts) if len(begin) else begin
+    allocates = np.array([own == "MemoryAllocation" for own in columns.names], np.bool_)[name]
+    return MemoryEvents(begin, allocates, {stat: _join_stats(pieces) for stat, pieces in columns.memory.stats.items()})
+
+
+def _place_lines(columns: _Columns, begin: Int64s) -> tuple[list[Line], dict[int, int]]:
+    """Give each line its rows, and move its events from the line's own clock to the file's, in place.
+
+    Return also where the file's clock stands at 0 for each timestamp of a line.
+    """
+    zero = _clock_zeros({line[3] for line in columns.lines if line[4] or line[5]})
     lines, start = [], 0
-    for plane, line_id, name, stamp, count in columns.lines:
+    for plane, line_id, name, stamp, count, _ in columns.lines:
         if count:
             begin[start : start + count] += (stamp - zero[stamp]) * 1000
         lines.append(Line(plane, line_id, name, start, start + count, is_derived(line_id)))
         start += count
-    return lines
+    return lines, zero
 
 
 def _clock_zeros(stamps: set[int]) -> dict[int, int]:
@@ -248,6 +300,31 @@ def _join_stats(pieces: list[Stat]) -> Stat:
         for piece in pieces
     ]
     return Stat(event, np.concatenate(value), tuple(known))
+
+
+def _join_rows(pieces: list[StatRows], keys: dict[str, int]) -> StatRows | None:
+    """Join the pieces of all stats; texts become one list of distinct ones."""
+    if not pieces:
+        return None
+    known: dict[str, int] = {}
+    values = []
+    for piece in pieces:
+        index = np.array([known.setdefault(text, len(known)) for text in piece.texts], np.int64)
+        value, is_text = piece.value, piece.kind == StatKind.TEXT
+        value[is_text] = index[value[is_text]] if len(index) else 0
+        values.append(value)
+    return StatRows(
+        np.concatenate([piece.event for piece in pieces]), np.concatenate([piece.key for piece in pieces]),
+        np.concatenate([piece.kind for piece in pieces]), np.concatenate(values), tuple(keys), tuple(known),
+    )  # fmt: skip
+
+
+def _reorder_rows(rows: StatRows, order: Int64s) -> StatRows:
+    row = np.empty(len(order), np.int32)
+    row[order] = np.arange(len(order), dtype=np.int32)
+    event = row[rows.event]
+    by_row = np.argsort(event, kind="stable")
+    return replace(rows, event=event[by_row], key=rows.key[by_row], kind=rows.kind[by_row], value=rows.value[by_row])
 
 
 def _row_order(lines: list[Line], begin: Int64s, duration: Int64s) -> Int64s | None:

@@ -17,7 +17,7 @@ from tfperf.intervals import Int64s
 from tfperf.wire import arrow
 from tfperf.wire.pieces import groups, pieces
 from tfperf.wire.source import PlaneSpan, Source, Span, walk_plane
-from tfperf.wire.stats import StatColumn, Wanted, wanted_stats
+from tfperf.wire.stats import EveryStat, StatColumn, Wanted, every_stat, wanted_stats
 
 BATCH_BYTES = 1 << 22
 _LONG_HEADER = 1 << 26
@@ -67,6 +67,8 @@ class EventBatch:
     stats: dict[str, StatColumn]
     continued: bool
     """True: the first line is the one that the batch before ended with, and is now known better."""
+    every: EveryStat | None = None
+    """All stats, where they are wanted."""
 
 
 def read_header(source: Source, span: PlaneSpan, wanted: Wanted) -> tuple[PlaneHeader, PlaneSpan]:
@@ -172,6 +174,7 @@ class _EventReader:
         events = arrow.decode_all(self.source, "Event", arrow.items(lists), position)
         metadata_id = arrow.numbers(events.column("metadata_id"))
         infos = _line_infos(lines)
+        stats = events.column("stats")
         return EventBatch(
             lines=(_carried_on(first, infos[0]),) if first else infos,
             line_stop=tuple((arrow.offsets(lists)[1:] - arrow.offsets(lists)[0]).tolist()),
@@ -179,8 +182,9 @@ class _EventReader:
             offset_ps=arrow.numbers(events.column("offset_ps")),
             duration_ps=arrow.numbers(events.column("duration_ps")),
             aggregated=arrow.numbers(events.column("num_occurrences")) != 0,
-            stats=self._stats(events.column("stats"), metadata_id, position),
+            stats=self._stats(stats, metadata_id, position),
             continued=first is not None,
+            every=every_stat(self.source, stats, self.stat_names, position=position) if self.wanted.every else None,
         )
 
     def _stats(self, lists: Any, metadata_id: Int64s, position: int) -> dict[str, StatColumn]:

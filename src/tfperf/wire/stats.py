@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ _TABLE_SIZE = 1 << 14
 class StatColumn:
     """One stat of a batch: which events carry it (ascending indices), and its values.
 
-    `value` is int64: a number (a uint64 keeps its bits), or for a text an index into `texts`.
+    `value` is int64: a number (a uint64 keeps its bits, a real number those of a float64), or for a text an index into
+    `texts`.
     """
 
     event: Int32s
@@ -37,14 +39,46 @@ Barred = Sequence[tuple[frozenset[str], Bools]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The stats to decode: by name, as numbers or as texts. All others are skipped unread.
+    """The stats to decode: by name, as whole numbers, texts or real numbers. All others are skipped unread.
 
-    `only_on` narrows stats to events whose name matches: a stat that nearly every event carries is costly.
+    `only_on` narrows stats to events whose name matches: a stat that nearly every event carries is costly. `every`
+    decodes all stats besides, as one table.
     """
 
     numbers: frozenset[str]
     texts: frozenset[str]
     only_on: Mapping[re.Pattern[str], frozenset[str]] = field(default_factory=dict)
+    reals: frozenset[str] = frozenset()
+    every: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of all stats that are decoded one by one."""
+        return self.numbers | self.texts | self.reals
+
+
+class StatKind(IntEnum):
+    """How a stat is stored, and so what its value means."""
+
+    INT = 0
+    UNSIGNED = 1
+    REAL = 2
+    TEXT = 3
+    BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EveryStat:
+    """All stats of a batch, one row each: the index of the event, the metadata id of the stat, and its value.
+
+    `value` is int64: a number, the bits of a uint64 or of a float64, an index into `texts`, or a length in bytes.
+    """
+
+    event: Int32s
+    key: Int64s
+    kind: arrow.Uint8s
+    value: Int64s
+    texts: list[str]
 
 
 def wanted_stats(
@@ -61,7 +95,8 @@ def wanted_stats(
     `names` maps the metadata ids of the plane to stat names; `position` is where in the file the lists come from.
     """
     flat = arrow.items(lists)
-    ids = {key: name for key, name in names.items() if name in wanted.numbers or name in wanted.texts}
+    listed = wanted.names
+    ids = {key: name for key, name in names.items() if name in listed}
     if not ids or not len(flat):
         return {}
     chosen, owner = _choose(lists, flat, ids, barred)
@@ -129,6 +164,10 @@ def _columns(rows: Any, owner: Int32s, names: dict[int, str], wanted: Wanted, ba
                 which = which[~skipped[owner[which]]]
         if name in wanted.numbers:
             columns[name] = StatColumn(owner[which], number[which], None)
+        elif name in wanted.reals:
+            real = arrow.numbers(rows.column("double_value"))[which]
+            real = np.where(number[which] != 0, number[which].astype(np.float64), real)
+            columns[name] = StatColumn(owner[which], real.view(np.int64), None)
         elif name in wanted.texts:
             texts, value = _text_column(arrow.take(rows.column("str_value"), which), refs[which], names)
             columns[name] = StatColumn(owner[which], value, texts)
@@ -147,3 +186,50 @@ def _text_column(strings: Any, refs: Int64s, names: dict[int, str]) -> tuple[lis
         value = np.where(refs != 0, value, own)
         texts += arrow.texts(encoded.dictionary)
     return texts, value
+
+
+def every_stat(source: Source, lists: Any, names: dict[int, str], *, position: int) -> EveryStat:
+    """Decode every stat of list<bytes of XStat>; references become the texts that they stand for."""
+    flat = arrow.items(lists)
+    owner = np.repeat(np.arange(len(lists), dtype=np.int32), np.diff(arrow.offsets(lists)))
+    rows = arrow.decode_all(source, "Stat", flat, position)
+    key = arrow.numbers(rows.column("metadata_id"))
+    refs = arrow.numbers(rows.column("ref_value")).view(np.int64)
+    strings, blobs = rows.column("str_value"), rows.column("bytes_value")
+    number = arrow.numbers(rows.column("int64_value")) | arrow.numbers(rows.column("uint64_value")).view(np.int64)
+    real = arrow.numbers(rows.column("double_value"))
+    kind = _kinds(flat, refs, strings)
+    value = np.where(kind == StatKind.REAL, real.view(np.int64), number)
+    is_text = np.flatnonzero(kind == StatKind.TEXT)
+    texts, index = _text_column(arrow.take(strings, is_text), refs[is_text], names)
+    value[is_text] = index
+    is_blob = kind == StatKind.BYTES
+    value[is_blob] = np.diff(arrow.offsets(blobs))[is_blob]
+    return EveryStat(owner, key, kind, value, texts)
+
+
+_KIND_OF_TAG = np.full(256, StatKind.INT, np.uint8)
+"""The tag of a value, of its field number and wire type, tells which arm it is; INT where there is none."""
+_KIND_OF_TAG[[0x11, 0x18, 0x2A, 0x32, 0x38]] = (
+    StatKind.REAL, StatKind.UNSIGNED, StatKind.TEXT, StatKind.BYTES, StatKind.TEXT,
+)  # fmt: skip
+_LONGEST_VARINT = 10
+
+
+def _kinds(flat: Any, refs: Int64s, strings: Any) -> arrow.Uint8s:
+    """Return the kind of each stat by the tag behind its id, since a value of zero does not tell its arm.
+
+    Where the id does not stand first (no writer does that), a text that is there tells, and all else is a number.
+    """
+    ends, data = arrow.offsets(flat), arrow.bytes_of(flat)
+    last = len(data) - 1
+    place, more = ends[:-1].astype(np.int64) + 1, np.ones(len(flat), np.bool_)
+    for _ in range(_LONGEST_VARINT):
+        more &= data[np.minimum(place, last)] >= 0x80
+        if not more.any():
+            break
+        place += more
+    kind = _KIND_OF_TAG[np.where(place + 1 < ends[1:], data[np.minimum(place + 1, last)], 0)]
+    plain = data[np.minimum(ends[:-1], last)] == 0x08
+    is_text = (refs != 0) | (np.diff(arrow.offsets(strings)) > 0)
+    return np.where(plain, kind, np.where(is_text, StatKind.TEXT, StatKind.INT)).astype(np.uint8)
