@@ -1,4 +1,4 @@
-"""Which stats are read from a trace: those that some analyzer uses, on the planes and events where they say something."""
+"""Which stats are read from a trace: those that analyzers use, on the planes and events where they mean something."""
 
 from __future__ import annotations
 

@@ -1,0 +1,107 @@
+"""What devices did, event by event: which op each kernel and each copy belongs to.
+
+The profiler names the op on the event itself, in different stats over the years: `tf_op` (the op as the framework
+names it), `level 0` in files of 2020 to 2022, `hlo_op` where XLA compiled the op. An HLO op leads to the op of the
+framework through the compiled program in the profile, or through the stat `name` where JAX notes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tfperf.intervals import Int64s
+from tfperf.trace.activities import Attribution, Codes, device_codes
+from tfperf.trace.device_time import is_memset
+from tfperf.trace.groups import stored_groups
+from tfperf.trace.model import NO_EVENTS, Bools, HostTrace, Program
+from tfperf.trace.names import mask, parse_op
+
+NO_TYPE = "Unknown"
+
+
+class DeviceOp(NamedTuple):
+    """The op behind device events: the framework's name and type, and the HLO op if XLA compiled it (else empty)."""
+
+    name: str
+    type: str
+    hlo_op: str = ""
+    hlo_module: str = ""
+    opcode: str = ""
+    """What kind of HLO op it is (`fusion`, `custom-call`)."""
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """What devices did: one row per recorded event with a duration, in the order of the trace.
+
+    `rows` are rows of the trace, `plane` and `line` indices into its planes and lines; `op` is an index into `ops`, -1
+    where nothing names the op.
+    """
+
+    rows: Int64s
+    plane: Int64s
+    line: Int64s
+    activity: Codes
+    is_memset: Bools
+    op: Int64s
+    ops: tuple[DeviceOp, ...]
+
+
+def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> DeviceWork:
+    """Return what GPUs did (a TPU's ops are names of their own, see `analyzers/ops.py`)."""
+    gpus = trace.devices if trace.device_kind == "gpu" else ()
+    lines = [(index, line) for index, line in enumerate(trace.lines) if line.plane in gpus and not line.derived]
+    rows = np.concatenate([NO_EVENTS, *(np.arange(line.start, line.stop) for _, line in lines)])
+    counts = [line.stop - line.start for _, line in lines]
+    of_line = np.repeat(np.array([index for index, _ in lines], np.int64), counts)
+    of_plane = np.repeat(np.array([line.plane for _, line in lines], np.int64), counts)
+    lasting = trace.duration_ps[rows] > 0
+    rows, of_line, of_plane = rows[lasting], of_line[lasting], of_plane[lasting]
+    codes = device_codes(trace, attribution)[rows] if len(rows) else np.empty(0, np.uint8)
+    op, ops = _ops(trace, rows, old=attribution == "tensorflow" and stored_groups(trace) is not None)
+    return DeviceWork(rows, of_plane, of_line, codes, mask(trace.names, is_memset)[trace.name[rows]], op, ops)
+
+
+_ANNOTATIONS = ("hlo_op", "hlo_module", "program_id", "name", "level 0", "tf_op")
+
+
+def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[DeviceOp, ...]]:
+    """Return for each row the index of its op (-1: not known), and the ops; work is done per distinct annotation."""
+    values = np.stack([trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS])
+    distinct, which = np.unique(values, axis=1, return_inverse=True)
+    known: dict[DeviceOp, int] = {}
+    index = []
+    for row in distinct.T.tolist():
+        given = dict(zip(_ANNOTATIONS, row, strict=True))
+        program = trace.programs.get(given["program_id"])
+        texts = {
+            stat: trace.stat(stat).texts[at] if at >= 0 else "" for stat, at in given.items() if stat != "program_id"
+        }
+        op = _op(texts, program, old=old)
+        index.append(-1 if op is None else known.setdefault(op, len(known)))
+    return np.array(index, np.int64)[which.reshape(-1)], tuple(known)
+
+
+def _op(texts: dict[str, str], program: Program | None, *, old: bool) -> DeviceOp | None:
+    """Return what the stats of an event say; XLA names a whole module in `tf_op` where it knows no more."""
+    told = next((texts[stat] for stat in ("tf_op", "level 0") if _tells(texts[stat])), "")
+    hlo_op = texts["hlo_op"].split("::")[-1]
+    if not hlo_op:
+        if not told:
+            return None
+        op = parse_op(told, old_names=old)
+        return DeviceOp(op.name, op.type or NO_TYPE)
+    instruction = program.instructions.get(hlo_op) if program is not None else None
+    module = texts["hlo_module"] or (program.module if program is not None else "")
+    opcode = instruction.opcode if instruction is not None else ""
+    told = (instruction.op_name if instruction is not None else "") or texts["name"] or told
+    op = parse_op(told)
+    kind = (instruction.op_type if instruction is not None else "") or op.type or opcode or "HLO op"
+    return DeviceOp(op.name or hlo_op, kind if told else opcode or "HLO op", hlo_op, module, opcode)
+
+
+def _tells(text: str) -> bool:
+    return bool(text) and not text.startswith("XlaModule:")
