@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfperf.analyzers import (
+    eager,
     environment,
     functions,
     input_pipeline,
@@ -47,6 +48,7 @@ class HostAnalysis:
     environment: environment.HostEnvironment
     breakdown: step_breakdown.Breakdown
     functions: functions.Functions
+    eager: eager.Eager
     ops: ops.Ops
     input: input_pipeline.InputPipeline
     tfdata: pipeline.TfData
@@ -89,6 +91,10 @@ class Trace:
         """Return the tf.function calls, summed over hosts."""
         return functions.combine([host.functions for host in self.hosts])
 
+    def eager(self) -> eager.Eager:
+        """Return the ops that Python runs one by one outside tf.functions, summed over hosts."""
+        return eager.combine([host.eager for host in self.hosts])
+
     def tfdata(self) -> pipeline.TfData:
         """Return the tf.data pipelines of all hosts and their stages, those waited for longest first."""
         return tfdata.combine([host.tfdata for host in self.hosts])
@@ -107,7 +113,7 @@ class Trace:
             self.run.name, str(self.run.folder), self.attribution,
             tuple(host.environment for host in self.hosts), tuple(host.breakdown for host in self.hosts),
             tuple(host.gaps for host in self.hosts), self.steps, self.overview(), self.ops(), self.functions(),
-            tuple(host.input for host in self.hosts), self.input(),
+            self.eager(), tuple(host.input for host in self.hosts), self.input(),
             self.tfdata(), self.what_if(),
         )  # fmt: skip
         return build_report(profile, sections=sections, top=top)
@@ -176,7 +182,8 @@ def analyse_host(
     host = host_ops(trace, attribution)
     return HostAnalysis(
         trace.host, environment.analyze(trace), breakdown, functions.analyze(trace),
-        ops.analyze(trace, attribution, host), input_pipeline.analyze(trace, breakdown, host),
+        eager.analyze(trace, breakdown.steps), ops.analyze(trace, attribution, host),
+        input_pipeline.analyze(trace, breakdown, host),
         pipelines, whatif.estimate(pipelines, breakdown, has_device=bool(trace.devices)),
         environment.gaps(trace, breakdown.steps),
     )  # fmt: skip

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfperf.analyzers.environment import HostEnvironment
-from tfperf.analyzers.functions import Functions
 from tfperf.analyzers.ops import Ops, OpTable
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
 from tfperf.analyzers.summary import Summary, by_kind, summarize
 from tfperf.reports import columns, findings
+from tfperf.reports.functions_section import eager_advice, function_advice, functions_section
 from tfperf.reports.input_section import brief_input_section, input_section
 from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
 from tfperf.reports.profile import Profile
@@ -211,11 +211,7 @@ def _op_table(side: OpTable) -> Table:
 
 
 def _functions(profile: Profile, top: int | None) -> Section:
-    functions: Functions = profile.functions
-    if not functions.functions:
-        return Section("functions", "tf.functions", notes=("No tf.function was called in this trace.",))
-    table = _table("tf_functions", "tf.functions by self time", columns.FUNCTIONS, dict(functions.columns()))
-    return Section("functions", "tf.functions", tables=(table if top is None else table.head(top),))
+    return functions_section(profile.functions, profile.eager, top)
 
 
 def _tfdata(profile: Profile, top: int | None) -> Section:
@@ -241,7 +237,8 @@ def _environment(profile: Profile, _: int | None) -> Section:
 def _recommendations(profile: Profile, _: int | None) -> Section:
     outlook = profile.outlook
     pipeline = pipeline_advice(outlook.pipeline, outlook) if outlook else ()
-    advice = findings.recommendations(profile.overview, profile.steps, profile.functions, profile.ops, pipeline)
+    sections = (*function_advice(profile.functions), *eager_advice(profile.eager))
+    advice = findings.recommendations(profile.overview, profile.steps, profile.ops, pipeline, sections)
     return Section("recommendations", "What to do next", advice)
 
 

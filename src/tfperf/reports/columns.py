@@ -102,6 +102,13 @@ FUNCTIONS = (
     Column("expensive_call_percent", "Expensive", "%", "self time of calls that trace or run eagerly"),
 )
 
+EAGER_OPS = (
+    Column("op_type", "Op", "", "type of the op"),
+    Column("calls", "Calls", "count", "times that Python ran it, outside any tf.function"),
+    Column("total_ms", "Total", "ms", "time of all calls on the host"),
+    Column("mean_ms", "Mean", "ms", "average time of a call"),
+)
+
 ENVIRONMENT = (
     Column("host", "Host", "", "name of the trace file"),
     Column("device_type", "Device", "", "CPU, GPU or TPU"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfperf.analyzers.functions import EXPENSIVE_PERCENT, Functions, FunctionStats
 from tfperf.analyzers.ops import Ops
 from tfperf.analyzers.step_breakdown import Breakdown
 from tfperf.analyzers.summary import INPUT_LIMITS, OTHER_LIMITS, Summary, level
@@ -48,18 +47,22 @@ def verdict(found: Summary, steps: Breakdown, host: str = "") -> Finding:
 
 
 def recommendations(
-    found: Summary, steps: Breakdown, functions: Functions, ops: Ops, pipeline: Sequence[Finding] = ()
+    found: Summary,
+    steps: Breakdown,
+    ops: Ops,
+    pipeline: Sequence[Finding] = (),
+    sections: Sequence[Finding] = (),
 ) -> tuple[Finding, ...]:
     """Return what to change, the most important first; a word of peace if nothing stands out.
 
-    `pipeline` is the advice for the tf.data pipeline, where there is one.
+    `pipeline` is the advice for the tf.data pipeline, where there is one, `sections` what other sections advise.
     """
     if found.step_time_ms is None:
         return (Finding("no_steps", "info", "No advice without step times.", "see 'What this trace cannot tell'"),)
     advice = [
         *_input_advice(found, ops, pipeline),
         *_share_advice(found, ops),
-        *_function_advice(functions),
+        *(finding for finding in sections if finding.severity != "info"),
         *_precision_advice(steps, found),
         *_capture_advice(found, steps),
     ]
@@ -142,28 +145,6 @@ def _share_advice(found: Summary, ops: Ops) -> list[Finding]:
         text = f"{what}: {format_percent(percent)}% of the step time (advice from {limit:.0f}%)."
         advice.append(Finding(key, "problem" if level(percent) == "high" else "hint", text, action))
     return advice
-
-
-def _function_advice(functions: Functions) -> list[Finding]:
-    expensive = [row for row in functions.functions if row.expensive_percent >= EXPENSIVE_PERCENT]
-    if not expensive:
-        return []
-    worst = sorted(expensive, key=lambda row: -row.expensive_percent)
-    named = ", ".join(_traced(row) for row in worst[:3]) + (f" and {len(worst) - 3} more" if len(worst) > 3 else "")
-    return [
-        Finding(
-            "retracing",
-            "problem",
-            f"Calls that trace Python anew or run eagerly take {EXPENSIVE_PERCENT:.0f}% or more of {named}.",
-            "pass tensors instead of Python numbers, fix shapes with input_signature or reduce_retracing=True, create "
-            "tf.functions once outside the loop",
-        )
-    ]
-
-
-def _traced(row: FunctionStats) -> str:
-    traced = f"{row.calls.get('traced', 0)} of {row.call_count} calls traced"
-    return f"{row.name} ({traced}, {format_percent(row.expensive_percent)}%)"
 
 
 def _precision_advice(steps: Breakdown, found: Summary) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tfperf.analyzers.eager import Eager
 from tfperf.analyzers.environment import HostEnvironment
 from tfperf.analyzers.functions import Functions
 from tfperf.analyzers.input_pipeline import InputPipeline
@@ -29,6 +30,7 @@ class Profile:
     overview: Summary
     ops: Ops
     functions: Functions
+    eager: Eager
     inputs: tuple[InputPipeline, ...]
     """Of each host."""
     input: InputPipeline

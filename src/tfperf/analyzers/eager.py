@@ -1,0 +1,142 @@
+"""Ops that Python runs eagerly, one by one, outside any tf.function: how many in a step, and how much of its time.
+
+`EagerExecute` is the host's side of running an op or a function. Newer TensorFlow says by `is_func` which it is and by
+`eager_op` what is run; older TensorFlow has it in the name (`EagerExecute: LogicalAnd`). Fetching a batch is not
+counted: it is input, however it is called; and what a `py_function` of the input pipeline runs is no part of the step.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfperf.intervals import Int64s, covers, distinct, overlap, union
+from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.names import mask
+from tfperf.trace.steps import Steps
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EAGER_PERCENT = 10.0
+"""Share of eager execution from which TensorFlow's overview gives advice."""
+_NAMED = re.compile(r"EagerExecute: (.*)", re.DOTALL)
+_MOST = float(1 << 62)
+_FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
+
+
+@dataclass(frozen=True)
+class Eager:
+    """Eagerly run ops, the one with the most time first; times in picoseconds.
+
+    `share_ps` is the wall time of the averaged steps in which an op runs eagerly, `step_time_ps` the time of these
+    steps, `step_calls` the ops run eagerly in them.
+    """
+
+    ops: tuple[str, ...]
+    calls: Int64s
+    total_ps: Int64s
+    share_ps: int
+    step_time_ps: int
+    step_count: int
+    step_calls: int
+    recorded: bool = True
+    """False: the trace holds no event of running anything from Python, so nothing is known."""
+
+    @property
+    def percent(self) -> float | None:
+        """Return the share of the step time in which an op runs eagerly; None if not known."""
+        return 100.0 * self.share_ps / self.step_time_ps if self.step_time_ps and self.recorded else None
+
+    @property
+    def calls_per_step(self) -> float | None:
+        """Return how many ops a step runs eagerly; None if not known."""
+        return self.step_calls / self.step_count if self.step_count and self.recorded else None
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return one row per op, times in milliseconds."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+    def columns(self) -> dict[str, object]:
+        """Return the columns of `table` without pandas."""
+        return {
+            "op_type": list(self.ops),
+            "calls": self.calls.tolist(),
+            "total_ms": (self.total_ps / PS_PER_MS).tolist(),
+            "mean_ms": (self.total_ps / np.maximum(self.calls, 1) / PS_PER_MS).tolist(),
+        }
+
+
+def analyze(trace: HostTrace, steps: Steps) -> Eager:
+    """Find the ops that the host ran eagerly, and what they take of its averaged steps."""
+    rows, op, names = _eager_rows(trace)
+    counted = steps.averaged & (np.array(steps.kinds, object) == steps.headline_kind)
+    begin, end = steps.begin_ps[counted], steps.end_ps[counted]
+    busy = union(trace.begin_ps[rows], trace.end_ps[rows])
+    first, last = np.searchsorted(np.sort(trace.begin_ps[rows]), (begin, end))
+    calls = np.bincount(op, minlength=len(names)).astype(np.int64)
+    total = np.bincount(op, weights=trace.duration_ps[rows], minlength=len(names))
+    order = np.array(sorted(np.flatnonzero(calls).tolist(), key=lambda at: (-total[at], names[at])), np.int64)
+    return Eager(
+        tuple(names[at] for at in order.tolist()), calls[order], np.minimum(total[order], _MOST).astype(np.int64),
+        int(overlap(busy, begin, end).sum()), int((end - begin).sum()), len(begin), int((last - first).sum()),
+        any(name.startswith("EagerExecute") for name in trace.names),
+    )  # fmt: skip
+
+
+def combine(parts: list[Eager]) -> Eager:
+    """Add up the ops of several hosts; shares are of the steps of all hosts."""
+    sums: dict[str, list[int]] = {}
+    for part in parts:
+        for name, calls, total in zip(part.ops, part.calls.tolist(), part.total_ps.tolist(), strict=True):
+            before = sums.setdefault(name, [0, 0])
+            sums[name] = [before[0] + calls, min(before[1] + total, int(_MOST))]
+    order = sorted(sums, key=lambda name: (-sums[name][1], name))
+    numbers = np.array([sums[name] for name in order], np.int64).reshape(-1, 2)
+    return Eager(
+        tuple(order), numbers[:, 0], numbers[:, 1], sum(part.share_ps for part in parts),
+        sum(part.step_time_ps for part in parts), sum(part.step_count for part in parts),
+        sum(part.step_calls for part in parts), any(part.recorded for part in parts),
+    )  # fmt: skip
+
+
+def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
+    """Return the rows of eagerly run ops, for each the index of its op type, and the op types."""
+    known: dict[str, int] = {}
+    by_name = np.full(len(trace.names), -1, np.int64)
+    for at, name in enumerate(trace.names):
+        if (found := _NAMED.fullmatch(name)) is not None and _counts(found.group(1)):
+            by_name[at] = known.setdefault(found.group(1), len(known))
+    texts = trace.stat("eager_op").texts
+    by_text = np.array([known.setdefault(text, len(known)) if _counts(text) else -1 for text in texts], np.int64)
+    noted = trace.stat("is_func")
+    plain = noted.event[noted.value == 0].astype(np.int64)
+    named = trace.number_at("eager_op", plain, -1)
+    told = by_text[named] if len(by_text) else np.full(len(plain), -1, np.int64)
+    told = np.where(named >= 0, told, -1)
+    old = trace.host_events(by_name >= 0).astype(np.int64)
+    rows, op = np.concatenate((old, plain[told >= 0])), np.concatenate((by_name[trace.name[old]], told[told >= 0]))
+    step_side = ~_inside_python(trace, rows)
+    return rows[step_side], op[step_side], tuple(known)
+
+
+def _counts(op_type: str) -> bool:
+    """Tell whether running this eagerly is the program's doing: neither a call of a function nor a fetch."""
+    return bool(op_type) and not op_type.startswith((_FUNCTION, _FETCH))
+
+
+def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:
+    """Tell which events lie inside a `py_function` on their thread."""
+    calls = trace.host_events(mask(trace.names, lambda name: name.endswith(_PYTHON))).astype(np.int64)
+    inside = np.zeros(len(rows), np.bool_)
+    for line in distinct(trace.line_of[calls]).tolist() if len(calls) else ():
+        own, mine = calls[trace.line_of[calls] == line], np.flatnonzero(trace.line_of[rows] == line)
+        inside[mine] = covers(union(trace.begin_ps[own], trace.end_ps[own]), trace.begin_ps[rows[mine]])
+    return inside
