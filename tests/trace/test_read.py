@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Plane, event, host, line, plane, ref, space, trace_of, u64
+from builders import Event, Plane, event, host, line, plane, ref, space, trace_of, u64
 from protobytes import field, message
 
 from tfperf.errors import TraceFormatError
-from tfperf.trace.model import HostTrace
+from tfperf.trace.model import HostTrace, StatKind
 from tfperf.trace.read import plane_kind, read_host
 from tfperf.wire import decode
 
@@ -266,3 +266,79 @@ def test_the_host_is_called_as_asked_or_as_the_file_says(tmp_path: Path) -> None
     assert read_host(path).errors == ("lost events",)
     path.write_bytes(field(1, field(2, b"/host:CPU")))
     assert read_host(path).host == "localhost"
+
+
+def memory(begin_us: float, *, allocates: bool = True, **stats: object) -> Event:
+    return event("MemoryAllocation" if allocates else "MemoryDeallocation", begin_us, 0, **stats)
+
+
+def test_memory_events_are_kept_apart(tmp_path: Path) -> None:
+    """They have no duration, so they are no events of the timeline; the clock is the same."""
+    first = line("a", event("op:Op", 0, 5), memory(1, addr=u64((1 << 64) - 1), fragmentation=0.5, tf_op="x/Add"), id=1)
+    second = line("b", memory(2, allocates=False, addr=3, fragmentation=0), id=2, timestamp_ns=1000)
+    trace = trace_of(tmp_path, plane("/host:CPU", first, second))
+    assert rows(trace) == [("op:Op", 0.0, 5.0)]
+    found = trace.memory
+    assert (found.begin_ps / US).tolist() == [1.0, 3.0]
+    assert found.allocates.tolist() == [True, False]
+    assert found.number("addr", 0).tolist() == [-1, 3]
+    assert found.real("fragmentation").tolist() == [0.5, 0.0]
+    assert np.isnan(found.real("bytes_reserved")).all()
+    index, texts = found.text_index("tf_op")
+    assert [texts[at] if at >= 0 else None for at in index.tolist()] == ["x/Add", None]
+
+
+def test_memory_events_stay_among_instants_too(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(memory(1), event("op:Op", 2, 1)), instants=True)
+    assert [name for name, *_ in rows(trace)] == ["MemoryAllocation", "op:Op"]
+    assert len(trace.memory) == 1
+
+
+def read_everything(tmp_path: Path, *planes: Plane) -> HostTrace:
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(*planes))
+    return read_host(path, everything=True)
+
+
+def test_everything_keeps_instants_all_planes_and_all_stats(tmp_path: Path) -> None:
+    strange = plane("/device:CUSTOM:thing", line("q", event("tick", 4, 0, **{"what it is": "\udcff", "x": 1.5})))
+    trace = read_everything(tmp_path, host(event("late", 3, 1, a=7), event("early", 0, 1, b=u64(1 << 63))), strange)
+    assert [name for name, *_ in rows(trace)] == ["early", "late", "tick"]
+    every = trace.every_stat
+    assert every is not None
+    assert every.event.tolist() == [0, 1, 2, 2]
+    assert [every.keys[key] for key in every.key.tolist()] == ["b", "a", "what it is", "x"]
+    assert every.kind.tolist() == [StatKind.UNSIGNED, StatKind.INT, StatKind.TEXT, StatKind.REAL]
+    assert every.value[:2].tolist() == [-(1 << 63), 7]
+    assert every.texts[every.value[2]] == "\ufffd"
+    assert every.value[3:].view(np.float64).tolist() == [1.5]
+
+
+def test_every_stat_follows_its_event_through_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "BATCH_BYTES", 64)
+    events = [event(f"e{n}", 100 - n, 1, n=n, text=ref(f"t{n % 3}")) for n in range(50)]
+    trace = read_everything(tmp_path, host(*events))
+    every = trace.every_stat
+    assert every is not None
+    own = {every.keys[key]: every.key == key for key in range(len(every.keys))}
+    assert every.value[own["n"]].tolist() == list(range(49, -1, -1))
+    assert [trace.names[trace.name[row]] for row in every.event[own["n"]].tolist()] == [
+        f"e{n}" for n in range(49, -1, -1)
+    ]
+    assert [every.texts[value] for value in every.value[own["text"]].tolist()] == [
+        f"t{n % 3}" for n in range(49, -1, -1)
+    ]
+
+
+def test_without_asking_there_is_no_table_of_all_stats(tmp_path: Path) -> None:
+    assert trace_of(tmp_path, host(event("op", 0, 1, a=7))).every_stat is None
+
+
+def test_launches_on_the_host_give_no_kernel_details(tmp_path: Path) -> None:
+    """Old writers left uninitialised memory there."""
+    details = "regs:16 shm:0 grid:1,1,1 block:64,1,1"
+    trace = trace_of(
+        tmp_path, host(event("k", 0, 1, kernel_details="regs:99")),
+        plane("/device:GPU:0", line("s", event("k", 2, 1, kernel_details=details))),
+    )  # fmt: skip
+    assert trace.stat("kernel_details").event.tolist() == [1]

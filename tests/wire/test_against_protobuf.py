@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import struct
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -19,9 +21,10 @@ from tfperf.errors import TraceFormatError
 from tfperf.wire import decode, schema
 from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
 from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import Wanted
+from tfperf.wire.stats import EveryStat, StatKind, Wanted
 
 WANTED = Wanted(frozenset({"id"}), frozenset({"tf_op"}))
+EVERYTHING = Wanted(frozenset(), frozenset(), reals=frozenset({"id"}), every=True)
 EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True)
 
 Row = tuple[int, int, int, bool, dict[str, int | str]]
@@ -80,12 +83,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("wire") / "made.xplane.pb"
 
 
-def ours(path: Path, data: bytes, limit: int) -> list[tuple[PlaneHeader, list[EventBatch]]]:
+def ours(path: Path, data: bytes, limit: int, wanted: Wanted = WANTED) -> list[tuple[PlaneHeader, list[EventBatch]]]:
     path.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch, Source(path) as source:
         patch.setattr(decode, "BATCH_BYTES", limit)
-        read = [read_header(source, span, WANTED) for span in walk(source).planes]
-        return [(header, list(read_events(source, span, header, WANTED))) for header, span in read]
+        read = [read_header(source, span, wanted) for span in walk(source).planes]
+        return [(header, list(read_events(source, span, header, wanted))) for header, span in read]
 
 
 def rows(batch: EventBatch) -> list[Row]:
@@ -140,6 +143,72 @@ def test_valid_bytes_give_what_protobuf_gives(data: bytes, limit: int, path: Pat
         }
         expected = [expected_row(event, names) for line in plane.lines for event in line.events]
         assert [row for batch in batches for row in rows(batch)] == expected
+
+
+KINDS = {
+    "int64_value": StatKind.INT, "uint64_value": StatKind.UNSIGNED, "double_value": StatKind.REAL,
+    "str_value": StatKind.TEXT, "ref_value": StatKind.TEXT, "bytes_value": StatKind.BYTES, None: StatKind.INT,
+}  # fmt: skip
+
+
+def every_row(every: EveryStat) -> list[tuple[int, int, int, int | str]]:
+    """Event, metadata id, kind and value (a text as text) of each stat."""
+    columns = every.event.tolist(), every.key.tolist(), every.kind.tolist(), every.value.tolist()
+    return [
+        (event, key, kind, every.texts[value] if kind == StatKind.TEXT else value)
+        for event, key, kind, value in zip(*columns, strict=True)
+    ]
+
+
+def every_expected(stat: Any, names: dict[int, str]) -> tuple[int, int, int | str]:
+    arm = stat.WhichOneof("value")
+    value: Any = getattr(stat, arm) if arm else 0
+    if arm == "ref_value":
+        value = names.get(signed(value), "") if value else ""
+    elif arm == "str_value":
+        value = shown(value)
+    elif arm == "bytes_value":
+        value = len(value)
+    elif arm == "double_value":
+        value = struct.unpack("<q", struct.pack("<d", value))[0]
+    return stat.metadata_id, KINDS[arm], value if arm == "int64_value" or isinstance(value, str) else signed(value)
+
+
+@EXAMPLES
+@given(data=spaces, limit=limits)
+def test_every_stat_is_what_protobuf_gives(data: bytes, limit: int, path: Path) -> None:
+    space = schema.message_class("XSpace").FromString(data)
+    for plane, (header, batches) in zip(space.planes, ours(path, data, limit, EVERYTHING), strict=True):
+        found, before = [], 0
+        for batch in batches:
+            assert batch.every is not None
+            found += [(event + before, *rest) for event, *rest in every_row(batch.every)]
+            before += len(batch.metadata_id)
+        events = [event for line in plane.lines for event in line.events]
+        assert found == [
+            (index, *every_expected(stat, header.stat_names))
+            for index, event in enumerate(events)
+            for stat in event.stats
+        ]
+
+
+def reals(batch: EventBatch) -> list[float]:
+    return batch.stats["id"].value.view(np.float64).tolist() if "id" in batch.stats else []
+
+
+@EXAMPLES
+@given(data=spaces)
+def test_real_numbers_also_where_a_writer_stored_whole_ones(data: bytes, path: Path) -> None:
+    space = schema.message_class("XSpace").FromString(data)
+    for plane, (header, batches) in zip(space.planes, ours(path, data, 1, EVERYTHING), strict=True):
+        found = [number for batch in batches for number in reals(batch)]
+        stats = [stat for line in plane.lines for event in line.events for stat in event.stats]
+        expected = [
+            float(stat.int64_value or signed(stat.uint64_value)) or stat.double_value
+            for stat in stats
+            if header.stat_names.get(stat.metadata_id) == "id"
+        ]
+        np.testing.assert_array_equal(found, expected)
 
 
 @lru_cache(maxsize=1)

@@ -198,7 +198,7 @@ def every_stat(source: Source, lists: Any, names: dict[int, str], *, position: i
     strings, blobs = rows.column("str_value"), rows.column("bytes_value")
     number = arrow.numbers(rows.column("int64_value")) | arrow.numbers(rows.column("uint64_value")).view(np.int64)
     real = arrow.numbers(rows.column("double_value"))
-    kind = _kinds(flat, refs, strings)
+    kind = _kinds(flat)
     value = np.where(kind == StatKind.REAL, real.view(np.int64), number)
     is_text = np.flatnonzero(kind == StatKind.TEXT)
     texts, index = _text_column(arrow.take(strings, is_text), refs[is_text], names)
@@ -213,23 +213,22 @@ _KIND_OF_TAG = np.full(256, StatKind.INT, np.uint8)
 _KIND_OF_TAG[[0x11, 0x18, 0x2A, 0x32, 0x38]] = (
     StatKind.REAL, StatKind.UNSIGNED, StatKind.TEXT, StatKind.BYTES, StatKind.TEXT,
 )  # fmt: skip
-_LONGEST_VARINT = 10
+_LONGEST_VARINT, _ID_TAG = 10, 0x08
 
 
-def _kinds(flat: Any, refs: Int64s, strings: Any) -> arrow.Uint8s:
-    """Return the kind of each stat by the tag behind its id, since a value of zero does not tell its arm.
+def _kinds(flat: Any) -> arrow.Uint8s:
+    """Return the kind of each stat by the tag of its value, since a value of zero does not tell its arm.
 
-    Where the id does not stand first (no writer does that), a text that is there tells, and all else is a number.
+    The value stands behind the id of the stat, or first where the id is 0 and therefore left out.
     """
     ends, data = arrow.offsets(flat), arrow.bytes_of(flat)
-    last = len(data) - 1
-    place, more = ends[:-1].astype(np.int64) + 1, np.ones(len(flat), np.bool_)
+    start, last = ends[:-1].astype(np.int64), len(data) - 1
+    has_id = data[np.minimum(start, last)] == _ID_TAG
+    place, more = start + 1, has_id
     for _ in range(_LONGEST_VARINT):
-        more &= data[np.minimum(place, last)] >= 0x80
+        more = more & (data[np.minimum(place, last)] >= 0x80)
         if not more.any():
             break
-        place += more
-    kind = _KIND_OF_TAG[np.where(place + 1 < ends[1:], data[np.minimum(place + 1, last)], 0)]
-    plain = data[np.minimum(ends[:-1], last)] == 0x08
-    is_text = (refs != 0) | (np.diff(arrow.offsets(strings)) > 0)
-    return np.where(plain, kind, np.where(is_text, StatKind.TEXT, StatKind.INT)).astype(np.uint8)
+        place = place + more
+    place = np.where(has_id, place + 1, start)
+    return np.where(place < ends[1:], _KIND_OF_TAG[data[np.minimum(place, last)]], StatKind.INT).astype(np.uint8)
