@@ -17,7 +17,7 @@ from tfperf.intervals import Int64s
 from tfperf.wire import arrow
 from tfperf.wire.pieces import groups, pieces
 from tfperf.wire.source import PlaneSpan, Source, Span, walk_plane
-from tfperf.wire.stats import EveryStat, StatColumn, Wanted, every_stat, wanted_stats
+from tfperf.wire.stats import EveryStat, StatColumn, Wanted, all_stats, wanted_stats
 
 BATCH_BYTES = 1 << 22
 _LONG_HEADER = 1 << 26
@@ -174,7 +174,7 @@ class _EventReader:
         events = arrow.decode_all(self.source, "Event", arrow.items(lists), position)
         metadata_id = arrow.numbers(events.column("metadata_id"))
         infos = _line_infos(lines)
-        stats = events.column("stats")
+        stats, every = self._stats(events.column("stats"), metadata_id, position)
         return EventBatch(
             lines=(_carried_on(first, infos[0]),) if first else infos,
             line_stop=tuple((arrow.offsets(lists)[1:] - arrow.offsets(lists)[0]).tolist()),
@@ -182,14 +182,17 @@ class _EventReader:
             offset_ps=arrow.numbers(events.column("offset_ps")),
             duration_ps=arrow.numbers(events.column("duration_ps")),
             aggregated=arrow.numbers(events.column("num_occurrences")) != 0,
-            stats=self._stats(stats, metadata_id, position),
+            stats=stats,
             continued=first is not None,
-            every=every_stat(self.source, stats, self.stat_names, position=position) if self.wanted.every else None,
+            every=every,
         )
 
-    def _stats(self, lists: Any, metadata_id: Int64s, position: int) -> dict[str, StatColumn]:
+    def _stats(self, lists: Any, metadata_id: Int64s, position: int) -> tuple[dict[str, StatColumn], EveryStat | None]:
         barred = [(stats, _none_of(metadata_id, ids)) for stats, ids in self.allowed]
-        return wanted_stats(self.source, lists, self.stat_names, self.wanted, position=position, barred=barred)
+        given = self.source, lists, self.stat_names, self.wanted
+        if self.wanted.every:
+            return all_stats(*given, position=position, barred=barred)
+        return wanted_stats(*given, position=position, barred=barred), None
 
 
 def _none_of(metadata_id: Int64s, ids: Int64s) -> npt.NDArray[np.bool_]:

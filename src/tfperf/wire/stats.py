@@ -95,15 +95,62 @@ def wanted_stats(
     `names` maps the metadata ids of the plane to stat names; `position` is where in the file the lists come from.
     """
     flat = arrow.items(lists)
-    listed = wanted.names
-    ids = {key: name for key, name in names.items() if name in listed}
+    ids = _listed(names, wanted)
     if not ids or not len(flat):
         return {}
     chosen, owner = _choose(lists, flat, ids, barred)
     if not len(chosen):
         return {}
-    rows = arrow.decode_all(source, "Stat", arrow.take(flat, chosen), position)
-    return _columns(rows, owner, names, wanted, barred)
+    return _columns(_decode(source, arrow.take(flat, chosen), owner, position), names, wanted, barred)
+
+
+def all_stats(
+    source: Source, lists: Any, names: dict[int, str], wanted: Wanted, *, position: int, barred: Barred = ()
+) -> tuple[dict[str, StatColumn], EveryStat]:
+    """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
+    flat = arrow.items(lists)
+    owner = np.repeat(np.arange(len(lists), dtype=np.int32), np.diff(arrow.offsets(lists)))
+    rows = _decode(source, flat, owner, position)
+    known, which = np.unique(rows.key, return_inverse=True)
+    listed = np.isin(known, list(_listed(names, wanted)))
+    columns = _columns(rows.only(np.flatnonzero(listed[which.reshape(-1)])), names, wanted, barred)
+    return columns, _every(rows, _kinds(flat), names)
+
+
+def _listed(names: dict[int, str], wanted: Wanted) -> dict[int, str]:
+    listed = wanted.names
+    return {key: name for key, name in names.items() if name in listed}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Decoded stats: the list that each is in, its metadata id, and what its arms hold (0 where they hold nothing)."""
+
+    owner: Int32s
+    key: Int64s
+    number: Int64s
+    real: npt.NDArray[np.float64]
+    refs: Int64s
+    strings: Any
+    sizes: Int32s
+    """Lengths of values that are bytes."""
+
+    def only(self, rows: npt.NDArray[np.intp]) -> _Rows:
+        """Return these rows alone."""
+        return _Rows(
+            self.owner[rows], self.key[rows], self.number[rows], self.real[rows], self.refs[rows],
+            arrow.take(self.strings, rows), self.sizes[rows],
+        )  # fmt: skip
+
+
+def _decode(source: Source, flat: Any, owner: Int32s, position: int) -> _Rows:
+    rows = arrow.decode_all(source, "Stat", flat, position)
+    signed, unsigned = (arrow.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
+    return _Rows(
+        owner, arrow.numbers(rows.column("metadata_id")), signed | unsigned.view(np.int64),
+        arrow.numbers(rows.column("double_value")), arrow.numbers(rows.column("ref_value")).view(np.int64),
+        rows.column("str_value"), np.diff(arrow.offsets(rows.column("bytes_value"))),
+    )  # fmt: skip
 
 
 def _choose(lists: Any, flat: Any, ids: dict[int, str], barred: Barred) -> tuple[npt.NDArray[np.intp], Int32s]:
@@ -148,29 +195,25 @@ def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
     return key, known
 
 
-def _columns(rows: Any, owner: Int32s, names: dict[int, str], wanted: Wanted, barred: Barred) -> dict[str, StatColumn]:
-    key = arrow.numbers(rows.column("metadata_id"))
-    refs = arrow.numbers(rows.column("ref_value")).view(np.int64)
-    signed, unsigned = (arrow.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
-    number = signed | unsigned.view(np.int64)
+def _columns(rows: _Rows, names: dict[int, str], wanted: Wanted, barred: Barred) -> dict[str, StatColumn]:
     ids: dict[str, list[int]] = {}
-    for stat_id in distinct(key).tolist():
+    for stat_id in distinct(rows.key).tolist():
         ids.setdefault(names.get(stat_id, ""), []).append(stat_id)
     columns = {}
     for name, same in ids.items():
-        which = np.flatnonzero(np.isin(key, same))
+        which = np.flatnonzero(np.isin(rows.key, same))
         for stats, skipped in barred:
             if name in stats:
-                which = which[~skipped[owner[which]]]
+                which = which[~skipped[rows.owner[which]]]
         if name in wanted.numbers:
-            columns[name] = StatColumn(owner[which], number[which], None)
+            columns[name] = StatColumn(rows.owner[which], rows.number[which], None)
         elif name in wanted.reals:
-            real = arrow.numbers(rows.column("double_value"))[which]
-            real = np.where(number[which] != 0, number[which].astype(np.float64), real)
-            columns[name] = StatColumn(owner[which], real.view(np.int64), None)
+            number = rows.number[which]
+            real = np.where(number != 0, number.astype(np.float64), rows.real[which])
+            columns[name] = StatColumn(rows.owner[which], real.view(np.int64), None)
         elif name in wanted.texts:
-            texts, value = _text_column(arrow.take(rows.column("str_value"), which), refs[which], names)
-            columns[name] = StatColumn(owner[which], value, texts)
+            texts, value = _text_column(arrow.take(rows.strings, which), rows.refs[which], names)
+            columns[name] = StatColumn(rows.owner[which], value, texts)
     return columns
 
 
@@ -188,24 +231,12 @@ def _text_column(strings: Any, refs: Int64s, names: dict[int, str]) -> tuple[lis
     return texts, value
 
 
-def every_stat(source: Source, lists: Any, names: dict[int, str], *, position: int) -> EveryStat:
-    """Decode every stat of list<bytes of XStat>; references become the texts that they stand for."""
-    flat = arrow.items(lists)
-    owner = np.repeat(np.arange(len(lists), dtype=np.int32), np.diff(arrow.offsets(lists)))
-    rows = arrow.decode_all(source, "Stat", flat, position)
-    key = arrow.numbers(rows.column("metadata_id"))
-    refs = arrow.numbers(rows.column("ref_value")).view(np.int64)
-    strings, blobs = rows.column("str_value"), rows.column("bytes_value")
-    number = arrow.numbers(rows.column("int64_value")) | arrow.numbers(rows.column("uint64_value")).view(np.int64)
-    real = arrow.numbers(rows.column("double_value"))
-    kind = _kinds(flat)
-    value = np.where(kind == StatKind.REAL, real.view(np.int64), number)
-    is_text = np.flatnonzero(kind == StatKind.TEXT)
-    texts, index = _text_column(arrow.take(strings, is_text), refs[is_text], names)
-    value[is_text] = index
-    is_blob = kind == StatKind.BYTES
-    value[is_blob] = np.diff(arrow.offsets(blobs))[is_blob]
-    return EveryStat(owner, key, kind, value, texts)
+def _every(rows: _Rows, kind: arrow.Uint8s, names: dict[int, str]) -> EveryStat:
+    value = np.where(kind == StatKind.REAL, rows.real.view(np.int64), rows.number)
+    is_text, is_blob = np.flatnonzero(kind == StatKind.TEXT), kind == StatKind.BYTES
+    texts, value[is_text] = _text_column(arrow.take(rows.strings, is_text), rows.refs[is_text], names)
+    value[is_blob] = rows.sizes[is_blob]
+    return EveryStat(rows.owner, rows.key, kind, value, texts)
 
 
 _KIND_OF_TAG = np.full(256, StatKind.INT, np.uint8)
