@@ -28,7 +28,7 @@ import tfperf
 from tfperf.cli import main
 from tfperf.outcomes import Captured
 from tfperf.render import render
-from tfperf.reports import columns
+from tfperf.reports import columns, memory_columns
 from tfperf.reports.capture import COLUMNS as CAPTURED_COLUMNS
 from tfperf.reports.capture import capture_report
 from tfperf.reports.model import Column
@@ -40,7 +40,10 @@ TABLES = {
     "steps": columns.STEPS, "categories": columns.CATEGORIES, "kinds": columns.KINDS, "hosts": columns.HOSTS,
     "input_statistics": columns.INPUT_STATISTICS, "input_steps": columns.INPUT_STEPS,
     "input_hosts": columns.INPUT_HOSTS, "input_classes": columns.INPUT_CLASSES, "input_ops": columns.INPUT_OPS,
-    "pauses": columns.PAUSES, "ops": columns.OPS, "functions": columns.FUNCTIONS, "environment": columns.ENVIRONMENT,
+    "pauses": columns.PAUSES, "ops": columns.OPS, "functions": columns.FUNCTIONS, "eager_ops": columns.EAGER_OPS,
+    "memory_allocators": memory_columns.ALLOCATORS, "memory_alive": memory_columns.ALIVE,
+    "memory_by_op": memory_columns.BY_OP, "memory_by_scope": memory_columns.BY_SCOPE,
+    "memory_timeline": memory_columns.TIMELINE, "environment": columns.ENVIRONMENT,
     "tfdata_stages": columns.TFDATA_STAGES, "tfdata_functions": columns.TFDATA_FUNCTIONS,
     "tfdata_pipelines": columns.TFDATA_PIPELINES, "what_if": columns.WHAT_IF,
 }  # fmt: skip
@@ -134,6 +137,8 @@ def test_units_are_in_the_names_of_columns(table: str) -> None:
     for column in TABLES[table]:
         assert column.key.endswith("_ms") == (column.unit == "ms"), column
         assert column.key.endswith("percent") == (column.unit == "%"), column
+        assert ("_bytes" in column.key) == (column.unit == "bytes"), column
+        assert column.key.endswith("_us") == (column.unit == "us"), column
         assert column.meaning
 
 

@@ -17,6 +17,7 @@ from tfperf.analyzers import (
     environment,
     functions,
     input_pipeline,
+    memory,
     ops,
     pipeline,
     step_breakdown,
@@ -54,6 +55,7 @@ class HostAnalysis:
     tfdata: pipeline.TfData
     outlook: whatif.Outlook | None
     """What changes of the input pipeline would buy; None without steps or without a pipeline."""
+    memory: memory.Memory
     gaps: tuple[str, ...]
     """What the file of this host cannot tell, and why."""
 
@@ -104,6 +106,10 @@ class Trace:
         found = [host.outlook for host in self.hosts if host.outlook is not None]
         return max(found, key=lambda own: own.wait_ms, default=None)
 
+    def memory(self) -> memory.Memory:
+        """Return the allocators of all hosts: how full they became, and what lay in them then."""
+        return memory.combine([host.memory for host in self.hosts])
+
     def report(self, sections: Sequence[str] = (), top: int | None = None) -> Report:
         """Return the report (all sections by default), ready for a renderer."""
         from tfperf.reports.build import build_report
@@ -114,7 +120,7 @@ class Trace:
             tuple(host.environment for host in self.hosts), tuple(host.breakdown for host in self.hosts),
             tuple(host.gaps for host in self.hosts), self.steps, self.overview(), self.ops(), self.functions(),
             self.eager(), tuple(host.input for host in self.hosts), self.input(),
-            self.tfdata(), self.what_if(),
+            self.tfdata(), self.what_if(), self.memory(),
         )  # fmt: skip
         return build_report(profile, sections=sections, top=top)
 
@@ -185,5 +191,6 @@ def analyse_host(
         eager.analyze(trace, breakdown.steps), ops.analyze(trace, attribution, host),
         input_pipeline.analyze(trace, breakdown, host),
         pipelines, whatif.estimate(pipelines, breakdown, has_device=bool(trace.devices)),
+        memory.analyze(trace, breakdown.steps),
         environment.gaps(trace, breakdown.steps),
     )  # fmt: skip

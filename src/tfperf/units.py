@@ -31,3 +31,19 @@ def format_percent(value: float | None) -> str:
     if text == "100.0" and value < 100:
         return ">99.9"
     return text
+
+
+def format_bytes(value: float | None) -> str:
+    """Show a size with three digits in the unit that suits it: `512 B`, `1.50 KiB`, `14.4 GiB`."""
+    if value is None:
+        return "-"
+    size, unit = float(value), 0
+    while abs(size) >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    if not unit and size.is_integer():
+        return f"{size:.0f} B"
+    digits = 0 if abs(size) >= 99.95 else 1 if abs(size) >= 9.995 else 2
+    return f"{size:.{digits}f} {_UNITS[unit]}"
+
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

@@ -9,7 +9,7 @@ import pytest
 from builders import Line, Plane, event, host, line, logdir_of, plane, ref, space
 
 import tfperf
-from tfperf.reports.model import Section
+from tfperf.reports.model import Section, StepChart
 
 
 def section(tmp_path: Path, *hosts: list[Plane], top: int | None = None, alone: bool = True) -> Section:
@@ -55,6 +55,7 @@ def test_each_step_has_its_wait(tmp_path: Path) -> None:
     assert steps["input_percent"] == pytest.approx([20, 21, 22, 23])
     assert steps["host_to_device_ms"] == [None] * 4  # no device, so nobody knows
     (chart,) = found.charts
+    assert isinstance(chart, StepChart)
     assert list(chart.series) == ["Input wait", "Host to device", "Rest of the step"]
     assert [sum(values) for values in zip(*chart.series.values(), strict=True)] == pytest.approx([0.1] * 4)
 

@@ -8,7 +8,8 @@ import click
 
 from tfperf.cli.options import chosen_format, default_top, load_trace, report_options, show, trace_options
 
-SECTIONS = ("overview", "steps", "input", "tfdata", "ops", "functions", "environment", "recommendations", "gaps")
+SECTIONS = ("overview", "steps", "input", "tfdata", "ops", "functions", "memory", "environment", "recommendations",
+            "gaps")  # fmt: skip
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from tabulate import tabulate
 
 from tfperf.render.options import RenderOptions
+from tfperf.render.sparkline import sparkline_text
 from tfperf.render.step_chart import chart_text
 from tfperf.render.text import safe
 from tfperf.render.tree import DOTS
 from tfperf.render.values import cut_note, fact_text, source_facts, text_table
-from tfperf.reports.model import Fact, Finding, Report, Section, StepChart, Table
+from tfperf.reports.model import Fact, Finding, Report, Section, Sparkline, StepChart, Table
 
 _SPECIAL = re.compile(r"[\\`*_~|<>\[\]#$&]")
 _SEVERITIES = {"problem": "Problem", "hint": "Hint", "info": "Info"}
@@ -64,9 +65,11 @@ def _facts(facts: Sequence[Fact]) -> str:
     return _grid(["Fact", "Value"], rows, numeric=[False, False])
 
 
-def _chart(chart: StepChart, width: int) -> str:
+def _chart(chart: StepChart | Sparkline, width: int) -> str:
     """Return the chart as a code block, fenced by more backticks than any of its labels has."""
-    text = chart_text(chart, width)
+    # Markdown is UTF-8, so a sparkline has blocks.
+    line = sparkline_text(chart, width, interactive=True) if isinstance(chart, Sparkline) else ""
+    text = line if isinstance(chart, Sparkline) else chart_text(chart, width)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"### {escape(chart.title)}\n\n{fence}text\n{text}\n{fence}"
 

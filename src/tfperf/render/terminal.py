@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from tfperf.render.options import RenderOptions
+from tfperf.render.sparkline import sparkline_text
 from tfperf.render.step_chart import chart_lines
 from tfperf.render.table_lines import table_lines
 from tfperf.render.text import cells, fold, safe, wrap
 from tfperf.render.tree import ASCII, LINES
 from tfperf.render.values import TextTable, cut_note, fact_text, source_facts, text_table
-from tfperf.reports.model import Fact, Finding, Report, Section, StepChart, Table
+from tfperf.reports.model import Fact, Finding, Report, Section, Sparkline, StepChart, Table
 
 Block = Sequence[Text]
 """What stands together without a blank line."""
@@ -82,7 +83,7 @@ def _section_blocks(section: Section, width: int, *, interactive: bool) -> Itera
     if section.facts:
         yield _fact_lines(section.facts, width)
     for chart in section.charts:
-        yield _chart_block(chart, width)
+        yield _chart_block(chart, width, interactive=interactive)
     for table in section.tables:
         yield _table_block(table, width, interactive=interactive)
     if section.notes:
@@ -136,9 +137,14 @@ def _beside(titles: Sequence[str], parts: Sequence[Text], *, left: int) -> list[
     return [*map(Text, titles[:-1]), *beside]
 
 
-def _chart_block(chart: StepChart, width: int) -> list[Text]:
+def _chart_block(chart: StepChart | Sparkline, width: int, *, interactive: bool) -> list[Text]:
     """Return the chart below its title."""
-    return [*_paragraph(chart.title, width, style="bold"), *chart_lines(chart, min(width, _LONGEST_LINE))]
+    room = min(width, _LONGEST_LINE)
+    if isinstance(chart, Sparkline):
+        body = [Text(sparkline_text(chart, room, interactive=interactive))]
+    else:
+        body = chart_lines(chart, room)
+    return [*_paragraph(chart.title, width, style="bold"), *body]
 
 
 def _table_block(table: Table, width: int, *, interactive: bool) -> Block:

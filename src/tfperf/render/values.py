@@ -10,7 +10,7 @@ from typing import Any
 from tfperf.render.text import safe
 from tfperf.render.tree import ASCII, Branches, tree_texts
 from tfperf.reports.model import Column, Fact, Report, Table
-from tfperf.units import format_ms, format_percent
+from tfperf.units import format_bytes, format_ms, format_percent
 
 Plain = float | int | str | bool | None
 
@@ -49,13 +49,15 @@ def cell_text(value: Any, unit: str) -> str:
         return format_ms(item)
     if unit == "%":
         return format_percent(item)
+    if unit == "bytes":
+        return format_bytes(item)
     return _number_text(item, grouped=unit == "count")
 
 
 def fact_text(fact: Fact) -> str:
     """Show a fact's value with its unit: `15.9 ms`, `63.4%`, `1,234`."""
     text = cell_text(fact.value, fact.unit)
-    if text == NOT_KNOWN or fact.unit in ("", "count"):
+    if text == NOT_KNOWN or fact.unit in ("", "count", "bytes"):
         return text
     return f"{text}%" if fact.unit == "%" else f"{text} {fact.unit}"
 
@@ -100,7 +102,7 @@ def _listed(value: Any) -> Plain:
 
 def _header(column: Column) -> str:
     """Return a column's title with its unit, unless the title says it: `ms/step`, `% of step`."""
-    said = column.unit in ("", "count", *re.split(r"[^\w%]", column.title))
+    said = column.unit in ("", "count", "bytes", *re.split(r"[^\w%]", column.title))
     return safe(column.title if said else f"{column.title} ({column.unit})")
 
 

@@ -15,6 +15,8 @@ from tfperf.analyzers.summary import Summary, by_kind, summarize
 from tfperf.reports import columns, findings
 from tfperf.reports.functions_section import eager_advice, function_advice, functions_section
 from tfperf.reports.input_section import brief_input_section, input_section
+from tfperf.reports.memory_section import brief_memory_section, memory_section
+from tfperf.reports.memory_section import findings as memory_findings
 from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
 from tfperf.reports.profile import Profile
 from tfperf.reports.tfdata_advice import pipeline_advice
@@ -237,7 +239,7 @@ def _environment(profile: Profile, _: int | None) -> Section:
 def _recommendations(profile: Profile, _: int | None) -> Section:
     outlook = profile.outlook
     pipeline = pipeline_advice(outlook.pipeline, outlook) if outlook else ()
-    sections = (*function_advice(profile.functions), *eager_advice(profile.eager))
+    sections = (*function_advice(profile.functions), *eager_advice(profile.eager), *memory_findings(profile.memory))
     advice = findings.recommendations(profile.overview, profile.steps, profile.ops, pipeline, sections)
     return Section("recommendations", "What to do next", advice)
 
@@ -264,6 +266,7 @@ SECTIONS: dict[str, Callable[[Profile, int | None], Section]] = {
     "tfdata": _tfdata,
     "ops": _ops,
     "functions": _functions,
+    "memory": lambda profile, top: memory_section(profile.memory, top),
     "environment": _environment,
     "recommendations": _recommendations,
     "gaps": _gaps,
@@ -272,6 +275,7 @@ SECTIONS: dict[str, Callable[[Profile, int | None], Section]] = {
 
 _BRIEF: dict[str, Callable[[Profile, int | None], Section]] = {
     "input": lambda profile, _: brief_input_section(profile),
+    "memory": lambda profile, _: brief_memory_section(profile.memory),
     "tfdata": lambda profile, _: brief_tfdata_section(profile.tfdata, profile.outlook),
 }
 """What stands in a whole report for people instead."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tfperf.reports.model import Column
 
-Unit = Literal["", "ms", "us", "%", "count"]
+Unit = Literal["", "ms", "us", "%", "count", "bytes"]
 
 CATEGORY_TITLES = {
     "compilation": "Compilation",
@@ -116,9 +116,9 @@ ENVIRONMENT = (
     Column("device_count", "Devices", "count", "devices that recorded events"),
     Column("idle_devices", "Idle", "count", "devices listed without an event"),
     Column("device_cores", "Cores", "count", "multiprocessors of one device"),
-    Column("device_memory_bytes", "Memory", "count", "memory of one device, in bytes", compact=False),
+    Column("device_memory_bytes", "Memory", "bytes", "memory of one device", compact=False),
     Column("event_count", "Events", "count", "events in the file"),
-    Column("size_bytes", "Size", "count", "size of the file, in bytes", compact=False),
+    Column("size_bytes", "Size", "bytes", "size of the file", compact=False),
     Column("duration_ms", "Capture", "ms", "from the first to the last event"),
     Column("path", "File", "", "the trace file", compact=False),
 )

@@ -22,7 +22,7 @@ class Column:
 
     key: str
     title: str
-    unit: Literal["", "ms", "us", "%", "count"] = ""
+    unit: Literal["", "ms", "us", "%", "count", "bytes"] = ""
     meaning: str = ""
     compact: bool = True
     """False: left out of terminal and Markdown tables, which must fit 80 columns; always in JSON and CSV."""
@@ -61,7 +61,7 @@ class Fact:
     key: str
     title: str
     value: float | int | str | bool | None
-    unit: Literal["", "ms", "us", "%", "count"] = ""
+    unit: Literal["", "ms", "us", "%", "count", "bytes"] = ""
     note: str = ""
 
 
@@ -87,6 +87,17 @@ class StepChart:
 
 
 @dataclass(frozen=True, slots=True)
+class Sparkline:
+    """A value over time in one row: each value holds from its time to the next; `low` and `high` are the scale."""
+
+    title: str
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """What one `-s NAME` shows, in the order findings, facts, charts, tables, notes."""
 
@@ -94,7 +105,7 @@ class Section:
     title: str
     findings: tuple[Finding, ...] = ()
     facts: tuple[Fact, ...] = ()
-    charts: tuple[StepChart, ...] = ()
+    charts: tuple[StepChart | Sparkline, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -8,6 +8,7 @@ from tfperf.analyzers.eager import Eager
 from tfperf.analyzers.environment import HostEnvironment
 from tfperf.analyzers.functions import Functions
 from tfperf.analyzers.input_pipeline import InputPipeline
+from tfperf.analyzers.memory import Memory
 from tfperf.analyzers.ops import Ops
 from tfperf.analyzers.pipeline import TfData
 from tfperf.analyzers.step_breakdown import Breakdown
@@ -36,3 +37,4 @@ class Profile:
     input: InputPipeline
     tfdata: TfData
     outlook: Outlook | None
+    memory: Memory

@@ -1,0 +1,69 @@
+"""Compare what tfperf says about memory with XProf's memory profile of the same captures.
+
+    python benchmarks/memory_parity.py FILE.xplane.pb ...
+
+Needs xprof. Works on copies, because XProf writes beside the trace. Prints matched/total, and each difference; exits
+with 1 if a peak or a capacity differs, or if XProf's lifetime peak is the higher one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfperf.analyzers import memory
+from tfperf.trace.read import read_host
+from tfperf.trace.steps import find_steps
+
+Check = tuple[str, float | None, float | None]
+"""What is compared, what tfperf says, and what XProf says."""
+
+
+def xprof_allocators(path: Path) -> dict[str, Any]:
+    """Return XProf's memory profile of each allocator."""
+    from xprof.convert import raw_to_tool_data
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copy(path, folder)
+        data, _ = raw_to_tool_data.xspace_to_tool_data([copy], "memory_profile", {})
+    found: dict[str, Any] = json.loads(data).get("memoryProfilePerAllocator", {})
+    return found
+
+
+def checks(own: memory.Allocator, theirs: dict[str, Any]) -> Iterator[Check]:
+    """Yield the figures of one allocator."""
+    summary, peak = theirs["profileSummary"], theirs["profileSummary"]["peakStats"]
+    fragmentation = float(peak["fragmentation"])
+    yield "peak", own.peak_bytes, int(peak["heapAllocatedBytes"]) + int(peak["stackReservedBytes"])
+    yield "lifetime peak", own.lifetime_peak_bytes, int(summary["peakBytesUsageLifetime"])
+    yield "capacity", own.capacity_bytes, int(summary["memoryCapacity"])
+    yield "fragmentation", own.fragmentation_percent, None if math.isnan(fragmentation) else 100.0 * fragmentation
+
+
+def main(paths: list[str]) -> int:
+    """Compare all files; return the exit code."""
+    matched = total = wrong = 0
+    for path in map(Path, paths):
+        trace = read_host(path)
+        found = {own.name: own for own in memory.analyze(trace, find_steps(trace)).allocators}
+        for name, theirs in xprof_allocators(path).items():
+            for what, ours, expected in checks(found[name], theirs):
+                same = ours == expected or (None not in (ours, expected) and math.isclose(ours, expected, rel_tol=1e-5))
+                matched, total = matched + same, total + 1
+                # A lower lifetime peak there is the noted one of a thread that ended early.
+                explained = what == "fragmentation" or (what == "lifetime peak" and (ours or 0) > (expected or 0))
+                wrong += not (same or explained)
+                if not same:
+                    print(f"{path.parent.name}: {name}: {what}: {ours}, XProf {expected}")
+    print(f"{matched}/{total} figures agree")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
