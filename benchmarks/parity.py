@@ -3,8 +3,11 @@
     python benchmarks/parity.py FOLDER
 
 FOLDER holds captures in any depth: a folder with one `*.xplane.pb` and a `reference/` folder beside it, which holds
-`overview.json`, `steps.csv` and `host_input.csv`. Prints matched/total per column, and exits with 1 if anything
-differs.
+`overview.json`, `steps.csv`, `host_input.csv`, `ops.csv` and, with a GPU, `kernels.csv`. Prints matched/total per
+column, and exits with 1 if anything differs.
+
+One kind of row is left out: of a device plane without any event TensorFlow lists the idle time as 9223372036854.775
+microseconds, an underflow. tfperf has no such row, which is checked instead, and ranks are counted without it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import tfperf
+from parity_kernels import check_kernels
+from tfperf.analyzers.ops import OpTable
 from tfperf.analyzers.summary import Summary, level
 
 STEP_COLUMNS = {
@@ -37,6 +42,11 @@ STEP_COLUMNS = {
     "host_compile_ms": "compilation_ms",
 }
 TOLERANCE_MS = 1e-3
+OP_COLUMNS = (
+    "total_time_in_us", "avg_time_in_us", "total_self_time_in_us", "avg_self_time_in_us", "gpu_tensorcore_utilization",
+)  # fmt: skip
+TOLERANCE_US = 1e-6
+UNDERFLOW_US = float(2**63 // 10**6)
 INPUT_COLUMNS = {
     "count": "count",
     "time_in_ms": "total_ms",
@@ -141,6 +151,55 @@ def check_ops(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
     yield "number of top ops", min(len(names), 10) == len(rows), f"{len(names)}, expected {len(rows)}"
 
 
+def op_rows(table: OpTable, side: str) -> list[dict[str, Any]]:
+    """Return one side as TensorFlow lists it, with a row for its idle time."""
+    found: dict[str, list[Any]] = table.columns()
+    rows = [
+        {
+            "host_or_device": side,
+            "op_type": found["op_type"][at],
+            "op_name": found["op_name"][at],
+            "occurrences": found["occurrences"][at],
+            "total_time_in_us": 1e3 * found["total_ms"][at],
+            "avg_time_in_us": 1e3 * found["average_ms"][at],
+            "total_self_time_in_us": 1e3 * found["self_ms"][at],
+            "avg_self_time_in_us": 1e3 * found["average_self_ms"][at],
+            "is_eager": found["execution"][at] == "eager",
+            "gpu_tensorcore_utilization": (found["tensor_core_percent"][at] or 0.0) / 100,
+        }
+        for at in range(len(table))
+    ]
+    idle_us = (table.idle_ps or 0) / 1e6
+    times = dict.fromkeys(OP_COLUMNS, 0.0) | {"total_time_in_us": idle_us, "total_self_time_in_us": idle_us}
+    idle = {"host_or_device": side, "op_type": "IDLE", "op_name": "IDLE", "occurrences": 0, "is_eager": False}
+    return sorted([*rows, idle | times], key=lambda row: (-row["total_self_time_in_us"], row["op_name"]))
+
+
+def check_op_rows(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+    """Compare every row of the table of ops, idle time too, in its order."""
+    ops, left_out = trace.ops(), 0
+    if any(row["op_type"] == "IDLE" and float(row["total_time_in_us"]) > UNDERFLOW_US / 2 for row in rows):
+        yield "no IDLE row of an empty device", ops.device is None, "a device"
+        left_out = len(rows)
+        rows = [row for row in rows if row["host_or_device"] != "Device"]
+        left_out -= len(rows)
+    found = [
+        *(op_rows(ops.device, "Device") if ops.device is not None else ()),
+        *op_rows(ops.host, "Host"),
+    ]
+    yield "number of ops", len(found) == len(rows), f"{len(found)}, expected {len(rows)}"
+    for index, row in enumerate(rows):
+        own: dict[str, Any] = found[index] if index < len(found) else {}
+        rank = index + 1 + left_out
+        yield "op rank", rank == int(row["rank"]), f"{row['op_name']}: {rank}, expected {row['rank']}"
+        for key in ("host_or_device", "op_type", "op_name", "occurrences", "is_eager"):
+            value = str(own.get(key))
+            yield f"op {key}", value == row[key], f"{row['op_name']}: {value}, expected {row[key]}"
+        for key in OP_COLUMNS:
+            agrees = own.get(key) is not None and same(own[key], float(row[key]), TOLERANCE_US)
+            yield f"op {key}", agrees, f"{row['op_name']}: {own.get(key)}, expected {row[key]}"
+
+
 def check_input(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
     """Compare every row of the table of input ops, in its order."""
     found: dict[str, list[Any]] = trace.input().columns()
@@ -170,11 +229,14 @@ def compare(reference: Path) -> list[Check]:
     """Return all checks of one capture."""
     trace = tfperf.load(reference.parent, attribution="tensorflow")
     expected = json.loads((reference / "overview.json").read_text())
+    kernels = reference / "kernels.csv"
     return [
         *check_steps(trace, read_rows(reference / "steps.csv")),
         *check_overview(trace, expected),
         *check_ops(trace, expected),
+        *check_op_rows(trace, read_rows(reference / "ops.csv")),
         *check_input(trace, read_rows(reference / "host_input.csv")),
+        *(check_kernels(trace.kernels(), read_rows(kernels)) if kernels.exists() else ()),
     ]
 
 

@@ -28,7 +28,7 @@ import tfperf
 from tfperf.cli import main
 from tfperf.outcomes import Captured
 from tfperf.render import render
-from tfperf.reports import columns, memory_columns
+from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
 from tfperf.reports.capture import COLUMNS as CAPTURED_COLUMNS
 from tfperf.reports.capture import capture_report
 from tfperf.reports.model import Column
@@ -40,7 +40,12 @@ TABLES = {
     "steps": columns.STEPS, "categories": columns.CATEGORIES, "kinds": columns.KINDS, "hosts": columns.HOSTS,
     "input_statistics": columns.INPUT_STATISTICS, "input_steps": columns.INPUT_STEPS,
     "input_hosts": columns.INPUT_HOSTS, "input_classes": columns.INPUT_CLASSES, "input_ops": columns.INPUT_OPS,
-    "pauses": columns.PAUSES, "ops": columns.OPS, "functions": columns.FUNCTIONS, "eager_ops": columns.EAGER_OPS,
+    "pauses": columns.PAUSES, "ops": ops_columns.OPS, "op_groups": ops_columns.GROUPS,
+    "functions": columns.FUNCTIONS, "eager_ops": columns.EAGER_OPS,
+    "kernels": kernels_columns.KERNELS, "kernels_by_name": kernels_columns.KERNELS_BY_NAME,
+    "copies": kernels_columns.COPIES, "launches": kernels_columns.LAUNCHES,
+    "device_time": kernels_columns.DEVICE_TIME, "idle_causes": idle_columns.CAUSES,
+    "idle_devices": idle_columns.DEVICES, "idle_gaps": idle_columns.GAPS,
     "memory_allocators": memory_columns.ALLOCATORS, "memory_alive": memory_columns.ALIVE,
     "memory_by_op": memory_columns.BY_OP, "memory_by_scope": memory_columns.BY_SCOPE,
     "memory_timeline": memory_columns.TIMELINE, "environment": columns.ENVIRONMENT,
@@ -148,7 +153,9 @@ def test_units_are_in_the_names_of_columns(table: str) -> None:
 def every_kind_of_trace(folder: Path) -> list[Path]:
     """Logdirs that between them make every table and every null: samples, two hosts, a GPU, a pause, no steps."""
     gpu = plane(
-        "/device:GPU:0", line("Stream #1", *(event("gemm", 1000 * n + 500, 300, correlation_id=n) for n in range(3)))
+        "/device:GPU:0",
+        line("Stream #1", *(event("gemm", 1000 * n + 500, 300, correlation_id=n) for n in range(3))),
+        line("Stream #2", event("MemcpyH2D", 100, 50, memcpy_details="size:1024 dest:0 async:1")),
     )
     marked = [event("train", 1000 * n, 1000, step_num=n) for n in range(3)]
     fetches = [event("IteratorGetNextOp::DoCompute", 1000 * n, 200) for n in range(3)]

@@ -6,6 +6,7 @@ bounded by the largest host. What stays are results.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,7 +17,9 @@ from tfperf.analyzers import (
     eager,
     environment,
     functions,
+    idle,
     input_pipeline,
+    kernels,
     memory,
     ops,
     pipeline,
@@ -35,6 +38,7 @@ from tfperf.trace.steps import find_steps
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tfperf.analyzers.op_groups import By
     from tfperf.reports.model import Report
 
 Progress = Callable[[int, int], None]
@@ -56,6 +60,8 @@ class HostAnalysis:
     outlook: whatif.Outlook | None
     """What changes of the input pipeline would buy; None without steps or without a pipeline."""
     memory: memory.Memory
+    idle: idle.Idle
+    kernels: kernels.Kernels
     gaps: tuple[str, ...]
     """What the file of this host cannot tell, and why."""
 
@@ -106,23 +112,46 @@ class Trace:
         found = [host.outlook for host in self.hosts if host.outlook is not None]
         return max(found, key=lambda own: own.wait_ms, default=None)
 
+    def idle(self) -> idle.Idle:
+        """Return what the devices of all hosts waited for, and their longest gaps."""
+        return idle.combine([host.idle for host in self.hosts])
+
+    def kernels(self) -> kernels.Kernels:
+        """Return the kernels and copies of GPUs, and how kernels were launched, summed over hosts."""
+        return kernels.combine([host.kernels for host in self.hosts])
+
     def memory(self) -> memory.Memory:
         """Return the allocators of all hosts: how full they became, and what lay in them then."""
         return memory.combine([host.memory for host in self.hosts])
 
-    def report(self, sections: Sequence[str] = (), top: int | None = None) -> Report:
-        """Return the report (all sections by default), ready for a renderer."""
+    def report(
+        self, sections: Sequence[str] = (), top: int | None = None, *, by: By = "op", filters: Sequence[str] = ()
+    ) -> Report:
+        """Return the report (all sections by default), ready for a renderer.
+
+        `top` cuts long tables for people; `by` groups the ops, `filters` are regular expressions of which one must be
+        found in the name or type of an op. Raises TfperfError for a filter that is none.
+        """
         from tfperf.reports.build import build_report
-        from tfperf.reports.profile import Profile
+        from tfperf.reports.profile import Profile, View
 
         profile = Profile(
-            self.run.name, str(self.run.folder), self.attribution,
-            tuple(host.environment for host in self.hosts), tuple(host.breakdown for host in self.hosts),
-            tuple(host.gaps for host in self.hosts), self.steps, self.overview(), self.ops(), self.functions(),
-            self.eager(), tuple(host.input for host in self.hosts), self.input(),
-            self.tfdata(), self.what_if(), self.memory(),
+            run_name=self.run.name, folder=str(self.run.folder), attribution=self.attribution,
+            environments=tuple(host.environment for host in self.hosts),
+            breakdowns=tuple(host.breakdown for host in self.hosts), gaps=tuple(host.gaps for host in self.hosts),
+            steps=self.steps, overview=self.overview(), idle=self.idle(), ops=self.ops(),
+            kernels=self.kernels(), functions=self.functions(),
+            eager=self.eager(), inputs=tuple(host.input for host in self.hosts), input=self.input(),
+            tfdata=self.tfdata(), outlook=self.what_if(), memory=self.memory(),
         )  # fmt: skip
-        return build_report(profile, sections=sections, top=top)
+        return build_report(profile, sections=sections, view=View(top, by, _compiled(filters)))
+
+
+def _compiled(filters: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    try:
+        return tuple(re.compile(pattern, re.IGNORECASE) for pattern in filters)
+    except re.error as error:
+        raise TfperfError(f"the filter {error.pattern!r} is no regular expression: {error.msg}") from error
 
 
 def load(
@@ -186,11 +215,13 @@ def analyse_host(
         breakdown = step_breakdown.analyze(trace, find_steps(trace, step_marker))
     pipelines = tfdata.analyze(trace)
     host = host_ops(trace, attribution)
+    steps = find_steps(trace) if as_tensorflow else breakdown.steps
     return HostAnalysis(
-        trace.host, environment.analyze(trace), breakdown, functions.analyze(trace),
-        eager.analyze(trace, breakdown.steps), ops.analyze(trace, attribution, host),
-        input_pipeline.analyze(trace, breakdown, host),
-        pipelines, whatif.estimate(pipelines, breakdown, has_device=bool(trace.devices)),
-        memory.analyze(trace, breakdown.steps),
-        environment.gaps(trace, breakdown.steps),
+        host=trace.host, environment=environment.analyze(trace), breakdown=breakdown,
+        functions=functions.analyze(trace), eager=eager.analyze(trace, breakdown.steps),
+        ops=ops.analyze(trace, attribution, host), input=input_pipeline.analyze(trace, breakdown, host),
+        tfdata=pipelines, outlook=whatif.estimate(pipelines, breakdown, has_device=bool(trace.devices)),
+        memory=memory.analyze(trace, breakdown.steps), idle=idle.analyze(trace, steps),
+        kernels=kernels.analyze(trace, breakdown.steps, attribution),
+        gaps=environment.gaps(trace, breakdown.steps),
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -18,7 +19,10 @@ from click.testing import Result
 
 Run = Callable[..., Result]
 FIRST_LINES = {"table": "Run          2026_11_21_12_00_00", "json": "{", "csv": "# categories", "markdown": "| Fact"}
-SECTIONS = ["overview", "steps", "input", "tfdata", "ops", "functions", "environment", "recommendations", "gaps"]
+SECTIONS = [
+    "overview", "steps", "idle", "input", "tfdata", "ops", "kernels", "functions", "memory", "environment",
+    "recommendations", "gaps",
+]  # fmt: skip
 
 
 def steps_waiting(wait_us: float, *, step_us: float = 1000, name: str = "train", marked: bool = True) -> bytes:
@@ -285,3 +289,33 @@ def test_missing_path_is_one_line_and_exit_code_1(command: tuple[str, ...], tmp_
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.count("\n") == 1
     assert "nowhere does not exist" in result.stderr
+
+
+def test_ops_are_grouped_also_in_a_whole_report(samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "--by", "layer")
+    assert result.exit_code == 0
+    assert "Host ops by layer" in result.stdout
+
+
+def test_filters_keep_ops_and_say_of_how_many(samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "-s", "ops", "--filter", "matmul", "--filter", "relu$")
+    assert result.exit_code == 0
+    assert re.search(r"\d+ of \d+ host ops", " ".join(result.stdout.split()))
+    whole = run_tfperf("analyze", samples / "input_bound", "--format", "json", "--filter", "matmul")
+    found = rows(whole, "ops", "host_ops")
+    assert found
+    assert all("matmul" in f"{row['op_name']} {row['op_type']}".lower() for row in found)
+
+
+def test_a_filter_that_is_none_is_wrong_usage(samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "--filter", "a(")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is no regular expression" in result.stderr
+
+
+def test_a_job_without_a_device_has_no_sections_of_devices_for_people(samples: Path, run_tfperf: Run) -> None:
+    """The JSON has them, each with a sentence; `-s idle` has it too."""
+    assert "Where the device waits" not in run_tfperf("analyze", samples / "input_bound").stdout
+    assert "Where the device waits" in run_tfperf("analyze", samples / "input_bound", "-s", "idle").stdout
+    found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
+    assert found["sections"]["kernels"]["notes"]

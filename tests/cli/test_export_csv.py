@@ -17,11 +17,12 @@ CATEGORIES = [
 ]  # fmt: skip
 PROMISED = ["step", "step_name", "step_time_ms", *CATEGORIES, "input_wait_ms", "host_to_device_ms"]
 CPU_FILES = {
-    "categories", "steps", "input_statistics", "input_steps", "input_classes", "input_ops", "host_ops", "tf_functions",
-    "environment",
+    "categories", "steps", "input_statistics", "input_steps", "input_classes", "input_ops", "host_ops",
+    "op_types", "op_scopes", "op_layers", "tf_functions", "environment",
 }  # fmt: skip
 
 
+MEMORY_FILES = {"memory_allocators", "memory_alive", "memory_by_op", "memory_by_scope", "memory_timeline"}
 PIPELINE_FILES = {"input_bound": {"tfdata_functions", "what_if"}, "custom_loop": {"tfdata_functions", "what_if"}}
 """What says more about tf.data, where the samples have it: functions of the user's, and changes worth making."""
 
@@ -57,7 +58,10 @@ def gpu_logdir(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("sample", ["input_bound", "input_fixed", "custom_loop", "retracing"])
 def test_one_file_per_table(sample: str, samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
     pipeline = {"tfdata_stages"} | PIPELINE_FILES.get(sample, set())
-    assert export(samples / sample, tmp_path / "new" / "tables", run_tfperf).keys() == CPU_FILES | pipeline
+    memory = MEMORY_FILES if sample != "retracing" else set()
+    eager = {"eager_ops"} if sample.startswith("input") else set()
+    found = export(samples / sample, tmp_path / "new" / "tables", run_tfperf)
+    assert found.keys() == CPU_FILES | pipeline | memory | eager
 
 
 @pytest.mark.parametrize("attribution", ["corrected", "tensorflow"])
@@ -134,4 +138,4 @@ def test_the_folder_must_be_named(samples: Path, run_tfperf: Run) -> None:
 def test_a_trace_without_steps_has_no_step_file(tmp_path: Path, run_tfperf: Run) -> None:
     logdir = logdir_of(tmp_path, a=space(host(event("MatMul:MatMul", 0, 10))))
     found = export(logdir, tmp_path / "tables", run_tfperf)
-    assert found.keys() == {"host_ops", "environment"}
+    assert found.keys() == {"host_ops", "op_types", "op_scopes", "op_layers", "environment"}

@@ -1,78 +1,43 @@
-"""Time per op: on the device, and on host threads.
+"""Time per op: on the device, and on host threads; and the time in which no op ran.
 
 Host ops nest on their thread, so self time excludes the ops inside. Kernels on a GPU stream do not nest: total and
 self time are the same. Times are summed over parallel threads, streams and devices; they are shares of op time, not
-of wall time.
+of wall time. Idle is wall-clock time: a device idles while none of its streams works.
+
+Attribution `tensorflow` has TensorFlow's rows: kernels without an op are left out, and what idles is the time from the
+first event of a device to its last, less the summed time of ops.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s
-from tfperf.trace.activities import Activity, Attribution, device_codes
+from tfperf.analyzers.op_table import OpKey, OpTable, Side, Tallies, Tally, merge
+from tfperf.intervals import Int64s, capped_sum, distinct
+from tfperf.trace.activities import Activity, Attribution
+from tfperf.trace.device_time import COPIES, DeviceTime, device_times
+from tfperf.trace.device_work import NO_TYPE, DeviceWork, device_work
+from tfperf.trace.eager import run_from_python
 from tfperf.trace.groups import stored_groups
-from tfperf.trace.host_ops import HostOps, host_ops
-from tfperf.trace.model import NO_EVENTS, HostTrace
-from tfperf.trace.names import Op, parse_op
+from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags, HostOps, host_ops
+from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.names import parse_op
 from tfperf.trace.nesting import nest, self_time
+from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
 from tfperf.trace.timeline import OP_LINES
-from tfperf.units import PS_PER_MS
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["KERNEL_WITHOUT_OP", "MEMSET", "OpTable", "Ops", "Side", "analyze", "combine"]
 
-Side = Literal["device", "host"]
-_MOST = int(np.iinfo(np.int64).max)
+KERNEL_WITHOUT_OP, MEMSET = "kernel without op", "Memset"
+_MOST = float(1 << 62)
+"""Impossible times of a damaged file may add up to more than an int64 holds."""
 _COPY_TYPES = {
     Activity.HOST_TO_DEVICE: "MemcpyH2D", Activity.DEVICE_TO_HOST: "MemcpyD2H", Activity.DEVICE_TO_DEVICE: "MemcpyD2D",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class OpTable:
-    """Ops of one side, the one with the largest self time first; times are int64 picoseconds."""
-
-    side: Side
-    names: tuple[str, ...]
-    types: tuple[str, ...]
-    occurrences: Int64s
-    total_ps: Int64s
-    self_ps: Int64s
-
-    def __len__(self) -> int:
-        """Return the number of ops."""
-        return len(self.names)
-
-    @property
-    def share(self) -> npt.NDArray[np.float64]:
-        """Return each op's part of all self time (0 to 1)."""
-        return self.self_ps / max(float(self.self_ps.sum(dtype=np.float64)), 1.0)
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per op, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
-    def columns(self) -> dict[str, object]:
-        """Return the columns of `table` without pandas."""
-        share = 100 * self.share
-        return {
-            "rank": list(range(1, len(self) + 1)),
-            "op_name": list(self.names),
-            "op_type": list(self.types),
-            "occurrences": self.occurrences.tolist(),
-            "total_ms": (self.total_ps / PS_PER_MS).tolist(),
-            "self_ms": (self.self_ps / PS_PER_MS).tolist(),
-            "self_percent": share.tolist(),
-            "cumulative_self_percent": np.cumsum(share).tolist(),
-        }
 
 
 @dataclass(frozen=True)
@@ -83,119 +48,154 @@ class Ops:
     host: OpTable
 
 
-def analyze(trace: HostTrace, attribution: Attribution = "corrected", host: HostOps | None = None) -> Ops:
-    """Sum time per op; `host` saves the search for the ops of host threads where that was done before."""
-    return Ops(_device_ops(trace, attribution), _host_table(host or host_ops(trace, attribution)))
+def analyze(
+    trace: HostTrace,
+    attribution: Attribution = "corrected",
+    host: HostOps | None = None,
+    work: DeviceWork | None = None,
+    times: Sequence[DeviceTime] | None = None,
+) -> Ops:
+    """Sum time per op.
+
+    `host`, `work` and `times` are what `host_ops`, `device_work` and `device_times` return for this trace; each saves
+    a search where that was done before.
+    """
+    table = _host_table(host or host_ops(trace, attribution))
+    if not trace.device_kind:
+        return Ops(None, table)
+    if attribution == "tensorflow" and trace.device_kind == "gpu":
+        return Ops(_as_tensorflow(trace, work or device_work(trace, attribution)), table)
+    times = device_times(trace) if times is None else times
+    idle, wall = sum(own.idle_ps for own in times), sum(own.wall_ps for own in times)
+    sums = _tpu_ops(trace) if trace.device_kind == "tpu" else _gpu_ops(trace, work or device_work(trace))
+    return Ops(sums.table("device", idle, wall, len(times)), table)
 
 
 def combine(parts: list[Ops]) -> Ops:
     """Add up the op tables of several hosts."""
     devices = [part.device for part in parts if part.device is not None]
-    return Ops(_merge("device", devices) if devices else None, _merge("host", [part.host for part in parts]))
-
-
-def _merge(side: Side, tables: list[OpTable]) -> OpTable:
-    if len(tables) == 1:
-        return tables[0]
-    rows: dict[Op, tuple[int, int, int]] = {}
-    for table in tables:
-        for name, kind, *numbers in zip(
-            table.names, table.types, table.occurrences.tolist(), table.total_ps.tolist(), table.self_ps.tolist(),
-            strict=True,
-        ):  # fmt: skip
-            _add(rows, Op("", name, kind), *numbers)
-    return _sorted(side, rows)
-
-
-def _add(rows: dict[Op, tuple[int, int, int]], op: Op, occurrences: int, total: int, own: int) -> None:
-    before = rows.get(op, (0, 0, 0))
-    rows[op] = before[0] + occurrences, before[1] + total, before[2] + own
-
-
-def _sorted(side: Side, rows: dict[Op, tuple[int, int, int]]) -> OpTable:
-    ordered = sorted(rows.items(), key=lambda row: (-row[1][2], row[0].name))
-    numbers = np.array([[min(value, _MOST) for value in values] for _, values in ordered], np.int64).reshape(-1, 3)
-    return OpTable(
-        side, tuple(op.name for op, _ in ordered), tuple(op.type for op, _ in ordered),
-        numbers[:, 0], numbers[:, 1], numbers[:, 2],
-    )  # fmt: skip
+    return Ops(merge(devices) if devices else None, merge([part.host for part in parts]))
 
 
 def _host_table(host: HostOps) -> OpTable:
-    merged: dict[Op, tuple[int, int, int]] = {}
+    sums = Tallies()
+    numbers = (host.count.tolist(), host.total_ps.tolist(), host.self_ps.tolist(), host.eager.tolist())
     for index in np.flatnonzero(host.count).tolist():
-        op = host.ops[index]
-        _add(
-            merged, Op("", op.name, op.type), int(host.count[index]), int(host.total_ps[index]),
-            int(host.self_ps[index]),
-        )  # fmt: skip
-    return _sorted("host", merged)
+        op, hlo = host.ops[index], host.hlo.get(index, ("", ""))
+        count, total, own, eager = (column[index] for column in numbers)
+        sums.add(OpKey(op.name, op.type, *hlo), Tally(count, total, own, eager=eager))
+    busy = sum(row.self_ps for row in sums.rows.values())
+    return sums.table("host", host.idle_ps, host.idle_ps + busy, host.thread_count)
 
 
-def _device_ops(trace: HostTrace, attribution: Attribution) -> OpTable | None:
-    if trace.device_kind == "tpu":
-        return _tpu_ops(trace)
-    if trace.device_kind == "gpu":
-        return _gpu_ops(trace, attribution)
-    return None
+# --- kernels and copies of GPUs ---
 
 
-def _gpu_ops(trace: HostTrace, attribution: Attribution) -> OpTable:
-    """Sum kernels by the op that launched them; an op occurs as often as the kernel that it launches most often."""
-    lines = [line for plane in trace.devices for line in trace.device_lines(plane)]
-    rows = np.concatenate([NO_EVENTS, *(np.arange(line.start, line.stop) for line in lines)])
-    rows = rows[trace.duration_ps[rows] > 0]
-    texts, annotation = _annotations(trace)
-    pairs, which = np.unique(np.stack((annotation[rows], trace.name[rows])), axis=1, return_inverse=True)
+def _gpu_ops(trace: HostTrace, work: DeviceWork) -> Tallies:
+    """Sum all work by op; what no op is known of stands under the name of the kernel, or the kind of copy."""
+
+    def key(op: int, name: int, at: int) -> OpKey:
+        if op >= 0:
+            return OpKey(*work.ops[op][:4])
+        copied = _COPY_TYPES.get(Activity(int(work.activity[at])), KERNEL_WITHOUT_OP)
+        return OpKey(trace.names[name], MEMSET if work.is_memset[at] else copied)
+
+    copies = np.isin(work.activity, COPIES) | work.is_memset
+    flags = _device_flags(trace, work)
+    sums = Tallies()
+    for op, name, at, count, time, eager in _by_kernel(trace, work, flags):
+        tally = Tally(0, time, time, eager=eager)
+        if not copies[at]:
+            uses = uses_tensor_cores(trace.names[name])
+            tally.kernel_ps, tally.tensor_core_ps, tally.unclear_ps = time, time * (uses is True), time * (uses is None)
+        _add_kernel(sums, key(op, name, at), tally, count)
+    return sums
+
+
+def _as_tensorflow(trace: HostTrace, work: DeviceWork) -> OpTable:
+    """Sum what an op is known of, copies too; on each device, the window of all events less that sum is idle."""
+    old = stored_groups(trace) is not None
+    sums, idle = Tallies(), 0
+    for op, name, _, count, time, eager in _by_kernel(trace, work, _device_flags(trace, work)):
+        if op < 0:
+            continue
+        tally = Tally(0, time, time, time, eager=eager)
+        tally.tensor_core_ps = time * tensorflow_kernel(trace.names[name], old=old)
+        own = work.ops[op]
+        _add_kernel(sums, OpKey(own.name, own.type or NO_TYPE), tally, count)
+    for plane in trace.devices:
+        lines = [line for line in trace.device_lines(plane) if line.stop > line.start]
+        if not lines:
+            continue
+        begin = min(int(trace.begin_ps[line.start : line.stop].min()) for line in lines)
+        end = max(int(trace.end_ps[line.start : line.stop].max()) for line in lines)
+        known = work.rows[(work.plane == plane) & (work.op >= 0)]
+        idle += max(0, end - begin - capped_sum(trace.duration_ps[known]))
+    busy = sum(row.self_ps for row in sums.rows.values())
+    return sums.table("device", idle, idle + busy, len(trace.devices))
+
+
+def _by_kernel(
+    trace: HostTrace, work: DeviceWork, flags: Flags
+) -> list[tuple[int, int, int, int, int, int]]:  # fmt: skip
+    """Return for each op and kernel name: op, name, one place in `work`, how often, how long, and how it was run."""
+    if not len(work.rows):
+        return []
+    names = _same_names(trace)[trace.name[work.rows]]
+    found, first, which = np.unique(
+        (work.op + 1) * len(trace.names) + names, return_index=True, return_inverse=True
+    )  # fmt: skip
     which = which.reshape(-1)
     count = np.bincount(which)
-    time = np.bincount(which, weights=trace.duration_ps[rows])
-    old = attribution == "tensorflow" and stored_groups(trace) is not None
-    codes = device_codes(trace, attribution)
-    first_row = rows[np.unique(which, return_index=True)[1]]
-    merged: dict[Op, tuple[int, int, int]] = {}
-    for index, (text, name) in enumerate(pairs.T.tolist()):
-        if text >= 0:
-            op = parse_op(texts[text], old_names=old)
-            op = Op("", op.name, op.type or ("Unknown" if attribution == "tensorflow" else "HLO op"))
-        elif attribution == "tensorflow":
-            continue
-        else:
-            copied = _COPY_TYPES.get(Activity(int(codes[first_row[index]])))
-            op = Op("", trace.names[name], copied or "kernel without op")
-        before = merged.get(op, (0, 0, 0))
-        duration = before[1] + int(time[index])
-        merged[op] = max(before[0], int(count[index])), duration, duration
-    return _sorted("device", merged)
+    time = np.minimum(np.bincount(which, weights=trace.duration_ps[work.rows]), _MOST)
+    eager, unknown = (np.bincount(which[flags == flag], minlength=len(found)) for flag in (EAGER, UNKNOWN))
+    execution = np.where(eager > 0, EAGER, np.where(unknown > 0, UNKNOWN, FUNCTION))
+    columns = (found // len(trace.names) - 1, found % len(trace.names), first, count, time, execution)
+    return list(zip(*(column.astype(np.int64).tolist() for column in columns), strict=True))
 
 
-def _annotations(trace: HostTrace) -> tuple[list[str], Int64s]:
-    """Return texts, and for each event which of them names its op (-1: none).
-
-    Old files spell the stat `level 0`. XLA names a whole module where it knows no more; then the HLO op says more.
-    """
-    known: dict[str, int] = {}
-    index = np.full(len(trace.name), -1, np.int64)
-    for stat_name in ("hlo_op", "level 0", "tf_op"):
-        stat = trace.stat(stat_name)
-        telling = [bool(text) and not text.startswith("XlaModule:") for text in stat.texts]
-        own = np.array(
-            [
-                known.setdefault(text, len(known)) if tells else -1
-                for text, tells in zip(stat.texts, telling, strict=True)
-            ],
-            np.int64,
-        )
-        if len(own):
-            told = own[stat.value]
-            index[stat.event[told >= 0]] = told[told >= 0]
-    return list(known), index
+def _same_names(trace: HostTrace) -> Int64s:
+    """Return for each name the first that reads the same: each plane has its own."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(name, at) for at, name in enumerate(trace.names)], np.int64)
 
 
-def _tpu_ops(trace: HostTrace) -> OpTable:
+def _add_kernel(sums: Tallies, key: OpKey, tally: Tally, count: int) -> None:
+    """Add a kernel to its op, which occurs as often as the kernel that it launches most often."""
+    row = sums.add(key, tally)
+    row.occurrences = max(row.occurrences, count)
+
+
+def _device_flags(trace: HostTrace, work: DeviceWork) -> Flags:
+    """Return how the op behind each event was run: as noted on it, or by where on the host it was launched."""
+    noted = trace.number_at("is_eager", work.rows, UNKNOWN)
+    inside = None if (noted >= 0).any() else run_from_python(trace)
+    if inside is None:
+        return np.where(noted > 0, EAGER, noted).astype(np.int8)
+    stat = trace.stat("correlation_id")
+    on_host = trace.on_host[stat.event]
+    launched = distinct(stat.value[on_host])
+    eagerly = distinct(stat.value[on_host & inside[stat.event]])
+    own = trace.number_at("correlation_id", work.rows, -1)
+    flags = np.where(_holds(launched, own), FUNCTION, UNKNOWN)
+    return np.where(_holds(eagerly, own), EAGER, flags).astype(np.int8)
+
+
+def _holds(ascending: npt.NDArray[np.signedinteger], values: Int64s) -> Bools:
+    """Tell which values are in an ascending array."""
+    if not len(ascending):
+        return np.zeros(len(values), np.bool_)
+    place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.asarray(ascending[place] == values)
+
+
+# --- ops of TPU cores ---
+
+
+def _tpu_ops(trace: HostTrace) -> Tallies:
     """Sum the op line of each core; ops nest (a while loop contains its body)."""
-    category = trace.name_stats.get("hlo_category", {})
-    merged: dict[Op, tuple[int, int, int]] = {}
+    category, framework = (trace.name_stats.get(stat, {}) for stat in ("hlo_category", "tf_op"))
+    sums = Tallies()
     for line in trace.lines:
         if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:
             continue
@@ -207,6 +207,11 @@ def _tpu_ops(trace: HostTrace) -> OpTable:
         )  # fmt: skip
         for position, name in enumerate(names.tolist()):
             shown = trace.display_names[name] or trace.names[name]
-            op = Op("", shown, str(category.get(name, "")))
-            _add(merged, op, int(count[position]), int(total[position]), int(self_sum[position]))
-    return _sorted("device", merged)
+            key = _tpu_key(shown, str(category.get(name, "")), str(framework.get(name, "")))
+            sums.add(key, Tally(int(count[position]), int(total[position]), int(self_sum[position]), eager=FUNCTION))
+    return sums
+
+
+def _tpu_key(hlo_op: str, category: str, framework: str) -> OpKey:
+    op = parse_op(framework)
+    return OpKey(op.name, op.type or category, hlo_op) if op.name else OpKey(hlo_op, category)

@@ -25,6 +25,7 @@ class _Commands(click.Group):
         "doctor": "doctor",
         "analyze": "analyze",
         "export-csv": "export_csv",
+        "timeline": "timeline",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -57,6 +58,7 @@ def main() -> None:
       tfperf capture --port 6009 --duration 2s
       tfperf analyze logs/
       tfperf export-csv logs/ -o tables/
+      tfperf timeline logs/ -o trace.pftrace
 
     Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage.
     """

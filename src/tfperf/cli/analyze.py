@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tfperf.cli.options import chosen_format, default_top, load_trace, report_options, show, trace_options
+from tfperf.cli.parameters import REGEX
 
-SECTIONS = ("overview", "steps", "input", "tfdata", "ops", "functions", "memory", "environment", "recommendations",
-            "gaps")  # fmt: skip
+if TYPE_CHECKING:
+    from tfperf.analyzers.op_groups import By
+
+SECTIONS = (
+    "overview", "steps", "idle", "input", "tfdata", "ops", "kernels", "functions", "memory", "environment",
+    "recommendations", "gaps",
+)  # fmt: skip
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
@@ -21,6 +28,21 @@ SECTIONS = ("overview", "steps", "input", "tfdata", "ops", "functions", "memory"
 @click.option(
     "--top", type=click.IntRange(min=1), help="Rows of long tables (default: 10 for table and markdown, else all)."
 )
+@click.option(
+    "--by",
+    type=click.Choice(("op", "type", "scope", "layer")),
+    default="op",
+    show_default=True,
+    help="Group the ops (-s ops).",
+)
+@click.option(
+    "--filter",
+    "filters",
+    type=REGEX,
+    metavar="REGEX",
+    multiple=True,
+    help="Only ops with this in their name or type (repeatable: any of them).",
+)
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
 def command(
     path: Path,
@@ -28,6 +50,8 @@ def command(
     format_name: str | None,
     output: Path | None,
     top: int | None,
+    by: By,
+    filters: tuple[str, ...],
     list_runs: bool,
     force: bool,
     **options: object,
@@ -41,6 +65,7 @@ def command(
     Example:
       tfperf analyze logs/
       tfperf analyze logs/ -s overview -s recommendations
+      tfperf analyze logs/ -s ops --by layer
       tfperf analyze logs/ --format json -o report.json
     """
     format_name = chosen_format(format_name, output)
@@ -51,5 +76,5 @@ def command(
 
         report = runs_report(path, find_runs(path))
     else:
-        report = load_trace(path, **options).report(sections, top)
+        report = load_trace(path, **options).report(sections, top, by=by, filters=filters)
     show(report, format_name, output, force=force)

@@ -35,3 +35,39 @@ DURATION = _Quantity("duration", _SECONDS, "2s, 500ms or 1.5m")
 """Seconds."""
 SIZE = _Quantity("size", {key: float(value) for key, value in _BYTES.items()}, "500MB or 2GiB")
 """Bytes."""
+
+
+class _Regex(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A regular expression, kept as the text it is."""
+
+    name = "regex"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            re.compile(str(value))
+        except re.error as error:
+            self.fail(f"{value!r} is no regular expression: {error}; write \\ before ( ) [ ] * + ? .", param, ctx)
+        return str(value)
+
+
+REGEX = _Regex()
+
+
+class _StepRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """`3..5`, both included, or one number."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        first, dots, last = str(value).partition("..")
+        try:
+            found = int(first), int(last if dots else first)
+        except ValueError:
+            self.fail(f"{value!r} is no range of steps; write 3..5, or 3", param, ctx)
+        if found[0] > found[1]:
+            self.fail(f"{value!r} ends before it begins; write {found[1]}..{found[0]}", param, ctx)
+        return found
+
+
+STEP_RANGE = _StepRange()
+"""First and last number."""

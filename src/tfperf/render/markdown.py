@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from tabulate import tabulate
 
+from tfperf.render.bar_chart import bar_lines
 from tfperf.render.options import RenderOptions
 from tfperf.render.sparkline import sparkline_text
 from tfperf.render.step_chart import chart_text
 from tfperf.render.text import safe
 from tfperf.render.tree import DOTS
 from tfperf.render.values import cut_note, fact_text, source_facts, text_table
-from tfperf.reports.model import Fact, Finding, Report, Section, Sparkline, StepChart, Table
+from tfperf.reports.model import BarChart, Chart, Fact, Finding, Report, Section, Sparkline, Table
 
 _SPECIAL = re.compile(r"[\\`*_~|<>\[\]#$&]")
 _SEVERITIES = {"problem": "Problem", "hint": "Hint", "info": "Info"}
@@ -65,11 +66,15 @@ def _facts(facts: Sequence[Fact]) -> str:
     return _grid(["Fact", "Value"], rows, numeric=[False, False])
 
 
-def _chart(chart: StepChart | Sparkline, width: int) -> str:
+def _chart(chart: Chart, width: int) -> str:
     """Return the chart as a code block, fenced by more backticks than any of its labels has."""
     # Markdown is UTF-8, so a sparkline has blocks.
-    line = sparkline_text(chart, width, interactive=True) if isinstance(chart, Sparkline) else ""
-    text = line if isinstance(chart, Sparkline) else chart_text(chart, width)
+    if isinstance(chart, Sparkline):
+        text = sparkline_text(chart, width, interactive=True)
+    elif isinstance(chart, BarChart):
+        text = "\n".join(bar_lines(chart, width, interactive=True))
+    else:
+        text = chart_text(chart, width)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"### {escape(chart.title)}\n\n{fence}text\n{text}\n{fence}"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from tfperf.render.bar_chart import bar_lines
 from tfperf.render.options import RenderOptions
 from tfperf.render.sparkline import sparkline_text
 from tfperf.render.step_chart import chart_lines
@@ -18,7 +19,7 @@ from tfperf.render.table_lines import table_lines
 from tfperf.render.text import cells, fold, safe, wrap
 from tfperf.render.tree import ASCII, LINES
 from tfperf.render.values import TextTable, cut_note, fact_text, source_facts, text_table
-from tfperf.reports.model import Fact, Finding, Report, Section, Sparkline, StepChart, Table
+from tfperf.reports.model import BarChart, Chart, Fact, Finding, Report, Section, Sparkline, Table
 
 Block = Sequence[Text]
 """What stands together without a blank line."""
@@ -137,11 +138,13 @@ def _beside(titles: Sequence[str], parts: Sequence[Text], *, left: int) -> list[
     return [*map(Text, titles[:-1]), *beside]
 
 
-def _chart_block(chart: StepChart | Sparkline, width: int, *, interactive: bool) -> list[Text]:
+def _chart_block(chart: Chart, width: int, *, interactive: bool) -> list[Text]:
     """Return the chart below its title."""
     room = min(width, _LONGEST_LINE)
     if isinstance(chart, Sparkline):
         body = [Text(sparkline_text(chart, room, interactive=interactive))]
+    elif isinstance(chart, BarChart):
+        body = [Text(line) for line in bar_lines(chart, room, interactive=interactive)]
     else:
         body = chart_lines(chart, room)
     return [*_paragraph(chart.title, width, style="bold"), *body]

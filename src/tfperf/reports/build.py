@@ -9,30 +9,34 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfperf.analyzers.environment import HostEnvironment
-from tfperf.analyzers.ops import Ops, OpTable
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
 from tfperf.analyzers.summary import Summary, by_kind, summarize
 from tfperf.reports import columns, findings
 from tfperf.reports.functions_section import eager_advice, function_advice, functions_section
+from tfperf.reports.idle_section import brief_idle_section, idle_findings, idle_section
 from tfperf.reports.input_section import brief_input_section, input_section
+from tfperf.reports.kernels_section import kernel_advice, kernels_section
 from tfperf.reports.memory_section import brief_memory_section, memory_section
 from tfperf.reports.memory_section import findings as memory_findings
 from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
-from tfperf.reports.profile import Profile
+from tfperf.reports.ops_section import brief_ops_section, ops_section
+from tfperf.reports.profile import WHOLE, Profile, View
 from tfperf.reports.tfdata_advice import pipeline_advice
 from tfperf.reports.tfdata_section import brief_tfdata_section, tfdata_section
 from tfperf.trace.steps import UNLABELLED
 from tfperf.units import PS_PER_MS
 
+Builder = Callable[[Profile, View], Section]
 
-def build_report(profile: Profile, *, sections: Sequence[str] = (), top: int | None = None) -> Report:
-    """Build the report of a profile with the named sections (default: all).
 
-    `top` is for people: it cuts long tables, and of the ops it keeps those of the device only, where there is one.
-    """
-    chosen = tuple(SECTIONS) if not sections else tuple(name for name in SECTIONS if name in sections)
-    builders = SECTIONS if sections or top is None else {**SECTIONS, **_BRIEF}
-    return Report(_source(profile), _summary(profile), tuple(builders[name](profile, top) for name in chosen))
+def build_report(profile: Profile, *, sections: Sequence[str] = (), view: View = WHOLE) -> Report:
+    """Build the report of a profile with the named sections (default: all)."""
+    whole_for_people = view.top is not None and not sections
+    has_device = any(host.device_count for host in profile.environments)
+    skipped = _OF_DEVICES if whole_for_people and not has_device else ()
+    chosen = tuple(name for name in SECTIONS if name not in skipped and (not sections or name in sections))
+    builders = {**SECTIONS, **_BRIEF} if whole_for_people else SECTIONS
+    return Report(_source(profile), _summary(profile), tuple(builders[name](profile, view) for name in chosen))
 
 
 def _table(name: str, title: str, declared: tuple[Column, ...], data: dict[str, Any], note: str = "") -> Table:
@@ -100,7 +104,7 @@ def _verdict(profile: Profile) -> Finding:
     )
 
 
-def _overview(profile: Profile, _: int | None) -> Section:
+def _overview(profile: Profile, _: View) -> Section:
     steps, found = profile.steps, profile.overview
     if found.step_time_ms is None:
         return Section("overview", "Overview", (_verdict(profile),))
@@ -173,7 +177,7 @@ def _summary_data(rows: Sequence[Summary]) -> dict[str, list[Any]]:
     }
 
 
-def _steps(profile: Profile, top: int | None) -> Section:
+def _steps(profile: Profile, view: View) -> Section:
     steps = profile.steps
     found = steps.steps
     if not len(found):
@@ -181,7 +185,7 @@ def _steps(profile: Profile, top: int | None) -> Section:
     series = {columns.CATEGORY_TITLES[key]: (steps.time_ps[key] / PS_PER_MS).tolist() for key in CATEGORIES}
     chart = StepChart("Step time (ms)", tuple(str(n) for n in found.numbers.tolist()), series, found.flags)
     table = _table("steps", "Steps", columns.steps(has_device=steps.has_device), dict(steps.columns()))
-    tables = [table if top is None else table.head(top)]
+    tables = [table if view.top is None else table.head(view.top)]
     if found.pauses:
         tables.append(_table("pauses", "Time outside steps", columns.PAUSES, {
             "after_step": [pause.after_step for pause in found.pauses],
@@ -194,33 +198,19 @@ def _steps(profile: Profile, top: int | None) -> Section:
     return Section("steps", "Steps", charts=(chart,), tables=tuple(tables), notes=notes)
 
 
-def _input(profile: Profile, top: int | None) -> Section:
-    return input_section(profile, _verdict(profile), top)
+def _input(profile: Profile, view: View) -> Section:
+    return input_section(profile, _verdict(profile), view.top)
 
 
-def _ops(profile: Profile, top: int | None) -> Section:
-    ops: Ops = profile.ops
-    note = "Shares are of op time, summed over parallel threads and devices; they are not shares of step time."
-    sides = [side for side in (ops.device, ops.host) if side is not None]
-    tables = [_op_table(side) for side in sides if len(side)]
-    shown = tables if top is None else [table.head(top) for table in tables[:1]]
-    return Section("ops", "Top ops", tables=tuple(shown), notes=(note,) if tables else ("The trace holds no ops.",))
+def _functions(profile: Profile, view: View) -> Section:
+    return functions_section(profile.functions, profile.eager, view.top)
 
 
-def _op_table(side: OpTable) -> Table:
-    title = "Device ops by self time" if side.side == "device" else "Host ops by self time"
-    return _table(f"{side.side}_ops", title, columns.OPS, dict(side.columns()))
+def _tfdata(profile: Profile, view: View) -> Section:
+    return tfdata_section(profile.tfdata, profile.outlook, len(profile.environments), view.top)
 
 
-def _functions(profile: Profile, top: int | None) -> Section:
-    return functions_section(profile.functions, profile.eager, top)
-
-
-def _tfdata(profile: Profile, top: int | None) -> Section:
-    return tfdata_section(profile.tfdata, profile.outlook, len(profile.environments), top)
-
-
-def _environment(profile: Profile, _: int | None) -> Section:
+def _environment(profile: Profile, _: View) -> Section:
     hosts: Sequence[HostEnvironment] = profile.environments
     keys = ("host", "device_type", "device_model", "device_count", "idle_devices", "device_cores",
             "device_memory_bytes", "event_count", "size_bytes", "path")  # fmt: skip
@@ -236,15 +226,18 @@ def _environment(profile: Profile, _: int | None) -> Section:
     ))  # fmt: skip
 
 
-def _recommendations(profile: Profile, _: int | None) -> Section:
+def _recommendations(profile: Profile, _: View) -> Section:
     outlook = profile.outlook
     pipeline = pipeline_advice(outlook.pipeline, outlook) if outlook else ()
-    sections = (*function_advice(profile.functions), *eager_advice(profile.eager), *memory_findings(profile.memory))
+    sections = (
+        *function_advice(profile.functions), *eager_advice(profile.eager), *idle_findings(profile.idle),
+        *kernel_advice(profile.kernels), *memory_findings(profile.memory),
+    )  # fmt: skip
     advice = findings.recommendations(profile.overview, profile.steps, profile.ops, pipeline, sections)
     return Section("recommendations", "What to do next", advice)
 
 
-def _gaps(profile: Profile, _: int | None) -> Section:
+def _gaps(profile: Profile, _: View) -> Section:
     several = len(profile.environments) > 1
     notes = [
         f"{host.host}: {text}" if several else text
@@ -259,23 +252,42 @@ def _gaps(profile: Profile, _: int | None) -> Section:
     return Section("gaps", "What this trace cannot tell", notes=tuple(notes))
 
 
-SECTIONS: dict[str, Callable[[Profile, int | None], Section]] = {
+SECTIONS: dict[str, Builder] = {
     "overview": _overview,
     "steps": _steps,
+    "idle": lambda profile, view: idle_section(profile.idle, view.top),
     "input": _input,
     "tfdata": _tfdata,
-    "ops": _ops,
+    "ops": lambda profile, view: ops_section(profile.ops, view.top, view.by, view.filters, profile.attribution),
+    "kernels": lambda profile, view: kernels_section(
+        profile.kernels, profile.attribution, len(profile.environments), view.top
+    ),
     "functions": _functions,
-    "memory": lambda profile, top: memory_section(profile.memory, top),
+    "memory": lambda profile, view: memory_section(profile.memory, view.top),
     "environment": _environment,
     "recommendations": _recommendations,
     "gaps": _gaps,
 }
 """Section name (for `-s`) to its builder, in the order of the report."""
 
-_BRIEF: dict[str, Callable[[Profile, int | None], Section]] = {
+
+def _brief_ops(profile: Profile, view: View) -> Section:
+    asked = view.by != "op" or view.filters
+    return SECTIONS["ops"](profile, view) if asked or view.top is None else brief_ops_section(profile.ops, view.top)
+
+
+_BRIEF_KERNELS = 5
+_BRIEF: dict[str, Builder] = {
+    "idle": lambda profile, _: brief_idle_section(profile.idle),
+    "kernels": lambda profile, _: kernels_section(
+        profile.kernels, profile.attribution, len(profile.environments), _BRIEF_KERNELS
+    ),
     "input": lambda profile, _: brief_input_section(profile),
+    "ops": _brief_ops,
     "memory": lambda profile, _: brief_memory_section(profile.memory),
     "tfdata": lambda profile, _: brief_tfdata_section(profile.tfdata, profile.outlook),
 }
 """What stands in a whole report for people instead."""
+
+_OF_DEVICES = ("idle", "kernels")
+"""What a whole report leaves out for people where no device took part; "What this trace cannot tell" says so."""

@@ -78,17 +78,6 @@ KINDS = (
 
 HOSTS = (Column("host", "Host", "", "name of the trace file"), *KINDS[1:])
 
-OPS = (
-    Column("rank", "#", "count", "place by self time"),
-    Column("self_percent", "Self", "%", "self time / self time of all ops of this side"),
-    Column("cumulative_self_percent", "Cum.", "%", "running sum of self %"),
-    Column("op_type", "Type", "", "op type; Dataset for a tf.data stage"),
-    Column("op_name", "Name", "", "name of the op, with its scope"),
-    Column("occurrences", "Count", "count", "how often it ran", compact=False),
-    Column("total_ms", "Total", "ms", "time with the ops inside", compact=False),
-    Column("self_ms", "Self", "ms", "time without the ops inside", compact=False),
-)
-
 FUNCTIONS = (
     Column("function", "Function", "", "name of the tf.function"),
     Column("calls", "Calls", "count", "calls in the capture"),

@@ -59,10 +59,10 @@ def recommendations(
     """
     if found.step_time_ms is None:
         return (Finding("no_steps", "info", "No advice without step times.", "see 'What this trace cannot tell'"),)
-    advice = [
-        *_input_advice(found, ops, pipeline),
-        *_share_advice(found, ops),
-        *(finding for finding in sections if finding.severity != "info"),
+    advice = [*_input_advice(found, ops, pipeline), *_share_advice(found, ops)]
+    said = {finding.code for finding in advice}
+    advice += [
+        *(own for own in sections if own.severity != "info" and not said & _SAME.get(own.code, set())),
         *_precision_advice(steps, found),
         *_capture_advice(found, steps),
     ]
@@ -71,6 +71,13 @@ def recommendations(
         advice = [Finding("nothing", "info", text, action)]
     order = {"problem": 0, "hint": 1, "info": 2}
     return tuple(sorted(advice, key=lambda finding: order[finding.severity]))
+
+
+_SAME = {
+    "idle_launch": {"kernel_launch"}, "idle_python": {"all_others"}, "idle_copy": {"copy_to_device"},
+    "idle_input": {"wait_for_input"}, "idle_synchronise": {"output"}, "idle_compile": {"compilation", "retracing"},
+}  # fmt: skip
+"""What a device waits for, and the advice on the step that says the same."""
 
 
 def _input_advice(found: Summary, ops: Ops, pipeline: Sequence[Finding]) -> list[Finding]:

@@ -81,33 +81,32 @@ def _device_fact(own: DeviceUse, *, several: bool) -> Fact:
     compute, copies, idle = in_ms((own.compute_ps, own.copies_alone_ps, own.idle_ps))
     (wall,) = in_ms((own.wall_ps,))
     text = f"{compute} ms compute + {copies} ms copies + {idle} ms idle = {wall} ms wall"
-    return Fact(f"device_time_{own.device}", label, text, "", "; ".join(_beside(own)))
+    total = compute if own.kernel_sum_ps == own.compute_ps else in_ms((own.kernel_sum_ps,), own.wall_ps)[0]
+    note = f"kernels sum to {total} ms" + ", since streams overlap" * (own.kernel_sum_ps > own.compute_ps)
+    (hidden,) = in_ms((own.copies_ps - own.copies_alone_ps,), own.wall_ps)
+    if float(hidden.replace(",", "")):
+        note += f"; {hidden} ms of copies run beside compute"
+    return Fact(f"device_time_{label}", label, text, "", note)
 
 
-def _beside(own: DeviceUse) -> list[str]:
-    (total,) = in_ms((own.kernel_sum_ps,))
-    told = [f"kernels sum to {total} ms"]
-    if own.kernel_sum_ps > own.compute_ps:
-        told[0] += ", since streams overlap"
-    if own.copies_ps > own.copies_alone_ps:
-        (hidden,) = in_ms((own.copies_ps - own.copies_alone_ps,))
-        told.append(f"{hidden} ms of copies run beside compute")
-    return told
-
-
-def in_ms(parts: Sequence[int]) -> list[str]:
+def in_ms(parts: Sequence[int], like_ps: int = 0) -> list[str]:
     """Show picoseconds as milliseconds, rounded so that the parts add up to their rounded sum.
 
-    All have the digits that suit the sum. Every part is cut, and what is missing then goes to those cut most.
+    All have the digits that suit the sum (or `like_ps`). Every part is cut, and what is missing then goes to those cut
+    most.
     """
     total = sum(parts)
-    digits = 0 if total >= 10_000 * PS_PER_MS else 1 if total >= 100 * PS_PER_MS else 3
+    digits = _digits(like_ps or total)
     unit = int(PS_PER_MS) // 10**digits
     cut = [part // unit for part in parts]
     missing = (total + unit // 2) // unit - sum(cut)
     for at in sorted(range(len(parts)), key=lambda at: -(parts[at] % unit))[:missing]:
         cut[at] += 1
     return [f"{value / 10**digits:,.{digits}f}" for value in cut]
+
+
+def _digits(total_ps: int) -> int:
+    return 0 if total_ps >= 10_000 * PS_PER_MS else 1 if total_ps >= 100 * PS_PER_MS else 3
 
 
 def _tensor_core_facts(kernels: Kernels) -> list[Fact]:
@@ -227,8 +226,8 @@ def _launch_advice(kernels: Kernels) -> list[Finding]:
         return []
     text = (
         f"Small kernels keep {own.device} waiting for the host: {format_percent(own.tiny_percent)}% of its kernels "
-        f"take less than 10 us, and {format_percent(own.unqueued_percent)}% find their stream idle when they are launched "
-        f"(advice from {TINY_PERCENT:.0f}% each)."
+        f"take less than 10 us, and {format_percent(own.unqueued_percent)}% find their stream idle when they are "
+        f"launched (advice from {TINY_PERCENT:.0f}% each)."
     )
     return [Finding("small_kernels", "hint", text, _FEWER)]
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
 
+Unit = Literal["", "ms", "us", "%", "count", "bytes"]
 Severity = Literal["problem", "hint", "info"]
 
 
@@ -22,7 +23,7 @@ class Column:
 
     key: str
     title: str
-    unit: Literal["", "ms", "us", "%", "count", "bytes"] = ""
+    unit: Unit = ""
     meaning: str = ""
     compact: bool = True
     """False: left out of terminal and Markdown tables, which must fit 80 columns; always in JSON and CSV."""
@@ -61,7 +62,7 @@ class Fact:
     key: str
     title: str
     value: float | int | str | bool | None
-    unit: Literal["", "ms", "us", "%", "count", "bytes"] = ""
+    unit: Unit = ""
     note: str = ""
 
 
@@ -87,6 +88,16 @@ class StepChart:
 
 
 @dataclass(frozen=True, slots=True)
+class BarChart:
+    """One bar per label; values are in `unit`, None is not known."""
+
+    title: str
+    unit: Unit
+    labels: tuple[str, ...]
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Sparkline:
     """A value over time in one row: each value holds from its time to the next; `low` and `high` are the scale."""
 
@@ -97,6 +108,9 @@ class Sparkline:
     high: float
 
 
+Chart = StepChart | BarChart | Sparkline
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """What one `-s NAME` shows, in the order findings, facts, charts, tables, notes."""
@@ -105,7 +119,7 @@ class Section:
     title: str
     findings: tuple[Finding, ...] = ()
     facts: tuple[Fact, ...] = ()
-    charts: tuple[StepChart | Sparkline, ...] = ()
+    charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfperf.intervals import Intervals, capped_sum, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, device_codes
-from tfperf.trace.model import HostTrace, Line
+from tfperf.trace.model import Bools, HostTrace, Line
 from tfperf.trace.names import mask
 from tfperf.trace.timeline import OP_LINES
 
@@ -50,9 +50,31 @@ class DeviceTime:
         return self.wall_ps - self.busy.total()
 
 
+def device_label(plane_name: str) -> str:
+    """Return `GPU:0` for `/device:GPU:0`."""
+    return plane_name.removeprefix("/device:") or plane_name
+
+
 def is_memset(name: str) -> bool:
     """Tell whether a device event fills memory, which is no kernel."""
     return name.lower().startswith(("memset", "hipmemset"))
+
+
+def is_copy_of_any_kind(name: str) -> bool:
+    """Tell whether the name is that of a copy, also where it does not say from where to where."""
+    return name.lower().startswith(("memcpy", "hipmemcpy"))
+
+
+def moves_data(trace: HostTrace, codes: Codes) -> Bools:
+    """Tell, for every event as if it ran on a GPU, whether it copies or fills memory; all others are kernels.
+
+    `codes` are those of `device_codes(trace, "corrected")`.
+    """
+    by_code = np.zeros(256, np.bool_)
+    by_code[list(COPIES)] = True
+    by_name = mask(trace.names, lambda name: is_memset(name) or is_copy_of_any_kind(name))
+    moves: Bools = by_code[codes] | by_name[trace.name]
+    return moves
 
 
 def work_lines(trace: HostTrace, plane: int) -> tuple[Line, ...]:
@@ -65,25 +87,21 @@ def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:
     """Return when each device that recorded anything was busy."""
     if not trace.devices:
         return ()
-    codes = device_codes(trace, "corrected") if trace.device_kind == "gpu" else None
+    moves = moves_data(trace, device_codes(trace, "corrected")) if trace.device_kind == "gpu" else None
     begin, end = int(trace.begin_ps.min()), int(trace.end_ps.max())
-    return tuple(_device_time(trace, plane, codes, begin, end) for plane in trace.devices)
+    return tuple(_device_time(trace, plane, moves, begin, end) for plane in trace.devices)
 
 
-def _device_time(trace: HostTrace, plane: int, codes: Codes | None, begin: int, end: int) -> DeviceTime:
+def _device_time(trace: HostTrace, plane: int, moves: Bools | None, begin: int, end: int) -> DeviceTime:
     sets: dict[bool, list[Intervals]] = {False: [], True: []}
     sums = {False: 0, True: 0}
-    fills = mask(trace.names, is_memset)
     for line in work_lines(trace, plane):
-        rows = slice(line.start, line.stop)
-        copying = fills[trace.name[rows]]
-        if codes is not None:
-            copying = copying | np.isin(codes[rows], COPIES)
+        copying = moves[line.start : line.stop] if moves is not None else np.zeros(line.stop - line.start, np.bool_)
         for copies in (False, True):
             mine = np.flatnonzero(copying == copies) + line.start
             sets[copies].append(union_sorted(trace.begin_ps[mine], trace.end_ps[mine]))
             sums[copies] += capped_sum(trace.duration_ps[mine])
     compute, copied = (union_all(sets[copies]) for copies in (False, True))
     busy = union_all([compute, copied])
-    kernels = sums[False] if codes is not None else compute.total()  # ops on a TPU core nest
+    kernels = sums[False] if moves is not None else compute.total()  # ops on a TPU core nest
     return DeviceTime(plane, trace.planes[plane].name, compute, copied, busy, kernels, sums[True], begin, end)

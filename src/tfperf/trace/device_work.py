@@ -7,19 +7,24 @@ framework through the compiled program in the profile, or through the stat `name
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tfperf.intervals import Int64s
 from tfperf.trace.activities import Attribution, Codes, device_codes
-from tfperf.trace.device_time import is_memset
+from tfperf.trace.device_time import is_memset, moves_data
 from tfperf.trace.groups import stored_groups
 from tfperf.trace.model import NO_EVENTS, Bools, HostTrace, Program
 from tfperf.trace.names import mask, parse_op
 
 NO_TYPE = "Unknown"
+Column = npt.NDArray[np.signedinteger[Any]]
+_MOST = 1 << 62
 
 
 class DeviceOp(NamedTuple):
@@ -38,7 +43,7 @@ class DeviceWork:
     """What devices did: one row per recorded event with a duration, in the order of the trace.
 
     `rows` are rows of the trace, `plane` and `line` indices into its planes and lines; `op` is an index into `ops`, -1
-    where nothing names the op.
+    where nothing names the op. `moves` marks copies and fills (`is_memset`) of memory: what is not marked is a kernel.
     """
 
     rows: Int64s
@@ -46,6 +51,7 @@ class DeviceWork:
     line: Int64s
     activity: Codes
     is_memset: Bools
+    moves: Bools
     op: Int64s
     ops: tuple[DeviceOp, ...]
 
@@ -60,9 +66,59 @@ def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> Dev
     of_plane = np.repeat(np.array([line.plane for _, line in lines], np.int64), counts)
     lasting = trace.duration_ps[rows] > 0
     rows, of_line, of_plane = rows[lasting], of_line[lasting], of_plane[lasting]
-    codes = device_codes(trace, attribution)[rows] if len(rows) else np.empty(0, np.uint8)
+    if not len(rows):
+        nothing = np.empty(0, np.bool_)
+        return DeviceWork(rows, of_plane, of_line, np.empty(0, np.uint8), nothing, nothing, rows, ())
+    codes = device_codes(trace, "corrected")
+    moves = moves_data(trace, codes)[rows]
+    codes = codes if attribution == "corrected" else device_codes(trace, attribution)
     op, ops = _ops(trace, rows, old=attribution == "tensorflow" and stored_groups(trace) is not None)
-    return DeviceWork(rows, of_plane, of_line, codes, mask(trace.names, is_memset)[trace.name[rows]], op, ops)
+    fills = mask(trace.names, is_memset)[trace.name[rows]]
+    return DeviceWork(rows, of_plane, of_line, codes[rows], fills, moves, op, ops)
+
+
+def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
+    """Return an order that brings equal rows of the columns together, and where in it each group begins.
+
+    Columns are packed into one number where it is large enough, which sorts several times faster.
+    """
+    count = len(columns[0])
+    if not count:
+        return NO_EVENTS, NO_EVENTS
+    lowest = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
+    if prod(sizes) < _MOST:
+        packed = np.zeros(count, np.int64)
+        for column, low, size in zip(columns, lowest, sizes, strict=True):
+            packed = packed * size + (column - low)
+        columns = [packed]
+    order = np.lexsort(columns[::-1]) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
+    changes = np.zeros(count, np.bool_)
+    changes[0] = True
+    for column in columns:
+        ordered = column[order]
+        changes[1:] |= ordered[1:] != ordered[:-1]
+    return np.asarray(order, np.int64), np.flatnonzero(changes)
+
+
+def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[list[int], tuple[int, int, int, int]]]:
+    """Iterate over the distinct rows of the columns: (values, (count, sum, least, most of the durations))."""
+    order, starts = group_equal(columns)
+    if not len(order):
+        return
+    ordered = duration[order]
+    rough = np.add.reduceat(ordered.astype(np.float64), starts)
+    total = np.where(rough < _MOST, np.add.reduceat(ordered, starts), _MOST)
+    least, most = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
+    numbers = np.stack((np.diff(starts, append=len(order)), total, least, most), axis=1)
+    values = np.stack([column[order[starts]] for column in columns], axis=1)
+    for row, own in zip(values.tolist(), numbers.tolist(), strict=True):
+        yield row, (own[0], own[1], own[2], own[3])
+
+
+def trace_texts(trace: HostTrace, stat: str) -> tuple[str, ...]:
+    """Return the texts of a stat, and behind them an empty one: index -1 is an event without it."""
+    return (*trace.stat(stat).texts, "")
 
 
 _ANNOTATIONS = ("hlo_op", "hlo_module", "program_id", "name", "level 0", "tf_op")
@@ -70,11 +126,11 @@ _ANNOTATIONS = ("hlo_op", "hlo_module", "program_id", "name", "level 0", "tf_op"
 
 def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[DeviceOp, ...]]:
     """Return for each row the index of its op (-1: not known), and the ops; work is done per distinct annotation."""
-    values = np.stack([trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS])
-    distinct, which = np.unique(values, axis=1, return_inverse=True)
+    values = [trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS]
+    order, starts = group_equal(values)
     known: dict[DeviceOp, int] = {}
     index = []
-    for row in distinct.T.tolist():
+    for row in np.stack([column[order[starts]] for column in values], axis=1).tolist():
         given = dict(zip(_ANNOTATIONS, row, strict=True))
         program = trace.programs.get(given["program_id"])
         texts = {
@@ -82,7 +138,9 @@ def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[De
         }
         op = _op(texts, program, old=old)
         index.append(-1 if op is None else known.setdefault(op, len(known)))
-    return np.array(index, np.int64)[which.reshape(-1)], tuple(known)
+    of_row = np.empty(len(rows), np.int64)
+    of_row[order] = np.repeat(np.array(index, np.int64), np.diff([*starts, len(rows)]))
+    return of_row, tuple(known)
 
 
 def _op(texts: dict[str, str], program: Program | None, *, old: bool) -> DeviceOp | None:

@@ -1,7 +1,8 @@
 """Ops on host threads: how often each ran and how long, and when the ops of the input pipeline worked themselves.
 
 Ops nest on their thread, so self time is without the ops inside. Attribution `tensorflow` nests them as TensorFlow's
-profiler did, with what it loses (`nest_on_stack`).
+profiler did, with what it loses (`nest_on_stack`). What XLA compiled for the CPU runs on host threads too: such an
+event bears the name of an HLO op, and the compiled program in the profile tells the framework's op.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tfperf.intervals import Int64s
+from tfperf.intervals import Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
+from tfperf.trace.eager import run_from_python
 from tfperf.trace.groups import stored_groups
 from tfperf.trace.model import NO_EVENTS, Bools, HostTrace
 from tfperf.trace.names import Op, is_python_frame, parse_op
@@ -30,9 +33,24 @@ class Work(NamedTuple):
     end: Int64s
 
 
+Flags = npt.NDArray[np.int8]
+EAGER, FUNCTION, UNKNOWN = 1, 0, -1
+"""How an op was run: from Python, as part of a graph, or the trace does not tell."""
+
+
+class Hlo(NamedTuple):
+    """What XLA calls an op that it compiled, and the program that it is part of (empty: not known)."""
+
+    op: str
+    module: str
+
+
 @dataclass(frozen=True)
 class HostOps:
-    """For each name of the trace, which op it is and what its events add up to over all threads (picoseconds)."""
+    """For each name of the trace, which op it is and what its events add up to over all threads (picoseconds).
+
+    Behind the names follow the ops that XLA compiled, one entry for each HLO op of each program.
+    """
 
     ops: tuple[Op, ...]
     count: Int64s
@@ -42,6 +60,14 @@ class HostOps:
     """On how many threads the name occurs."""
     input_work: Work
     """When ops of the input pipeline worked; on each thread without the ops inside them."""
+    eager: Flags
+    """EAGER if any event of the op was run so, FUNCTION if none, UNKNOWN where nothing tells."""
+    hlo: dict[int, Hlo]
+    """Of ops that XLA compiled, by their index in `ops`."""
+    idle_ps: int
+    """Of each thread, the time from its first op to its last in which none ran; summed over threads."""
+    thread_count: int
+    """Threads that ran ops."""
 
 
 def is_input_op(op: Op) -> bool:
@@ -52,28 +78,85 @@ def is_input_op(op: Op) -> bool:
 def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOps:
     """Sum up the ops of all host threads."""
     old = attribution == "tensorflow" and stored_groups(trace) is not None
-    ops = tuple(Op("", name, "") if is_python_frame(name) else parse_op(name, old_names=old) for name in trace.names)
+    named = tuple(Op("", name, "") if is_python_frame(name) else parse_op(name, old_names=old) for name in trace.names)
+    name_of, compiled, hlo = _compiled(trace) if attribution == "corrected" else (trace.name, (), {})
+    ops = (*named, *compiled)
     is_op = np.array([bool(op.kind) for op in ops], np.bool_)
     is_input = np.array([bool(op.kind) and is_input_op(op) for op in ops], np.bool_)
     count, total, own, threads = np.zeros((4, len(ops)))
     work: list[Work] = []
+    idle, thread_count = 0, 0
     for line in trace.host_lines:
-        rows = np.flatnonzero(is_op[trace.name[line.start : line.stop]]) + line.start
+        rows = np.flatnonzero(is_op[name_of[line.start : line.stop]]) + line.start
         if not len(rows):
             continue
-        name, begin, end = trace.name[rows], trace.begin_ps[rows], trace.end_ps[rows]
+        name, begin, end = name_of[rows], trace.begin_ps[rows], trace.end_ps[rows]
         parent, kept = _nested(begin, end, attribution)
         names, duration, own_time = name[kept], (end - begin)[kept], self_time(end - begin, parent)[kept]
         here = np.bincount(names, minlength=len(ops))
         count, threads = count + here, threads + (here > 0)
         total += np.bincount(names, weights=duration, minlength=len(ops))
         own += np.bincount(names, weights=own_time, minlength=len(ops))
+        idle += max(0, int(end.max()) - int(begin.min()) - capped_sum(own_time))
+        thread_count += 1
         wanted = is_input[name] & kept
         if wanted.any():
             at, begin, end = _without_children(begin, end, parent, wanted)
             work.append(Work(name[at].astype(np.int64), begin, end))
     sums = np.minimum((count, total, own, threads), _MOST).astype(np.int64)
-    return HostOps(ops, sums[0], sums[1], sums[2], sums[3], _joined(work))
+    return HostOps(
+        ops, sums[0], sums[1], sums[2], sums[3], _joined(work), _flags(trace, ops, hlo), hlo, idle, thread_count
+    )
+
+
+def _compiled(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], dict[int, Hlo]]:
+    """Return the name of each event, where an event that XLA compiled gets a new one, and what these new ones are."""
+    stat = trace.stat("hlo_op")
+    mine = np.flatnonzero(trace.on_host[stat.event]) if len(stat.event) else NO_EVENTS
+    if not len(mine):
+        return trace.name, (), {}
+    rows, text = stat.event[mine].astype(np.int64), stat.value[mine]
+    program = trace.number_at("program_id", rows, -1)
+    ids = distinct(program)
+    key = text * len(ids) + np.searchsorted(ids, program)
+    keys = distinct(key)
+    ops, hlo, first = [], {}, len(trace.names)
+    for at, value in enumerate(keys.tolist()):
+        op, hlo[first + at] = _compiled_op(trace, stat.texts[value // len(ids)], int(ids[value % len(ids)]))
+        ops.append(op)
+    name = trace.name.copy()
+    name[rows] = first + np.searchsorted(keys, key)
+    return name, tuple(ops), hlo
+
+
+def _compiled_op(trace: HostTrace, text: str, program_id: int) -> tuple[Op, Hlo]:
+    """Return the framework's op of an HLO op, or the HLO op under its own name where nothing leads further."""
+    program, hlo_op = trace.programs.get(program_id), text.split("::")[-1]
+    instruction = program.instructions.get(hlo_op) if program is not None else None
+    hlo = Hlo(hlo_op, program.module if program is not None else "")
+    if instruction is None or not instruction.op_name:
+        kind = instruction.opcode if instruction is not None else ""
+        return Op("tensorflow", hlo_op, kind or "HLO op"), hlo
+    op = parse_op(instruction.op_name)
+    return Op("tensorflow", op.name, instruction.op_type or op.type or instruction.opcode), hlo
+
+
+def _flags(trace: HostTrace, ops: tuple[Op, ...], hlo: dict[int, Hlo]) -> Flags:
+    """Return how ops were run: as the profiler noted on events (up to TensorFlow 2.4), or by what is around them."""
+    flags = np.full(len(ops), UNKNOWN, np.int8)
+    flags[list(hlo)] = FUNCTION
+    noted = trace.stat("is_eager")
+    if len(noted.event):
+        on_host = trace.on_host[noted.event]
+        names = trace.name[noted.event]
+        flags[names[on_host & (noted.value == 0)]] = FUNCTION
+        flags[names[on_host & (noted.value == 1)]] = EAGER
+        return flags
+    inside = run_from_python(trace)
+    if inside is not None:
+        flags[[at for at, op in enumerate(ops) if op.kind == "tensorflow"]] = FUNCTION
+        flags[[at for at in distinct(trace.name[inside]).tolist() if ops[at].kind == "tensorflow"]] = EAGER
+    return flags
 
 
 def _nested(begin: Int64s, end: Int64s, attribution: Attribution) -> Stacked:

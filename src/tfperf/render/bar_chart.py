@@ -1,0 +1,56 @@
+"""A bar chart: one bar per row, its label before it and its value behind it; the largest value fills the width.
+
+A person's terminal shows blocks in eighths of a cell; files and pipes get ASCII, since the encoding of their reader is
+not known.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tfperf.render.text import ELLIPSIS, PLAIN_ELLIPSIS, cells, safe, shorten
+from tfperf.render.values import cell_text
+from tfperf.reports.model import BarChart
+
+BLOCKS = "▏▎▍▌▋▊▉█"
+ASCII = "#"
+_LABEL_SHARE = 0.5
+_SMALLEST_BAR = 8
+
+
+def bar_lines(chart: BarChart, width: int, *, interactive: bool) -> list[str]:
+    """Return the bars as lines of at most `width` cells (for widths of 30 and more), without the title."""
+    if not chart.labels:
+        return ["nothing to show"]
+    ellipsis = ELLIPSIS if interactive else PLAIN_ELLIPSIS
+    values = [_value_text(value, chart.unit) for value in chart.values]
+    right = max(map(cells, values))
+    most = max(min(int(width * _LABEL_SHARE), width - right - _SMALLEST_BAR - 3), 1)
+    labels = [shorten(safe(label), most, mark=ellipsis) for label in chart.labels]
+    left = max(map(cells, labels))
+    room = max(width - left - right - 3, 1)
+    lengths = [_length(value) for value in chart.values]
+    scale = max(lengths)
+    lines = []
+    for label, length, text in zip(labels, lengths, values, strict=True):
+        bar = _bar(length / scale, room, interactive=interactive) if length else ""
+        start = " " * (left - cells(label)) + label
+        lines.append(f"{start} {bar}{' ' * (room - len(bar))}  {' ' * (right - cells(text))}{text}".rstrip())
+    return lines
+
+
+def _length(value: float | None) -> float:
+    return max(value, 0.0) if value is not None and math.isfinite(value) else 0.0
+
+
+def _value_text(value: float | None, unit: str) -> str:
+    text = cell_text(value, unit)
+    return f"{text}%" if unit == "%" and value is not None else text
+
+
+def _bar(share: float, room: int, *, interactive: bool) -> str:
+    """Return a bar; what is more than nothing shows at least the smallest mark."""
+    if not interactive:
+        return ASCII * max(round(share * room), 1)
+    eighths = max(round(share * room * 8), 1)
+    return BLOCKS[-1] * (eighths // 8) + (BLOCKS[eighths % 8 - 1] if eighths % 8 else "")

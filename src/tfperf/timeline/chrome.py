@@ -1,0 +1,140 @@
+"""Chrome's JSON: one object for each event, as chrome://tracing reads it and most other viewers do.
+
+Groups are processes, tracks threads. Times are microseconds with six digits, so nothing is rounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfperf.intervals import Int64s
+from tfperf.timeline.model import ArrowEnds, Counter, Group
+from tfperf.wire import json_lines as text
+from tfperf.wire.stats import StatKind
+
+BATCH = 1 << 16
+"""Events that are made at once, at most."""
+
+_BATCH_BYTES = 1 << 28
+"""What the longest texts of a batch may add up to."""
+
+HEAD, TAIL = b'{"displayTimeUnit":"ns","traceEvents":[\n', b"]}\n"
+_END = ",\n"
+_ARROW = '"cat":"link","name":"link"'
+
+Job = Callable[[], bytes]
+"""Makes the text of some events."""
+
+
+class _Place(NamedTuple):
+    """The numbers of a group: its process, and the first of its threads."""
+
+    process: int
+    thread: int
+
+
+def jobs(groups: Iterable[Group], process: int = 1, thread: int = 1) -> Iterator[Job]:
+    """Iterate over what makes the events of groups, in order; each event ends with a comma and a new line."""
+    for group in groups:
+        place = _Place(process, thread)
+        yield partial(_descriptions, group, place)
+        track = np.repeat(np.arange(len(group.tracks)), [shown.stop - shown.start for shown in group.tracks])
+        size = _batch_size(group)
+        for start in range(0, len(track), size):
+            yield partial(_events, group, place, track[start : start + size], start)
+        for ends, head in ((group.leaving, '{"ph":"s",'), (group.arriving, '{"ph":"f","bp":"e",')):
+            for start in range(0, len(ends.row), BATCH):
+                part = slice(start, start + BATCH)
+                yield partial(_arrows, group, place, track, ArrowEnds(ends.row[part], ends.arrow[part]), head)
+        for counter in group.counters:
+            yield partial(_counter, counter, place)
+        process, thread = process + 1, thread + len(group.tracks)
+
+
+def _batch_size(group: Group) -> int:
+    """Return how many events to make at once: few if their texts are huge, for these are written with every event."""
+    arguments = group.arguments
+    most = int(np.diff(arguments.stop).max(initial=0))
+    longest = max(map(len, group.names), default=0) + most * max(
+        map(len, (*arguments.keys, *arguments.texts)), default=0
+    )
+    return max(1, min(BATCH, _BATCH_BYTES // (1 + longest)))
+
+
+def last(event_count: int) -> bytes:
+    """Return what ends the file: JSON allows no comma before the bracket, so an event of metadata comes last."""
+    return json.dumps({"ph": "M", "pid": 0, "name": "tfperf", "args": {"events": event_count}}).encode() + TAIL
+
+
+def _descriptions(group: Group, place: _Place) -> bytes:
+    """Name the process and its threads, and say in which order to show them."""
+    found = [
+        {"ph": "M", "pid": place.process, "name": "process_name", "args": {"name": group.title}},
+        {"ph": "M", "pid": place.process, "name": "process_sort_index", "args": {"sort_index": place.process}},
+    ]
+    for thread, track in enumerate(group.tracks, place.thread):
+        for name, args in (("thread_name", {"name": track.name}), ("thread_sort_index", {"sort_index": thread})):
+            found.append({"ph": "M", "pid": place.process, "tid": thread, "name": name, "args": args})
+    return "".join(json.dumps(event) + _END for event in found).encode()
+
+
+def _events(group: Group, place: _Place, track: Int64s, start: int) -> bytes:
+    rows = slice(start, start + len(track))
+    begin, duration = group.begin_ps[rows], group.end_ps[rows] - group.begin_ps[rows]
+    names, name = np.unique(group.name[rows], return_inverse=True)
+    is_slice = duration > 0
+    heads = text.chosen(text.plain(['{"ph":"i","s":"t",', '{"ph":"X",']), is_slice.astype(np.int64))
+    lines = text.line(
+        heads, _threads(group, place, track), text.microseconds(begin),
+        text.where(is_slice, text.line(',"dur":', text.microseconds(duration))),
+        f',"cat":{json.dumps(group.category)},"name":',
+        text.chosen(text.quoted([group.names[i] for i in names.tolist()]), name.reshape(-1)),
+        ',"args":{', _arguments(group, rows), "}}" + _END,
+    )  # fmt: skip
+    return text.to_bytes(lines)
+
+
+def _threads(group: Group, place: _Place, track: Int64s) -> Any:
+    """Return for each track number the fields of its process and thread, up to the time."""
+    first = int(track.min(initial=0))
+    count = int(track.max(initial=0)) - first + 1
+    known = [f'"pid":{place.process},"tid":{place.thread + first + i},"ts":' for i in range(count)]
+    return text.chosen(text.plain(known), track - first)
+
+
+def _arguments(group: Group, rows: slice) -> Any:
+    arguments = group.arguments
+    stops = arguments.stop[rows.start : rows.stop + 1]
+    items = slice(int(stops[0]), int(stops[-1]))
+    kind, value = arguments.kind[items], arguments.value[items]
+    is_text, is_bytes = kind == StatKind.TEXT, kind == StatKind.BYTES
+    used, place = np.unique(value[is_text], return_inverse=True)
+    index = np.zeros(len(value), np.int64)
+    index[is_text] = place.reshape(-1)
+    keys = [json.dumps(key) + ":" for key in (*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys))]
+    shown = text.first_known(
+        text.whole(value, (kind == StatKind.INT) | is_bytes),
+        text.whole(value.view(np.uint64), kind == StatKind.UNSIGNED),
+        text.real(value.view(np.float64), kind == StatKind.REAL),
+        text.chosen(text.quoted([arguments.texts[i] for i in used.tolist()]), index, is_text),
+    )
+    key = arguments.key[items] + len(arguments.keys) * is_bytes
+    return text.listed(stops, text.line(text.chosen(text.plain(keys), key), shown))
+
+
+def _arrows(group: Group, place: _Place, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
+    """Return ends of arrows: they hang on the slice that begins at their time."""
+    time = text.microseconds(group.begin_ps[ends.row])
+    threads = _threads(group, place, track[ends.row])
+    return text.to_bytes(text.line(head, threads, time, f',{_ARROW},"id":', text.whole(ends.arrow), "}" + _END))
+
+
+def _counter(counter: Counter, place: _Place) -> bytes:
+    head = f'{{"ph":"C","pid":{place.process},"name":{json.dumps(counter.name)},"ts":'
+    time, value = text.microseconds(counter.time_ps), text.whole(counter.value)
+    return text.to_bytes(text.line(head, time, ',"args":{"bytes":', value, "}}" + _END))

@@ -1,0 +1,55 @@
+"""Which events of host threads belong to an op that Python ran itself, one op at a time.
+
+`EagerExecute` is the host's side of running an op or a function; `is_func` says which of them, and what it runs lies
+inside it on its thread. TensorFlow up to 2.4 has no such stat, but says in the name what is run. The innermost decides:
+what a graph runs inside an eager op (the functions of a tf.data pipeline inside `IteratorGetNext`) is no eager op, and
+an op of a `py_function` inside a graph is one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tfperf.intervals import Int64s, covers, distinct, union
+from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.names import mask
+from tfperf.trace.nesting import nest
+
+_NAMED, _NAMED_FUNCTION = "EagerExecute: ", "EagerExecute: __inference_"
+_GRAPHS = ("ExecutorState::Process", "InstantiatedCapturedFunction")
+
+
+def run_from_python(trace: HostTrace) -> Bools | None:
+    """Tell for each event whether it lies inside an eagerly run op; None if the trace notes nothing of running ops.
+
+    Only nesting on a thread counts: an executor's threads run graphs.
+    """
+    noted = trace.stat("is_func")
+    by_name = mask(trace.names, lambda name: name.startswith(_NAMED))
+    if not len(noted.event) and not by_name.any():
+        return None
+    plain = np.zeros(len(trace.name), np.bool_)
+    plain[trace.host_events(by_name & ~mask(trace.names, lambda name: name.startswith(_NAMED_FUNCTION)))] = True
+    plain[noted.event] = noted.value == 0
+    graph = mask(trace.names, lambda name: name.startswith((*_GRAPHS, _NAMED_FUNCTION)))
+    found = np.zeros(len(trace.name), np.bool_)
+    rows = np.flatnonzero(plain & trace.on_host)
+    for at in distinct(trace.line_of[rows]).tolist() if len(rows) else ():
+        line = trace.lines[at]
+        mine = rows[(rows >= line.start) & (rows < line.stop)]
+        near = np.arange(line.start, line.stop)
+        near = near[covers(union(trace.begin_ps[mine], trace.end_ps[mine]), trace.begin_ps[near])]
+        is_graph = graph[trace.name[near]] | (trace.number_at("is_func", near) == 1)
+        found[near] = _inside(trace.begin_ps[near], trace.end_ps[near], plain[near], is_graph & ~plain[near])
+    return found
+
+
+def _inside(begin: Int64s, end: Int64s, plain: Bools, graph: Bools) -> Bools:
+    """Tell which events have a plain one as the innermost of the plain ones and the graphs around them."""
+    count = len(begin)
+    parent = nest(begin, end).parent
+    marks = np.append(plain | graph, True)  # the last entry stands for "nothing around it" (-1)
+    around = np.append(np.where(parent >= 0, parent, count), count)
+    while not marks[around].all():
+        around = np.where(marks[around], around, around[around])
+    return np.asarray(np.append(plain, False)[around[:count]], np.bool_)

@@ -1,0 +1,71 @@
+"""`tfperf timeline`: options, what is told, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from builders import event, host, logdir_of, space
+from click.testing import CliRunner, Result
+from timeline.perfetto_reader import read_perfetto
+
+from tfperf.cli.timeline import command
+from tfperf.errors import TfperfError
+
+STEPS = [event("train", 10 * i, 8, step_num=i) for i in range(6)]
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    return logdir_of(tmp_path, vm=space(host(*STEPS, event("short", 1, 1))))
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+def test_writes_a_file_and_says_so(logdir: Path, tmp_path: Path) -> None:
+    output = tmp_path / "o.pftrace"
+    result = run(logdir, "-o", output)
+    assert (result.exit_code, result.stdout) == (0, "")
+    first, second = result.stderr.splitlines()
+    assert first == f"wrote {output} (0.0 MB): 2 tracks, 7 events, 6 steps, 0 arrows"
+    assert "https://ui.perfetto.dev" in second
+    assert len(read_perfetto(output).slices) == 7 + 6
+
+
+def test_filters_are_told(logdir: Path, tmp_path: Path) -> None:
+    output = tmp_path / "o.json"
+    result = run(logdir, "--steps", "0..1", "--min-duration", "2us", "--threads", "py*", "-o", output)
+    assert result.exit_code == 0
+    assert "left out 4 of 7 events: outside the steps" in result.stderr
+    assert "left out 1 of 7 events: shorter than the limit" in result.stderr
+    names = [one["name"] for one in json.loads(output.read_bytes())["traceEvents"] if one["ph"] == "X"]
+    assert names == ["train 0", "train 1", "train", "train"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "-o"),
+        (("-o", "trace.txt"), ".pftrace, .perfetto-trace, .json or .json.gz"),
+        (("-o", "o.json", "--steps", "5..3"), "3..5"),
+        (("-o", "o.json", "--steps", "few"), "3..5, or 3"),
+        (("-o", "o.json", "--min-duration", "10"), "is no duration"),
+    ],
+)
+def test_wrong_usage(logdir: Path, options: tuple[str, ...], message: str) -> None:
+    result = run(logdir, *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_an_existing_file_is_kept(logdir: Path, tmp_path: Path) -> None:
+    output = tmp_path / "o.json"
+    output.write_text("mine")
+    result = run(logdir, "-o", output)
+    assert isinstance(result.exception, TfperfError)
+    assert "pass --force" in str(result.exception)
+    assert output.read_text() == "mine"
+    assert run(logdir, "-o", output, "--force").exit_code == 0
