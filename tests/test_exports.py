@@ -22,6 +22,7 @@ PUBLIC = [
     "profile",
     "sample",
     "serve",
+    "sql",
     "start",
     "step",
     "stop",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tfperf.capture.server import serve
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.outcomes import Captured
+    from tfperf.query.frame import sql
     from tfperf.sampling import Sampled, sample
     from tfperf.session import HostAnalysis, Trace, load
 
@@ -41,6 +42,7 @@ __all__ = [
     "profile",
     "sample",
     "serve",
+    "sql",
     "start",
     "step",
     "stop",
@@ -53,6 +55,7 @@ _HOMES = {
     "profile": "capture.local",
     "sample": "sampling",
     "serve": "capture.server",
+    "sql": "query.frame",
     "start": "capture.local",
     "step": "capture.local",
     "stop": "capture.local",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -27,3 +30,25 @@ def test_help_shows_an_example(arguments: tuple[str, ...], run_tfperf: Run) -> N
 def test_unknown_command_is_wrong_usage(run_tfperf: Run) -> None:
     result = run_tfperf("analyse", "logs")
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("query", "LOGDIR", "select count(*) from events"), ""),
+        (("query", "LOGDIR", "select nme from events"), "Error: Binder Error"),
+        (("timeline", "LOGDIR", "-o", "trace.txt"), "Error: trace.txt"),
+    ],
+)
+def test_a_process_of_its_own_says_no_more_than_it_should(
+    arguments: tuple[str, ...], said: str, samples: Path, tmp_path: Path
+) -> None:
+    """Libraries may complain when a process ends, which is seen only in one."""
+    words = [str(samples / "input_bound") if word == "LOGDIR" else word for word in arguments]
+    program = "from tfperf.cli import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == (2 if said else 0)
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if not line.startswith(("Usage:", "Try ", said or "?"))] == [""] * bool(said)

@@ -156,7 +156,7 @@ def test_hosts_are_shown_where_there_are_several() -> None:
 
 
 def test_a_whole_report_has_the_findings_and_the_fullest() -> None:
-    found = brief_memory_section(memory(*(allocator(name=f"GPU_{n}_bfc") for n in range(8))))
+    found = brief_memory_section(memory(*(allocator(name=f"GPU_{n}_bfc") for n in range(8))), 4)
     assert (names(found), len(found.tables[0]), found.tables[0].total_rows) == (["memory_allocators"], 4, 8)
     assert found.notes == ("More: -s memory.",)
 
@@ -165,7 +165,7 @@ def test_a_whole_report_has_the_findings_and_the_fullest() -> None:
 
 
 def test_no_events_are_one_sentence() -> None:
-    for section in (memory_section, lambda found, _: brief_memory_section(found)):
+    for section in (memory_section, brief_memory_section):
         (note,) = section(memory(silent_hosts=("a",)), None).notes
         assert note.startswith("No allocator noted anything")
 

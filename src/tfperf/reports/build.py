@@ -273,18 +273,14 @@ SECTIONS: dict[str, Builder] = {
 
 def _brief_ops(profile: Profile, view: View) -> Section:
     asked = view.by != "op" or view.filters
-    return SECTIONS["ops"](profile, view) if asked or view.top is None else brief_ops_section(profile.ops, view.top)
+    return SECTIONS["ops"](profile, view) if asked else brief_ops_section(profile.ops, view.top)
 
 
-_BRIEF_KERNELS = 5
 _BRIEF: dict[str, Builder] = {
     "idle": lambda profile, _: brief_idle_section(profile.idle),
-    "kernels": lambda profile, _: kernels_section(
-        profile.kernels, profile.attribution, len(profile.environments), _BRIEF_KERNELS
-    ),
     "input": lambda profile, _: brief_input_section(profile),
     "ops": _brief_ops,
-    "memory": lambda profile, _: brief_memory_section(profile.memory),
+    "memory": lambda profile, view: brief_memory_section(profile.memory, view.top),
     "tfdata": lambda profile, _: brief_tfdata_section(profile.tfdata, profile.outlook),
 }
 """What stands in a whole report for people instead."""

@@ -14,7 +14,6 @@ from tfperf.units import PS_PER_MS, format_percent
 ADVICE_PERCENT = 5.0
 """There is advice about a cause from this share of the step time."""
 PROBLEM_PERCENT = 15.0
-_BRIEF_ROWS = 4
 _SHOWN_CAUSES = 4
 
 _TITLE = "Where the device waits"
@@ -72,10 +71,10 @@ def idle_section(found: Idle, top: int | None) -> Section:
 
 
 def brief_idle_section(found: Idle) -> Section:
-    """Build what stands in a whole report for people: the causes of most time."""
+    """Build what stands in a whole report for people: the causes, and the gravest in words."""
     if not found.devices:
         return Section("idle", _TITLE, notes=(_NO_DEVICE,))
-    table = _causes_table(found).head(_BRIEF_ROWS)
+    table = _causes_table(found)
     return Section("idle", _TITLE, idle_findings(found)[:1], _facts(found), (), (table,), ("More: -s idle.",))
 
 

@@ -20,7 +20,6 @@ _ROOM_PERCENT = 50.0
 _UNKNOWN_PERCENT = 50.0
 _STEADY = 0.01
 _CHARTS = 4
-_BRIEF_ROWS = 4
 
 _TITLE = "Memory"
 _NO_THREADS = "The trace holds no event of any host thread, and allocators note their work there."
@@ -59,12 +58,13 @@ def memory_section(found: Memory, top: int | None) -> Section:
     )  # fmt: skip
 
 
-def brief_memory_section(found: Memory) -> Section:
+def brief_memory_section(found: Memory, top: int | None) -> Section:
     """Build what stands in a whole report for people: what is wrong, if anything is, and the fullest allocators."""
     if not found.allocators:
         return Section("memory", _TITLE, notes=_silent_notes(found))
-    table = _allocators_table(found).head(_BRIEF_ROWS)
-    return Section("memory", _TITLE, findings(found), tables=(table,), notes=("More: -s memory.",))
+    table = _allocators_table(found)
+    shown = table if top is None else table.head(top)
+    return Section("memory", _TITLE, findings(found), tables=(shown,), notes=("More: -s memory.",))
 
 
 # --- findings ---

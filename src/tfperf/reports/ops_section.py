@@ -54,14 +54,15 @@ def ops_section(
     return Section("ops", _TITLE, (), facts, charts, tuple(table.head(top) for table in tables), notes)
 
 
-def brief_ops_section(ops: Ops, top: int) -> Section:
+def brief_ops_section(ops: Ops, top: int | None) -> Section:
     """Build what stands in a whole report for people: the ops that take most, on the device if there is one."""
     side = ops.device if ops.device is not None and len(ops.device) else ops.host
     if not len(side):
         return Section("ops", "Top ops", notes=(_NO_OPS,))
     compiled = any(key.hlo_op for key in side.keys)
-    table = replace(op_table(side), columns=ops_columns.brief_columns(hlo=compiled)).head(top)
-    return Section("ops", "Top ops", tables=(table,), notes=(_SHARES, "More: -s ops, --by type, scope or layer."))
+    table = replace(op_table(side), columns=ops_columns.brief_columns(hlo=compiled))
+    shown = table if top is None else table.head(top)
+    return Section("ops", "Top ops", tables=(shown,), notes=(_SHARES, "More: -s ops, --by type, scope or layer."))
 
 
 def op_table(side: OpTable, patterns: Sequence[re.Pattern[str]] = ()) -> Table:

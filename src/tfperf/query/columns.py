@@ -1,0 +1,256 @@
+"""From HostTraces to Arrow tables, over the same memory: numbers are not copied, names stand once.
+
+Several hosts are chunks of one table. What SQL sees is a view (`VIEWS`) over such a table where columns are computed
+from others (`end_ps`), or where one column of bits holds values of several types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfperf.errors import TfperfError
+from tfperf.intervals import Int64s
+from tfperf.trace.model import Bools, HostTrace, Line, StatKind, StatRows
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+MOST_EVENTS = int(np.iinfo(np.int32).max)
+_EMPTY = np.empty(0, np.int32)
+_NO_STATS = StatRows(_EMPTY, _EMPTY, _EMPTY.astype(np.uint8), _EMPTY.astype(np.int64), (), ())
+_KINDS = tuple(kind.name.lower() for kind in StatKind)
+
+VIEWS: Mapping[str, str] = {
+    "events": (
+        "SELECT event, host, plane, kind, line, line_name, derived, name, display_name, begin_ps, duration_ps, "
+        "begin_ps + duration_ps AS end_ps, begin_ps / 1e9 AS begin_ms, duration_ps / 1e6 AS duration_us, "
+        "duration_ps / 1e9 AS duration_ms"
+    ),
+    "stats": (
+        "SELECT event, host, name, kind, "
+        f"CASE code WHEN {StatKind.INT} THEN bits::HUGEINT WHEN {StatKind.UNSIGNED} THEN unsigned::HUGEINT END "
+        f"AS int_value, CASE code WHEN {StatKind.REAL} THEN real END AS real_value, text AS text_value, "
+        f"CASE code WHEN {StatKind.BYTES} THEN bits END AS size_bytes"
+    ),
+    "plane_stats": "SELECT host, plane, name, int_text::HUGEINT AS int_value, real_value, text_value",
+    "name_stats": "SELECT host, event_name, name, int_text::HUGEINT AS int_value, real_value, text_value",
+}
+"""What SQL sees of a table that is not shown as it is."""
+
+
+def recorded(name: str, hosts: Sequence[HostTrace]) -> Any:
+    """Return a table of what was recorded (one of `tables.RECORDED`) as a `pyarrow.Table`.
+
+    The numbers are those of the traces, which must not change afterwards. The traces must have been read with
+    `everything`. Raises TfperfError if there are more events than an int32 can number.
+    """
+    import pyarrow as pa
+
+    if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
+        raise TfperfError("a query cannot number so many events; choose some of the hosts with --host")
+    made = _MAKERS[name](hosts)
+    return pa.concat_tables(made) if isinstance(made, list) else made
+
+
+def words(texts: Sequence[str | None]) -> Any:
+    """Return texts as Arrow has them: UTF-8, so that halves of surrogate pairs become U+FFFD."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(texts, pa.large_string())
+    except UnicodeEncodeError:
+        return pa.array([text and _LONE_SURROGATE.sub("\ufffd", text) for text in texts], pa.large_string())
+
+
+def _numbers(values: npt.NDArray[Any], type_name: str = "") -> Any:
+    """Return numbers as Arrow has them, over the same memory; with a type, read their bits as that."""
+    import pyarrow as pa
+
+    kind = pa.type_for_alias(type_name or values.dtype.name)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _by_index(index: Any, values: Any) -> Any:
+    """Return a column whose values stand once; the index is not looked at, for it comes from us."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(index, values, safe=False)
+
+
+def _firsts(counts: Sequence[int]) -> list[int]:
+    """Return the number of the first of each host, where one count goes through all."""
+    return list(accumulate(counts, initial=0))[:-1]
+
+
+def _events(hosts: Sequence[HostTrace]) -> list[Any]:
+    first_events = _firsts([len(trace.name) for trace in hosts])
+    first_lines = _firsts([len(trace.lines) for trace in hosts])
+    return [_events_of(*own) for own in zip(hosts, first_events, first_lines, strict=True)]
+
+
+def _events_of(trace: HostTrace, first_event: int, first_line: int) -> Any:
+    """Return the events of a host. What they share with their line stands once for the line."""
+    import pyarrow as pa
+
+    line, name = _numbers(trace.line_of), _numbers(trace.name)
+    shown = [display or own for display, own in zip(trace.display_names, trace.names, strict=True)]
+    return pa.table({
+        "event": _numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
+        **{key: _by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
+        "name": _by_index(name, words(trace.names)),
+        "display_name": _by_index(name, words(shown)),
+        "begin_ps": _numbers(trace.begin_ps),
+        "duration_ps": _numbers(trace.duration_ps),
+    })  # fmt: skip
+
+
+def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
+    """Return what is known of lines, one entry for each."""
+    import pyarrow as pa
+
+    planes = [trace.planes[line.plane] for line in trace.lines]
+    return {
+        "line": pa.array(range(first, first + len(trace.lines)), pa.int32()),
+        "host": words([trace.host] * len(trace.lines)),
+        "plane": words([plane.name for plane in planes]),
+        "kind": words([plane.kind for plane in planes]),
+        "line_name": words([line.name for line in trace.lines]),
+        "derived": pa.array([line.derived for line in trace.lines], pa.bool_()),
+    }
+
+
+def _lines(hosts: Sequence[HostTrace]) -> list[Any]:
+    import pyarrow as pa
+
+    def number(trace: HostTrace, value: Callable[[Line], int]) -> Any:
+        return pa.array([value(line) for line in trace.lines], pa.int64())
+
+    firsts = _firsts([len(trace.lines) for trace in hosts])
+    order = ("line", "host", "plane", "kind", "line_name", "line_id", "derived", "events")
+    return [
+        pa.table({
+            **_line_columns(trace, first),
+            "line_id": number(trace, lambda line: line.id),
+            "events": number(trace, lambda line: line.stop - line.start),
+        }).select(order)
+        for trace, first in zip(hosts, firsts, strict=True)
+    ]  # fmt: skip
+
+
+def _stats(hosts: Sequence[HostTrace]) -> list[Any]:
+    firsts = _firsts([len(trace.name) for trace in hosts])
+    return [_stats_of(trace, first) for trace, first in zip(hosts, firsts, strict=True)]
+
+
+def _stats_of(trace: HostTrace, first_event: int) -> Any:
+    """Return the stats of a host: the same bits as int64, uint64 and float64, and as index of a text where they are."""
+    import pyarrow as pa
+
+    rows = trace.every_stat or _NO_STATS
+    event = rows.event + np.int32(first_event) if first_event else rows.event
+    code = _numbers(rows.kind)
+    return pa.table({
+        "event": _numbers(event),
+        "host": _by_index(_numbers(np.zeros(len(event), np.int8)), words([trace.host])),
+        "name": _by_index(_numbers(rows.key), words(rows.keys or [""])),
+        "kind": _by_index(code, words(_KINDS)),
+        "code": code,
+        "bits": _numbers(rows.value),
+        "unsigned": _numbers(rows.value, "uint64"),
+        "real": _numbers(rows.value, "float64"),
+        "text": _by_index(_valid(rows.value, rows.kind == StatKind.TEXT), words(rows.texts or [""])),
+    })  # fmt: skip
+
+
+def _valid(values: Int64s, valid: Bools) -> Any:
+    """Return numbers of which only some count; for the rest a bitmap says that they are null."""
+    import pyarrow as pa
+
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.int64(), len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _planes(hosts: Sequence[HostTrace]) -> Any:
+    import pyarrow as pa
+
+    planes = [(trace.host, plane) for trace in hosts for plane in trace.planes]
+    return pa.table({
+        "host": words([host for host, _ in planes]),
+        "plane": words([plane.name for _, plane in planes]),
+        "kind": words([plane.kind for _, plane in planes]),
+        "plane_id": pa.array([plane.id for _, plane in planes], pa.int64()),
+        "is_device": pa.array([plane.is_device for _, plane in planes], pa.bool_()),
+        "events": pa.array([plane.event_count for _, plane in planes], pa.int64()),
+    })  # fmt: skip
+
+
+def _plane_stats(hosts: Sequence[HostTrace]) -> Any:
+    import pyarrow as pa
+
+    rows = [
+        (trace.host, plane.name, stat, value)
+        for trace in hosts
+        for plane in trace.planes
+        for stat, value in plane.stats.items()
+    ]
+    host, plane, stat, values = list(zip(*rows, strict=True)) or ((),) * 4
+    return pa.table({"host": words(host), "plane": words(plane), "name": words(stat), **_typed(values)})
+
+
+def _name_stats(hosts: Sequence[HostTrace]) -> Any:
+    import pyarrow as pa
+
+    rows = [
+        (trace.host, trace.names[name], stat, value)
+        for trace in hosts
+        for stat, values in trace.name_stats.items()
+        for name, value in values.items()
+    ]
+    host, name, stat, values = list(zip(*rows, strict=True)) or ((),) * 4
+    return pa.table({"host": words(host), "event_name": words(name), "name": words(stat), **_typed(values)})
+
+
+def _typed(values: Sequence[int | float | str]) -> dict[str, Any]:
+    """Return one column for each type; whole numbers as texts, since Arrow has none above 2^64 and below 0 at once."""
+    import pyarrow as pa
+
+    return {
+        "int_text": words([str(value) if isinstance(value, int) else None for value in values]),
+        "real_value": pa.array([value if isinstance(value, float) else None for value in values], pa.float64()),
+        "text_value": words([value if isinstance(value, str) else None for value in values]),
+    }
+
+
+def _hosts(hosts: Sequence[HostTrace]) -> Any:
+    import pyarrow as pa
+
+    def numbers(value: Callable[[HostTrace], int | None]) -> Any:
+        return pa.array([value(trace) for trace in hosts], pa.int64())
+
+    return pa.table({
+        "host": words([trace.host for trace in hosts]),
+        "path": words([str(trace.path) for trace in hosts]),
+        "size_bytes": numbers(lambda trace: trace.size_bytes),
+        "events": numbers(lambda trace: len(trace.name)),
+        "malformed_events": numbers(lambda trace: trace.malformed_events),
+        "aggregated_events": numbers(lambda trace: trace.aggregated_events),
+        "begin_ps": numbers(lambda trace: int(trace.begin_ps.min()) if len(trace.name) else None),
+        "end_ps": numbers(lambda trace: int(trace.end_ps.max()) if len(trace.name) else None),
+        "errors": words(["; ".join(trace.errors) or None for trace in hosts]),
+        "warnings": words(["; ".join(trace.warnings) or None for trace in hosts]),
+    })  # fmt: skip
+
+
+_MAKERS: Mapping[str, Callable[[Sequence[HostTrace]], Any]] = {
+    "events": _events,
+    "stats": _stats,
+    "lines": _lines,
+    "planes": _planes,
+    "plane_stats": _plane_stats,
+    "name_stats": _name_stats,
+    "hosts": _hosts,
+}

@@ -1,0 +1,219 @@
+"""DuckDB, shut in: it sees the tables of a profile and nothing else, and it changes nothing.
+
+A query is checked against empty tables first, so that a mistake is told before anything is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from tfperf.errors import TfperfError
+from tfperf.query.columns import VIEWS
+from tfperf.query.sources import Source
+from tfperf.query.tables import all_tables
+
+HINT = "tfperf query --schema shows tables and columns"
+_ALLOWED = "SELECT (or WITH, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE)"
+_CLOSED = (
+    "temp_directory = ''",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "allow_community_extensions = false",
+    "python_enable_replacements = false",
+    "enable_external_access = false",
+)
+_CLOSED_SINCE_1_2 = ("allowed_paths = []", "allowed_directories = []")
+"""Set apart, because older versions do not know them. Newer ones let files of the database itself through."""
+
+_ABOUT_TABLES = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
+"""What these statements say is the same for empty tables."""
+
+
+_AGAIN_S = 0.05
+"""How long to wait for a query before looking for Ctrl-C, or telling it again to stop: before it runs, it is deaf."""
+
+
+class QueryError(TfperfError):
+    """The SQL is wrong, or asks for more than reading the profile: wrong usage."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query returned: column names, all different, and the values of each column as plain Python."""
+
+    names: tuple[str, ...]
+    columns: tuple[Sequence[Any], ...]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.columns[0]) if self.columns else 0
+
+
+def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
+    """Return what one SELECT says about a profile.
+
+    Only the tables whose names stand in the SQL are read. `memory_limit` ("500MB") is DuckDB's own; by default it takes
+    up to 80 % of the machine's. Raises QueryError if the SQL is wrong or refused, TfperfError if DuckDB is missing, if
+    memory does not suffice or if the profile lacks a table, TraceNotFoundError and TraceFormatError.
+    """
+    declared = all_tables()
+    empty = _connect(memory_limit)
+    for table in declared.values():
+        empty.execute(table.ddl())
+    _lock(empty)
+    with _told():
+        _refuse_all_but_select(empty, sql)
+        empty.execute(f"EXPLAIN\n{sql}")
+        if _ABOUT_TABLES.match(sql):
+            return _fetch(empty, sql)
+    empty.close()
+    named = set(re.findall(r"\w+", sql.lower())) & declared.keys()
+    return _ask_filled(source, sql, named, memory_limit)
+
+
+def _ask_filled(source: Source, sql: str, named: set[str], memory_limit: str) -> Answer:
+    filled = _connect(memory_limit)
+    tables = source.tables(named)
+    for name, table in tables.items():
+        if name in VIEWS:
+            filled.register(f"_{name}", table)
+            filled.execute(f"CREATE VIEW {name} AS {VIEWS[name]} FROM _{name}")
+        else:
+            filled.register(name, table)
+    _lock(filled)
+    with _told(absent=named - tables.keys()):
+        return _fetch_unless_stopped(filled, sql)
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise TfperfError("queries need DuckDB: pip install 'tfperf[sql]'") from error
+    return duckdb
+
+
+def _connect(memory_limit: str) -> Any:
+    """Return a database in memory that reaches no file, no network, and no variable of this program."""
+    duckdb = _duckdb()
+    connection = duckdb.connect(":memory:")
+    for setting in _CLOSED_SINCE_1_2:
+        try:
+            connection.execute(f"SET {setting}")
+        except duckdb.CatalogException:
+            continue
+    for setting in _CLOSED:
+        connection.execute(f"SET {setting}")
+    if memory_limit:
+        connection.execute(f"SET memory_limit = '{memory_limit}'")
+    return connection
+
+
+def _lock(connection: Any) -> None:
+    """Make all settings final."""
+    connection.execute("SET lock_configuration = true")
+
+
+def _refuse_all_but_select(connection: Any, sql: str) -> None:
+    """Raise QueryError unless the text is one statement that only reads."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise QueryError("the query is not UTF-8 text") from error
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise QueryError(f"the query is empty; write one {_ALLOWED}")
+    if len(statements) > 1:
+        raise QueryError(f"{len(statements)} statements; write one {_ALLOWED}")
+    kind = statements[0].type.name
+    if kind == "MULTI":
+        raise QueryError("this takes several statements; a PIVOT needs its values: PIVOT ... ON x IN (...)")
+    if kind != "SELECT":
+        raise QueryError(f"{kind} is refused, for a query only reads; write one {_ALLOWED}")
+
+
+def _fetch_unless_stopped(connection: Any, sql: str) -> Answer:
+    """Return the answer; Ctrl-C ends it. DuckDB looks for that only now and then, so it works on another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(_fetch, connection, sql)
+        try:
+            # Time and again: a thread that waits without an end does not always hear Ctrl-C.
+            while not answer.done():
+                wait([answer], timeout=_AGAIN_S)
+        except KeyboardInterrupt:
+            while not answer.done():
+                connection.interrupt()
+                wait([answer], timeout=_AGAIN_S)
+            raise
+        return answer.result()
+
+
+def _fetch(connection: Any, sql: str) -> Answer:
+    cursor = connection.execute(sql)
+    names = [column[0] for column in cursor.description]
+    rows = cursor.fetchall()
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return Answer(_different(names), tuple(_plain_column(values) for values in columns))
+
+
+def _different(names: Sequence[str]) -> tuple[str, ...]:
+    """Number names that occur again: `n`, `n_2`."""
+    found: dict[str, None] = {}
+    for name in names:
+        number, own = 1, name
+        while own in found:
+            number += 1
+            own = f"{name}_{number}"
+        found[own] = None
+    return tuple(found)
+
+
+def _plain_column(values: Sequence[Any]) -> Sequence[Any]:
+    """Return the column with plain values; one that has only those is not touched."""
+    kinds = set(map(type, values))
+    return [_plain(value) for value in values] if kinds & {Decimal, bytes, bytearray, list, dict, tuple} else values
+
+
+def _plain(value: Any) -> Any:
+    """Return decimals as numbers (whole ones exactly) and bytes as hexadecimal digits, also inside lists."""
+    if isinstance(value, Decimal):
+        return int(value) if value.is_finite() and value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@contextmanager
+def _told(absent: Collection[str] = ()) -> Iterator[None]:
+    """Turn DuckDB's errors into ours; `absent` are tables that exist, but not in this profile."""
+    duckdb = _duckdb()
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise TfperfError("the query needs more memory than there is; select fewer rows or columns") from error
+    except duckdb.PermissionException as error:
+        raise QueryError(f"refused, for a query reads the profile and nothing else: {_sentence(error)}") from error
+    except duckdb.CatalogException as error:
+        missing = sorted(name for name in absent if re.search(rf"\bname {name}\b", str(error), re.IGNORECASE))
+        if missing:
+            raise TfperfError(f"this profile has no table {missing[0]}; add --schema to list those it has") from error
+        raise QueryError(f"{_sentence(error)} ({HINT})") from error
+    except duckdb.Error as error:
+        raise QueryError(f"{_sentence(error)} ({HINT})") from error
+
+
+def _sentence(error: Exception) -> str:
+    """Return DuckDB's message on one line, without its picture of the SQL or what Python said inside."""
+    text = re.split(r"\n+LINE \d+:|\nTraceback", str(error))[0]
+    line = re.search(r"\nLINE (\d+):", str(error))
+    # The check puts a line above the query.
+    where = f" in line {int(line[1]) - 1}" if line and int(line[1]) > 2 else ""
+    return " ".join(text.split()).rstrip(".") + where

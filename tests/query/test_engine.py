@@ -1,0 +1,281 @@
+"""DuckDB is shut in: it answers, and does nothing else."""
+
+from __future__ import annotations
+
+import builtins
+import signal
+import sys
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import event, host, logdir_of, space
+
+import tfperf
+from tfperf.errors import TfperfError, TraceFormatError, TraceNotFoundError
+from tfperf.query.engine import Answer, QueryError, ask
+from tfperf.query.frame import source_of
+from tfperf.query.sources import Source
+from tfperf.query.tables import all_tables
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    steps = [event("train", 10 * n, 10, step_num=n) for n in range(3)]
+    return source_of(logdir_of(tmp_path, a=space(host(*steps, event("op", 1, 2, id=7)))))
+
+
+def rows(answer: Answer) -> list[tuple[Any, ...]]:
+    return list(zip(*answer.columns, strict=True))
+
+
+class Watched(Source):
+    """A source that notes what is asked of it, and refuses to read."""
+
+    def tables(self, names: Collection[str]) -> dict[str, Any]:
+        raise AssertionError(f"read {sorted(names)}")
+
+
+# --- what is answered ---
+
+
+@pytest.mark.parametrize("query", [
+    "select name, duration_us from events where name = 'op'",
+    "SELECT name, duration_us FROM events WHERE name = 'op';",
+    "-- which\nfrom events select name, duration_us where name = 'op' -- op",
+    "with own as (from events where name = 'op') select name, duration_us from own",
+    'select "name", duration_us from "EVENTS" where name = \'op\'',
+    "from query('select name, duration_us from events') where name = 'op'",
+])  # fmt: skip
+def test_a_select_in_any_form(source: Source, query: str) -> None:
+    assert rows(ask(source, query)) == [("op", 2.0)]
+
+
+def test_forms_that_name_no_columns(source: Source) -> None:
+    assert rows(ask(source, "values (1, 'a'), (2, 'b')")) == [(1, "a"), (2, "b")]
+    assert "events" in ask(source, "show tables").columns[0]
+    assert ask(source, "describe events").columns[0][0] == "event"
+    summary = ask(source, "summarize select duration_us from events")
+    assert rows(summary)[0][:4] == ("duration_us", "DOUBLE", "2.0", "10.0")
+
+
+def test_recorded_and_found_out_meet(source: Source) -> None:
+    query = """select s.step, count(*) from host_steps s join events e on e.host = s.host
+               and e.begin_ps >= s.begin_ps and e.begin_ps < s.end_ps group by all order by 1"""
+    assert rows(ask(source, query)) == [(0, 2), (1, 1), (2, 1)]
+    assert rows(ask(source, "select step, step_time_ms from steps")) == [(0, 0.01), (1, 0.01), (2, 0.01)]
+
+
+def test_ops_of_both_sides_are_one_table(tmp_path: Path) -> None:
+    made = space(host(event("a:MatMul", 0, 3), event("b:Add", 5, 1)))
+    query = "select side, op_type, self_ms from ops order by self_ms desc"
+    assert rows(ask(source_of(logdir_of(tmp_path, a=made)), query)) == [
+        ("host", "MatMul", 0.003), ("host", "Add", 0.001),
+    ]  # fmt: skip
+
+
+def test_no_rows_keep_their_columns(source: Source) -> None:
+    answer = ask(source, "select name, event from events where false")
+    assert (answer.names, len(answer)) == (("name", "event"), 0)
+
+
+def test_names_that_occur_twice_are_numbered(source: Source) -> None:
+    answer = ask(source, "select 1 as n, 2 as n, 3 as n_2, 4 as n")
+    assert answer.names == ("n", "n_2", "n_2_2", "n_3")
+    assert rows(answer) == [(1, 2, 3, 4)]
+
+
+def test_values_are_plain(source: Source) -> None:
+    query = """select 1.5, 170141183460469231731687303715884105727, '\\xAB'::blob, [1.5, 2.5], {'a': 0.5}, null,
+               12345678901234567890::decimal(38,0)"""
+    assert rows(ask(source, query)) == [(1.5, 2**127 - 1, "ab", [1.5, 2.5], {"a": 0.5}, None, 12345678901234567890)]
+
+
+# --- what is read ---
+
+
+@pytest.mark.parametrize("query", ["select 1", "show tables", "describe stats", "describe select name from events"])
+def test_nothing_is_read_that_is_not_asked_for(tmp_path: Path, query: str) -> None:
+    """The file is no trace: whoever reads it fails."""
+    source = source_of(logdir_of(tmp_path, a=b"no trace"))
+    assert len(ask(source, query))
+    for table in ("events", "steps"):
+        with pytest.raises(TraceFormatError):
+            ask(source, f"select count(*) from {table}")
+
+
+@pytest.mark.parametrize("query", ["select nme from events", "selec", "from evnts", "select sum(name) from events"])
+def test_mistakes_are_told_before_anything_is_read(source: Source, query: str) -> None:
+    with pytest.raises(QueryError, match="--schema"):
+        ask(Watched(source.run, source.analyse), query)
+
+
+def test_the_path_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(TraceNotFoundError, match="does not exist"):
+        source_of(tmp_path / "nowhere")
+
+
+# --- what is refused ---
+
+
+@pytest.fixture
+def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that DuckDB would read gladly, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("secret.csv", ":memory:"):
+        (tmp_path / name).write_text("a,b\n1,2\n")
+    return tmp_path / "secret.csv"
+
+
+REFUSED = (
+    "copy (select 1) to 'out.csv'",
+    "copy events to 'out.parquet'",
+    "copy events from 'secret.csv'",
+    "export database 'out'",
+    "import database 'out'",
+    "attach 'out.db'",
+    "attach ':memory:' as other",
+    "install httpfs",
+    "load httpfs",
+    "pragma database_list",
+    "set threads = 1",
+    "set enable_external_access = true",
+    "reset all",
+    "create table t as select 1",
+    "create temp table t as select 1",
+    "create view v as select 1",
+    "create macro m() as 1",
+    "create secret s (type s3)",
+    "insert into events values (1)",
+    "delete from events",
+    "update events set name = 'x'",
+    "drop table events",
+    "alter table events rename to e",
+    "call pragma_version()",
+    "checkpoint",
+    "vacuum",
+    "begin",
+    "prepare p as select 1",
+    "explain analyze copy (select 1) to 'out.csv'",
+    "select 1; select 2",
+    "select 1; copy (select 1) to 'out.csv'",
+    "pivot events on name",
+    "select * from read_csv('secret.csv')",
+    "select * from read_csv('{}')",
+    "select * from 'secret.csv'",
+    "select * from read_text('{}')",
+    "select * from read_text(':memory:')",
+    "select * from ':memory:'",
+    "select * from read_blob('*')",
+    "select * from read_json('secret.csv')",
+    "select * from read_parquet('/etc/passwd')",
+    "select * from parquet_metadata('/etc/passwd')",
+    "select * from glob('*')",
+    "select * from sniff_csv('secret.csv')",
+    "select * from 'http://127.0.0.1:9/x.csv'",
+    "select * from read_csv('https://127.0.0.1:9/x.csv')",
+    "select getenv('HOME')",
+    "from enable_logging(storage_path='out')",
+    "with t as (insert into events values (1) returning 1) from t",
+    "select * from captured",
+    "select * from sys.modules",
+    "",
+    ";",
+    "-- nothing",
+    "select $1",
+    "select 'a\0b",
+    "select '\ud800'",
+)
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_a_query_reads_the_profile_and_nothing_else(source: Source, secret: Path, query: str) -> None:
+    captured = [1, 2, 3]
+    before = sorted(secret.parent.rglob("*"))
+    with pytest.raises(QueryError) as told:
+        ask(source, query.format(secret) if "{}" in query else query)
+    assert sorted(secret.parent.rglob("*")) == before
+    assert captured == [1, 2, 3]
+    assert "\n" not in str(told.value)
+    assert "1,2" not in str(told.value)
+
+
+def test_settings_cannot_be_read_around(source: Source) -> None:
+    query = """select name, value from duckdb_settings() where name in ('enable_external_access', 'lock_configuration',
+               'python_enable_replacements', 'temp_directory', 'autoload_known_extensions') order by name"""
+    assert rows(ask(source, query)) == [
+        ("autoload_known_extensions", "false"), ("enable_external_access", "false"), ("lock_configuration", "true"),
+        ("python_enable_replacements", "false"), ("temp_directory", ""),
+    ]  # fmt: skip
+
+
+def test_a_table_named_by_a_trick_is_an_error_and_not_empty(source: Source) -> None:
+    with pytest.raises(QueryError, match="does not exist"):
+        ask(source, "select count(*) from query_table('eve' || 'nts')")
+
+
+# --- what goes wrong ---
+
+
+def test_a_table_that_the_profile_lacks(source: Source) -> None:
+    with pytest.raises(TfperfError, match="this profile has no table kernels_by_name; add --schema") as told:
+        ask(source, "select count(*) from kernels_by_name")
+    assert not isinstance(told.value, QueryError)
+
+
+def test_a_word_that_is_a_table_elsewhere_does_no_harm(source: Source) -> None:
+    assert rows(ask(source, "select 'kernels' as copies from events limit 1")) == [("kernels",)]
+
+
+def test_a_query_that_needs_too_much_memory(source: Source) -> None:
+    with pytest.raises(TfperfError, match="memory") as told:
+        ask(source, "select list(i) from range(100000000) t(i)", memory_limit="50MB")
+    assert not isinstance(told.value, QueryError)
+
+
+def test_ctrl_c_ends_a_query(source: Source) -> None:
+    """A program in the background of a shell ignores Ctrl-C, so the usual reaction is put in place first."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ask(source, "select count(*) from range(20000000000) t(i) where i % 7 = 3")
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_line_of_a_mistake_is_that_of_the_query(source: Source) -> None:
+    with pytest.raises(QueryError, match=r"in line 3 \("):
+        ask(source, "select name\nfrom events\nwhere nme = 1")
+
+
+def test_mistakes_in_the_data_are_told(source: Source) -> None:
+    with pytest.raises(QueryError, match="Could not convert string"):
+        ask(source, "select name::int from events")
+
+
+def test_without_duckdb(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(TfperfError, match=r"pip install 'tfperf\[sql\]'"):
+        ask(source, "select 1")
+
+
+# --- every table of the report is there ---
+
+
+def test_every_table_of_the_report_is_a_table(samples: Path) -> None:
+    for path in sorted(path for path in samples.iterdir() if (path / "plugins").is_dir()):
+        trace = tfperf.load(path)
+        names = {table.name for table in trace.report().tables()}
+        tables = source_of(trace).tables(all_tables())
+        assert names <= tables.keys(), "declare new tables of the report in query/report_tables.py"
+        for table in trace.report().tables():
+            found = tables[table.name] if table.name != "hosts" else tables["steps_by_host"]
+            assert found.column_names == [column.key for column in table.columns]
+            for column in table.columns:
+                known = [builtins.str(value) for value in table.data[column.key] if value is not None]
+                assert len([value for value in found.column(column.key).to_pylist() if value is not None]) == len(known)
