@@ -30,6 +30,15 @@ def test_the_op_is_named_in_different_stats(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_the_annotation_names_the_op_where_nothing_else_does(tmp_path: Path) -> None:
+    """Its first name, without what is behind #; a copy on an edge of the graph has none."""
+    made = plane("/device:GPU:0", line(
+        "Stream #1", event("k", 0, 5, annotation=ref("a/MatMul:MatMul#shape=(float[2])#::#edge_name=e#")),
+        event("k", 10, 5, annotation=ref("outer/Add:AddV2::inner")), event("k", 20, 5, annotation=ref("#edge_name=e#")),
+    ))  # fmt: skip
+    assert ops_of(trace_of(tmp_path, made)) == [DeviceOp("a/MatMul", "MatMul"), DeviceOp("outer/Add", "AddV2"), None]
+
+
 def test_every_recorded_event_has_a_row(tmp_path: Path) -> None:
     """Two devices, copies, a fill; derived lines and the host have none."""
     one = plane(

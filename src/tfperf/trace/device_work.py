@@ -1,12 +1,14 @@
 """What devices did, event by event: which op each kernel and each copy belongs to.
 
 The profiler names the op on the event itself, in different stats over the years: `tf_op` (the op as the framework
-names it), `level 0` in files of 2020 to 2022, `hlo_op` where XLA compiled the op. An HLO op leads to the op of the
-framework through the compiled program in the profile, or through the stat `name` where JAX notes it.
+names it), `level 0` in files of 2020 to 2022 (where `annotation` has the whole stack of names, the outermost first),
+`hlo_op` where XLA compiled the op. An HLO op leads to the op of the framework through the compiled program in the
+profile, or through the stat `name` where JAX notes it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -121,7 +123,7 @@ def trace_texts(trace: HostTrace, stat: str) -> tuple[str, ...]:
     return (*trace.stat(stat).texts, "")
 
 
-_ANNOTATIONS = ("hlo_op", "hlo_module", "program_id", "name", "level 0", "tf_op")
+_ANNOTATIONS = ("hlo_op", "hlo_module", "program_id", "name", "annotation", "level 0", "tf_op")
 
 
 def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[DeviceOp, ...]]:
@@ -145,7 +147,8 @@ def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[De
 
 def _op(texts: dict[str, str], program: Program | None, *, old: bool) -> DeviceOp | None:
     """Return what the stats of an event say; XLA names a whole module in `tf_op` where it knows no more."""
-    told = next((texts[stat] for stat in ("tf_op", "level 0") if _tells(texts[stat])), "")
+    outermost = "" if old else re.split("#|::", texts["annotation"], maxsplit=1)[0]
+    told = next((text for text in (texts["tf_op"], texts["level 0"], outermost) if _tells(text)), "")
     hlo_op = texts["hlo_op"].split("::")[-1]
     if not hlo_op:
         if not told:

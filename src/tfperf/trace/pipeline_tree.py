@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.intervals import Int64s, distinct
 from tfperf.trace.model import HostTrace
 from tfperf.trace.names import concrete_function, is_fetch, mask
 
@@ -138,7 +138,7 @@ def _of_its_time(ids: Int64s, begin: Int64s, wanted: Int64s) -> Int64s:
     first, last = np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, side="right")
     rank = np.empty(len(ids), np.int64)
     rank[np.argsort(begin, kind="stable")] = np.arange(len(ids))
-    number = np.searchsorted(np.unique(ids), ordered)
+    number = np.searchsorted(distinct(ids), ordered)
     composite = number * len(ids) + rank[order]
     place = np.searchsorted(composite, number[np.minimum(first, len(ids) - 1)] * len(ids) + rank, side="right") - 1
     found = order[np.clip(place, first, np.maximum(last - 1, first)) % len(ids)]
