@@ -288,6 +288,12 @@ def test_memory_events_are_kept_apart(tmp_path: Path) -> None:
     assert [texts[at] if at >= 0 else None for at in index.tolist()] == ["x/Add", None]
 
 
+def test_lines_that_note_no_memory_may_have_any_clock(tmp_path: Path) -> None:
+    odd = line("odd", id=3, timestamp_ns=(1 << 63) - 1)
+    trace = trace_of(tmp_path, plane("/host:CPU", odd, line("a", memory(1), id=1, timestamp_ns=1000)))
+    assert (trace.memory.begin_ps / US).tolist() == [2.0]
+
+
 def test_memory_events_stay_among_instants_too(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(memory(1), event("op:Op", 2, 1)), instants=True)
     assert [name for name, *_ in rows(trace)] == ["MemoryAllocation", "op:Op"]

@@ -252,9 +252,9 @@ def _joined(events: _Events) -> tuple[Int32s, Int64s, Int64s]:
 def _memory(columns: _Columns, zero: dict[int, int]) -> MemoryEvents:
     """Return the allocations and deallocations, on the same clock as all events."""
     name, begin, _ = _joined(columns.memory)
-    counts = [line[5] for line in columns.lines]
-    shifts = [(line[3] - zero.get(line[3], 0)) * 1000 for line in columns.lines]
-    begin = begin + np.repeat(np.array(shifts, np.int64), counts) if len(begin) else begin
+    noting = [(stamp, count) for *_, stamp, _, count in columns.lines if count]
+    shifts = np.array([(stamp - zero[stamp]) * 1000 for stamp, _ in noting], np.int64)
+    begin = begin + np.repeat(shifts, [count for _, count in noting])
     allocates = np.array([own == "MemoryAllocation" for own in columns.names], np.bool_)[name]
     return MemoryEvents(begin, allocates, {stat: _join_stats(pieces) for stat, pieces in columns.memory.stats.items()})
 
