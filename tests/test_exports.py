@@ -26,6 +26,7 @@ PUBLIC = [
     "start",
     "step",
     "stop",
+    "write_timeline",
 ]
 
 

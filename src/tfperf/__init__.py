@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tfperf.query.frame import sql
     from tfperf.sampling import Sampled, sample
     from tfperf.session import HostAnalysis, Trace, load
+    from tfperf.timeline.write import write_timeline
 
 __all__ = [
     "CaptureError",
@@ -46,6 +47,7 @@ __all__ = [
     "start",
     "step",
     "stop",
+    "write_timeline",
 ]
 __version__ = "0.1.0"
 
@@ -59,6 +61,7 @@ _HOMES = {
     "start": "capture.local",
     "step": "capture.local",
     "stop": "capture.local",
+    "write_timeline": "timeline.write",
 }
 
 

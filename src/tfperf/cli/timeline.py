@@ -41,22 +41,21 @@ def command(
       tfperf timeline logs/ --steps 3..5 --min-duration 10us -o part.json.gz
       tfperf timeline logs/ --open
     """
-    from tfperf.timeline.export import export
     from tfperf.timeline.file import format_of
-    from tfperf.timeline.model import Selection
     from tfperf.timeline.serve import FileServer
-    from tfperf.trace.logdir import choose_hosts, choose_run, find_runs
+    from tfperf.timeline.write import write_timeline
 
     if output is None and not show:
         raise click.UsageError("name the file to write with -o (as trace.pftrace), or show it with --open")
     if output is not None and format_of(output) is None:
         raise click.UsageError(f"{output.name}: end the file in .pftrace, .perfetto-trace, .json or .json.gz")
-    chosen = choose_hosts(choose_run(find_runs(path), run), hosts)
-    selection = Selection(steps, threads, round((min_duration or 0) * 1e12))
     with tempfile.TemporaryDirectory(prefix="tfperf-") as folder:
-        target = output or Path(folder, f"{chosen.name}.pftrace")
+        target = output or Path(folder, "tfperf.pftrace")
         server = FileServer(target) if show else None
-        _tell(export(chosen.files, target, selection, step_marker=step_marker, force=force))
+        _tell(write_timeline(
+            path, target, run=run, hosts=hosts, steps=steps, threads=threads,
+            min_duration_us=(min_duration or 0) * 1e6, step_marker=step_marker, force=force,
+        ))  # fmt: skip
         if server is None:
             say("to see it: open https://ui.perfetto.dev and drop the file there, or pass --open")
         else:
