@@ -24,13 +24,14 @@ class Intervals(NamedTuple):
         return int((self.end - self.begin).sum())
 
 
-_MOST = float(1 << 62)
+MOST = 1 << 62
+"""The largest sum: impossible times of a damaged file may add up to more than an int64 holds."""
 
 
 def capped_sum(values: Int64s) -> int:
-    """Return the sum, at most 2^62: impossible times of a damaged file may add up to more than an int64 holds."""
+    """Return the sum, at most `MOST`."""
     exact = int(values.sum())
-    return exact if exact >= 0 and float(values.sum(dtype=np.float64)) < _MOST else int(_MOST)
+    return exact if exact >= 0 and float(values.sum(dtype=np.float64)) < MOST else MOST
 
 
 EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))

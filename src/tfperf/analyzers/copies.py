@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfperf.intervals import MOST
 from tfperf.trace.activities import Activity
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import Column, DeviceWork, group_sums, trace_texts
 from tfperf.trace.kernel_details import NO_COPY, CopyDetails, parse_copy
 from tfperf.trace.model import HostTrace
-
-_MOST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def copies_of(trace: HostTrace, work: DeviceWork) -> tuple[Copies, ...]:
         details = parse_copy(text) if text else NO_COPY
         own = sums.setdefault((plane, _copy_kind(trace.names[name], Activity(code), text)), [0] * 7)
         for place, value in enumerate(_copy_numbers(details, *numbers[:2])):
-            own[place] = min(own[place] + value, _MOST)
+            own[place] = min(own[place] + value, MOST)
     ordered = sorted(sums.items(), key=lambda item: (item[0][0], _COPY_ORDER.index(item[0][1])))
     return tuple(
         Copies(trace.host, device_label(trace.planes[plane].name), kind, *numbers) for (plane, kind), numbers in ordered

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.intervals import Int64s, covers, distinct, overlap, union
+from tfperf.intervals import MOST, Int64s, covers, distinct, overlap, union
 from tfperf.trace.model import Bools, HostTrace
 from tfperf.trace.names import mask
 from tfperf.trace.steps import Steps
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 EAGER_PERCENT = 10.0
 """Share of eager execution from which TensorFlow's overview gives advice."""
 _NAMED = re.compile(r"EagerExecute: (.*)", re.DOTALL)
-_MOST = float(1 << 62)
 _FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
 
 
@@ -85,7 +84,7 @@ def analyze(trace: HostTrace, steps: Steps) -> Eager:
     total = np.bincount(op, weights=trace.duration_ps[rows], minlength=len(names))
     order = np.array(sorted(np.flatnonzero(calls).tolist(), key=lambda at: (-total[at], names[at])), np.int64)
     return Eager(
-        tuple(names[at] for at in order.tolist()), calls[order], np.minimum(total[order], _MOST).astype(np.int64),
+        tuple(names[at] for at in order.tolist()), calls[order], np.minimum(total[order], MOST).astype(np.int64),
         int(overlap(busy, begin, end).sum()), int((end - begin).sum()), len(begin), int((last - first).sum()),
         any(name.startswith("EagerExecute") for name in trace.names),
     )  # fmt: skip
@@ -97,7 +96,7 @@ def combine(parts: list[Eager]) -> Eager:
     for part in parts:
         for name, calls, total in zip(part.ops, part.calls.tolist(), part.total_ps.tolist(), strict=True):
             before = sums.setdefault(name, [0, 0])
-            sums[name] = [before[0] + calls, min(before[1] + total, int(_MOST))]
+            sums[name] = [before[0] + calls, min(before[1] + total, MOST)]
     order = sorted(sums, key=lambda name: (-sums[name][1], name))
     numbers = np.array([sums[name] for name in order], np.int64).reshape(-1, 2)
     return Eager(

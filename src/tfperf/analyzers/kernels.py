@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tfperf.analyzers import launches
 from tfperf.analyzers.copies import Copies, copies_of
 from tfperf.analyzers.launches import Launches
-from tfperf.intervals import Int64s
+from tfperf.intervals import MOST, Int64s
 from tfperf.trace.activities import Attribution
 from tfperf.trace.device_time import DeviceTime, device_label, device_times
 from tfperf.trace.device_work import Column, DeviceOp, DeviceWork, device_work, group_sums, trace_texts
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PS_PER_US, _PS_PER_NS = 1e6, 1000
-_MOST = 1 << 62
 _ONE: Dim = (1, 1, 1)
 
 
@@ -238,7 +237,7 @@ def _sorted(
 ) -> Kernels:
     """Order rows by total, then as TensorFlow does by name, launch, flags and op."""
     ordered = sorted(rows.items(), key=lambda item: (-item[1].total_ps, _order(item[0])))
-    numbers = np.array([[min(value, _MOST) for value in own[1:]] for _, own in ordered], np.int64).reshape(-1, 4)
+    numbers = np.array([[min(value, MOST) for value in own[1:]] for _, own in ordered], np.int64).reshape(-1, 4)
     return Kernels(
         tuple(row for row, _ in ordered), tuple(own.occupancy for _, own in ordered), numbers[:, 0], numbers[:, 1],
         numbers[:, 2], numbers[:, 3], copies, devices, found, has_cores,

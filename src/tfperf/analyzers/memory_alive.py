@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.analyzers.memory_rows import AllocatorEvents, EventTexts, Float64s
-from tfperf.intervals import Int64s
+from tfperf.intervals import MOST, Int64s
 
 Kind = Literal["tensor", "before the capture", "reserved"]
 
@@ -101,7 +101,7 @@ def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
     last = order[is_last]
     alive = events.rows(last[events.allocates[last] & (address[last] != 0) & (events.size[last] >= 0)])
     first, count = _groups(alive)
-    total = np.minimum(count * alive.size[first].astype(np.float64), float(1 << 62)).astype(np.int64)
+    total = np.minimum(count * alive.size[first].astype(np.float64), MOST).astype(np.int64)
     largest = np.argsort(-total, kind="stable")
     first, count, total = first[largest], count[largest], total[largest]
     own = alive.rows(first)

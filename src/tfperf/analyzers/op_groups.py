@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tfperf.analyzers.op_table import OpKey, OpTable, Side
 from tfperf.analyzers.ops import KERNEL_WITHOUT_OP, MEMSET
-from tfperf.intervals import Int64s, capped_sum
+from tfperf.intervals import MOST, Int64s, capped_sum
 from tfperf.trace.model import Bools
 from tfperf.units import PS_PER_MS
 
@@ -40,8 +40,6 @@ _OPTIMIZER = re.compile(
     re.IGNORECASE,
 )
 _PATH_READ = 4096
-_MOST = float(1 << 62)
-"""Impossible times of a damaged file may add up to more than an int64 holds."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def group(table: OpTable, by: By, keep: Bools | None = None) -> GroupTable:
 
     def sums(values: npt.NDArray[np.int64]) -> Int64s:
         found = np.bincount(which, weights=values, minlength=len(known))
-        return np.minimum(found, _MOST).astype(np.int64)
+        return np.minimum(found, MOST).astype(np.int64)
 
     own = table.self_ps[rows]
     self_ps, backward_ps = sums(own), sums(np.where(backward, own, 0))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.analyzers.op_table import OpKey, OpTable, Side, Tallies, Tally, merge
-from tfperf.intervals import Int64s, capped_sum, distinct
+from tfperf.intervals import MOST, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.device_time import COPIES, DeviceTime, device_times
 from tfperf.trace.device_work import NO_TYPE, DeviceWork, device_work
@@ -33,8 +33,6 @@ from tfperf.trace.timeline import OP_LINES
 __all__ = ["KERNEL_WITHOUT_OP", "MEMSET", "OpTable", "Ops", "Side", "analyze", "combine"]
 
 KERNEL_WITHOUT_OP, MEMSET = "kernel without op", "Memset"
-_MOST = float(1 << 62)
-"""Impossible times of a damaged file may add up to more than an int64 holds."""
 _COPY_TYPES = {
     Activity.HOST_TO_DEVICE: "MemcpyH2D", Activity.DEVICE_TO_HOST: "MemcpyD2H", Activity.DEVICE_TO_DEVICE: "MemcpyD2D",
 }  # fmt: skip
@@ -147,7 +145,7 @@ def _by_kernel(
     )  # fmt: skip
     which = which.reshape(-1)
     count = np.bincount(which)
-    time = np.minimum(np.bincount(which, weights=trace.duration_ps[work.rows]), _MOST)
+    time = np.minimum(np.bincount(which, weights=trace.duration_ps[work.rows]), MOST)
     eager, unknown = (np.bincount(which[flags == flag], minlength=len(found)) for flag in (EAGER, UNKNOWN))
     execution = np.where(eager > 0, EAGER, np.where(unknown > 0, UNKNOWN, FUNCTION))
     columns = (found // len(trace.names) - 1, found % len(trace.names), first, count, time, execution)

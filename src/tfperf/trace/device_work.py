@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s
+from tfperf.intervals import MOST, Int64s
 from tfperf.trace.activities import Attribution, Codes, device_codes
 from tfperf.trace.device_time import is_memset, moves_data
 from tfperf.trace.groups import stored_groups
@@ -26,7 +26,6 @@ from tfperf.trace.names import mask, parse_op
 
 NO_TYPE = "Unknown"
 Column = npt.NDArray[np.signedinteger[Any]]
-_MOST = 1 << 62
 
 
 class DeviceOp(NamedTuple):
@@ -89,7 +88,7 @@ def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
         return NO_EVENTS, NO_EVENTS
     lowest = [int(column.min()) for column in columns]
     sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
-    if prod(sizes) < _MOST:
+    if prod(sizes) < MOST:
         packed = np.zeros(count, np.int64)
         for column, low, size in zip(columns, lowest, sizes, strict=True):
             packed = packed * size + (column - low)
@@ -110,7 +109,7 @@ def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[li
         return
     ordered = duration[order]
     rough = np.add.reduceat(ordered.astype(np.float64), starts)
-    total = np.where(rough < _MOST, np.add.reduceat(ordered, starts), _MOST)
+    total = np.where(rough < MOST, np.add.reduceat(ordered, starts), MOST)
     least, most = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
     numbers = np.stack((np.diff(starts, append=len(order)), total, least, most), axis=1)
     values = np.stack([column[order[starts]] for column in columns], axis=1)

@@ -13,16 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s, capped_sum, distinct
+from tfperf.intervals import MOST, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
 from tfperf.trace.eager import run_from_python
 from tfperf.trace.groups import stored_groups
 from tfperf.trace.model import NO_EVENTS, Bools, HostTrace
 from tfperf.trace.names import Op, is_python_frame, parse_op
 from tfperf.trace.nesting import Stacked, nest, nest_on_stack, self_time
-
-_MOST = float(1 << 62)
-"""Impossible times of a damaged file may add up to more than an int64 holds."""
 
 
 class Work(NamedTuple):
@@ -103,7 +100,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
         if wanted.any():
             at, begin, end = _without_children(begin, end, parent, wanted)
             work.append(Work(name[at].astype(np.int64), begin, end))
-    sums = np.minimum((count, total, own, threads), _MOST).astype(np.int64)
+    sums = np.minimum((count, total, own, threads), MOST).astype(np.int64)
     return HostOps(
         ops, sums[0], sums[1], sums[2], sums[3], _joined(work), _flags(trace, ops, hlo), hlo, idle, thread_count
     )
