@@ -74,7 +74,7 @@ VARIANTS = {
     "in_flat_map": lambda: D.range(100000).flat_map(lambda n: D.range(3).map(slow(3))).batch(4).prefetch(2),
     "in_one_of_zip": lambda: D.zip((numbers().map(quick), numbers().map(slow(3)))).batch(4).prefetch(2),
     "before_shuffle": lambda: numbers().map(slow(3)).shuffle(8).batch(4).prefetch(2),
-    "handed_on_to_two_devices": lambda: strategy.experimental_distribute_dataset(numbers().map(slow(3)).batch(4)),
+    "handed_on_to_two_devices": lambda: strategy.experimental_distribute_dataset(numbers().map(slow(8)).batch(4)),
     "parallel_batch": lambda: numbers().map(slow(3)).batch(4, num_parallel_calls=2).prefetch(2),
 }
 
