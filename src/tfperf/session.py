@@ -31,6 +31,8 @@ from tfperf.analyzers import (
 from tfperf.errors import TfperfError
 from tfperf.trace import logdir
 from tfperf.trace.activities import Attribution
+from tfperf.trace.device_time import device_times
+from tfperf.trace.device_work import device_work
 from tfperf.trace.host_ops import host_ops
 from tfperf.trace.read import read_host
 from tfperf.trace.steps import find_steps
@@ -215,13 +217,16 @@ def analyse_host(
         breakdown = step_breakdown.analyze(trace, find_steps(trace, step_marker))
     pipelines = tfdata.analyze(trace)
     host = host_ops(trace, attribution)
-    steps = find_steps(trace) if as_tensorflow else breakdown.steps
+    work, times = device_work(trace), device_times(trace)
+    # TensorFlow's groups are no windows in real time, which gaps of a device are cut by.
+    steps = find_steps(trace) if as_tensorflow and times else breakdown.steps
     return HostAnalysis(
         host=trace.host, environment=environment.analyze(trace), breakdown=breakdown,
         functions=functions.analyze(trace), eager=eager.analyze(trace, breakdown.steps),
-        ops=ops.analyze(trace, attribution, host), input=input_pipeline.analyze(trace, breakdown, host),
+        ops=ops.analyze(trace, attribution, host, None if as_tensorflow else work, times),
+        input=input_pipeline.analyze(trace, breakdown, host),
         tfdata=pipelines, outlook=whatif.estimate(pipelines, breakdown, has_device=bool(trace.devices)),
-        memory=memory.analyze(trace, breakdown.steps), idle=idle.analyze(trace, steps),
-        kernels=kernels.analyze(trace, breakdown.steps, attribution),
+        memory=memory.analyze(trace, breakdown.steps), idle=idle.analyze(trace, steps, times),
+        kernels=kernels.analyze(trace, breakdown.steps, attribution, work, times),
         gaps=environment.gaps(trace, breakdown.steps),
     )  # fmt: skip

@@ -238,3 +238,11 @@ def test_idle_of_many_threads_may_exceed_an_int64(tmp_path: Path) -> None:
     assert found.idle_ps is not None
     assert found.idle_ps > 1 << 63
     assert columns(found)["self_with_idle_percent"] == [pytest.approx(100 * 2 / far)]
+
+
+def test_a_copy_that_does_not_say_where_to_is_no_kernel(tmp_path: Path) -> None:
+    """As in the table of kernels: its time counts neither for nor against tensor cores."""
+    trace = trace_of(tmp_path, plane("/device:GPU:0", line("Stream #1", event("Memcpy", 0, 5), event("gemm", 5, 5))))
+    device = ops.analyze(trace).device
+    assert device is not None
+    assert dict(zip(device.names, device.types, strict=True)) == {"Memcpy": "Memcpy", "gemm": "kernel without op"}

@@ -7,13 +7,13 @@ counted: it is input, however it is called; and what a `py_function` of the inpu
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfperf.intervals import MOST, Int64s, covers, distinct, overlap, union
+from tfperf.trace.eager import NAMED, eager_calls, notes_running
 from tfperf.trace.model import Bools, HostTrace
 from tfperf.trace.names import mask
 from tfperf.trace.steps import Steps
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 EAGER_PERCENT = 10.0
 """Share of eager execution from which TensorFlow's overview gives advice."""
-_NAMED = re.compile(r"EagerExecute: (.*)", re.DOTALL)
 _FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
 
 
@@ -86,7 +85,7 @@ def analyze(trace: HostTrace, steps: Steps) -> Eager:
     return Eager(
         tuple(names[at] for at in order.tolist()), calls[order], np.minimum(total[order], MOST).astype(np.int64),
         int(overlap(busy, begin, end).sum()), int((end - begin).sum()), len(begin), int((last - first).sum()),
-        any(name.startswith("EagerExecute") for name in trace.names),
+        notes_running(trace),
     )  # fmt: skip
 
 
@@ -108,22 +107,17 @@ def combine(parts: list[Eager]) -> Eager:
 
 def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
     """Return the rows of eagerly run ops, for each the index of its op type, and the op types."""
+    rows = eager_calls(trace)
+    rows = rows[~_inside_python(trace, rows)]
     known: dict[str, int] = {}
-    by_name = np.full(len(trace.names), -1, np.int64)
-    for at, name in enumerate(trace.names):
-        if (found := _NAMED.fullmatch(name)) is not None and _counts(found.group(1)):
-            by_name[at] = known.setdefault(found.group(1), len(known))
-    texts = trace.stat("eager_op").texts
-    by_text = np.array([known.setdefault(text, len(known)) if _counts(text) else -1 for text in texts], np.int64)
-    noted = trace.stat("is_func")
-    plain = noted.event[noted.value == 0].astype(np.int64)
-    named = trace.number_at("eager_op", plain, -1)
-    told = by_text[named] if len(by_text) else np.full(len(plain), -1, np.int64)
-    told = np.where(named >= 0, told, -1)
-    old = trace.host_events(by_name >= 0).astype(np.int64)
-    rows, op = np.concatenate((old, plain[told >= 0])), np.concatenate((by_name[trace.name[old]], told[told >= 0]))
-    step_side = ~_inside_python(trace, rows)
-    return rows[step_side], op[step_side], tuple(known)
+    named = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
+    by_name, by_text = (
+        np.array([known.setdefault(op, len(known)) if _counts(op) else -1 for op in (*ops, "")], np.int64)
+        for ops in (named, trace.stat("eager_op").texts)
+    )
+    told = by_text[trace.number_at("eager_op", rows, -1)]
+    op = np.where(told >= 0, told, by_name[trace.name[rows]])
+    return rows[op >= 0], op[op >= 0], tuple(known)
 
 
 def _counts(op_type: str) -> bool:

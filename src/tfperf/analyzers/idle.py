@@ -16,6 +16,7 @@ The shares of several devices are averages over the devices, each of idle time /
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -211,10 +212,13 @@ def _average(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def analyze(trace: HostTrace, steps: Steps) -> Idle:
-    """Attribute the idle time of each device of a host; without steps, of the whole capture as one window."""
+def analyze(trace: HostTrace, steps: Steps, times: Sequence[DeviceTime] | None = None) -> Idle:
+    """Attribute the idle time of each device of a host; without steps, of the whole capture as one window.
+
+    `times` is what `device_times` returns for this trace, where that was done before.
+    """
     reason = "" if len(steps) else steps.explanation
-    devices = tuple(own for own in device_times(trace) if len(own.busy.begin))
+    devices = tuple(own for own in (device_times(trace) if times is None else times) if len(own.busy.begin))
     if not devices:
         return Idle((), (), 0, 1, (trace.host,), reason, no_main_thread=False)
     windows = _windows(steps, devices[0])

@@ -9,7 +9,7 @@ cores, and for files of TensorFlow 2.2 to 2.4 (which it stored groups in) no lau
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -180,12 +180,22 @@ def _dim_text(dim: Dim | None) -> str | None:
     return ",".join(str(size) for size in dim) if dim else None
 
 
-def analyze(trace: HostTrace, steps: Steps, attribution: Attribution = "corrected") -> Kernels:
-    """Sum kernels and copies of a host's GPUs, and say where the time of its devices went."""
-    work = device_work(trace)
+def analyze(
+    trace: HostTrace,
+    steps: Steps,
+    attribution: Attribution = "corrected",
+    work: DeviceWork | None = None,
+    times: Sequence[DeviceTime] | None = None,
+) -> Kernels:
+    """Sum kernels and copies of a host's GPUs, and say where the time of its devices went.
+
+    `work` and `times` are what `device_work` and `device_times` return for this trace, where that was done before.
+    """
+    work = work or device_work(trace)
+    times = device_times(trace) if times is None else times
     find = _as_tensorflow if attribution == "tensorflow" else _corrected
     return _sorted(
-        find(trace, work), copies_of(trace, work), tuple(_use(trace.host, own) for own in device_times(trace)),
+        find(trace, work), copies_of(trace, work), tuple(_use(trace.host, own) for own in times),
         launches.analyze(trace, steps, work), _any(_tensor_cores(trace.planes[at]) for at in trace.devices),
     )  # fmt: skip
 

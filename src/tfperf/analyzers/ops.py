@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tfperf.analyzers.op_table import OpKey, OpTable, Side, Tallies, Tally, merge
 from tfperf.intervals import MOST, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Activity, Attribution
-from tfperf.trace.device_time import COPIES, DeviceTime, device_times
+from tfperf.trace.device_time import DeviceTime, device_times
 from tfperf.trace.device_work import NO_TYPE, DeviceWork, device_work
 from tfperf.trace.eager import run_from_python
 from tfperf.trace.groups import stored_groups
@@ -95,15 +95,16 @@ def _gpu_ops(trace: HostTrace, work: DeviceWork) -> Tallies:
     def key(op: int, name: int, at: int) -> OpKey:
         if op >= 0:
             return OpKey(*work.ops[op][:4])
-        copied = _COPY_TYPES.get(Activity(int(work.activity[at])), KERNEL_WITHOUT_OP)
+        if not work.moves[at]:
+            return OpKey(trace.names[name], KERNEL_WITHOUT_OP)
+        copied = _COPY_TYPES.get(Activity(int(work.activity[at])), "Memcpy")
         return OpKey(trace.names[name], MEMSET if work.is_memset[at] else copied)
 
-    copies = np.isin(work.activity, COPIES) | work.is_memset
     flags = _device_flags(trace, work)
     sums = Tallies()
     for op, name, at, count, time, eager in _by_kernel(trace, work, flags):
         tally = Tally(0, time, time, eager=eager)
-        if not copies[at]:
+        if not work.moves[at]:
             uses = uses_tensor_cores(trace.names[name])
             tally.kernel_ps, tally.tensor_core_ps, tally.unclear_ps = time, time * (uses is True), time * (uses is None)
         _add_kernel(sums, key(op, name, at), tally, count)

@@ -15,8 +15,23 @@ from tfperf.trace.model import Bools, HostTrace
 from tfperf.trace.names import mask
 from tfperf.trace.nesting import nest
 
-_NAMED, _NAMED_FUNCTION = "EagerExecute: ", "EagerExecute: __inference_"
+NAMED, _NAMED_FUNCTION = "EagerExecute: ", "EagerExecute: __inference_"
 _GRAPHS = ("ExecutorState::Process", "InstantiatedCapturedFunction")
+
+
+def notes_running(trace: HostTrace) -> bool:
+    """Tell whether the trace notes what Python runs: an op, or a function."""
+    return bool(len(trace.stat("is_func").event)) or any(name.startswith(NAMED) for name in trace.names)
+
+
+def eager_calls(trace: HostTrace) -> Int64s:
+    """Return the rows in which Python runs an op (and no function), ascending."""
+    plain = np.zeros(len(trace.name), np.bool_)
+    named = mask(trace.names, lambda name: name.startswith(NAMED) and not name.startswith(_NAMED_FUNCTION))
+    plain[trace.host_events(named)] = True
+    noted = trace.stat("is_func")
+    plain[noted.event] = noted.value == 0
+    return np.flatnonzero(plain & trace.on_host)
 
 
 def run_from_python(trace: HostTrace) -> Bools | None:
@@ -24,16 +39,13 @@ def run_from_python(trace: HostTrace) -> Bools | None:
 
     Only nesting on a thread counts: an executor's threads run graphs.
     """
-    noted = trace.stat("is_func")
-    by_name = mask(trace.names, lambda name: name.startswith(_NAMED))
-    if not len(noted.event) and not by_name.any():
+    if not notes_running(trace):
         return None
+    rows = eager_calls(trace)
     plain = np.zeros(len(trace.name), np.bool_)
-    plain[trace.host_events(by_name & ~mask(trace.names, lambda name: name.startswith(_NAMED_FUNCTION)))] = True
-    plain[noted.event] = noted.value == 0
+    plain[rows] = True
     graph = mask(trace.names, lambda name: name.startswith((*_GRAPHS, _NAMED_FUNCTION)))
     found = np.zeros(len(trace.name), np.bool_)
-    rows = np.flatnonzero(plain & trace.on_host)
     for at in distinct(trace.line_of[rows]).tolist() if len(rows) else ():
         line = trace.lines[at]
         mine = rows[(rows >= line.start) & (rows < line.stop)]
