@@ -28,6 +28,7 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/test_gold.py tests/test_docs.py --update-gold
+	$(BIN)/python -m pytest tests/test_ci_page.py -k limits_and_grammar --update-gold
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

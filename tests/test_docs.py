@@ -26,6 +26,8 @@ from click.testing import Result
 
 import tfperf
 from tfperf.cli import main
+from tfperf.compare import columns as compare_columns
+from tfperf.gate import columns as gate_columns
 from tfperf.outcomes import Captured
 from tfperf.render import render
 from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
@@ -51,6 +53,12 @@ TABLES = {
     "memory_timeline": memory_columns.TIMELINE, "environment": columns.ENVIRONMENT,
     "tfdata_stages": columns.TFDATA_STAGES, "tfdata_functions": columns.TFDATA_FUNCTIONS,
     "tfdata_pipelines": columns.TFDATA_PIPELINES, "what_if": columns.WHAT_IF,
+    "limits": gate_columns.limits(several_hosts=True), "baseline": gate_columns.BASELINE,
+    "runs": compare_columns.RUNS, "category_changes": compare_columns.CATEGORIES, "step_times": compare_columns.STEPS,
+    "ops_changes": compare_columns.OPS, "kernels_changes": compare_columns.KERNELS,
+    "copies_changes": compare_columns.COPIES, "stages_changes": compare_columns.STAGES,
+    "functions_changes": compare_columns.FUNCTIONS, "idle_changes": compare_columns.IDLE,
+    "memory_changes": compare_columns.MEMORY, "differences": compare_columns.DIFFERENCES,
 }  # fmt: skip
 _PART = re.compile(r"<!-- (output|columns|priorities): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -263,6 +271,35 @@ def test_the_page_of_the_json_document_has_the_keys_of_a_doctor(run_tfperf: Call
     assert documented_keys("doctor").keys() == keys
 
 
+def test_the_page_of_the_json_document_has_keys_of_a_check(samples: Path, run_tfperf: Callable[..., Result]) -> None:
+    found = json.loads(run_tfperf("check", samples, "--max-input-bound", "1%", "--format", "json").stdout)
+    assert documented_keys("check") == {f"summary.{key}": {type_name(v)} for key, v in found["summary"].items()}
+
+
+def test_the_page_of_the_json_document_has_keys_of_a_diff(samples: Path, run_tfperf: Callable[..., Result]) -> None:
+    runs = (samples / "input_fixed", samples / "input_bound")
+    found = json.loads(run_tfperf("diff", *runs, "--format", "json").stdout)["summary"]
+    documented = documented_keys("diff")
+    assert documented.keys() == {f"summary.{key}" for key, _ in leaves(found)}
+    for key, value in leaves(found):
+        assert value in documented[f"summary.{key}"], key
+
+
+def test_the_tables_of_a_comparison_are_on_its_page(samples: Path, run_tfperf: Callable[..., Result]) -> None:
+    page = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")
+    documented = {
+        name.strip(): TABLES[part]
+        for names, part in re.findall(r"^### (.*)\n\n<!-- columns: (\w+) -->", page, re.MULTILINE)
+        for name in names.split(",")
+    }
+    runs = (samples / "input_fixed", samples / "input_bound")
+    sections = json.loads(run_tfperf("diff", *runs, "--format", "json").stdout)["sections"]
+    tables = {name: table for section in sections.values() for name, table in section["tables"].items()}
+    assert {"runs", "category_changes", "host_ops_changes", "stages_changes"} <= tables.keys() <= documented.keys()
+    for name, table in tables.items():
+        assert [column["key"] for column in table["columns"]] == [column.key for column in documented[name]]
+
+
 def test_the_json_document_says_its_format(workplace: Path) -> None:
     page = (ROOT / "docs" / "json-format.md").read_text(encoding="utf-8")
     newest = re.findall(r"^\| (\d+) \| [\d.]+ \|", page, re.MULTILINE)[-1]
@@ -328,17 +365,19 @@ def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path:
     assert len(tfperf.load(tmp_path / "logs").steps.steps) == 20
 
 
-@pytest.mark.parametrize(("sample", "passes"), [("input_fixed", True), ("input_bound", False), ("", False)])
-def test_the_gate_of_the_readme_fails_bad_jobs(sample: str, passes: bool, workplace: Path) -> None:
-    (gate,) = (block.values[0] for block in blocks("sh") if "input gate failed" in str(block.values[0]))
+@pytest.mark.parametrize(("sample", "code"), [("input_fixed", 0), ("input_bound", 3), ("", 1)])
+def test_the_gate_of_the_readme_fails_bad_jobs(sample: str, code: int, workplace: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## Gate a CI job")[1]
+    gate = re.findall(r"^tfperf check .*$", readme, re.MULTILINE)[0]
     shutil.rmtree(workplace / "logs")
     if sample:
         shutil.copytree(ROOT / "sample_traces" / sample, workplace / "logs")
     else:
         logdir_of(workplace, a=space(host(event("MatMul:MatMul", 0, 10))))
-    done = shell(str(gate), workplace)
-    assert (done.returncode == 0) == passes
-    assert ("input gate failed" in done.stderr) == (not passes)
+    done = shell(gate, workplace)
+    assert done.returncode == code, done.stderr
+    assert ("BREACHED: max-input-bound 20%" in done.stdout) == (code == 3)
+    assert ("COULD NOT BE JUDGED" in done.stdout) == (code == 1)
 
 
 # --- the rest of a page ---

@@ -17,6 +17,8 @@ PUBLIC = [
     "TraceFormatError",
     "TraceNotFoundError",
     "__version__",
+    "check",
+    "diff",
     "keras",
     "load",
     "profile",

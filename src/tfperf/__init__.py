@@ -10,6 +10,8 @@ trace = tfperf.load("logs")
 trace.overview().input_percent
 trace.steps.table
 trace.ops().host.table
+tfperf.check(trace, max_input_bound="10%").exit_code
+tfperf.diff("logs_before", trace).summary["ratio"]
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from tfperf import keras
     from tfperf.capture.local import profile, start, step, stop
     from tfperf.capture.server import serve
+    from tfperf.compare.runs import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
+    from tfperf.gate.ask import check_profile as check
     from tfperf.outcomes import Captured
     from tfperf.query.frame import sql
     from tfperf.sampling import Sampled, sample
@@ -38,6 +42,8 @@ __all__ = [
     "TraceFormatError",
     "TraceNotFoundError",
     "__version__",
+    "check",
+    "diff",
     "keras",
     "load",
     "profile",
@@ -54,6 +60,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Captured": "outcomes",
     "Sampled": "sampling",
+    "diff": "compare.runs",
     "profile": "capture.local",
     "sample": "sampling",
     "serve": "capture.server",
@@ -73,5 +80,7 @@ def __getattr__(name: str) -> Any:
 
     if name == "keras":
         return import_module("tfperf.keras")
+    if name == "check":
+        return import_module("tfperf.gate.ask").check_profile
     home = "errors" if name.endswith("Error") else _HOMES.get(name, "session")
     return getattr(import_module(f"tfperf.{home}"), name)

@@ -57,14 +57,16 @@ class Sampled:
 
         return tuple(describe(one) for one in self.captured) + self.errors
 
-    def report(self, *, analyze: bool = False, sections: Sequence[str] = (), top: int | None = None) -> Report:
+    def report(
+        self, *, analyze: bool = False, sections: Sequence[str] = (), top: int | None = None, page: bool = False
+    ) -> Report:
         """Return what came of each worker; with `analyze` followed by the report on the newest traces."""
         from tfperf.reports.capture import capture_report
 
         own = capture_report(self.folder, self.captured, self._steps())
         if not analyze or not self.traces:
             return own
-        analysis = self.traces[-1].report(sections, top)
+        analysis = self.traces[-1].report(sections, top, page=page)
         return replace(
             analysis, summary={**analysis.summary, **own.summary}, sections=(*own.sections, *analysis.sections)
         )

@@ -127,12 +127,14 @@ class Trace:
         return memory.combine([host.memory for host in self.hosts])
 
     def report(
-        self, sections: Sequence[str] = (), top: int | None = None, *, by: By = "op", filters: Sequence[str] = ()
-    ) -> Report:
+        self, sections: Sequence[str] = (), top: int | None = None, *, by: By = "op", filters: Sequence[str] = (),
+        page: bool = False,
+    ) -> Report:  # fmt: skip
         """Return the report (all sections by default), ready for a renderer.
 
-        `top` cuts long tables for people; `by` groups the ops, `filters` are regular expressions of which one must be
-        found in the name or type of an op. Raises TfperfError for a filter that is none.
+        `top` cuts long tables for people; a `page` (HTML) has all rows, but only sections with something to say. `by`
+        groups the ops, `filters` are regular expressions of which one must be found in the name or type of an op.
+        Raises TfperfError for a filter that is none.
         """
         from tfperf.reports.build import build_report
         from tfperf.reports.profile import Profile, View
@@ -146,7 +148,7 @@ class Trace:
             eager=self.eager(), inputs=tuple(host.input for host in self.hosts), input=self.input(),
             tfdata=self.tfdata(), outlook=self.what_if(), memory=self.memory(),
         )  # fmt: skip
-        return build_report(profile, sections=sections, view=View(top, by, _compiled(filters)))
+        return build_report(profile, sections=sections, view=View(top, by, _compiled(filters), page))
 
 
 def _compiled(filters: Sequence[str]) -> tuple[re.Pattern[str], ...]:

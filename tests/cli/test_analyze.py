@@ -18,7 +18,10 @@ from builders import Event, event, host, logdir_of, space
 from click.testing import Result
 
 Run = Callable[..., Result]
-FIRST_LINES = {"table": "Run          2026_11_21_12_00_00", "json": "{", "csv": "# categories", "markdown": "| Fact"}
+FIRST_LINES = {
+    "table": "Run          2026_11_21_12_00_00", "json": "{", "csv": "# categories", "markdown": "## Overview",
+    "html": "<!DOCTYPE html>",
+}  # fmt: skip
 SECTIONS = [
     "overview", "steps", "idle", "input", "tfdata", "ops", "kernels", "functions", "memory", "environment",
     "recommendations", "gaps",
@@ -97,7 +100,8 @@ def test_unknown_section_is_wrong_usage(samples: Path, run_tfperf: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "format_name"), [("r.json", "json"), ("r.csv", "csv"), ("r.md", "markdown"), ("r.txt", "table")]
+    ("name", "format_name"),
+    [("r.json", "json"), ("r.csv", "csv"), ("r.md", "markdown"), ("r.txt", "table"), ("r.html", "html")],
 )
 def test_suffix_of_the_output_chooses_the_format(
     name: str, format_name: str, samples: Path, tmp_path: Path, run_tfperf: Run
@@ -319,3 +323,12 @@ def test_a_job_without_a_device_has_no_sections_of_devices_for_people(samples: P
     assert "Where the device waits" in run_tfperf("analyze", samples / "input_bound", "-s", "idle").stdout
     found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
     assert found["sections"]["kernels"]["notes"]
+
+
+def test_a_page_says_what_to_do_next_at_once_and_nothing_of_devices_that_are_not_there(
+    samples: Path, run_tfperf: Run
+) -> None:
+    text = run_tfperf("analyze", samples / "input_bound", "--format", "html").stdout
+    titles = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
+    assert titles[:3] == ["Overview", "What to do next", "Steps"]
+    assert "GPU kernels" not in titles

@@ -6,10 +6,12 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tfperf.render import RenderOptions, render
 from tfperf.render.markdown import escape
-from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
+from tfperf.reports.model import Column, Fact, Finding, GroupedBars, Report, Section, StepChart, Table
 
 
 def test_a_whole_report() -> None:
@@ -34,10 +36,6 @@ def test_a_whole_report() -> None:
     report = Report({"logdir": "/data"}, {}, (section, Section("memory", "Memory")))
     assert render(report, "markdown", RenderOptions(width=40)) == dedent(
         r"""
-        | Fact   | Value   |
-        |:-------|:--------|
-        | Logdir | /data   |
-
         ## Overview
 
         - **Problem:** Waits for input.
@@ -73,6 +71,12 @@ def test_a_whole_report() -> None:
         ## Memory
 
         Nothing to show.
+
+        ## Source
+
+        | Fact   | Value   |
+        |:-------|:--------|
+        | Logdir | /data   |
         """
     ).lstrip("\n")
 
@@ -107,3 +111,71 @@ def test_an_empty_report_and_an_empty_table_say_so() -> None:
     table = Table("t", "Kernels", (Column("n", "N"),), {"n": []}, total_rows=0, note="No device was traced.")
     text = render(Report({}, {}, (Section("s", "S", tables=(table,)),)), "markdown")
     assert text == "## S\n\n### Kernels\n\nNo rows.\n\nNo device was traced.\n"
+
+
+def test_bars_in_groups() -> None:
+    chart = GroupedBars("Categories", "ms", ("Input",), {"before": (10.0,), "after": (5.0,)})
+    text = render(Report({}, {}, (Section("s", "S", charts=(chart,)),)), "markdown", RenderOptions(width=40))
+    assert text == (
+        "## S\n\n### Categories\n\n```text\n"
+        "Input, before ████████████████████  10.0\n"
+        "        after ██████████            5.00\n```\n"
+    )
+
+
+# --- what fits into a comment ---
+
+
+def report_of(name: str, rows: int, tables: int = 1, findings: int = 1) -> Report:
+    """Return a report with a verdict, and tables of which the last is half as long."""
+    columns = (Column("name", name), Column("ms", "Time", "ms"))
+    sizes = [*[rows] * (tables - 1), (rows + 1) // 2]
+    held = [
+        Table(f"t{at}", f"Table {at}", columns, {"name": [name] * size, "ms": [1.0] * size}, size)
+        for at, size in enumerate(sizes)
+    ]
+    verdict = Finding("v", "problem", "The verdict.")
+    more = tuple(Finding("f", "hint", f"{at} {name}", name) for at in range(findings))
+    return Report(
+        {"run": name}, {}, (Section("s", "S", (verdict, *more), (Fact("f", name, 1.0, "ms"),), (), tuple(held)),)
+    )
+
+
+def test_what_fits_is_not_cut() -> None:
+    text = render(report_of("name", 100), "markdown")
+    assert "was cut" not in text
+    assert text.count("| name") == 50 + 1 + 2
+
+
+def test_of_what_is_too_long_the_longest_tables_lose_rows() -> None:
+    text = render(report_of("name/of/an/op" * 4, 1_500, tables=2), "markdown")
+    assert 30_000 < len(text.encode()) < 65_536
+    assert "showing 375 of 1,500; --top 1500 shows all" in text
+    assert "showing 375 of 750; --top 750 shows all" in text
+    assert "Table 1" in text
+    assert "| Run" in text
+    assert text.rstrip().endswith("(-o report.html, or --format json) to see all.")
+
+
+def test_a_long_name_loses_its_middle_before_tables_lose_rows() -> None:
+    text = render(report_of("begin" + "x" * 100_000 + "end", 4), "markdown")
+    assert len(text) < 10_000
+    assert "beginxxx" in text
+    assert "xxxend" in text
+    assert text.count("…") >= 6
+
+
+def test_where_there_is_no_room_at_all_the_verdict_stays() -> None:
+    text = render(report_of("日本語" * 60, 500, tables=40, findings=400), "markdown")
+    assert text.startswith("## S\n\n- **Problem:** The verdict.\n- **Hint:** 0 ")
+    assert 50_000 < len(text.encode()) < 65_536
+    assert "this report was cut" in text
+
+
+@given(st.text(st.characters()), st.integers(1, 30_000), st.integers(0, 400), st.integers(1, 30), st.integers(0, 300))
+@settings(max_examples=25, deadline=None)
+def test_a_report_always_fits_into_a_comment(name: str, times: int, rows: int, tables: int, findings: int) -> None:
+    longest = max(1, 150_000 // (1 + rows * tables + findings))
+    text = render(report_of((name * times)[:longest], rows, tables, findings), "markdown")
+    assert len(text) <= len(text.encode()) < 65_536
+    assert text.startswith("## S\n\n- **Problem:** The verdict.")

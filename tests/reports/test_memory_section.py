@@ -17,7 +17,7 @@ from tfperf.reports.memory_section import (
     memory_section,
     sparkline,
 )
-from tfperf.reports.model import Section
+from tfperf.reports.model import Section, Sparkline
 from tfperf.units import format_bytes
 
 GIB = 1 << 30
@@ -126,7 +126,7 @@ def test_slow_growth_is_no_problem() -> None:
 def test_programs_get_every_table() -> None:
     found = memory_section(memory(allocator(), allocator(name="gpu_host_bfc")), None)
     assert names(found) == ["memory_allocators", "memory_alive", "memory_by_op", "memory_by_scope", "memory_timeline"]
-    assert found.charts == ()
+    assert [type(chart) for chart in found.charts] == [Sparkline] * 2
     alive = found.tables[1]
     assert list(alive.data["allocator"]) == ["GPU_0_bfc", "GPU_0_bfc", "gpu_host_bfc", "gpu_host_bfc"]
     assert list(alive.data["op"]) == ["net/dense_1/MatMul", None] * 2

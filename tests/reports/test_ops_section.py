@@ -13,6 +13,7 @@ from tfperf.render.options import RenderOptions
 from tfperf.render.terminal import render_terminal
 from tfperf.reports.model import BarChart, Report, Section
 from tfperf.reports.ops_section import brief_ops_section, ops_section
+from tfperf.reports.profile import View
 
 
 def gpu() -> Plane:
@@ -34,7 +35,7 @@ def cells(section: Section, table: str, *keys: str) -> list[tuple[object, ...]]:
 
 
 def test_everything_is_there_for_files(tmp_path: Path) -> None:
-    section = ops_section(found_in(tmp_path), None)
+    section = ops_section(found_in(tmp_path))
     assert [table.name for table in section.tables] == [
         "device_ops", "host_ops", "op_types", "op_scopes", "op_layers",
     ]  # fmt: skip
@@ -51,7 +52,7 @@ def test_everything_is_there_for_files(tmp_path: Path) -> None:
 
 
 def test_idle_is_said_and_of_what(tmp_path: Path) -> None:
-    facts = {fact.key: (fact.value, fact.note) for fact in ops_section(found_in(tmp_path), 10).facts}
+    facts = {fact.key: (fact.value, fact.note) for fact in ops_section(found_in(tmp_path), View(10)).facts}
     assert facts == {
         "device_op_time": (0.05, "3 ops, summed over streams and devices"),
         "device_idle": (50, "0.050 of 0.100 ms: 1 device without kernels and copies"),
@@ -61,7 +62,7 @@ def test_idle_is_said_and_of_what(tmp_path: Path) -> None:
 
 
 def test_four_distributions(tmp_path: Path) -> None:
-    charts: tuple[object, ...] = ops_section(found_in(tmp_path), 10).charts
+    charts: tuple[object, ...] = ops_section(found_in(tmp_path), View(10)).charts
     assert charts[0] == BarChart("Device op time by type", "%", ("MatMul", "Add"), (80.0, 20.0))
     assert [chart.title for chart in charts if isinstance(chart, BarChart)] == [
         "Device op time by type", "Device op time by op", "Host op time by type", "Host op time by op",
@@ -70,26 +71,26 @@ def test_four_distributions(tmp_path: Path) -> None:
 
 def test_of_many_types_the_rest_is_one_bar(tmp_path: Path) -> None:
     made = host(*(event(f"s/Op{chr(65 + at)}:Op{chr(65 + at)}", 10 * at, 10) for at in range(10)))
-    chart = ops_section(ops.analyze(trace_of(tmp_path, made)), 10).charts[0]
+    chart = ops_section(ops.analyze(trace_of(tmp_path, made)), View(10)).charts[0]
     assert isinstance(chart, BarChart)
     assert (len(chart.labels), chart.labels[-1]) == (8, "3 others")
     assert chart.values[-1] == pytest.approx(30)
 
 
 def test_a_cut_table_says_of_how_many(tmp_path: Path) -> None:
-    table = ops_section(found_in(tmp_path), 2).tables[0]
+    table = ops_section(found_in(tmp_path), View(2)).tables[0]
     assert (len(table), table.total_rows) == (2, 3)
 
 
 def test_groups_replace_the_ops(tmp_path: Path) -> None:
-    section = ops_section(found_in(tmp_path), 10, "layer")
+    section = ops_section(found_in(tmp_path), View(10, "layer"))
     assert [table.name for table in section.tables] == ["device_op_layers", "host_op_layers"]
     assert cells(section, "device_op_layers", "group", "ops", "self_percent") == [("a", 2, 80), ("b", 1, 20)]
     assert not section.charts
 
 
 def test_a_filter_keeps_ranks_and_shares_and_says_how_many_match(tmp_path: Path) -> None:
-    section = ops_section(found_in(tmp_path), 10, patterns=[re.compile("/b/"), re.compile("cast", re.IGNORECASE)])
+    section = ops_section(found_in(tmp_path), View(10, filters=(re.compile("/b/"), re.compile("cast", re.IGNORECASE))))
     assert cells(section, "device_ops", "rank", "op_name", "self_percent") == [(3, "m/b/Add", 20)]
     assert cells(section, "host_ops", "rank", "op_name", "self_percent") == [(1, "d/Cast", 50)]
     assert section.notes[0] == (
@@ -99,7 +100,7 @@ def test_a_filter_keeps_ranks_and_shares_and_says_how_many_match(tmp_path: Path)
 
 
 def test_a_filter_may_match_nothing(tmp_path: Path) -> None:
-    section = ops_section(found_in(tmp_path), None, patterns=[re.compile("nothing")])
+    section = ops_section(found_in(tmp_path), View(filters=(re.compile("nothing"),)))
     assert [len(table) for table in section.tables] == [0] * 5
     assert "0 of 3 device ops and 0 of 2 host ops" in section.notes[0]
 
@@ -114,13 +115,13 @@ def test_the_whole_report_has_the_ten_that_take_most(tmp_path: Path) -> None:
 
 def test_without_ops_a_sentence(tmp_path: Path) -> None:
     nothing = ops.analyze(trace_of(tmp_path, host(event("no op", 0, 9))))
-    for section in (ops_section(nothing, 10), ops_section(nothing, None), brief_ops_section(nothing, 10)):
+    for section in (ops_section(nothing, View(10)), ops_section(nothing), brief_ops_section(nothing, 10)):
         assert (section.tables, section.notes) == ((), ("The trace holds no ops.",))
 
 
 def test_idle_as_tensorflow_counts_it_is_named_so(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, gpu(), links=True, instants=True)
-    facts = ops_section(ops.analyze(trace, "tensorflow"), 10, attribution="tensorflow").facts
+    facts = ops_section(ops.analyze(trace, "tensorflow"), View(10), attribution="tensorflow").facts
     assert facts[1].note == "0.010 of 0.060 ms: 1 device, first to last event, less the sum of ops"
 
 
@@ -131,10 +132,15 @@ def test_it_fits_80_columns_and_goes_to_csv(tmp_path: Path) -> None:
     ))  # fmt: skip
     found = ops.analyze(trace_of(tmp_path, made, host(event("x", 0, 50))))
     for section in (
-        ops_section(found, 10, "layer"), ops_section(found, 10, "scope"), brief_ops_section(found, 10),
-        ops_section(found, None),
+        ops_section(found, View(10, "layer")), ops_section(found, View(10, "scope")), brief_ops_section(found, 10),
+        ops_section(found),
     ):  # fmt: skip
         report = Report({}, {}, (section,))
         shown = render_terminal(report, RenderOptions(80, interactive=True))
         assert max(map(len, shown.splitlines())) <= 80
     assert f",{long}," in csv_files(report)["device_ops.csv"]
+
+
+def test_a_page_shows_the_groups_of_each_side_apart(tmp_path: Path) -> None:
+    names = [table.name for table in ops_section(found_in(tmp_path), View(page=True)).tables]
+    assert names[2:] == [f"{side}_op_{by}s" for side in ("device", "host") for by in ("type", "scope", "layer")]

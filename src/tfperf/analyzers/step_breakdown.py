@@ -80,6 +80,10 @@ class Breakdown:
         kind = np.array(self.steps.kinds, object) == self.steps.headline_kind
         return np.asarray(self.averaged & kind, np.bool_)
 
+    def only(self, rows: Int64s) -> Breakdown:
+        """Return the breakdown of the steps at `rows`."""
+        return replace(self, steps=self.steps.only(rows), time_ps={k: v[rows] for k, v in self.time_ps.items()})
+
     @property
     def table(self) -> pd.DataFrame:
         """Return one row per step, times in milliseconds."""
@@ -151,7 +155,10 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
     )  # fmt: skip
     needed = (Activity.COMPUTE_16, Activity.COMPUTE_32) if len(spans.device_groups) else (Activity.HOST_COMPUTE,)
     complete = _net(timeline, needed) > 0
-    found = _only(found, np.flatnonzero(complete & (found.steps.duration_ps > 0)))
+    rows = np.flatnonzero(complete & (found.steps.duration_ps > 0))
+    found = found.only(rows)
+    if not len(rows):
+        return replace(found, steps=_group_steps(rows, rows, rows, {}))
     if stored or len(found.steps) <= _KEEPS_ENDS:
         return found
     flags = (LEFT_OUT, *found.steps.flags[1:-1], LEFT_OUT)
@@ -171,12 +178,6 @@ def _group_steps(group: Int64s, begin: Int64s, end: Int64s, names: dict[int, str
     )  # fmt: skip
 
 
-def _only(found: Breakdown, rows: Int64s) -> Breakdown:
-    """Keep the steps at `rows`."""
-    steps = found.steps.only(rows) if len(rows) else _group_steps(rows, rows, rows, {})
-    return replace(found, steps=steps, time_ps={k: values[rows] for k, values in found.time_ps.items()})
-
-
 def combine(parts: list[Breakdown]) -> Breakdown:
     """Average the steps of several hosts, step by step; hosts without steps do not take part.
 
@@ -186,7 +187,7 @@ def combine(parts: list[Breakdown]) -> Breakdown:
     if len(found) <= 1:
         return (found or parts)[0]
     rows = _matched([part.steps for part in found])
-    aligned = [_only(part, chosen) for part, chosen in zip(found, rows, strict=True)]
+    aligned = [part.only(chosen) for part, chosen in zip(found, rows, strict=True)]
     first = aligned[0]
     duration = np.mean([part.steps.duration_ps for part in aligned], axis=0).astype(np.int64)
     flags = tuple(

@@ -25,6 +25,8 @@ class _Commands(click.Group):
         "capture": "capture",
         "doctor": "doctor",
         "analyze": "analyze",
+        "check": "check",
+        "diff": "diff",
         "export-csv": "export_csv",
         "timeline": "timeline",
         "query": "query",
@@ -59,11 +61,12 @@ def main() -> None:
       tfperf run train.py
       tfperf capture --port 6009 --duration 2s
       tfperf analyze logs/
+      tfperf check logs/ --max-input-bound 10%
       tfperf export-csv logs/ -o tables/
       tfperf timeline logs/ -o trace.pftrace
       tfperf query logs/ "select op_type, self_ms from host_ops limit 5"
 
-    Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage.
+    Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage, 3 a limit is breached.
     """
 
 

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfperf.cli.options import chosen_format, default_top, load_trace, report_options, show, trace_options
+from tfperf.cli.options import (
+    chosen_format,
+    default_top,
+    load_trace,
+    refuse_existing,
+    report_options,
+    show,
+    trace_options,
+)
 from tfperf.cli.parameters import REGEX
 
 if TYPE_CHECKING:
     from tfperf.analyzers.op_groups import By
+    from tfperf.session import Trace
 
 SECTIONS = (
     "overview", "steps", "idle", "input", "tfdata", "ops", "kernels", "functions", "memory", "environment",
@@ -43,6 +52,10 @@ SECTIONS = (
     multiple=True,
     help="Only ops with this in their name or type (repeatable: any of them).",
 )
+@click.option(
+    "--save-baseline", "baseline", type=click.Path(path_type=Path), metavar="FILE",
+    help="Also write what `tfperf check --baseline` and `tfperf diff` compare with (JSON).",
+)  # fmt: skip
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
 def command(
     path: Path,
@@ -52,6 +65,7 @@ def command(
     top: int | None,
     by: By,
     filters: tuple[str, ...],
+    baseline: Path | None,
     list_runs: bool,
     force: bool,
     **options: object,
@@ -66,15 +80,32 @@ def command(
       tfperf analyze logs/
       tfperf analyze logs/ -s overview -s recommendations
       tfperf analyze logs/ -s ops --by layer
+      tfperf analyze logs/ -o report.html
       tfperf analyze logs/ --format json -o report.json
+      tfperf analyze logs/ --save-baseline baseline.json
     """
     format_name = chosen_format(format_name, output)
     top = top or default_top(format_name)
+    if list_runs and baseline:
+        raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
+    refuse_existing(output, force=force)
+    refuse_existing(baseline, force=force)
     if list_runs:
         from tfperf.reports.runs import runs_report
         from tfperf.trace.logdir import find_runs
 
         report = runs_report(path, find_runs(path))
     else:
-        report = load_trace(path, **options).report(sections, top, by=by, filters=filters)
+        trace = load_trace(path, **options)
+        report = trace.report(sections, top, by=by, filters=filters, page=format_name == "html")
+        if baseline:
+            _save(trace, path, baseline, force=force)
     show(report, format_name, output, force=force)
+
+
+def _save(trace: Trace, path: Path, baseline: Path, *, force: bool) -> None:
+    """Write what later runs are compared with."""
+    from tfperf.compare.snapshot import snapshot_text, take
+    from tfperf.render.output import write
+
+    write(snapshot_text(take(trace, str(path))), baseline, force=force)

@@ -90,7 +90,8 @@ def command(
         sampled = sampling.sample_request(request, logdir, say)
     format_name = chosen_format(format_name, output)
     if sampled.kept or format_name != "table":
-        show(sampled.report(analyze=analyze, top=default_top(format_name)), format_name, output, force=force)
+        report = sampled.report(analyze=analyze, top=default_top(format_name), page=format_name == "html")
+        show(report, format_name, output, force=force)
     if sampled.kept and not analyze:
         say(f"next: tfperf analyze {logdir}")
     sampled.raise_problem()

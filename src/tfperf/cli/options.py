@@ -16,15 +16,20 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "markdown", "html")
 ATTRIBUTIONS = ("corrected", "tensorflow")
 
 
 def trace_options(command: Command) -> Command:
     """Add the options that choose what is read and how it is attributed."""
-    decorators = (
-        click.argument("path", type=click.Path(path_type=Path)),
-        click.option("--run", metavar="NAME", help="Analyze this run instead of the newest."),
+    path = click.argument("path", type=click.Path(path_type=Path))
+    run = click.option("--run", metavar="NAME", help="Analyze this run instead of the newest.")
+    return decorated(command, (path, run, read_options))
+
+
+def read_options(command: Command) -> Command:
+    """Add the options that say how a run is read, whichever it is."""
+    return decorated(command, (
         click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable)."),
         click.option(
             "--attribution", type=click.Choice(ATTRIBUTIONS), default="corrected", show_default=True,
@@ -33,8 +38,7 @@ def trace_options(command: Command) -> Command:
         click.option(
             "--step-marker", metavar="NAME", help="Events of this name are the steps (* is a wildcard).",
         ),
-    )  # fmt: skip
-    return decorated(command, decorators)
+    ))  # fmt: skip
 
 
 FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
@@ -116,7 +120,7 @@ def load_trace(path: Path, **options: Any) -> Trace:
 
     if options["attribution"] == "tensorflow" and options.get("step_marker") is not None:
         raise click.UsageError("--step-marker has no meaning with --attribution tensorflow, which takes its own steps")
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return load(path, **options)
     with _ProgressBar() as bar:
         return load(path, progress=bar.update, **options)

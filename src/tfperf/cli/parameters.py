@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_BYTES = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
+from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A positive number with one of the units; a bare number is refused, since it might mean anything."""
 
-    def __init__(self, name: str, units: dict[str, float], example: str) -> None:
-        self.name, self._units, self._example = name, units, example
+    def __init__(self, name: str, units: Mapping[str, int], per: int, example: str) -> None:
+        self.name, self._units, self._per, self._example = name, units, per, example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, (int, float)):
             return float(value)
-        found = _QUANTITY.fullmatch(str(value).strip())
-        unit = found[2].lower() if found else ""
-        if not found or unit not in self._units:
+        found = split_quantity(str(value))
+        if not found or found[1] not in self._units:
             self.fail(f"{value!r} is no {self.name}; write {self._example}", param, ctx)
-        amount = float(found[1]) * self._units[unit]
+        amount = converted(found[0], self._units[found[1]], self._per)
         if not amount:
             self.fail(f"{value!r} is nothing; write {self._example}", param, ctx)
         return amount
 
 
-DURATION = _Quantity("duration", _SECONDS, "2s, 500ms or 1.5m")
+DURATION = _Quantity("duration", DURATIONS, DURATIONS["s"], "2s, 500ms or 1.5m")
 """Seconds."""
-SIZE = _Quantity("size", {key: float(value) for key, value in _BYTES.items()}, "500MB or 2GiB")
+SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
 """Bytes."""
 
 

@@ -77,7 +77,8 @@ def command(
         say(line)
     if sampled.kept or format_name != "table":
         try:
-            show(sampled.report(analyze=True, top=default_top(format_name)), format_name, output, force=force)
+            report = sampled.report(analyze=True, top=default_top(format_name), page=format_name == "html")
+            show(report, format_name, output, force=force)
         except TfperfError as error:  # The exit code stays the script's.
             say(str(error))
     context.exit(exit_code)

@@ -45,9 +45,19 @@ def _markdown(report: Report, options: RenderOptions) -> str:
     return render_markdown(report, options)
 
 
-FORMATS: Mapping[str, Renderer] = {"table": _table, "json": _json, "csv": _csv, "markdown": _markdown}
+def _html(report: Report, options: RenderOptions) -> str:
+    """Render as one HTML page that needs no network."""
+    from tfperf.render.page.page import render_page
 
-_SUFFIXES = {".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown", ".txt": "table"}
+    return render_page(report, options)
+
+
+FORMATS: Mapping[str, Renderer] = {"table": _table, "json": _json, "csv": _csv, "markdown": _markdown, "html": _html}
+
+_SUFFIXES = {
+    ".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown", ".txt": "table", ".html": "html",
+    ".htm": "html",
+}  # fmt: skip
 
 
 def render(report: Report, format_name: str, options: RenderOptions | None = None) -> str:

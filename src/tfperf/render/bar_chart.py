@@ -1,5 +1,7 @@
 """A bar chart: one bar per row, its label before it and its value behind it; the largest value fills the width.
 
+Bars in groups are rows below each other: the first has the label of the group, each the name of its series.
+
 A person's terminal shows blocks in eighths of a cell; files and pipes get ASCII, since the encoding of their reader is
 not known.
 """
@@ -10,7 +12,7 @@ import math
 
 from tfperf.render.text import ELLIPSIS, PLAIN_ELLIPSIS, cells, safe, shorten
 from tfperf.render.values import cell_text
-from tfperf.reports.model import BarChart
+from tfperf.reports.model import BarChart, GroupedBars
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 ASCII = "#"
@@ -18,8 +20,10 @@ _LABEL_SHARE = 0.5
 _SMALLEST_BAR = 8
 
 
-def bar_lines(chart: BarChart, width: int, *, interactive: bool) -> list[str]:
+def bar_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:
     """Return the bars as lines of at most `width` cells (for widths of 30 and more), without the title."""
+    if isinstance(chart, GroupedBars):
+        chart = _in_rows(chart)
     if not chart.labels:
         return ["nothing to show"]
     ellipsis = ELLIPSIS if interactive else PLAIN_ELLIPSIS
@@ -37,6 +41,16 @@ def bar_lines(chart: BarChart, width: int, *, interactive: bool) -> list[str]:
         start = " " * (left - cells(label)) + label
         lines.append(f"{start} {bar}{' ' * (room - len(bar))}  {' ' * (right - cells(text))}{text}".rstrip())
     return lines
+
+
+def _in_rows(chart: GroupedBars) -> BarChart:
+    """Return each bar of each group as a row of its own."""
+    labels, values = [], []
+    for at, label in enumerate(chart.labels):
+        for number, (name, own) in enumerate(chart.series.items()):
+            labels.append(name if number else f"{label}, {name}")
+            values.append(own[at])
+    return BarChart(chart.title, chart.unit, tuple(labels), tuple(values))
 
 
 def _length(value: float | None) -> float:

@@ -19,7 +19,7 @@ from tfperf.render.table_lines import table_lines
 from tfperf.render.text import cells, fold, safe, wrap
 from tfperf.render.tree import ASCII, LINES
 from tfperf.render.values import TextTable, cut_note, fact_text, source_facts, text_table
-from tfperf.reports.model import BarChart, Chart, Fact, Finding, Report, Section, Sparkline, Table
+from tfperf.reports.model import BarChart, Chart, Fact, Finding, GroupedBars, Report, Section, Sparkline, Table
 
 Block = Sequence[Text]
 """What stands together without a blank line."""
@@ -143,7 +143,7 @@ def _chart_block(chart: Chart, width: int, *, interactive: bool) -> list[Text]:
     room = min(width, _LONGEST_LINE)
     if isinstance(chart, Sparkline):
         body = [Text(sparkline_text(chart, room, interactive=interactive))]
-    elif isinstance(chart, BarChart):
+    elif isinstance(chart, (BarChart, GroupedBars)):
         body = [Text(line) for line in bar_lines(chart, room, interactive=interactive)]
     else:
         body = chart_lines(chart, room)

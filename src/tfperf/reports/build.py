@@ -33,15 +33,19 @@ def build_report(profile: Profile, *, sections: Sequence[str] = (), view: View =
     """Build the report of a profile with the named sections (default: all)."""
     whole_for_people = view.top is not None and not sections
     has_device = any(host.device_count for host in profile.environments)
-    skipped = _OF_DEVICES if whole_for_people and not has_device else ()
+    skipped = _OF_DEVICES if (whole_for_people or (view.page and not sections)) and not has_device else ()
     chosen = tuple(name for name in SECTIONS if name not in skipped and (not sections or name in sections))
+    if view.page:
+        chosen = tuple(sorted(chosen, key=lambda name: _FIRST_ON_A_PAGE.get(name, len(_FIRST_ON_A_PAGE))))
     builders = {**SECTIONS, **_BRIEF} if whole_for_people else SECTIONS
     return Report(_source(profile), _summary(profile), tuple(builders[name](profile, view) for name in chosen))
 
 
-def _table(name: str, title: str, declared: tuple[Column, ...], data: dict[str, Any], note: str = "") -> Table:
+def _table(
+    name: str, title: str, declared: tuple[Column, ...], data: dict[str, Any], note: str = "", bar_key: str = ""
+) -> Table:
     rows = len(data[declared[0].key])
-    return Table(name, title, declared, {column.key: data[column.key] for column in declared}, rows, note)
+    return Table(name, title, declared, {column.key: data[column.key] for column in declared}, rows, note, bar_key)
 
 
 def _source(profile: Profile) -> dict[str, Any]:
@@ -108,7 +112,8 @@ def _overview(profile: Profile, _: View) -> Section:
     steps, found = profile.steps, profile.overview
     if found.step_time_ms is None:
         return Section("overview", "Overview", (_verdict(profile),))
-    tables = [_table("categories", "Where a step's time goes", columns.CATEGORIES, _category_data(steps, found))]
+    data = _category_data(steps, found)
+    tables = [_table("categories", "Where a step's time goes", columns.CATEGORIES, data, bar_key="percent")]
     kinds = by_kind(steps)
     if len(kinds) > 1:
         tables.append(
@@ -258,7 +263,7 @@ SECTIONS: dict[str, Builder] = {
     "idle": lambda profile, view: idle_section(profile.idle, view.top),
     "input": _input,
     "tfdata": _tfdata,
-    "ops": lambda profile, view: ops_section(profile.ops, view.top, view.by, view.filters, profile.attribution),
+    "ops": lambda profile, view: ops_section(profile.ops, view, profile.attribution),
     "kernels": lambda profile, view: kernels_section(
         profile.kernels, profile.attribution, len(profile.environments), view.top
     ),
@@ -284,6 +289,9 @@ _BRIEF: dict[str, Builder] = {
     "tfdata": lambda profile, _: brief_tfdata_section(profile.tfdata, profile.outlook),
 }
 """What stands in a whole report for people instead."""
+
+_FIRST_ON_A_PAGE = {"overview": 0, "recommendations": 1}
+"""A page is long, and read from its top; in a terminal the last lines are what one sees."""
 
 _OF_DEVICES = ("idle", "kernels")
 """What a whole report leaves out for people where no device took part; "What this trace cannot tell" says so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tfperf.analyzers.idle import Idle
@@ -134,7 +135,8 @@ def _causes_table(found: Idle) -> Table:
     data["meaning"] = [idle_columns.CAUSE_MEANINGS[cause] for cause in found.ranked]
     data["cause"] = [idle_columns.CAUSE_TITLES[cause] for cause in found.ranked]
     columns = idle_columns.causes(has_steps=not found.without_steps)
-    return _table("idle_causes", "What the host does while the device is idle", columns, data)
+    table = _table("idle_causes", "What the host does while the device is idle", columns, data)
+    return replace(table, bar_key="idle_percent")
 
 
 def _devices_table(found: Idle) -> Table:

@@ -252,7 +252,7 @@ def _host_tables(profile: Profile) -> list[Table]:
     data["part"] = [columns.INPUT_PART_TITLES[op.part] for op in found.ops]
     classes = _table("input_classes", "What the host does for input", _class_columns(found), _class_data(profile))
     return [
-        replace(classes, note=_class_note(found)),
+        replace(classes, note=_class_note(found), bar_key="self_percent"),
         _table("input_ops", "Input ops by self time", columns.INPUT_OPS, data),
     ]
 

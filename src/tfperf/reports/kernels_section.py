@@ -126,10 +126,12 @@ def _tensor_core_facts(kernels: Kernels) -> list[Fact]:
 def _tables(kernels: Kernels, host_count: int, *, whole: bool) -> list[Table]:
     tables = []
     if len(kernels):
-        tables.append(_table("kernels", "Kernels by total time", columns.KERNELS, kernels.columns()))
+        every = _table("kernels", "Kernels by total time", columns.KERNELS, kernels.columns())
+        tables.append(replace(every, bar_key="percent"))
         if whole:
             by_name = kernels.by_name()
-            tables.append(_table("kernels_by_name", "Kernels by name", columns.KERNELS_BY_NAME, by_name))
+            named = _table("kernels_by_name", "Kernels by name", columns.KERNELS_BY_NAME, by_name)
+            tables.append(replace(named, bar_key="percent"))
     if kernels.copies:
         tables.append(_table("copies", "Copies", columns.COPIES, _copy_data(kernels.copies)))
     if kernels.launches.devices:

@@ -51,7 +51,7 @@ def memory_section(found: Memory, top: int | None) -> Section:
         return Section("memory", _TITLE, notes=_silent_notes(found))
     shown = found.allocators if top is None else found.allocators[:1]
     tables = [_allocators_table(found), *_alive_tables(found, shown, for_people=top is not None)]
-    charts = tuple(sparkline(own, found.hosts) for own in found.allocators[:_CHARTS] if top is not None)
+    charts = tuple(sparkline(own, found.hosts) for own in found.allocators[:_CHARTS])
     return Section(
         "memory", _TITLE, findings(found), (), charts,
         tuple(table if top is None else table.head(top) for table in tables), _notes(found),
@@ -245,7 +245,8 @@ def sparkline(own: Allocator, hosts: int = 1) -> Sparkline:
         f"{_name(own, hosts > 1)}: {format_bytes(high)} in use {scale}, {format_ms(times[0])} to "
         f"{format_ms(times[-1])} ms"
     )
-    return Sparkline(title, tuple(times), tuple(map(float, values)), 0.0 if steady else float(low), float(high))
+    low = 0 if steady else low
+    return Sparkline(title, tuple(times), tuple(map(float, values)), float(low), float(high), "bytes")
 
 
 # --- notes ---

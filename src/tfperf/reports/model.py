@@ -41,6 +41,10 @@ class Table:
     data: Mapping[str, Sequence[Any]]
     total_rows: int
     note: str = ""
+    bar_key: str = ""
+    """The column that a page draws as bars, one for each row; empty: none.
+
+    Labels are from the first compact column without a unit whose texts tell the rows apart."""
 
     def __len__(self) -> int:
         """Return the number of rows held."""
@@ -98,17 +102,28 @@ class BarChart:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedBars:
+    """Bars side by side for each label, one of each series ("before", "after"); None is not known."""
+
+    title: str
+    unit: Unit
+    labels: tuple[str, ...]
+    series: Mapping[str, tuple[float | None, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Sparkline:
-    """A value over time in one row: each value holds from its time to the next; `low` and `high` are the scale."""
+    """A value over time in one row: each value holds from its time (ms) to the next; `low` and `high` are the scale."""
 
     title: str
     times: tuple[float, ...]
     values: tuple[float, ...]
     low: float
     high: float
+    unit: Unit = ""
 
 
-Chart = StepChart | BarChart | Sparkline
+Chart = StepChart | BarChart | GroupedBars | Sparkline
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tfperf.analyzers.op_groups import By, GroupTable, group, matching
 from tfperf.analyzers.ops import Ops, OpTable
 from tfperf.reports import ops_columns
 from tfperf.reports.model import BarChart, Column, Fact, Section, Table
+from tfperf.reports.profile import WHOLE, View
 from tfperf.trace.activities import Attribution
 from tfperf.units import PS_PER_MS, format_ms
 
@@ -26,25 +27,21 @@ _BY_TITLES = {"op": "op", "type": "type", "scope": "name scope", "layer": "layer
 _GROUP_NAMES: dict[By, str] = {"type": "op_types", "scope": "op_scopes", "layer": "op_layers"}
 
 
-def ops_section(
-    ops: Ops,
-    top: int | None,
-    by: By = "op",
-    patterns: Sequence[re.Pattern[str]] = (),
-    attribution: Attribution = "corrected",
-) -> Section:
-    """Build the section; `top` is for people: it cuts tables, draws charts, and shows one grouping only.
+def ops_section(ops: Ops, view: View = WHOLE, attribution: Attribution = "corrected") -> Section:
+    """Build the section; `view.top` is for people: it cuts tables, draws charts, and shows one grouping only.
 
-    Without `top` there are all tables: ops of each side, and types, scopes and layers of both. `patterns` keep the ops
-    that any of them is found in; shares, ranks and charts stay those of all ops.
+    Without it there are all tables: ops of each side, and types, scopes and layers of both, which a page shows apart.
+    `view.filters` keep the ops that any of them is found in; shares, ranks and charts stay those of all ops.
     """
+    patterns, by, top = view.filters, view.by, view.top
     sides = [side for side in (ops.device, ops.host) if side is not None and len(side)]
     facts = _facts(ops, attribution)
     if not sides:
         return Section("ops", _TITLE, facts=facts, notes=(_NO_OPS,))
     notes = (_matches(sides, patterns), _SHARES) if patterns else (_SHARES,)
     if top is None:
-        tables = [*(op_table(side, patterns) for side in sides), *_all_groups(sides, patterns)]
+        groups = _groups_apart(sides, patterns) if view.page else _all_groups(sides, patterns)
+        tables = [*(op_table(side, patterns) for side in sides), *groups]
         return Section("ops", _TITLE, facts=facts, tables=tuple(tables), notes=notes)
     if by == "op":
         tables = [op_table(side, patterns) for side in sides]
@@ -74,16 +71,17 @@ def op_table(side: OpTable, patterns: Sequence[re.Pattern[str]] = ()) -> Table:
         tensor_cores=any(value is not None for value in data["tensor_core_percent"]),
         hlo=any(value is not None for value in data["hlo_op"]),
     )
-    return _table(f"{side.side}_ops", f"{_SIDE_TITLES[side.side]} ops by self time", declared, data)
+    return _table(f"{side.side}_ops", f"{_SIDE_TITLES[side.side]} ops by self time", declared, data, "self_percent")
 
 
-def _table(name: str, title: str, declared: tuple[Column, ...], data: dict[str, Any]) -> Table:
-    return Table(name, title, declared, {own.key: data[own.key] for own in declared}, len(data[declared[0].key]))
+def _table(name: str, title: str, declared: tuple[Column, ...], data: dict[str, Any], bar_key: str = "") -> Table:
+    rows = len(data[declared[0].key])
+    return Table(name, title, declared, {own.key: data[own.key] for own in declared}, rows, bar_key=bar_key)
 
 
 def _group_table(found: GroupTable, by: By) -> Table:
     title = f"{_SIDE_TITLES[found.side]} ops by {_BY_TITLES[by]}"
-    return _table(f"{found.side}_op_{by}s", title, ops_columns.group_columns(by), found.columns())
+    return _table(f"{found.side}_op_{by}s", title, ops_columns.group_columns(by), found.columns(), "self_percent")
 
 
 def _all_groups(sides: Sequence[OpTable], patterns: Sequence[re.Pattern[str]]) -> list[Table]:
@@ -94,6 +92,11 @@ def _all_groups(sides: Sequence[OpTable], patterns: Sequence[re.Pattern[str]]) -
         data = {key: [value for own in found for value in own[key]] for key in found[0]}
         tables.append(_table(name, f"Ops by {_BY_TITLES[by]}", ops_columns.group_columns(by), data))
     return tables
+
+
+def _groups_apart(sides: Sequence[OpTable], patterns: Sequence[re.Pattern[str]]) -> list[Table]:
+    """Return types, scopes and layers of each side."""
+    return [_group_table(group(side, by, matching(side, patterns)), by) for side in sides for by in _GROUP_NAMES]
 
 
 def _charts(side: OpTable) -> list[BarChart]:

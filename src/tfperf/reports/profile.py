@@ -25,12 +25,14 @@ from tfperf.trace.activities import Attribution
 class View:
     """How a report shows a profile: `top` rows of long tables for people, None: all rows, for programs.
 
-    The ops are grouped `by` name, type, scope or layer; `filters` keep the ops that any of them is found in.
+    With `page` people get all rows, to search and turn over: sections that have nothing to say are left out, as with
+    `top`. The ops are grouped `by` name, type, scope or layer; `filters` keep the ops that any of them is found in.
     """
 
     top: int | None = None
     by: By = "op"
     filters: tuple[re.Pattern[str], ...] = ()
+    page: bool = False
 
 
 WHOLE = View()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tfperf.analyzers.pipeline import SLOW_CALL_PS, Pipeline, StageStats, TfData
@@ -184,7 +185,8 @@ def _tables(
 ) -> list[Table]:  # fmt: skip
     if not found.pipelines:
         return []
-    tables = [_table("tfdata_stages", "Stages, outermost first", TFDATA_STAGES, _stage_data(found))]
+    stages = _table("tfdata_stages", "Stages, outermost first", TFDATA_STAGES, _stage_data(found))
+    tables = [replace(stages, bar_key="waited_percent")]
     functions = _function_data(found)
     if functions["stage"]:
         tables.append(_table("tfdata_functions", "Your functions, inside the stages", TFDATA_FUNCTIONS, functions))

@@ -1,0 +1,205 @@
+"""How much slower one series of step times is than another, and how sure that is: a block bootstrap of the ratio.
+
+Steps of one job resemble their neighbours (caches, clocks, the garbage collector, other jobs on the machine), so single
+steps must not be drawn as if they were independent. The series is laid in a circle, and blocks of neighbours are drawn.
+
+1. Block length: what is best for a series whose lag-1 correlation is r, 1.14 (2 r / (1 - r^2))^(2/3) n^(1/3) steps
+   (Politis and White 2004, with an AR(1) for the spectrum; r is raised by (1 + 3 r) / n, since short series hide it),
+   but at least n^(1/3), and at most a quarter of the series.
+2. Mean: average the drawn blocks. Median and 95th percentile: average, in the drawn blocks, how many steps lie at or
+   below the statistic. That fraction leads to a quantile of the series (Woodruff 1952; Bahadur's representation), so
+   nothing is sorted but the series itself, and a long one costs no more memory than its blocks.
+3. Few blocks vary less than the truth. So deviations from the statistic are stretched by sqrt(n / (n - length)) and by
+   Student's t over normal quantile (Hesterberg 2015, "expanded percentile"), with 1.5 n / length - 1 degrees of
+   freedom, 1.5 because blocks overlap.
+4. The interval holds the middle share of the logarithms of drawn after / drawn before.
+
+Measured: how often, in %, the interval at 95 % held the true ratio of 1, by the number of steps in each run (1,000
+trials; the same for both runs: normal 7 %, lognormal 0.3, bimodal: 30 % of the steps take 1.5 times as long, AR(1) with
+0.5). Plain percentiles held it 90 % for ten normal steps, 72 % for AR(1).
+
+             mean                median              p95
+    steps      10  20  50 200      10  20  50 200      50 200
+    normal     97  96  94  96      99  98  97  95      96  99
+    lognormal  95  97  96  95      99  99  98  97      95  98
+    bimodal    96  96  95  96      99  98  98  96      97  97
+    AR(1)      84  92  92  93      93  96  95  95      90  97
+
+The 95th percentile of fewer than 40 steps is nearly the longest one: held 53 to 81 %, so nobody should ask for it.
+
+A slowdown of 10 %, seen above a tolerance of 5 % with the mean of 50 steps: in 100, 99, 87 and 59 % of 600 trials where
+steps vary by 3, 5, 7 and 10 %; with an interval at 90 %, the default of a comparison, in 100, 100, 94 and 74 %.
+Unchanged runs never were above it. The median needs 1.6 times the steps for that, but not where a few steps are far
+longer (3 % of them four times as long: 100 %, the mean 22 %). The mean is the default because it is what a job takes:
+the median is blind to what hits fewer than half of the steps.
+
+What no interval can know is how much the machine itself changes between the two captures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tfperf.compare.model import Ratio, Stat
+from tfperf.intervals import median, percentile
+
+Times = npt.NDArray[np.float64]
+
+MOST_STEPS_NEEDED = 20_000
+"""Nobody captures more steps than this for a comparison; where more were needed, the answer is to calm the machine."""
+_RESAMPLES = 2000
+_SEED = 20_170_314
+_AT_ONCE = 1 << 20
+"""Blocks drawn at the same time, which bounds memory."""
+_QUANTILE: dict[Stat, float] = {"median": 0.5, "p95": 0.95}
+_LONGEST_CORRELATION = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """The ratio of two series with its interval; `steps` is how many steps each run had, seen from its half-width.
+
+    With different numbers of steps, the run that adds more to the width counts more.
+    """
+
+    ratio: Ratio
+    steps: float
+
+    @property
+    def half_width(self) -> float:
+        """Return half the width of the interval."""
+        return self.ratio.half_width
+
+    def steps_needed(self, tolerance: float) -> int | None:
+        """Return about how many steps in each run bring the half-width to `tolerance`, in two digits.
+
+        The width falls with the square root of the number of steps. None where it is that narrow already, and where
+        more than `MOST_STEPS_NEEDED` would be needed.
+        """
+        if tolerance <= 0 or self.half_width <= tolerance:
+            return None
+        exact = self.steps * (self.half_width / tolerance) ** 2
+        if not exact <= MOST_STEPS_NEEDED:
+            return None
+        unit: int = 10 ** max(len(str(int(exact))) - 2, 0)
+        return math.ceil(exact / unit) * unit
+
+
+def statistic(times: Sequence[float] | Times, stat: Stat) -> float | None:
+    """Return the mean, the median or the 95th percentile of step times, in their unit; None of none."""
+    values = np.asarray(times, np.float64)
+    if not len(values):
+        return None
+    if stat == "mean":
+        return float(values.mean())
+    return median(values) if stat == "median" else percentile(values, _QUANTILE[stat])
+
+
+def resample(
+    before: Sequence[float] | Times, after: Sequence[float] | Times, stat: Stat = "mean", confidence: float = 0.95
+) -> Resampled | None:
+    """Return statistic(after) / statistic(before) with its bootstrap interval; always the same for the same series.
+
+    Times are positive, in any unit. None with fewer than two steps in a series, or with times that are not positive
+    and finite.
+    """
+    series = tuple(np.asarray(times, np.float64) for times in (before, after))
+    if not all(len(times) > 1 and bool((times > 0).all()) and bool(np.isfinite(times).all()) for times in series):
+        return None
+    random = np.random.default_rng(_SEED)
+    drawn = [_deviations(times / times.max(), stat, confidence, random) for times in series]
+    first, second = (statistic(times / times.max(), stat) or 0.0 for times in series)
+    value = second / first * (float(series[1].max()) / float(series[0].max()))
+    if not (0 < value < math.inf):
+        return None
+    low, high = _middle(drawn[1] - drawn[0], confidence)
+    widths = [float(own.var()) for own in drawn]
+    steps = _weighted([len(times) for times in series], widths)
+    return Resampled(Ratio(value, value * math.exp(low), value * math.exp(high), confidence), steps)
+
+
+def _weighted(counts: list[int], weights: list[float]) -> float:
+    total = sum(weights)
+    return sum(count * weight for count, weight in zip(counts, weights, strict=True)) / total if total else min(counts)
+
+
+def _middle(values: Times, confidence: float) -> tuple[float, float]:
+    """Return the bounds of the middle share of some values."""
+    tail = (1 - confidence) / 2
+    return percentile(values, tail), percentile(values, 1 - tail)
+
+
+def _deviations(times: Times, stat: Stat, confidence: float, random: np.random.Generator) -> Times:
+    """Return, for each resample, the logarithm of its statistic over that of the series, stretched for few blocks."""
+    length = block_length(times)
+    stretch = _stretch(len(times), length, confidence)
+    if stat == "mean":
+        mean = float(times.mean())
+        return stretch * np.log(_block_means(times, length, random) / mean)
+    share, ordered = _QUANTILE[stat], np.sort(times)
+    middle = percentile(ordered, share)
+    below = (times <= middle).astype(np.float64)
+    fractions = share + stretch * (float(below.mean()) - _block_means(below, length, random))
+    found = np.interp(np.clip(fractions, 0.0, 1.0) * (len(times) - 1), np.arange(len(times)), ordered)
+    return np.log(found / middle)
+
+
+def _block_means(values: Times, length: int, random: np.random.Generator) -> Times:
+    """Return the mean of as many drawn blocks as the series has, for each resample.
+
+    The last block would be cut where the length does not divide the series; instead there are whole blocks, and the
+    deviation is corrected for their number.
+    """
+    count = max(round(len(values) / length), 1)
+    sums = np.concatenate(([0.0], np.cumsum(np.concatenate((values, values[: length - 1])))))
+    blocks = (sums[length:] - sums[:-length]) / length
+    rows = max(_AT_ONCE // count, 1)
+    parts = [
+        blocks[random.integers(0, len(blocks), (min(rows, _RESAMPLES - at), count))].mean(axis=1)
+        for at in range(0, _RESAMPLES, rows)
+    ]
+    mean = float(values.mean())
+    return mean + (np.concatenate(parts) - mean) * math.sqrt(count * length / len(values))
+
+
+def block_length(times: Times) -> int:
+    """Return how many neighbours are drawn together (see above)."""
+    count = len(times)
+    away = times - times.mean()
+    total = float(away @ away)
+    lag = float(away[1:] @ away[:-1]) / total if total else 0.0
+    lag = min(abs(lag + (1 + 3 * lag) / count), _LONGEST_CORRELATION)
+    best = 1.14 * (2 * lag / (1 - lag * lag)) ** (2 / 3) * count ** (1 / 3)
+    return int(min(max(round(best), round(count ** (1 / 3)), 1), max(count // 4, 1)))
+
+
+def _stretch(count: int, length: int, confidence: float) -> float:
+    freedom = max(1.5 * count / length - 1, 2.0)
+    return student(confidence, freedom) / _normal(confidence) * math.sqrt(count / (count - length))
+
+
+def _normal(confidence: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def student(confidence: float, freedom: float) -> float:
+    """Return Student's quantile on both sides of the middle share `confidence`.
+
+    Exact for one degree of freedom, else the expansion of Cornish and Fisher: within 2 % from 2 on (for 0.9).
+    """
+    if freedom == 1:
+        return math.tan(math.pi * confidence / 2)
+    z, v = _normal(confidence), freedom
+    return float(
+        z
+        + (z**3 + z) / (4 * v)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+    )

@@ -1,0 +1,181 @@
+"""Limits in a file: `[tool.tfperf.check]` of a pyproject.toml, or `[check]` of a tfperf.toml.
+
+[tool.tfperf.check]
+max-input-bound = "10%"
+max-retraces = 0
+limits = ["sum(kernels.total_us[name~nccl]) < 500us"]
+skip-first = 2
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from tfperf.compare.model import Stat
+from tfperf.gate.catalogue import did_you_mean
+from tfperf.gate.errors import ConfigError, LimitError
+from tfperf.gate.limits import NAMED, named_limit, parse_limit, regression_tolerance
+from tfperf.gate.model import Limit
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+OWN_FILE, SHARED_FILE = "tfperf.toml", "pyproject.toml"
+STATS: tuple[Stat, ...] = ("mean", "median", "p95")
+_MOST = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class CheckConfig:
+    """What a file says about `tfperf check`; None is not set."""
+
+    path: Path
+    limits: tuple[Limit, ...] = ()
+    stat: Stat | None = None
+    skip_first: int | None = None
+    min_steps: int | None = None
+    baseline: tuple[Path, ...] | None = None
+    max_regression: float | None = None
+    """A share: 0.05 is 5 %."""
+
+
+def find_config(start: Path) -> Path | None:
+    """Return the nearest file upwards from a folder that says anything about tfperf, None if there is none.
+
+    In one folder tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is no TOML: limits that
+    nobody sees must not get lost.
+    """
+    start = start.absolute()
+    for folder in (start, *start.parents):
+        own, shared = folder / OWN_FILE, folder / SHARED_FILE
+        if own.is_file():
+            return own
+        if shared.is_file() and "tfperf" in _tool(_toml(shared)):
+            return shared
+    return None
+
+
+def read_config(path: Path) -> CheckConfig:
+    """Return what a file says; paths in it are relative to its folder. Raises ConfigError, naming file and key."""
+    table, name = _check_table(path)
+    found: dict[str, Any] = {}
+    limits: list[Limit] = []
+    for written, value in table.items():
+        key = written.replace("_", "-")
+        origin = f"{path}, {name}.{written[:80]}"
+        if key in found or any(limit.origin.replace("_", "-") == origin.replace("_", "-") for limit in limits):
+            raise ConfigError(f"{origin}: this is set twice, with - and with _")
+        if key in NAMED:
+            limits.append(_named(key, value, origin))
+        elif key == "limits":
+            limits += _listed(value, origin)
+            found[key] = None
+        elif key in _SETTINGS:
+            found[key] = _SETTINGS[key](value, origin, path)
+        else:
+            raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {_close_key(key)}")
+    found.pop("limits", None)
+    return CheckConfig(path, tuple(limits), **{key.replace("-", "_"): value for key, value in found.items()})
+
+
+# --- the file ---
+
+
+def _toml(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: it cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: it is no valid TOML: {' '.join(str(error).split())}") from error
+
+
+def _tool(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    tool = found.get("tool")
+    return tool if isinstance(tool, dict) else {}
+
+
+def _check_table(path: Path) -> tuple[Mapping[str, Any], str]:
+    """Return the table about `check`, and its name."""
+    found, prefix = _toml(path), ""
+    if path.name == SHARED_FILE:
+        found, prefix = _table(_tool(found).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."
+    for key in found:
+        if key != "check":
+            where = prefix.rstrip(".") or "it"
+            raise ConfigError(f"{path}: {where} has no key {key[:80]!r}: limits are in [{prefix}check]")
+    return _table(found.get("check", {}), path, f"{prefix}check"), f"{prefix}check"
+
+
+def _table(value: Any, path: Path, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}, {name}: it must be a table: [{name}]")
+    return value
+
+
+def _close_key(key: str) -> str:
+    return did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
+
+
+# --- values ---
+
+
+def _named(key: str, value: Any, origin: str) -> Limit:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ConfigError(f'{origin}: it must be text such as "{NAMED[key].example}"')
+    return _in_file(lambda: named_limit(key, str(value), origin))
+
+
+def _listed(value: Any, origin: str) -> list[Limit]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise ConfigError(f'{origin}: it must be a list of texts such as ["input_bound <= 10%"]')
+    return [_in_file(lambda text=text: parse_limit(text, origin)) for text in value]  # type: ignore[misc]
+
+
+def _in_file(read: Callable[[], Limit]) -> Limit:
+    try:
+        return read()
+    except LimitError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _whole(least: int) -> Callable[[Any, str, Path], int]:
+    def read(value: Any, origin: str, _: Path) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+            raise ConfigError(f"{origin}: it must be a whole number from {least} on")
+        return value
+
+    return read
+
+
+def _stat(value: Any, origin: str, _: Path) -> Stat:
+    if value not in STATS:
+        raise ConfigError(f"{origin}: it must be one of {', '.join(STATS)}")
+    return cast("Stat", value)
+
+
+def _paths(value: Any, origin: str, file: Path) -> tuple[Path, ...]:
+    listed = value if isinstance(value, list) else [value]
+    if not listed or not all(isinstance(one, str) and one and "\0" not in one for one in listed):
+        raise ConfigError(f"{origin}: it must be the path of a file, or a list of such")
+    return tuple(file.parent / one for one in listed)
+
+
+def _tolerance(value: Any, origin: str, _: Path) -> float:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ConfigError(f'{origin}: it must be text such as "5%"')
+    try:
+        return regression_tolerance(str(value), origin)
+    except LimitError as error:
+        raise ConfigError(str(error).replace(": max-regression:", ":", 1)) from None
+
+
+_SETTINGS: Mapping[str, Callable[[Any, str, Path], Any]] = {
+    "skip-first": _whole(0), "min-steps": _whole(1), "stat": _stat, "baseline": _paths, "max-regression": _tolerance,
+}  # fmt: skip

@@ -1,0 +1,279 @@
+"""The pytest plugin: `tfperf_profile` profiles a block of a test, and knows what the profile says.
+
+    def test_that_input_keeps_up(tfperf_profile):
+        with tfperf_profile() as p:
+            train()
+        assert p.input_bound < 0.10
+
+pytest loads this module in each run of each project that has tfperf installed. So at its top it imports pytest and the
+standard library only, and whatever goes wrong in it concerns the tests that use the fixture, and no others.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from tfperf.errors import TfperfError
+
+if TYPE_CHECKING:
+    from pluggy import Result
+
+    from tfperf.capture.local import profile
+    from tfperf.compare.model import Stat
+    from tfperf.gate.model import Judged, Outcome
+    from tfperf.session import Trace
+
+__all__ = ["FigureError", "Profiled", "tfperf_profile"]
+
+_PROFILES: WeakKeyDictionary[pytest.Item, list[Profiled]] = WeakKeyDictionary()
+"""What each test profiled; here and not in the test's `stash`, which old versions of pytest do not have."""
+
+
+class FigureError(TfperfError):
+    """A figure of a profile cannot be given: it is too early, nothing was profiled, or the profile does not show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How the profile is read: as the options of `tfperf check` say it."""
+
+    skip_first: int
+    min_steps: int
+    step_marker: str | None
+
+
+class Profiled:
+    """What `with tfperf_profile() as p:` profiles, and after the block what the profile says.
+
+    Figures are those that `tfperf check` judges: of whole steps, after the first `skip_first` of them, and of the worst
+    host. A figure that is not known raises FigureError: None would compare as if it were a number, or fail without a
+    reason.
+    """
+
+    def __init__(self, logdir: Path, levels: tuple[int, int, int], reading: _Reading) -> None:
+        self._logdir, self._levels, self._reading = logdir, levels, reading
+        self._session: profile | None = None
+        self._trace: Trace | None = None
+        self._missing = "nothing is profiled yet: figures are there after the block of `with tfperf_profile() as p:`"
+        self.path: Path | None = None
+        """The trace file, once the block is left; None if there is none."""
+
+    def __repr__(self) -> str:
+        return f"<tfperf profile {self.path or self._logdir}>"
+
+    def __enter__(self) -> Profiled:
+        __tracebackhide__ = True
+        from tfperf.capture.local import profile
+
+        if self._session is not None:
+            raise FigureError("this profile is taken already; call tfperf_profile() again for another one")
+        host, device, python = self._levels
+        session = profile(
+            self._logdir, host_tracer_level=host, device_tracer_level=device, python_tracer_level=python
+        )  # fmt: skip
+        session.__enter__()
+        self._session = session
+        self._missing = "the block is not over yet: figures are there after it"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        __tracebackhide__ = True
+        assert self._session is not None
+        # The error of the block is what the test shall show, also where warnings are errors.
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self._missing = "profiling ended without a profile"
+            self._session.__exit__(kind, error, trace)
+        told = [str(warning.message) for warning in caught]
+        found = self._session.result
+        self.path = found.path if found else None
+        self._missing = (found.message if found else "".join(told[-1:])) or "the block ended the profiling itself"
+        if error is None:
+            for message in told:
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    @property
+    def trace(self) -> Trace:
+        """The profile as `tfperf.load` returns it: all steps of it. Raises FigureError if there is none."""
+        __tracebackhide__ = True
+        from tfperf.session import load
+
+        if self.path is None:
+            raise FigureError(f"there is no profile: {self._missing}")
+        if self._trace is None:
+            self._trace = load(self.path, step_marker=self._reading.step_marker)
+        return self._trace
+
+    @property
+    def input_bound(self) -> float:
+        """Share of the step time that goes to input, 0 to 1."""
+        __tracebackhide__ = True
+        return self._figure("input_bound") / 100
+
+    @property
+    def kernel_launch(self) -> float:
+        """Share of the step time that goes to preparing and launching kernels, 0 to 1."""
+        __tracebackhide__ = True
+        return self._figure("kernel_launch") / 100
+
+    @property
+    def all_others(self) -> float:
+        """Share of the step time that is none of the other categories, 0 to 1."""
+        __tracebackhide__ = True
+        return self._figure("all_others") / 100
+
+    @property
+    def device_busy(self) -> float:
+        """Share of the step time in which the least busy device computes or copies, 0 to 1."""
+        __tracebackhide__ = True
+        return self._figure("device_busy") / 100
+
+    @property
+    def step_time_ms(self) -> float:
+        """Mean step time, in milliseconds."""
+        __tracebackhide__ = True
+        return self.step_time("mean")
+
+    def step_time(self, stat: Stat = "mean") -> float:
+        """Return the step time in milliseconds: its "mean", "median" or "p95"."""
+        __tracebackhide__ = True
+        if stat not in ("mean", "median", "p95"):
+            raise FigureError(f"{stat!r} is no statistic of step times; choose mean, median or p95")
+        return self._figure("step_time", stat)
+
+    @property
+    def retraces(self) -> int:
+        """How often tf.functions were traced again, as `tfperf check --max-retraces` counts."""
+        __tracebackhide__ = True
+        return int(self._figure("retraces"))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Most bytes that the fullest allocator held."""
+        __tracebackhide__ = True
+        return int(self._figure("memory"))
+
+    def report(self, sections: Sequence[str] = ("overview", "recommendations")) -> str:
+        """Return the report as text of 80 columns, without colour; `sections` are those of `tfperf analyze -s`."""
+        __tracebackhide__ = True
+        from tfperf.compare.whole_steps import whole_steps
+        from tfperf.render import render
+
+        skipped = self._reading.skip_first
+        trace = whole_steps(self.trace, skipped) if skipped else self.trace
+        return render(trace.report(sections), "table")
+
+    def check(
+        self,
+        *,
+        limits: Sequence[str] = (),
+        stat: Stat = "mean",
+        baseline: str | Path | Sequence[str | Path] = (),
+        max_regression: str = "5%",
+        **named: str | float,
+    ) -> Outcome:
+        """Assert that limits hold, in the words of `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.
+
+        `limits` are written as for `--limit`; `baseline` is a file of `tfperf analyze --save-baseline`,
+        or several. Raises
+        AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is no
+        profile, LimitError if a limit is written wrongly or there is none.
+        """
+        __tracebackhide__ = True
+        from tfperf.gate.ask import check_profile
+        from tfperf.render import render
+
+        reading = self._reading
+        outcome = check_profile(
+            self.trace, limits=limits, stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps,
+            baseline=baseline, max_regression=max_regression, **named,
+        )  # fmt: skip
+        if outcome.exit_code:
+            raise AssertionError(f"tfperf check:\n{render(outcome.report(), 'table')}")
+        return outcome
+
+    def _figure(self, name: str, stat: Stat = "mean") -> float:
+        """Measure a figure, in percent, ms or bytes."""
+        __tracebackhide__ = True
+        from tfperf.gate.check import check
+        from tfperf.gate.model import Limit, Metric
+
+        # A limit that always holds, so that a host that cannot be judged leaves the figure unknown.
+        limit = Limit(name, Metric(name), "<=", float("inf"), "tfperf_profile")
+        reading = self._reading
+        outcome = check(self.trace, [limit], stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps)
+        return _known(outcome.judged[0])
+
+
+def _known(judged: Judged) -> float:
+    __tracebackhide__ = True
+    if judged.status == "unknown" or judged.measured is None:
+        raise FigureError(f"{judged.title} is not known: {judged.why}")
+    return judged.measured
+
+
+@pytest.fixture
+def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Profiled]]:
+    """Profile a block of this test with TensorFlow's profiler: `with tfperf_profile() as p: train()`.
+
+    Then `p.input_bound`, `p.step_time_ms`, `p.retraces`, `p.check(max_input_bound="10%")` and so on. If the test fails,
+    the report stands in the failure text. The profile is kept below `tmp_path`, or in `logdir`.
+    """
+    taken = _PROFILES[request.node] = []
+
+    def start(
+        logdir: str | Path | None = None,
+        *,
+        skip_first: int = 0,
+        min_steps: int = 3,
+        step_marker: str | None = None,
+        host_tracer_level: int = 2,
+        device_tracer_level: int = 1,
+        python_tracer_level: int = 0,
+    ) -> Profiled:
+        """Return what `with` enters.
+
+        `skip_first` steps are left out, `min_steps` must be there for a figure, `step_marker` names the events that are
+        steps; the levels are those of `tfperf.profile`.
+        """
+        levels = (host_tracer_level, device_tracer_level, python_tracer_level)
+        place = tmp_path if logdir is None else Path(logdir)
+        taken.append(Profiled(place, levels, _Reading(skip_first, min_steps, step_marker)))
+        return taken[-1]
+
+    yield start
+    # Tests live as long as the whole run, and profiles are large. Failures have been told by now.
+    _PROFILES.pop(request.node, None)
+
+
+# The old kind of wrapper: every version of pytest knows it.
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Result[Any], None]:
+    """Put the reports of a test's profiles into the text of its failure."""
+    outcome = yield
+    taken = _PROFILES.get(item, [])
+    report = outcome.get_result()
+    if report.failed:
+        for number, profiled in enumerate(taken, start=1):
+            which = f" {number} of {len(taken)}" if len(taken) > 1 else ""
+            report.sections.append((f"tfperf profile{which}", _failure_text(profiled)))
+
+
+def _failure_text(profiled: Profiled) -> str:
+    try:
+        place = f"Profile kept: {profiled.path}\n" if profiled.path else ""
+        return f"{place}{profiled.report()}"
+    except TfperfError as error:
+        return f"{place}No report: {error}\n"
+    except Exception as error:  # The failure of the test must be told, whatever becomes of the report.
+        return f"{place}No report: {type(error).__name__}: {error}\n"

@@ -1,0 +1,97 @@
+"""A real browser for pages: Debian's Chromium, driven by Playwright.
+
+Without either, these tests are skipped; where TFPERF_NEEDS_BROWSER is set, as in CI, they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from tfperf.render import render
+from tfperf.reports.model import Report
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Dialog, Page
+
+_FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@dataclass
+class Opened:
+    """A page in the browser, and what it did that it should not."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    """Errors on the console (those of the policy among them), exceptions, dialogs."""
+    requests: list[str] = field(default_factory=list)
+
+
+def _missing(what: str) -> NoReturn:
+    reason = f"{what}, so nothing looks at the page"
+    if os.environ.get("TFPERF_NEEDS_BROWSER"):
+        pytest.fail(f"{reason}; TFPERF_NEEDS_BROWSER is set")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Return Chromium with an empty profile."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        _missing("no chromium is installed")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("the package playwright is not installed")
+    with sync_playwright() as playwright:
+        # Without a folder of its own, Playwright gives each launch a new, empty one.
+        started = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
+        yield started
+        started.close()
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Return a function that opens a report as a page; options are those of a context (colours, size, no scripts)."""
+    contexts: list[BrowserContext] = []
+
+    def refuse(found: Opened) -> Callable[[Dialog], None]:
+        def refused(dialog: Dialog) -> None:
+            found.complaints.append(dialog.message)
+            dialog.dismiss()
+
+        return refused
+
+    def opened(report: Report | str, **options: Any) -> Opened:
+        file = tmp_path / f"page{len(contexts)}.html"
+        file.write_text(report if isinstance(report, str) else render(report, "html"), encoding="utf-8")
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        page = context.new_page()
+        found = Opened(page)
+        page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: found.complaints.append(str(error)))
+        page.on("dialog", refuse(found))
+        page.on("request", lambda request: found.requests.append(request.url))
+        page.goto(file.as_uri())
+        if options.get("java_script_enabled", True):
+            page.wait_for_selector("html[data-state=ready]", state="attached")
+        return found
+
+    yield opened
+    for context in contexts:
+        context.close()

@@ -1,0 +1,89 @@
+"""The HTML page in Chromium with names that try to be markup, and with very many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tfperf.reports.model import Column, Fact, Finding, GroupedBars, Report, Section, StepChart, Table
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Open = Callable[..., Any]
+
+
+def ops(count: int) -> Table:
+    """Return ops named op0, op1, ... whose times rise but for the last, which is not known."""
+    columns = (Column("name", "Name"), Column("self_ms", "Self", "ms"), Column("share", "Share", "%"))
+    data: dict[str, list[Any]] = {
+        "name": [f"op{at}" for at in range(count)],
+        "self_ms": [*(at + 0.5 for at in range(count - 1)), None],
+        "share": [100.0 * at / count for at in range(count)],
+    }
+    return Table("ops", "Ops", columns, data, count, bar_key="share")
+
+
+def names(page: Page, table: int) -> list[str]:
+    return page.locator(f"#table-{table} tbody tr td:nth-child(1)").all_inner_texts()
+
+
+HOSTILE = [
+    "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\"' onfocus='alert(1)' autofocus='",
+    "\u202egnp.exe", "\x1b[31m\x00", "\udc80", "javascript:alert(1)", "{{x}} ${x} {x|y}", "x" * 100_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:12]))
+def test_hostile_names_are_text(open_page: Open, name: str) -> None:
+    columns = (Column("name", name, depth_key="depth", meaning=name), Column("ms", name, "ms"))
+    data: dict[str, list[Any]] = {"name": [name + str(at) for at in range(12)], "ms": [1.0] * 12, "depth": [0, 1] * 6}
+    charts = (
+        StepChart(name, (name, "2"), {name: [2.0, 1.0]}, (name, "")),
+        GroupedBars(name, "ms", (name,), {name: (1.0,)}),
+    )
+    section = Section(
+        name, name, (Finding(name, "problem", name, name),), (Fact(name, name, name, note=name),), charts,
+        (Table(name, name, columns, data, 12, name, "ms"),), (name,),
+    )  # fmt: skip
+    opened = open_page(Report({name: name}, {}, (section,)))
+    page = opened.page
+    page.evaluate("drawn.forEach(({chart}) => chart.dispatchAction({type: 'showTip', seriesIndex: 0, dataIndex: 0}))")
+    page.get_by_role("searchbox").fill(name[:20].replace("\x00", ""))
+    page.get_by_role("button", name="Below").first.click() if page.get_by_role("button", name="Below").count() else None
+    assert opened.complaints == []
+    assert len(opened.requests) == 1
+    assert page.locator("img, iframe, object, [onerror], [onfocus]").count() == 0
+    assert page.locator("script").count() == 3
+    shown = page.locator(".verdict p").nth(1).inner_text()
+    assert shown[:3] in (name[:3], "\\x1", "\\u2", "\\ud")
+
+
+def test_100_000_rows_do_not_freeze_the_page(open_page: Open) -> None:
+    count = 100_000
+    report = Report(
+        {}, {}, (Section("steps", "Steps", tables=(ops(count),)), Section("ops", "Ops", tables=(ops(count),)))
+    )
+    opened = open_page(report)
+    page = opened.page
+    for table in (0, 1):
+        place = page.locator(f"#table-{table}")
+        place.get_by_role("button", name="Self (ms)").click()
+        assert names(page, table)[0] == f"op{count - 2}"
+        place.get_by_role("button", name="Name").click()
+        place.get_by_role("searchbox").fill("op9999")
+        assert names(page, table) == ["op9999", *(f"op9999{at}" for at in range(10))]
+        place.get_by_role("searchbox").fill("")
+    blocked = page.evaluate(
+        """() => {
+            const begin = performance.now();
+            document.querySelector("#table-1 th:nth-child(2) button").click();
+            return performance.now() - begin;
+        }"""
+    )
+    # A sort takes some 0.1 s; five seconds are a freeze on any machine.
+    assert blocked < 5_000
+    assert page.locator("*").count() < 2_000
+    assert opened.complaints == []

@@ -1,0 +1,351 @@
+"""The HTML page in Chromium: what a reader sees, and what they can do with mouse and keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tfperf
+from tfperf.render.values import cell_text
+from tfperf.reports.model import (
+    BarChart,
+    Column,
+    Fact,
+    Finding,
+    GroupedBars,
+    Report,
+    Section,
+    Sparkline,
+    StepChart,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+Open = Callable[..., Any]
+
+OPS = (
+    Column("rank", "#", "count"),
+    Column("name", "Name", "", "what the op is called"),
+    Column("self_ms", "Self", "ms"),
+    Column("share", "Share", "%"),
+    Column("size_bytes", "Size", "bytes", compact=False),
+)
+STAGES = (Column("stage", "Stage", depth_key="depth"), Column("calls", "Calls", "count"))
+
+
+def ops(count: int) -> Table:
+    """Return ops named op0, op1, ... whose times rise but for the last, which is not known."""
+    data: dict[str, list[Any]] = {
+        "rank": list(range(1, count + 1)),
+        "name": [f"op{at}" for at in range(count)],
+        "self_ms": [*(at + 0.5 for at in range(count - 1)), None],
+        "share": [100.0 * at / count for at in range(count)],
+        "size_bytes": [1024 * at for at in range(count)],
+    }
+    return Table("ops", "Ops", OPS, data, count, bar_key="share")
+
+
+def tree() -> Table:
+    names = ["Root", "Batch", "Map", "Zip", "Range"]
+    data: dict[str, list[Any]] = {"stage": names, "calls": [1, 2, 3, 4, 5], "depth": [0, 1, 2, 2, 1]}
+    return Table("stages", "Stages", STAGES, data, 5)
+
+
+def whole_report(count: int = 60) -> Report:
+    """Return a report with each kind of part."""
+    steps = StepChart(
+        "Step time (ms)", tuple(map(str, range(20))), {"Input": [4.0] * 20, "Device compute": [6.0] * 19 + [60.0]},
+        ("",) * 19 + ("retrace",),
+    )  # fmt: skip
+    charts = (
+        steps,
+        GroupedBars("Categories", "ms", ("Input", "All others"), {"before": (4.0, 1.0), "after": (2.0, None)}),
+        Sparkline("Memory in use", (0.0, 1.0, 2.0), (1e6, 4e9, 2e9), 1e6, 4e9),
+    )
+    finding = Finding("input", "problem", "HIGHLY input-bound: 64.4% of the step time.", "prefetch")
+    hint = Finding("other", "hint", "Something else.", "do less")
+    facts = (Fact("step", "Average step time", 15.94, "ms", "± 1 ms"), Fact("unknown", "Unknown", None, "ms"))
+    return Report(
+        {"run": "night", "hosts": ["a", "b"]},
+        {},
+        (
+            Section("overview", "Overview", (finding, hint, Finding("i", "info", "Fine.")), facts, charts),
+            Section("ops", "Ops", tables=(ops(count),), notes=("A note.",)),
+            Section("tfdata", "tf.data", charts=(BarChart("Types", "%", ("a", "b"), (60.0, 40.0)),), tables=(tree(),)),
+            Section("gaps", "Gaps"),
+        ),
+    )
+
+
+def names(page: Page, table: int = 0, column: int = 1) -> list[str]:
+    return page.locator(f"#table-{table} tbody tr td:nth-child({column + 1})").all_inner_texts()
+
+
+def heading(page: Page, title: str) -> Locator:
+    return page.get_by_role("button", name=title, exact=True)
+
+
+# --- what is seen ---
+
+
+def test_the_page_loads_alone_and_without_a_complaint(open_page: Open) -> None:
+    opened = open_page(whole_report())
+    assert opened.complaints == []
+    assert len(opened.requests) == 1
+    assert opened.page.title() == "night: tfperf report"
+    assert opened.page.locator(".verdict").inner_text().split("\n")[0].casefold() == "problem"
+    assert opened.page.get_by_text("64.4% of the step time").is_visible()
+
+
+def test_every_chart_is_drawn_and_has_its_words(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    drawn = page.evaluate(
+        """[...document.querySelectorAll(".chart")].map(place => {
+            const canvas = place.querySelector("canvas");
+            const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+            return new Set(new Uint32Array(pixels.buffer)).size;
+        })"""
+    )
+    assert len(drawn) == 5
+    assert all(colours > 10 for colours in drawn)
+    images = page.get_by_role("img").all()
+    assert len(images) == 5
+    for image in images:
+        words = page.locator(f"#{image.get_attribute('aria-describedby')}").text_content()
+        assert words is not None
+        assert any(character.isdigit() for character in words)
+    page.get_by_role("img", name="Step time (ms)").wait_for()
+
+
+def test_hovering_over_a_step_shows_its_parts_and_its_flag(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    chart = page.locator("#chart-0")
+    box = chart.bounding_box()
+    assert box is not None
+    before = page.locator("#chart-0 canvas").screenshot()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.6)
+    page.wait_for_timeout(200)
+    assert page.locator("#chart-0 canvas").first.screenshot() != before
+    said = page.evaluate("stepTooltip(drawn[0].data, totalsOf(drawn[0].data))([{dataIndex: 19}])")
+    assert said == "Step 19  (retrace): 64.0 ms\nDevice compute  60.0 ms\nInput  4.00 ms"
+
+
+def test_one_odd_step_does_not_press_the_others_flat(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    assert page.evaluate("drawn[0].chart.getOption().yAxis[0].max") == pytest.approx(12.0)
+    assert page.get_by_text("Cut at 12 ms: 64.0 ms (step 19).").is_visible()
+
+
+def test_many_steps_can_be_zoomed(open_page: Open) -> None:
+    count = 400
+    chart = StepChart("Steps", tuple(map(str, range(count))), {"Input": [1.0] * count}, ("",) * count)
+    page = open_page(Report({}, {}, (Section("s", "S", charts=(chart,)),))).page
+    assert [own["type"] for own in page.evaluate("drawn[0].chart.getOption().dataZoom")] == ["slider", "inside"]
+
+
+# --- tables ---
+
+
+def test_a_column_sorts_up_and_down_and_back_with_what_is_not_known_last(open_page: Open) -> None:
+    page = open_page(whole_report(12)).page
+    assert names(page) == [f"op{at}" for at in range(12)]
+    head = page.locator("#table-0 th").nth(2)
+    heading(page, "Self (ms)").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert names(page) == [f"op{at}" for at in (*range(10, -1, -1), 11)]
+    heading(page, "Self (ms)").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert names(page) == [f"op{at}" for at in range(12)]
+    heading(page, "Self (ms)").click()
+    assert head.get_attribute("aria-sort") is None
+    heading(page, "Name").click()
+    assert names(page)[:4] == ["op0", "op1", "op10", "op11"]
+
+
+def test_search_finds_names_and_says_how_many(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    page.get_by_label("Search in Ops").fill("OP5")
+    assert names(page) == ["op5", *(f"op{at}" for at in range(50, 60))]
+    assert page.locator("#table-0 [role=status]").inner_text() == "Rows 1–11 of 11 rows found (of 60)"
+    page.get_by_label("Search in Ops").fill("nothing like it")
+    assert names(page) == []
+    assert "No row contains this text" in page.locator("#table-0 [role=status]").inner_text()
+
+
+def test_long_tables_have_pages(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    assert len(names(page)) == 25
+    following, before = (page.get_by_label(f"{text} rows of Ops") for text in ("Next", "Previous"))
+    assert before.is_disabled()
+    following.click()
+    following.click()
+    assert names(page) == [f"op{at}" for at in range(50, 60)]
+    assert page.locator("#table-0 [role=status]").inner_text() == "Rows 51–60 of 60 rows"
+    assert following.is_disabled()
+
+
+def test_hidden_columns_can_be_shown(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    assert not heading(page, "Size").count()
+    page.locator("#table-0").get_by_label("All columns").check()
+    assert heading(page, "Size").is_visible()
+    assert names(page, column=4)[1] == "1.00 KiB"
+
+
+def test_a_tree_folds_and_a_sorted_one_is_a_list(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    assert names(page, 1, 0) == ["▾\nRoot", "▾\nBatch", "Map", "Zip", "Range"]
+    page.get_by_label("Below Batch").click()
+    assert names(page, 1, 0) == ["▾\nRoot", "▸\nBatch", "Range"]
+    assert page.get_by_label("Below Batch").get_attribute("aria-expanded") == "false"
+    heading(page, "Calls").click()
+    assert names(page, 1, 0) == ["Range", "Zip", "Map", "Batch", "Root"]
+
+
+def test_values_read_as_in_the_other_formats(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    numbers = [0.0, 0.5, 2.5, 0.125, 0.375, 1.005, 0.075, 8.345, 10.25, 99.95, 99.96, 0.0004, 0.04, 999.5, 1234567.0]
+    numbers += [-1.5, 2.0**40, 1023.99, 12.25, 0.0625, 1e15, 123.45, 1e-7, *(1.1**power for power in range(-99, 300))]
+    for unit in ("", "ms", "us", "%", "count", "bytes"):
+        shown = page.evaluate(f"numbers => numbers.map(number => valueText(number, {unit!r}))", numbers)
+        expected = [cell_text(number, unit) for number in numbers]
+        assert [row for row in zip(numbers, shown, expected, strict=True) if row[1] != row[2]] == [], unit
+    assert page.evaluate("valueText(null, 'ms')") == "-"
+
+
+# --- without a mouse, without scripts, on paper ---
+
+
+def test_all_can_be_done_with_the_keyboard(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+    page.keyboard.press("Enter")
+    heading(page, "Share (%)").focus()
+    page.keyboard.press("Enter")
+    assert names(page)[0] == "op59"
+    assert page.evaluate("document.activeElement.textContent") == "Share (%)"
+    page.get_by_label("Below Root").focus()
+    page.keyboard.press("Space")
+    assert names(page, 1, 0) == ["▸\nRoot"]
+    assert page.evaluate("document.activeElement.ariaLabel") == "Below Root"
+    style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert style == "solid"
+
+
+def test_without_scripts_verdict_facts_findings_and_first_rows_are_there(open_page: Open) -> None:
+    page = open_page(whole_report(), java_script_enabled=False).page
+    for text in ("64.4% of the step time", "15.9 ms", "Something else.", "A note.", "The first 10 of 60 rows"):
+        assert page.get_by_text(text).first.is_visible(), text
+    assert names(page) == [f"op{at}" for at in range(10)]
+    assert page.get_by_text("19 of 20 steps without a flag").is_visible()
+    assert page.get_by_text("a 60.0%, b 40.0%").is_visible()
+
+
+def test_it_prints_light_and_without_controls(open_page: Open, tmp_path: Path) -> None:
+    opened = open_page(whole_report(), color_scheme="dark")
+    page = opened.page
+    assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) < 0.1
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate("drawn.every(({chart}) => chart.getWidth() <= 700)")
+    assert luminance(page.evaluate("colour('surface')")) > 0.9
+    assert not page.locator("nav").is_visible()
+    assert not page.get_by_label("Search in Ops").is_visible()
+    assert page.get_by_text("64.4% of the step time").is_visible()
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("drawn[0].chart.getWidth()") > 700
+    assert page.pdf(format="A4")[:5] == b"%PDF-"
+    assert opened.complaints == []
+
+
+# --- themes ---
+
+
+CONTRAST = """() => {
+    const parts = text => text.match(/[\\d.]+/g).map(Number);
+    const ground = element => {
+        for (let own = element; own; own = own.parentElement) {
+            const colour = parts(getComputedStyle(own).backgroundColor);
+            if (colour.length === 3 || colour[3] > 0) return getComputedStyle(own).backgroundColor;
+        }
+        return "rgb(255, 255, 255)";
+    };
+    const texts = [...document.querySelectorAll("body *")].filter(element =>
+        element.checkVisibility() && [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()));
+    return texts.map(element => [element.textContent.slice(0, 40), getComputedStyle(element).color, ground(element)]);
+}"""
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of `rgb(r, g, b)`, as WCAG 2 defines it."""
+    channels = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in channels]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(first: str, second: str) -> float:
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_black_on_white_is_the_highest_contrast() -> None:
+    assert contrast("rgb(0, 0, 0)", "rgb(255, 255, 255)") == pytest.approx(21.0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_both_themes(open_page: Open, scheme: str) -> None:
+    page = open_page(whole_report(), color_scheme=scheme).page
+    texts = page.evaluate(CONTRAST)
+    assert len(texts) > 100
+    assert [(text, contrast(ink, ground)) for text, ink, ground in texts if contrast(ink, ground) < 4.5] == []
+    for ink, ground in (("text", "surface"), ("muted", "surface"), ("text", "raised")):
+        assert contrast(*page.evaluate(f"['{ink}', '{ground}'].map(colour)")) >= 4.5
+    # Bars are no text: WCAG wants 3 for what a chart needs to be understood, and every bar has its number in words too.
+    assert contrast(*page.evaluate("['accent', 'surface'].map(colour)")) >= 3
+
+
+def test_the_button_changes_the_theme_and_the_charts(open_page: Open) -> None:
+    page = open_page(whole_report(), color_scheme="light").page
+    before = page.evaluate("[colour('ground'), drawn[0].chart.getOption().textStyle.color]")
+    page.get_by_role("button", name="Dark theme").click()
+    after = page.evaluate("[colour('ground'), drawn[0].chart.getOption().textStyle.color]")
+    assert luminance(before[0]) > 0.8 > 0.1 > luminance(after[0])
+    assert luminance(after[1]) > 0.5 > luminance(before[1])
+    page.get_by_role("button", name="Light theme").click()
+    assert page.evaluate("[colour('ground'), drawn[0].chart.getOption().textStyle.color]") == before
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_wider_than_the_window(open_page: Open, width: int) -> None:
+    page = open_page(whole_report(), viewport={"width": width, "height": 800}).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_landmarks_and_headings_are_in_order(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    for role in ("banner", "navigation", "main"):
+        assert page.get_by_role(role).count() == 1
+    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(own => Number(own.tagName[1]))")
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.evaluate("[...document.querySelectorAll('button, input')].every(own => own.ariaLabel || own.textContent.trim() || own.labels.length)")  # fmt: skip  # noqa: E501
+
+
+@pytest.mark.parametrize("sample", ["custom_loop", "input_bound", "retracing"])
+def test_a_real_report(open_page: Open, samples: Path, sample: str) -> None:
+    opened = open_page(tfperf.load(samples / sample).report())
+    assert opened.complaints == []
+    assert len(opened.requests) == 1
+    page = opened.page
+    assert page.locator("canvas").count() >= 4
+    assert page.locator("tbody tr").count() > 50
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compare.made import STEADY, host_of, run_of
+
+from tfperf.compare.fairness import differences
+from tfperf.compare.model import Snapshot
+
+
+def found(before: Snapshot, after: Snapshot) -> list[tuple[str, str, str, bool]]:
+    return [(own.what, own.before, own.after, own.unfair) for own in differences(before, after)]
+
+
+def with_host(**changes: Any) -> Snapshot:
+    return run_of(hosts=[host_of(**changes)])
+
+
+def test_like_runs_differ_in_nothing() -> None:
+    assert differences(run_of(), run_of(label="other", run="2027")) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (with_host(), with_host(device_type="GPU"), ("Device type", "CPU", "GPU")),
+        (with_host(device_model="T4"), with_host(device_model="V100"), ("Device model", "T4", "V100")),
+        (with_host(device_count=8), with_host(device_count=4), ("Devices", "8", "4")),
+        (run_of(hosts=[host_of()] * 2), run_of(), ("Hosts", "2", "1")),
+        (run_of(), run_of(attribution="tensorflow"), ("Attribution", "corrected", "tensorflow")),
+        (run_of(), run_of(step_kind="eval"), ("Kind of step", "train", "eval")),
+        (run_of(), run_of(step_source="tf.function calls"), ("Steps found by", "markers", "tf.function calls")),
+        (run_of(), run_of(batches_per_step=4), ("Batches per step", "1", "4")),
+        (run_of(batch_size=1024), run_of(batch_size=2048), ("Batch size", "1,024", "2,048")),
+    ],
+)
+def test_what_makes_the_ratio_lie_is_unfair(before: Snapshot, after: Snapshot, expected: tuple[str, str, str]) -> None:
+    assert found(before, after) == [(*expected, True)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (
+            with_host(half_precision_percent=0.0), with_host(half_precision_percent=80.0),
+            ("16-bit compute", "0.0%", "80.0%"),
+        ),
+        (run_of(STEADY), run_of(STEADY[:25]), ("Whole steps", "50", "25")),
+        (run_of(STEADY[:12]), run_of(STEADY[:9]), ("Whole steps", "12", "9")),
+        (run_of(), run_of(skip_first=3), ("Steps skipped", "0", "3")),
+        (run_of(), run_of(step_confidence="low"), ("Confidence in steps", "high", "low")),
+        (run_of(tfperf_version="0.1"), run_of(tfperf_version="0.2"), ("tfperf", "0.1", "0.2")),
+        (run_of(step_kind="step"), run_of(), ("Kind of step", "step", "train")),
+    ],
+)  # fmt: skip
+def test_what_one_should_know_is_not_unfair(before: Snapshot, after: Snapshot, expected: tuple[str, str, str]) -> None:
+    assert found(before, after) == [(*expected, False)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (run_of(batch_size=None), run_of(batch_size=8)),
+        (run_of(batches_per_step=None), run_of(batches_per_step=4)),
+        (with_host(device_model=""), with_host(device_model="T4")),
+        (with_host(half_precision_percent=None), with_host(half_precision_percent=80.0)),
+        (with_host(half_precision_percent=50.0), with_host(half_precision_percent=54.0)),
+        (run_of(STEADY), run_of(STEADY[:26])),
+    ],
+)
+def test_what_is_not_known_or_hardly_differs_is_no_difference(before: Snapshot, after: Snapshot) -> None:
+    assert found(before, after) == []
+
+
+def test_without_steps_there_is_nothing_to_say_about_them() -> None:
+    before = run_of((), step_source="none", step_confidence="none", step_kind="step", batches_per_step=None)
+    assert found(before, run_of()) == [("Whole steps", "0", "50", False)]
+
+
+def test_unfair_things_come_first_and_long_lists_are_cut() -> None:
+    many = [host_of(name=str(n), device_model=f"model {n}") for n in range(5)]
+    listed = found(run_of(hosts=many, skip_first=1), run_of(hosts=[host_of(device_model="T4")] * 5))
+    assert [(what, unfair) for what, *_, unfair in listed] == [("Device model", True), ("Steps skipped", False)]
+    assert listed[0][1] == "model 0, model 1, model 2 and 2 more"
+
+
+def test_devices_are_not_counted_where_hosts_were_cut() -> None:
+    before, after = (run_of(hosts=[host_of(device_count=8)] * n, host_count=300) for n in (1, 2))
+    assert found(before, after) == []

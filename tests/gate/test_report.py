@@ -1,0 +1,234 @@
+"""What the report of a gate says: the verdict, the limits, the baseline, and why."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from tfperf.compare.model import Change, Comparison, Ratio
+from tfperf.gate.model import Judged, Limit, Metric, Outcome, Relation, Status
+from tfperf.gate.report import brief, check_report, headline, not_judged, sentence
+from tfperf.render import FORMATS, render
+from tfperf.reports.model import Finding, Unit
+
+ADVICE = Finding("wait", "problem", "Steps wait 60% of their time for tf.data, in Map.", "use AUTOTUNE")
+
+
+def judged(
+    text: str, bound: float, measured: float | None, unit: Unit, status: Status = "pass", relation: Relation = "<=",
+    host: str = "",
+) -> Judged:  # fmt: skip
+    return Judged(Limit(text, Metric(text.split()[0]), relation, bound), status, text.split()[0], measured, unit, host)
+
+
+INPUT = replace(judged("max-input-bound 10%", 10.0, 63.4, "%", "breach"), title="Input-bound", evidence=(ADVICE,))
+STEP = judged("max-step-time 50ms", 50.0, 42.0, "ms")
+BUSY = replace(judged("min-device-busy 80%", 80.0, None, "%", "unknown", ">="), why="no device; leave the limit out")
+
+
+def outcome(*some: Judged, hosts: tuple[str, ...] = ("a",), notes: tuple[str, ...] = ()) -> Outcome:
+    return Outcome(some, "2026_01_01", "/logs/run", hosts, 12, notes)
+
+
+def compared(change: Change, low: float, high: float, tolerance: float = 0.05) -> Judged:
+    ratio = Ratio((low + high) / 2, low, high, 0.95)
+    found = Comparison(change, ratio, tolerance, "mean", 40.0, 40.0 * ratio.value, 30, 50, "a", "b", None, "the reason")
+    status: dict[Change, Status] = {"slower": "breach", "holds": "pass", "cannot tell": "unknown"}
+    limit = Limit("max-regression 5%", Metric("regression"), "<=", 100.0 * tolerance)
+    return Judged(
+        limit, status[change], "Regression", 100.0 * (ratio.value - 1), "%", "", "the reason", comparison=found
+    )
+
+
+def rows_of(*some: Judged, hosts: tuple[str, ...] = ("a",)) -> dict[str, list[object]]:
+    (table,) = check_report(outcome(*some, hosts=hosts)).sections[0].tables
+    return {key: list(values) for key, values in table.data.items()}
+
+
+@pytest.mark.parametrize(
+    ("some", "verdict", "code", "said"),
+    [
+        ((STEP,), "pass", 0, "1 of 1 limit holds."),
+        ((STEP, STEP), "pass", 0, "2 of 2 limits hold."),
+        ((STEP, INPUT), "breach", 3, "1 of 2 limits holds. BREACHED: max-input-bound 10%."),
+        ((STEP, BUSY), "unknown", 1, "1 of 2 limits holds. COULD NOT BE JUDGED: min-device-busy 80%."),
+        (
+            (INPUT, BUSY), "breach", 3,
+            "0 of 2 limits hold. BREACHED: max-input-bound 10%. COULD NOT BE JUDGED: min-device-busy 80%.",
+        ),
+        ((), "unknown", 1, "Nothing was checked: no limit was given."),
+        ((INPUT,) * 7, "breach", 3, f"0 of 7 limits hold. BREACHED: {', '.join([INPUT.limit.text] * 5)} and 2 more."),
+    ],
+)  # fmt: skip
+def test_the_verdict_comes_first(some: tuple[Judged, ...], verdict: str, code: int, said: str) -> None:
+    report = check_report(outcome(*some))
+    (finding,) = report.sections[0].findings
+    assert (report.sections[0].name, finding.text, finding.code) == ("check", said, verdict)
+    assert (report.summary["verdict"], report.summary["exit_code"]) == (verdict, code)
+    assert headline(outcome(*some)) == said
+
+
+def test_the_summary_counts() -> None:
+    report = check_report(outcome(STEP, STEP, INPUT, BUSY))
+    assert report.summary == {
+        "verdict": "breach", "exit_code": 3, "limits": 4, "passed": 2, "breached": 1, "unknown": 1, "step_count": 12,
+    }  # fmt: skip
+    assert report.source == {"run": "2026_01_01", "folder": "/logs/run", "hosts": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("one", "measured", "margin_text", "margin"),
+    [
+        (INPUT, "63.4%", "53.4 points over", -53.4),
+        (STEP, "42.0 ms", "8.00 ms left", 8.0),
+        (judged("max-step-time 50ms", 50.0, 50.0, "ms"), "50.0 ms", "at the bound", 0.0),
+        (judged("max-step-time 50ms", 50.0, 50.001, "ms", "breach"), "50.001 ms", "0.001 ms over", -0.001),
+        (judged("max-input-bound 10%", 10.0, 10.0004, "%", "breach"), "10.0004%", "<0.1 points over", -0.0004),
+        (judged("min-device-busy 80%", 80.0, 60.0, "%", "breach", ">="), "60.0%", "20.0 points short", -20.0),
+        (judged("min-device-busy 80%", 80.0, 85.0, "%", "pass", ">="), "85.0%", "5.0 points left", 5.0),
+        (judged("max-memory 1GiB", 2.0**30, 2.0**31, "bytes", "breach"), "2.00 GiB", "1.00 GiB over", -(2.0**30)),
+        (judged("max-retraces 0", 0.0, 2.0, "count", "breach"), "2", "2 over", -2.0),
+        (judged("sum(x) < 5us", 5.0, 3.0, "us", "pass", "<"), "3.00 us", "2.00 us left", 2.0),
+        (BUSY, None, None, None),
+    ],
+)
+def test_each_row_has_what_was_measured_and_the_margin(
+    one: Judged, measured: str | None, margin_text: str | None, margin: float | None
+) -> None:
+    row = {key: values[0] for key, values in rows_of(one).items()}
+    assert (row["measured_text"], row["margin_text"]) == (measured, margin_text)
+    assert row["margin"] == (None if margin is None else pytest.approx(margin))
+    assert (row["measured"], row["bound"], row["result"]) == (one.measured, one.limit.bound, one.status)
+
+
+@pytest.mark.parametrize("absurd", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_is_not_shown_as_one(absurd: float) -> None:
+    one = replace(BUSY, measured=absurd)
+    row = {key: values[0] for key, values in rows_of(one).items()}
+    assert (row["measured_text"], row["margin_text"], row["margin"]) == (None, None, None)
+    for name in ("table", "markdown", "csv", "json"):
+        text = render(check_report(outcome(one)), name).lower()
+        assert not re.search(r"\b(nan|inf|infinity)\b", text)
+
+
+def test_the_host_is_named_where_there_are_several() -> None:
+    slow = judged("max-step-time 50ms", 50.0, 61.0, "ms", "breach", host="worker-1")
+    alone, several = (render(check_report(outcome(slow, hosts=hosts)), "table") for hosts in (("a",), ("a", "b")))
+    assert "Host" not in alone.split("Every limit")[1].splitlines()[1]
+    assert "Host" in several.split("Every limit")[1].splitlines()[1]
+    assert "Steps judged  12  on the host that has fewest" in several
+    assert sentence(slow) == "max-step-time is 61.0 ms on host worker-1; at most 50.0 ms is allowed."
+
+
+@pytest.mark.parametrize(
+    ("relation", "demand"), [("<", "less than"), ("<=", "at most"), (">", "more than"), (">=", "at least")]
+)
+def test_a_sentence_says_what_is_allowed(relation: Relation, demand: str) -> None:
+    one = judged("x 5", 5.0, 5.0, "count", "breach", relation)
+    assert sentence(one) == f"x is 5; {demand} 5 is allowed."
+
+
+def test_each_breach_has_its_evidence_and_each_unknown_its_reason() -> None:
+    again = replace(ADVICE, text="The same advice in other words.")
+    also = replace(STEP, status="breach", measured=61.0, evidence=(again,), why="of 12 steps.")
+    section = check_report(outcome(INPUT, also, BUSY)).sections[-1]
+    assert section.name == "why"
+    assert [(finding.severity, finding.text) for finding in section.findings] == [
+        ("problem", "Input-bound is 63.4%; at most 10.0% is allowed."),
+        ("problem", ADVICE.text),
+        ("problem", "max-step-time is 61.0 ms; at most 50.0 ms is allowed (of 12 steps)."),
+        ("hint", "min-device-busy 80% could not be judged: no device; leave the limit out"),
+    ]
+    assert check_report(outcome(BUSY)).sections[-1].findings[0].severity == "problem"
+    assert [section.name for section in check_report(outcome(STEP)).sections] == ["check"]
+
+
+def test_a_reason_that_limits_share_is_given_once() -> None:
+    (finding,) = check_report(not_judged([INPUT.limit, STEP.limit], "no steps")).sections[-1].findings
+    assert finding.text == "max-input-bound 10%, max-step-time 50ms could not be judged: no steps"
+
+
+def test_without_a_trace_every_limit_is_unknown() -> None:
+    found = not_judged([INPUT.limit, STEP.limit], "logs/ does not exist")
+    assert (found.exit_code, [one.why for one in found.judged]) == (1, ["logs/ does not exist"] * 2)
+    assert check_report(found).source == {}
+
+
+def test_the_baseline_is_shown_with_its_interval() -> None:
+    report = check_report(outcome(compared("slower", 1.081, 1.142)))
+    section = next(section for section in report.sections if section.name == "baseline")
+    row = {key: values[0] for key, values in section.tables[0].data.items()}
+    assert (row["interval"], row["allowed"], row["result"]) == ("8.1% to 14.2%", "5%", "breach")
+    assert (row["before_ms"], row["ratio_low"], row["before_steps"], row["after_host"]) == (40.0, 1.081, 30, "b")
+    assert section.tables[0].note == "the reason"
+    limits = {key: values[0] for key, values in report.sections[0].tables[0].data.items()}
+    assert limits["measured_text"] == "11.1% (8.1% to 14.2%)"
+    assert limits["margin_text"] is None
+
+
+def test_a_regression_in_a_sentence() -> None:
+    assert sentence(compared("slower", 1.0504, 1.1496)) == (
+        "Steps take 10.0% longer than in the baseline (5.04% to 15.0% with 95% confidence); at most 5% is allowed."
+    )
+
+
+def test_runs_that_cannot_be_compared_have_no_ratio() -> None:
+    unfair = replace(compared("slower", 1.3, 1.5), status="unknown", measured=None, why="The devices differ.")
+    report = check_report(outcome(unfair))
+    row = {key: values[0] for key, values in report.sections[1].tables[0].data.items()}
+    assert (row["result"], row["change"], row["before_ms"]) == ("unknown", "cannot tell", 40.0)
+    assert (row["change_percent"], row["interval"], row["ratio"], row["ratio_low"]) == (None, None, None, None)
+    assert report.sections[1].tables[0].note == "The devices differ."
+
+
+def test_the_digits_of_an_interval_never_contradict_the_result() -> None:
+    """The interval decides: 1.0504 lies above 5 %, although it is 5.0 % in the usual form."""
+    rows = rows_of(compared("slower", 1.0504, 1.09))
+    assert "(5.04% to 9.0%)" in str(rows["measured_text"][0])
+    assert "4.9996%" in str(rows_of(compared("holds", 0.98, 1.049996))["measured_text"][0])
+    exact = rows_of(compared("holds", 1.0, 1.05))
+    assert "(0.0% to 5.0%)" in str(exact["measured_text"][0])
+
+
+def test_a_comparison_without_an_interval() -> None:
+    one = compared("cannot tell", 1.0, 1.1)
+    assert one.comparison is not None
+    bare = replace(one, measured=None, comparison=replace(one.comparison, ratio=None, before_ms=None))
+    report = check_report(outcome(bare))
+    row = {key: values[0] for key, values in report.sections[1].tables[0].data.items()}
+    assert (row["interval"], row["change_percent"], row["before_ms"], row["ratio"]) == (None, None, None, None)
+    for name in FORMATS:
+        assert render(report, name)
+
+
+NASTY = "</script>|`x`\x1b[31m\r\n::error::" + "long/name:" * 400
+
+
+def test_it_fits_80_columns() -> None:
+    some = (replace(INPUT, host=NASTY, why=NASTY), STEP, BUSY, compared("slower", 1.08, 1.14))
+    text = render(check_report(outcome(*some, hosts=("a", NASTY), notes=(NASTY,))), "table")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+
+
+def test_all_formats_hold_the_same_figures() -> None:
+    report = check_report(outcome(INPUT, STEP, BUSY, notes=("a note",)))
+    document = json.loads(render(report, "json"))
+    (row, *_) = document["sections"]["check"]["tables"]["limits"]["rows"]
+    assert (row["measured"], row["unit"], row["relation"], row["bound"]) == (63.4, "%", "<=", 10.0)
+    assert row["evidence"] == "Steps wait 60% of their time for tf.data, in Map. use AUTOTUNE"
+    (first, *_) = csv.DictReader(io.StringIO(render(report, "csv")))
+    assert (first["measured"], first["margin"], first["result"]) == ("63.4", "-53.4", "breach")
+    assert "| max-input-bound 10% | 63.4%" in render(report, "markdown")
+    assert "a note" in render(report, "table")
+
+
+def test_brief_keeps_both_ends() -> None:
+    assert brief("abcdefghij", 10) == "abcdefghij"
+    assert brief("abcdefghijk", 10) == "abc…fghijk"
+    assert len(brief("\x1b" * 50, 20)) == 20

@@ -1,0 +1,302 @@
+"""docs/ci.md: its tables are what the program knows, its limits can be read, and its recipes work.
+
+The recipes are run as scripts, in a folder with a real Keras job: what a CI system would run of them, and nothing
+else. Steps of a `uses:` action belong to the CI system. Steps that install something are left out, since tfperf and
+TensorFlow are here already: each recipe has exactly one, and it must be a `pip install`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from builders import event, host, logdir_of, space
+
+from tfperf.gate import grammar
+from tfperf.gate.config import read_config
+from tfperf.gate.figures import FIGURES
+from tfperf.gate.limits import NAMED, parse_limit
+
+PAGE = Path(__file__).parents[1] / "docs" / "ci.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+_PART = re.compile(r"<!-- (limits|grammar) -->\n.*?<!-- end -->", re.DOTALL)
+needs_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+
+
+def fenced(language: str, heading: str) -> str:
+    """Return the block in a language below a heading."""
+    section = re.split(r"^##+ ", TEXT.split(f" {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    found = re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert len(found) == 1, heading
+    return str(found[0])
+
+
+# --- generated and checked parts ---
+
+
+def limit_table() -> str:
+    """Every limit with a name."""
+    rows = [
+        f"| `--{name}` | {named.unit} | {'at most' if named.relation == '<=' else 'at least'} `{named.example}` | "
+        f"{FIGURES[named.figure].meaning} |"
+        for name, named in NAMED.items()
+    ]
+    return "\n".join(["| option | unit | for example | what is measured |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def grammar_block() -> str:
+    """The grammar of a limit, as the module that reads it says it."""
+    text = str(grammar.__doc__)
+    rules = re.findall(r"^    (.*)$", text, re.MULTILINE)
+    return "\n".join(["```ebnf", *rules, "```"]) + "\n"
+
+
+def test_limits_and_grammar_are_those_of_the_program(compare_gold: Callable[[Path, str], None]) -> None:
+    made = {"limits": limit_table, "grammar": grammar_block}
+    compare_gold(PAGE, _PART.sub(lambda part: f"<!-- {part[1]} -->\n{made[part[1]]()}<!-- end -->", TEXT))
+    assert _PART.findall(TEXT) == ["limits", "grammar"]
+
+
+def example_limits() -> list[str]:
+    block = TEXT.split("<!-- examples -->\n```text\n")[1].split("```")[0].splitlines()
+    return [*block, *re.findall(r"--limit [\"'](.*?)[\"']", TEXT), *re.findall(r"limits=\[\"(.*?)\"\]", TEXT)]
+
+
+@pytest.mark.parametrize("text", example_limits())
+def test_each_example_of_a_limit_can_be_read(text: str) -> None:
+    assert parse_limit(text).text == text
+
+
+def test_the_example_of_a_file_has_every_kind_of_key(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(fenced("toml", "Limits in a file"))
+    found = read_config(tmp_path / "pyproject.toml")
+    assert [limit.text for limit in found.limits] == [
+        "max-input-bound 10%", "max-step-time 50ms", "max-retraces 0", "sum(kernels.total_us[name~nccl]) < 500us",
+    ]  # fmt: skip
+    assert (found.stat, found.skip_first, found.min_steps, found.max_regression) == ("median", 2, 20, 0.05)
+    assert found.baseline == (tmp_path / "performance" / "baseline.json",)
+
+
+def test_each_exit_code_is_what_the_page_says(samples: Path, run_tfperf: Callable[..., Any]) -> None:
+    of_page = re.findall(r"^\| (\d) \| (\S+ \S+)", TEXT.split("## Limits")[0], re.MULTILINE)
+    cases = {
+        "all limits": (samples / "input_fixed", "20%"),
+        "a limit": (samples / "input_bound", "20%"),
+        "it could": (samples / "nothing_here", "20%"),
+        "wrong usage:": (samples / "input_fixed", "much"),
+    }
+    for code, meaning in of_page:
+        path, bound = cases.pop(meaning)
+        done = run_tfperf("check", path, "--no-config", "--max-input-bound", bound)
+        assert done.exit_code == int(code), done.output
+    assert not cases
+
+
+@pytest.mark.parametrize(("page", "heading"), [("docs/ci.md", "Slower than before"), ("README.md", "Gate a CI job")])
+def test_the_commands_of_the_baseline_work_with_enough_steps(
+    page: str, heading: str, tmp_path: Path, run_tfperf: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = (PAGE.parents[1] / page).read_text(encoding="utf-8").split(f"## {heading}")[1]
+    commands = section.split("```console\n")[1].split("```")[0].splitlines()
+    assert commands[1] == "tfperf check logs --baseline baseline.json --max-regression 5%"
+    # 60 steps of 1 ms and a little: a run that is compared with itself holds.
+    begins = [1000 * n + 10 * (n % 3) for n in range(60)]
+    logdir_of(tmp_path, a=space(host(*(event("train", begin, 900, step_num=n) for n, begin in enumerate(begins)))))
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        done = run_tfperf(*command.split()[1:])
+        assert done.exit_code == 0, done.output
+
+
+# --- recipes ---
+
+_JOB = """
+import keras
+import tensorflow as tf
+
+x = tf.random.normal((100, 256))
+data = tf.data.Dataset.from_tensors((x, x[:, :1])).repeat(STEPS)
+# input
+model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(512), keras.layers.Dense(512), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data, verbose=0)
+"""
+_SLOW_INPUT = """
+import time
+
+def decode(features, label):
+    tf.py_function(lambda: time.sleep(0.04), [], [])
+    return features, label
+
+data = data.map(decode)
+"""
+
+
+def job(steps: int, *, slow: bool) -> str:
+    """Training of some milliseconds a step; its input takes next to nothing, or more than prefetching can hide."""
+    source = _SLOW_INPUT if slow else "data = data.prefetch(tf.data.AUTOTUNE)\n"
+    return _JOB.replace("# input\n", source).replace("STEPS", str(steps))
+
+
+NO_TENSORFLOW = "print('trained without TensorFlow')\n"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A shell script of a recipe, and how the CI system would run it."""
+
+    script: str
+    shell: tuple[str, ...]
+    folder: str = "."
+    always: bool = False
+    """Whether it runs although a step before failed."""
+
+
+@dataclass
+class Ran:
+    """What came of a recipe: the exit code of the step that failed, and all that was said."""
+
+    code: int = 0
+    output: str = ""
+    scripts: list[str] = field(default_factory=list)
+
+
+def github_steps(heading: str) -> Iterator[Step]:
+    workflow = yaml.safe_load(fenced("yaml", heading))
+    # YAML 1.1 takes the key `on` for a truth.
+    assert workflow[True] == "pull_request"
+    (job,) = workflow["jobs"].values()
+    assert job["runs-on"]
+    for step in job["steps"]:
+        assert ("uses" in step) != ("run" in step), step
+        if "run" in step:
+            always = step.get("if") == "always()"
+            yield Step(step["run"], ("bash", "-e", "-c"), step.get("working-directory", "."), always)
+
+
+def gitlab_steps(heading: str) -> Iterator[Step]:
+    pipeline = yaml.safe_load(fenced("yaml", heading))
+    (job,) = pipeline.values()
+    assert job["artifacts"]["when"] == "always"
+    assert job["artifacts"]["reports"]["junit"] == "tfperf.xml"
+    for line in (*job["before_script"], *job["script"]):
+        yield Step(line, ("bash", "-e", "-o", "pipefail", "-c"))
+
+
+def jenkins_steps(heading: str) -> Iterator[Step]:
+    text = fenced("groovy", heading)
+    for opening, closing in ("{}", "()", "[]"):
+        assert text.count(opening) == text.count(closing)
+    assert "junit 'tfperf.xml'" in text.split("always {")[1]
+    for line in re.findall(r"\bsh '(.*)'$", text, re.MULTILINE):
+        yield Step(line, ("sh", "-x", "-e", "-c"))
+
+
+RECIPES = {"GitHub Actions": github_steps, "GitLab": gitlab_steps, "Jenkins": jenkins_steps}
+
+
+def without_installing(steps: Iterator[Step]) -> list[Step]:
+    """Leave out the one step that installs."""
+    found = list(steps)
+    kept = [step for step in found if "pip install -r requirements.txt" not in step.script]
+    assert len(kept) == len(found) - 1
+    return kept
+
+
+def run_recipe(steps: list[Step], folder: Path) -> Ran:
+    """Run the steps one after the other, as a CI system does: after a failure only those that always run."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+    }
+    ran = Ran()
+    for step in steps:
+        if ran.code and not step.always:
+            continue
+        done = subprocess.run(
+            [*step.shell, step.script], check=False, cwd=folder / step.folder, env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=180,
+        )  # fmt: skip
+        ran.scripts.append(step.script)
+        ran.output += done.stdout
+        ran.code = ran.code or done.returncode
+    assert "Traceback" not in ran.output, ran.output
+    return ran
+
+
+def one_line(text: str) -> str:
+    """Undo the breaking of lines."""
+    return " ".join(text.split())
+
+
+def results(folder: Path) -> list[str]:
+    """Return what the JUnit file says of each limit: passed, or the kind of problem."""
+    root = ElementTree.parse(folder / "tfperf.xml").getroot()
+    return [case[0].tag if len(case) else "passed" for case in root.iter("testcase")]
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str, tmp_path: Path) -> None:
+    steps = without_installing(RECIPES[name](name))
+    (tmp_path / "train.py").write_text(job(75, slow=False))
+    good = run_recipe(steps, tmp_path)
+    assert (good.code, results(tmp_path)) == (0, ["passed"]), good.output
+
+    # The same folder, as on a machine that keeps it: the recipe clears what the first run left.
+    (tmp_path / "train.py").write_text(job(75, slow=True))
+    slow = run_recipe(steps, tmp_path)
+    assert (slow.code, results(tmp_path)) == (3, ["failure"]), slow.output
+    assert "py_function" in slow.output
+    assert "Map takes" in one_line(slow.output.split("max-input-bound")[-1])
+    assert "Map takes" in one_line((tmp_path / "tfperf.xml").read_text())
+    assert len(list((tmp_path / "logs").rglob("*.xplane.pb"))) == 1
+    assert "<html" in (tmp_path / "report.html").read_text()
+    if name == "GitHub Actions":
+        assert "::error title=max-input-bound 20%25 is breached::" in slow.output
+        assert "Map takes" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_fails_without_a_profile(name: str, tmp_path: Path, samples: Path) -> None:
+    shutil.copytree(samples / "input_fixed", tmp_path / "logs")  # What another run left behind must not count.
+    (tmp_path / "train.py").write_text(NO_TENSORFLOW)
+    ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path)
+    assert "trained without TensorFlow" in ran.output
+    assert (ran.code, results(tmp_path)) == (1, ["error"]), ran.output
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_stops_at_a_script_that_fails(name: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit(7)\n")
+    ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path)
+    assert ran.code == 7
+    assert not any("tfperf check" in script for script in ran.scripts)
+
+
+@needs_tensorflow
+def test_the_comparison_of_two_branches_calls_a_slow_input_a_regression(tmp_path: Path) -> None:
+    steps = without_installing(github_steps("Compare with the target branch, in one job"))
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before" / "train.py").write_text(job(122, slow=False))
+    (tmp_path / "train.py").write_text(job(122, slow=True))
+    ran = run_recipe(steps, tmp_path)
+    assert ran.code == 3, ran.output
+    summary = (tmp_path / "summary.md").read_text()
+    assert "BREACHED: max-regression 10%" in summary
+    assert "Input changed most" in summary.split("Comparison")[1]

@@ -1,0 +1,350 @@
+"""The pytest plugin, in runs of pytest of their own: tests of a user, who has tfperf installed and TensorFlow or not.
+
+TensorFlow takes seconds to start, so one run has many such tests, and the tests here read what came of each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+needs_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+
+_WORK = """
+import time
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import tfperf
+from tfperf.errors import TfperfError
+
+WIDE = tf.random.normal((300, 300))
+compute = tf.function(lambda x: tf.reduce_sum(x @ WIDE))
+compute(WIDE)
+
+def slowly(number):
+    tf.py_function(lambda: time.sleep(0.02), [], [])
+    return number
+
+def train(steps=20, slow=False):
+    data = tf.data.Dataset.range(steps)
+    data = iter(data.map(slowly) if slow else data.prefetch(4))
+    for number in range(steps):
+        with tfperf.step(number):
+            next(data)
+            compute(WIDE).numpy()
+"""
+_HOLD = """
+def test_figures(tfperf_profile, tmp_path):
+    with tfperf_profile() as p:
+        train()
+    overview = p.trace.overview()
+    assert overview.step_count == 20
+    assert p.input_bound == pytest.approx(overview.input_percent / 100)
+    assert p.step_time_ms == pytest.approx(overview.step_time_ms.average)
+    assert p.step_time("median") == pytest.approx(overview.step_time_ms.median)
+    assert p.step_time("p95") >= p.step_time("median") > 0
+    assert 0 <= p.all_others < 1
+    assert p.retraces == 0
+    assert p.memory_bytes > 0
+    assert "Overview" in p.report() and "\\x1b" not in p.report()
+    assert "Input pipeline" not in p.report()
+    assert p.path.is_relative_to(tmp_path)
+
+def test_limits(tfperf_profile):
+    with tfperf_profile() as p:
+        train()
+    outcome = p.check(max_input_bound="90%", max_retraces=0, limits=["step_time < 5s"], stat="median")
+    assert [one.status for one in outcome.judged] == ["pass"] * 3
+
+def test_steps_that_are_left_out(tfperf_profile, tmp_path):
+    with tfperf_profile(tmp_path / "elsewhere", skip_first=5, min_steps=15) as p:
+        for number in range(5):
+            with tfperf.step(number):
+                time.sleep(0.2)
+        train()
+    assert p.step_time_ms < 200
+    assert p.path.is_relative_to(tmp_path / "elsewhere")
+    assert "Steps averaged" in p.report()
+
+def test_a_baseline(tfperf_profile, tmp_path):
+    from tfperf.compare.snapshot import snapshot_text, take
+    with tfperf_profile() as p:
+        train()
+    (tmp_path / "baseline.json").write_text(snapshot_text(take(p.trace, "before")))
+    p.check(baseline=tmp_path / "baseline.json", max_regression="500%")
+
+def test_errors_of_figures(tfperf_profile):
+    p = tfperf_profile()
+    with pytest.raises(TfperfError, match="after the block"):
+        p.input_bound
+    with p:
+        train(4)
+        with pytest.raises(TfperfError, match="the block is not over yet"):
+            p.step_time_ms
+    with pytest.raises(TfperfError, match="taken already"):
+        with p:
+            train()
+    with pytest.raises(TfperfError, match="choose mean, median or p95"):
+        p.step_time("fastest")
+    with pytest.raises(TfperfError, match="no limit is given"):
+        p.check()
+    with pytest.raises(TfperfError, match="did you mean max-input-bound"):
+        p.check(max_input_bond="10%")
+    with pytest.raises(TfperfError, match="10% or 0.1%"):
+        p.check(max_input_bound=0.1)
+
+def test_a_block_that_ends_the_profiling(tfperf_profile):
+    with tfperf_profile() as p:
+        train()
+        tfperf.stop()
+    with pytest.raises(TfperfError, match="the block ended the profiling itself"):
+        p.retraces
+
+def test_that_runs_no_profile(tfperf_profile):
+    assert tfperf_profile
+"""
+_FAIL = """
+def test_slow_input(tfperf_profile):
+    with tfperf_profile() as p:
+        train(slow=True)
+    assert p.input_bound < 0.10
+
+def test_breached_limits(tfperf_profile):
+    with tfperf_profile() as p:
+        train(slow=True)
+    p.check(max_input_bound="10%", max_step_time="10s")
+
+def test_limits_that_cannot_be_judged(tfperf_profile):
+    with tfperf_profile() as p:
+        train()
+    p.check(max_step_time="10s", min_device_busy="0%")
+
+def test_unknown_figure(tfperf_profile):
+    with tfperf_profile(skip_first=18) as p:
+        train()
+    assert p.input_bound < 2
+
+def test_nothing_profiled(tfperf_profile):
+    with pytest.warns(RuntimeWarning, match="did nothing"):
+        with tfperf_profile() as p:
+            pass
+    assert p.input_bound < 2
+
+def test_error_in_the_block(tfperf_profile):
+    with tfperf_profile() as p:
+        train()
+        raise ZeroDivisionError("of the block")
+
+def test_error_in_a_block_without_work(tfperf_profile):
+    with tfperf_profile() as p:
+        raise ZeroDivisionError("of the block")
+
+def test_two_profiles(tfperf_profile):
+    with tfperf_profile() as fast:
+        train()
+    with tfperf_profile() as slow:
+        train(slow=True)
+    assert slow.input_bound <= fast.input_bound
+
+@pytest.fixture
+def trained(tfperf_profile):
+    with tfperf_profile() as p:
+        train(slow=True)
+    return p
+
+def test_profile_of_a_fixture(trained):
+    assert trained.input_bound < 0.10
+"""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a run of pytest came to: its exit code, its output, and the text of each failure."""
+
+    code: int
+    output: str
+
+    @property
+    def failures(self) -> dict[str, str]:
+        parts = re.split(r"^_{3,}(?: ERROR at setup of)? (test_\w+) _{3,}$", self.output, flags=re.MULTILINE)
+        last = parts[-1].split("short test summary info")[0]
+        return dict(zip(parts[1::2], [*parts[2:-1:2], last], strict=True))
+
+    def outcome(self, test: str) -> str:
+        (found,) = re.findall(rf"^test_\w+\.py::{test} (\w+)", self.output, re.MULTILINE)
+        return str(found)
+
+
+def run_pytest(folder: Path, source: str, *options: str) -> Session:
+    """Run tests in a folder of their own, with warnings as errors."""
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (folder / "test_inner.py").write_text(source)
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "COLUMNS": "80"}
+    environment = {key: value for key, value in environment.items() if not key.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--basetemp={folder / 'tmp'}", *options]
+    done = subprocess.run(
+        command, check=False, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=180,
+    )  # fmt: skip
+    return Session(done.returncode, done.stdout)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    return run_pytest(tmp_path_factory.mktemp("inner"), _WORK + _HOLD + _FAIL)
+
+
+def one_line(text: str) -> str:
+    """Undo the breaking of lines, and pytest's mark before each."""
+    return " ".join(re.sub(r"^E  ", "", text, flags=re.MULTILINE).split())
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("test", re.findall(r"^def (test_\w+)", _HOLD, re.MULTILINE))
+def test_inner_test_passes(test: str, session: Session) -> None:
+    assert session.outcome(test) == "PASSED", session.failures.get(test)
+
+
+@needs_tensorflow
+def test_failure_text_has_the_report_and_the_place_of_the_profile(session: Session) -> None:
+    text = session.failures["test_slow_input"]
+    assert session.outcome("test_slow_input") == "FAILED"
+    assert re.search(r"^E +assert 0\.[0-9]+ < 0\.1", text, re.MULTILINE)
+    assert "p = " not in text.split("tfperf profile")[0]
+    (place,) = re.findall(r"^Profile kept: (.*)$", text, re.MULTILINE)
+    assert Path(place).is_file()
+    report = text.split("tfperf profile ---")[1]
+    assert "HIGHLY input-bound" in report
+    assert "What to do next" in report
+    assert "py_function" in report
+    assert "Where a step's time goes" in report
+    assert "\x1b" not in report
+    assert max(len(line) for line in report.splitlines()[2:]) <= 80
+
+
+@needs_tensorflow
+def test_traceback_ends_in_the_users_test(session: Session) -> None:
+    for test in re.findall(r"^def (test_\w+)", _FAIL, re.MULTILINE):
+        assert "pytest_plugin.py" not in session.failures[test], test
+
+
+@needs_tensorflow
+def test_check_fails_with_the_table_of_limits(session: Session) -> None:
+    text = session.failures["test_breached_limits"].split("tfperf profile ---")[0]
+    assert re.search(r"^E +max-input-bound 10% .* breach$", text, re.MULTILINE)
+    assert re.search(r"^E +max-step-time 10s .* pass$", text, re.MULTILINE)
+    assert "Map" in one_line(text)
+
+
+@needs_tensorflow
+def test_check_fails_where_a_limit_cannot_be_judged(session: Session) -> None:
+    text = session.failures["test_limits_that_cannot_be_judged"]
+    assert session.outcome("test_limits_that_cannot_be_judged") == "FAILED"
+    assert re.search(r"^E +max-step-time 10s .* pass$", text, re.MULTILINE)
+    assert re.search(r"^E +min-device-busy 0% .* unknown$", text, re.MULTILINE)
+
+
+@needs_tensorflow
+def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
+    (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_unknown_figure"], re.MULTILINE)
+    assert line.startswith("Input-bound is not known: ")
+    assert "2" in line
+    assert "3" in line
+    (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_nothing_profiled"], re.MULTILINE)
+    assert line.startswith("there is no profile: TensorFlow did nothing while it was profiled")
+    assert "No report: there is no profile" in session.failures["test_nothing_profiled"]
+
+
+@needs_tensorflow
+def test_error_of_the_block_is_what_is_seen(session: Session) -> None:
+    text = session.failures["test_error_in_the_block"]
+    assert re.findall(r"^E +(.*)$", text, re.MULTILINE) == ["ZeroDivisionError: of the block"]
+    assert "Steps averaged     20" in text
+    text = session.failures["test_error_in_a_block_without_work"]
+    assert re.findall(r"^E +(.*)$", text, re.MULTILINE) == ["ZeroDivisionError: of the block"]
+    assert "No report: there is no profile: TensorFlow did nothing" in text
+
+
+@needs_tensorflow
+def test_each_profile_of_a_test_is_reported(session: Session) -> None:
+    first, second = session.failures["test_two_profiles"].split("tfperf profile 2 of 2")
+    assert "tfperf profile 1 of 2" in first
+    assert "HIGHLY input-bound" not in first
+    assert "HIGHLY input-bound" in second
+    assert "HIGHLY input-bound" in session.failures["test_profile_of_a_fixture"]
+
+
+@needs_tensorflow
+def test_report_comes_from_a_worker_of_xdist_too(tmp_path: Path) -> None:
+    found = run_pytest(tmp_path, _WORK + _FAIL.split("def test_breached_limits")[0], "-n", "1")
+    assert found.code == 1
+    assert "HIGHLY input-bound" in found.failures["test_slow_input"]
+
+
+def test_without_tensorflow_the_test_fails_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('no TensorFlow here')\n")
+    found = run_pytest(tmp_path, "def test_it(tfperf_profile):\n    with tfperf_profile():\n        pass\n")
+    assert found.outcome("test_it") == "FAILED"
+    assert re.search(r"^E .*CaptureError: profiling from inside a job needs TensorFlow", found.output, re.MULTILINE)
+
+
+def test_plugin_can_be_switched_off(tmp_path: Path) -> None:
+    tests = "def test_it(tfperf_profile):\n    pass\n\ndef test_other():\n    pass\n"
+    found = run_pytest(tmp_path, tests, "-p", "no:tfperf")
+    assert "fixture 'tfperf_profile' not found" in found.output
+    assert found.outcome("test_other") == "PASSED"
+
+
+def test_plugin_costs_other_projects_nothing(tmp_path: Path) -> None:
+    tests = """
+import sys
+
+def test_it():
+    loaded = {"numpy", "pandas", "pyarrow", "click", "tensorflow", "grpc", "tfperf.session", "tfperf.gate"}
+    assert "tfperf.pytest_plugin" in sys.modules
+    assert not loaded & set(sys.modules)
+
+def test_failing():
+    assert False
+"""
+    found = run_pytest(tmp_path, tests)
+    assert (found.outcome("test_it"), found.outcome("test_failing")) == ("PASSED", "FAILED")
+    assert "tfperf profile" not in found.output
+
+
+def page_examples() -> list[str]:
+    page = Path(__file__).parents[1] / "docs" / "ci.md"
+    return re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@needs_tensorflow
+def test_examples_of_the_page_run(tmp_path: Path, make_generous: Callable[[str], str]) -> None:
+    examples = page_examples()
+    assert len(examples) == 2
+    found = run_pytest(tmp_path, _WORK + "\n".join(make_generous(example) for example in examples))
+    assert found.code == 0, found.output
+
+
+@pytest.fixture
+def make_generous() -> Callable[[str], str]:
+    """Widen the limits of an example: a machine that runs tests is no place for tight ones."""
+
+    def generous(example: str) -> str:
+        return (
+            example.replace("10%", "95%")
+            .replace("< 0.10", "< 0.95")
+            .replace("50ms", "5s")
+            .replace("< 50\n", "< 5000\n")
+        )
+
+    return generous
