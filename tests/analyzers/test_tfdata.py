@@ -263,3 +263,12 @@ def test_hosts_are_put_in_one_list(tmp_path: Path) -> None:
     two = analyzed(tmp_path, line("python", call("Root", 0, 90, 1)))
     assert [own.waited_ps / US for own in tfdata.combine([one, two]).pipelines] == [90, 60]
     assert tfdata.combine([]).main is None
+
+
+def test_a_trace_that_begins_inside_has_asynchronous_stages_only(tmp_path: Path) -> None:
+    # The calls of the stages around are cut off: a parallel map is all there is, and its runs.
+    consumer = line("main", call("ParallelMapV2", 0, 100, 2, 1, parallelism=2))
+    pool = line("pool", event("InstantiatedCapturedFunction::RunAsync", 10, 1, id=100),
+                event("ExecutorState::Process", 20, 50, id=100), id=2)  # fmt: skip
+    found = analyzed(tmp_path, consumer, pool)
+    assert [stage.name for pipeline in found.pipelines for stage in pipeline.stages] == ["ParallelMapV2"]

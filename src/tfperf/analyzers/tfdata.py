@@ -93,7 +93,8 @@ class _Measured:
         own = _without(calls.end - calls.begin, calls.around)
         made = _without(produced.end - produced.begin, calls.in_produce, calls.end - calls.begin)
         works = ~np.array(is_async)[calls.stage]
-        work = np.bincount(calls.stage[works], weights=own[works], minlength=count)
+        work = np.zeros(count)  # What bincount returns of nothing are integers.
+        work += np.bincount(calls.stage[works], weights=own[works], minlength=count)
         known = produced.stage >= 0
         work += np.bincount(produced.stage[known], weights=made[known], minlength=count)
         running = (runs.stage >= 0) & runs.is_async
@@ -203,7 +204,7 @@ def _largest(values: list[int]) -> int | None:
 
 def _heaviest(sections: tuple[Section, ...], stages: tuple[StageStats, ...]) -> int | None:
     """Return the stage that works most for an element, in the section that limits."""
-    slowest = max(sections, key=lambda own: own.limit_ps, default=None)
+    slowest = max((own for own in sections if own.stages), key=lambda own: own.limit_ps, default=None)
     if slowest is None:
         return None
     work = {index: stages[index].element_ps or 0.0 for index in slowest.stages}
