@@ -266,9 +266,18 @@ def test_hosts_are_put_in_one_list(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_begins_inside_has_asynchronous_stages_only(tmp_path: Path) -> None:
-    # The calls of the stages around are cut off: a parallel map is all there is, and its runs.
+    # The calls around are cut off: one stage is all there is, and it starts a function in a pool.
+    alone = line("runner", call("Root::ParallelMapV2", 0, 100, 2, 1),
+                 event("InstantiatedCapturedFunction::RunAsync", 10, 1, id=100))  # fmt: skip
+    pool = line("pool", event("ExecutorState::Process", 20, 50, id=100), id=2)
+    (found,) = analyzed(tmp_path, alone, pool).pipelines
+    assert (stage(found, "ParallelMapV2").runs, stage(found, "ParallelMapV2").run_ps) == (1, 50 * US)
+
+
+def test_work_outside_every_stage_is_not_what_limits(tmp_path: Path) -> None:
     consumer = line("main", call("ParallelMapV2", 0, 100, 2, 1, parallelism=2))
     pool = line("pool", event("InstantiatedCapturedFunction::RunAsync", 10, 1, id=100),
                 event("ExecutorState::Process", 20, 50, id=100), id=2)  # fmt: skip
-    found = analyzed(tmp_path, consumer, pool)
-    assert [stage.name for pipeline in found.pipelines for stage in pipeline.stages] == ["ParallelMapV2"]
+    (found,) = analyzed(tmp_path, consumer, pool).pipelines
+    assert [own.name for own in found.stages] == ["ParallelMapV2"]
+    assert name_of(found, found.limiting) == "ParallelMapV2"
