@@ -83,7 +83,7 @@ def test_an_error_says_what_is_missing() -> None:
 
 def test_what_was_looked_at_are_properties() -> None:
     found = {one.get("name"): one.get("value") for one in read(junit_text(outcome(PASS))).iter("property")}
-    assert found == {"run": "run", "folder": "/logs", "hosts": "a, b", "verdict": "1 of 1 limit holds."}
+    assert found == {"run": "run", "folder": "/logs", "hosts": "a, b", "verdict": "The limit holds."}
 
 
 def test_without_a_trace_every_limit_is_an_error() -> None:

@@ -53,16 +53,16 @@ def rows_of(*some: Judged, hosts: tuple[str, ...] = ("a",)) -> dict[str, list[ob
 @pytest.mark.parametrize(
     ("some", "verdict", "code", "said"),
     [
-        ((STEP,), "pass", 0, "1 of 1 limit holds."),
-        ((STEP, STEP), "pass", 0, "2 of 2 limits hold."),
-        ((STEP, INPUT), "breach", 3, "1 of 2 limits holds. BREACHED: max-input-bound 10%."),
-        ((STEP, BUSY), "unknown", 1, "1 of 2 limits holds. COULD NOT BE JUDGED: min-device-busy 80%."),
+        ((STEP,), "pass", 0, "The limit holds."),
+        ((STEP, STEP), "pass", 0, "All 2 limits hold."),
+        ((STEP, INPUT), "breach", 3, "BREACHED: max-input-bound 10%. 1 of 2 hold."),
+        ((STEP, BUSY), "unknown", 1, "COULD NOT BE JUDGED: min-device-busy 80%. 1 of 2 hold."),
         (
             (INPUT, BUSY), "breach", 3,
-            "0 of 2 limits hold. BREACHED: max-input-bound 10%. COULD NOT BE JUDGED: min-device-busy 80%.",
+            "BREACHED: max-input-bound 10%. COULD NOT BE JUDGED: min-device-busy 80%. 0 of 2 hold.",
         ),
         ((), "unknown", 1, "Nothing was checked: no limit was given."),
-        ((INPUT,) * 7, "breach", 3, f"0 of 7 limits hold. BREACHED: {', '.join([INPUT.limit.text] * 5)} and 2 more."),
+        ((INPUT,) * 7, "breach", 3, f"BREACHED: {', '.join([INPUT.limit.text] * 5)} and 2 more. 0 of 7 hold."),
     ],
 )  # fmt: skip
 def test_the_verdict_comes_first(some: tuple[Judged, ...], verdict: str, code: int, said: str) -> None:

@@ -37,14 +37,15 @@ def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
 
 
 def headline(outcome: Outcome) -> str:
-    """Say in one line how many limits hold, and name those that do not."""
+    """Say in one line which limits do not hold, and how many do."""
     count, passed = len(outcome.judged), sum(one.status == "pass" for one in outcome.judged)
     if not count:
         return "Nothing was checked: no limit was given."
-    parts = [f"{passed} of {count} {'limit' if count == 1 else 'limits'} {'holds' if passed == 1 else 'hold'}."]
-    parts += [f"BREACHED: {_names(outcome.breached)}."] if outcome.breached else []
+    if passed == count:
+        return "The limit holds." if count == 1 else f"All {count} limits hold."
+    parts = [f"BREACHED: {_names(outcome.breached)}."] if outcome.breached else []
     parts += [f"COULD NOT BE JUDGED: {_names(outcome.unknown)}."] if outcome.unknown else []
-    return " ".join(parts)
+    return " ".join([*parts, f"{passed} of {count} hold."])
 
 
 def sentence(one: Judged) -> str:
