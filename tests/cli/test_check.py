@@ -200,7 +200,7 @@ def test_every_format(run_tfperf: Run, samples: Path) -> None:
     assert (summary["verdict"], summary["exit_code"], summary["breached"]) == ("breach", 3, 1)
     (row,) = csv.DictReader(io.StringIO(run("csv")))
     assert (row["limit"], row["result"], row["bound"]) == ("max-input-bound 10%", "breach", "10.0")
-    assert "- **Problem:** COULD NOT BE JUDGED" in run("markdown")
+    assert "- **Problem:** BREACHED: max-input-bound 10%" in run("markdown")
     assert run("html").lstrip().lower().startswith("<!doctype html")
 
 
