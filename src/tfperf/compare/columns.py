@@ -33,8 +33,8 @@ CATEGORIES = (
     Column("category", "Category", "", "what the time goes to"),
     *_TIMES,
     Column("change_percent", "Of change", "%", "change / change of the mean step time"),
-    Column("before_percent", "Share before", "%", "share of the mean step time in the first run", compact=False),
-    Column("after_percent", "Share after", "%", "share of the mean step time in the last run", compact=False),
+    Column("before_percent", "Share before", "%", "share of the mean step time in the first run"),
+    Column("after_percent", "after", "%", "share of the mean step time in the last run"),
 )
 
 STEPS = (
