@@ -96,7 +96,7 @@ def test_1_with_a_damaged_trace(run_tfperf: Run, tmp_path: Path) -> None:
     (("--stat", "mode", *HOLDS), "'mode' is not one of"),
     (("--min-steps", "0", *HOLDS), "--min-steps"),
     (("--skip-first", "-1", *HOLDS), "--skip-first"),
-    (("--max-regression", "5%", *HOLDS), "--max-regression needs a baseline"),
+    (("--max-regression", "5%", *HOLDS), "max-regression needs a baseline"),
     (("--max-regression", "x", *HOLDS), "max-regression"),
     (("--config", "missing.toml", *HOLDS), "missing.toml"),
     (("--config", "a.toml", "--no-config", *HOLDS), "exclude each other"),
@@ -299,3 +299,32 @@ def test_the_exit_code_stays_whatever_becomes_of_the_output(pipe: str, samples: 
     )  # fmt: skip
     assert Path("code").read_text().split() == ["3"]
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_with_a_tolerance_and_no_baseline_is_no_quiet_pass(
+    samples: Path, tmp_path: Path, run_tfperf: Callable[..., Result]
+) -> None:
+    (tmp_path / "tfperf.toml").write_text('[check]\nmax-input-bound = "50%"\nmax-regression = "5%"\n')
+    done = run_tfperf("check", samples / "input_fixed", "--config", tmp_path / "tfperf.toml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "max-regression needs a baseline" in done.stderr
+
+
+def test_a_baseline_with_other_steps_skipped_is_not_compared(
+    samples: Path, tmp_path: Path, run_tfperf: Callable[..., Result]
+) -> None:
+    def checked(*skipped: str | int) -> Result:
+        run_tfperf("analyze", samples / "input_bound", "--save-baseline", tmp_path / "b.json", "--force", *skipped)
+        limits = ("--baseline", tmp_path / "b.json", "--max-regression", "50%", "--no-config")
+        return run_tfperf("check", samples / "input_bound", *limits, "--skip-first", 4)
+
+    assert checked("--skip-first", 4).exit_code == 0
+    other = checked()
+    assert other.exit_code == 1
+    assert "save the baseline with the same --skip-first" in " ".join(other.stdout.split())
+
+
+def test_skipping_steps_without_a_baseline_is_wrong_usage(samples: Path, run_tfperf: Callable[..., Result]) -> None:
+    done = run_tfperf("analyze", samples / "input_bound", "--skip-first", 4)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--save-baseline" in done.stderr

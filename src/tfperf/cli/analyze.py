@@ -56,6 +56,9 @@ SECTIONS = (
     "--save-baseline", "baseline", type=click.Path(path_type=Path), metavar="FILE",
     help="Also write what `tfperf check --baseline` and `tfperf diff` compare with (JSON).",
 )  # fmt: skip
+@click.option(
+    "--skip-first", type=click.IntRange(min=0), metavar="N", help="Leave the first N steps out of the baseline."
+)
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
 def command(
     path: Path,
@@ -66,6 +69,7 @@ def command(
     by: By,
     filters: tuple[str, ...],
     baseline: Path | None,
+    skip_first: int | None,
     list_runs: bool,
     force: bool,
     **options: object,
@@ -88,6 +92,8 @@ def command(
     top = top or default_top(format_name)
     if list_runs and baseline:
         raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
+    if skip_first is not None and baseline is None:
+        raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
     refuse_existing(output, force=force)
     refuse_existing(baseline, force=force)
     if list_runs:
@@ -99,13 +105,13 @@ def command(
         trace = load_trace(path, **options)
         report = trace.report(sections, top, by=by, filters=filters, page=format_name == "html")
         if baseline:
-            _save(trace, path, baseline, force=force)
+            _save(trace, path, baseline, skip_first or 0, force=force)
     show(report, format_name, output, force=force)
 
 
-def _save(trace: Trace, path: Path, baseline: Path, *, force: bool) -> None:
+def _save(trace: Trace, path: Path, baseline: Path, skip_first: int, *, force: bool) -> None:
     """Write what later runs are compared with."""
     from tfperf.compare.snapshot import snapshot_text, take
     from tfperf.render.output import write
 
-    write(snapshot_text(take(trace, str(path))), baseline, force=force)
+    write(snapshot_text(take(trace, str(path), skip_first=skip_first)), baseline, force=force)

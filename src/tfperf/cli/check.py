@@ -117,8 +117,8 @@ def _wanted(
         raise click.UsageError(safe(str(error))) from error
     given = {key: value for key, value in options.items() if value not in (None, ())}
     found = replace(found, limits=merged(found.limits, own), **given)
-    if max_regression is not None and not found.baseline:
-        raise click.UsageError("--max-regression needs a baseline to compare with: pass --baseline FILE")
+    if found.max_regression is not None and not found.baseline:
+        raise click.UsageError("max-regression needs a baseline to compare with: pass --baseline FILE")
     if not found.limits and not found.baseline:
         raise click.UsageError(_NO_LIMITS)
     return found

@@ -78,6 +78,9 @@ def _steps(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
     if sources[0] != sources[1]:
         text = "what counts as one step was found in another way; name the same event in both with --step-marker"
         yield _unfair("Steps found by", sources, text)
+    if before.skip_first != after.skip_first:
+        text = "warm-up may be in one of them only; save the baseline with the same --skip-first"
+        yield _unfair("First steps skipped", (before.skip_first, after.skip_first), text)
     yield from _sizes(before, after)
 
 
@@ -102,9 +105,6 @@ def _others(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
     if counts[0] != counts[1] and (max(counts) >= _FACTOR * min(counts) or min(counts) < _FEW_STEPS):
         text = "the captures differ in length; the shorter one makes the interval wide."
         yield Difference("Whole steps", f"{counts[0]:,}", f"{counts[1]:,}", False, text)
-    if before.skip_first != after.skip_first:
-        text = "another number of first steps was left out; if warm-up is in one of them only, give both the same."
-        yield Difference("Steps skipped", f"{before.skip_first:,}", f"{after.skip_first:,}", False, text)
     confidences = (before.step_confidence, after.step_confidence)
     if confidences[0] != confidences[1] and _has_steps(before) and _has_steps(after):
         text = "steps were found less surely in one run."

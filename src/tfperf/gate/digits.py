@@ -23,10 +23,10 @@ def shown(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
     """
     if not (math.isfinite(measured) and math.isfinite(bound)):
         return cell_text(measured, unit), cell_text(bound, unit)
-    side = _side(Decimal(measured), Decimal(bound))
+    side = side_of(Decimal(measured), Decimal(bound))
     for texts in _pairs(measured, bound, unit):
         seen = _number(texts[0]), _number(texts[1])
-        if _side(*seen) == side and (unit == "bytes" or _is_same(seen[1], Decimal(bound))):
+        if side_of(*seen) == side and (unit == "bytes" or _is_same(seen[1], Decimal(bound))):
             break
     return texts
 
@@ -60,5 +60,6 @@ def _is_same(seen: Decimal, bound: Decimal) -> bool:
     return abs(seen - bound) <= _CLOSE * abs(bound)
 
 
-def _side(left: Decimal, right: Decimal) -> int:
+def side_of(left: float | Decimal, right: float | Decimal) -> int:
+    """Return on which side of the right number the left one lies: -1, 0 or 1."""
     return (left > right) - (left < right)

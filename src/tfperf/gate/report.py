@@ -9,7 +9,7 @@ from typing import Any
 
 from tfperf.compare.model import Comparison
 from tfperf.gate import columns
-from tfperf.gate.digits import shown
+from tfperf.gate.digits import shown, side_of
 from tfperf.gate.model import Judged, Limit, Outcome
 from tfperf.render.text import ELLIPSIS, safe
 from tfperf.reports.model import Fact, Finding, Report, Section, Severity, Table, Unit
@@ -212,13 +212,9 @@ def _interval(found: Comparison) -> str | None:
 
 
 def _end(found: Comparison, ratio: float) -> str:
-    side = _side(ratio, 1.0 + found.tolerance)
+    side = side_of(ratio, 1.0 + found.tolerance)
     texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
-    return next((text for text in texts if _side(float(text), _percent(found)) == side), f"{_percent(found):.10g}")
-
-
-def _side(value: float, bound: float) -> int:
-    return (value > bound) - (value < bound)
+    return next((text for text in texts if side_of(float(text), _percent(found)) == side), f"{_percent(found):.10g}")
 
 
 # --- why limits do not hold ---
