@@ -12,7 +12,7 @@ import pytest
 
 from tfperf.compare.model import Change, Comparison, Ratio
 from tfperf.gate.model import Judged, Limit, Metric, Outcome, Relation, Status
-from tfperf.gate.report import brief, check_report, headline, not_judged, sentence
+from tfperf.gate.report import check_report, headline, not_judged, sentence
 from tfperf.render import FORMATS, render
 from tfperf.reports.model import Finding, Unit
 
@@ -226,9 +226,3 @@ def test_all_formats_hold_the_same_figures() -> None:
     assert (first["measured"], first["margin"], first["result"]) == ("63.4", "-53.4", "breach")
     assert "| max-input-bound 10% | 63.4%" in render(report, "markdown")
     assert "a note" in render(report, "table")
-
-
-def test_brief_keeps_both_ends() -> None:
-    assert brief("abcdefghij", 10) == "abcdefghij"
-    assert brief("abcdefghijk", 10) == "abc…fghijk"
-    assert len(brief("\x1b" * 50, 20)) == 20

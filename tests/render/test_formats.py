@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfperf.errors import OutputError
@@ -81,6 +81,7 @@ def test_no_control_character_reaches_a_person(name: str, interactive: bool) -> 
         assert text.replace("\n", "").replace("…", "").isprintable()
 
 
+@example("\U0001f3fb", False, 60)  # A mark that takes no cell by itself.
 @given(st.text(st.characters()), st.booleans(), st.integers(60, 130))
 def test_no_line_is_wider_than_the_terminal(name: str, interactive: bool, width: int) -> None:
     text = render(report_with(name), "table", RenderOptions(width=width, interactive=interactive))

@@ -25,7 +25,7 @@ from tfperf.render import guess_format, render
 from tfperf.render.page.chart_data import MOST_BARS, MOST_STEPS, chart_data, chart_words, table_chart
 from tfperf.render.page.page import LIMIT_BYTES
 from tfperf.render.page.table_data import fit
-from tfperf.render.page.text import shown
+from tfperf.render.text import brief
 from tfperf.reports.model import (
     BarChart,
     Chart,
@@ -258,8 +258,8 @@ def test_sections_that_leave_no_room_are_named() -> None:
 
 
 def test_a_long_text_keeps_both_ends() -> None:
-    assert shown("a" * 20 + "b" * 20, 10) == "aaa…bbbbbb"
-    assert shown("a" * 10, 10) == "a" * 10
+    assert brief("a" * 20 + "b" * 20, 10) == "aaa…bbbbbb"
+    assert brief("a" * 10, 10) == "a" * 10
 
 
 # --- charts ---

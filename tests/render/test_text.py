@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.text import cells, fold, safe, shorten, wrap
+from tfperf.render.text import brief, cells, fold, safe, shorten, wrap
 
 ANY_TEXT = st.text(st.characters())
 """Text with everything a Python string can hold, lone surrogates too."""
@@ -95,3 +95,9 @@ def test_words_are_wrapped_and_only_long_ones_folded() -> None:
 def test_a_long_run_of_combining_marks_is_broken_too() -> None:
     lines = fold("\u0301" * 10_000 + "x" * 100, 20)
     assert max(map(len, lines)) <= 100
+
+
+def test_brief_keeps_both_ends() -> None:
+    assert brief("abcdefghij", 10) == "abcdefghij"
+    assert brief("abcdefghijk", 10) == "abc…fghijk"
+    assert len(brief("\x1b" * 50, 20)) == 20

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from decimal import Decimal
 
+from tfperf.gate.errors import as_written
 from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
 from tfperf.reports.model import Unit
 
@@ -27,9 +28,9 @@ def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> fl
     negative = text.startswith("-")
     found = split_quantity(text[1:] if negative else text)
     if found is None:
-        raise ValueError(f"{_cut(text)!r} is no number; write {EXAMPLES[unit]}")
+        raise ValueError(f"{as_written(text)!r} is no number; write {EXAMPLES[unit]}")
     if negative and not signed:
-        raise ValueError(f"{_cut(text)!r} is negative, which this never is; write {EXAMPLES[unit]}")
+        raise ValueError(f"{as_written(text)!r} is negative, which this never is; write {EXAMPLES[unit]}")
     value = _in_unit(text, found, unit, bare=bare)
     return -value if negative else value
 
@@ -49,20 +50,20 @@ def bound_text(value: float, unit: Unit) -> str:
 def _in_unit(text: str, found: tuple[Decimal, str], unit: Unit, *, bare: bool) -> float:
     number, mark = found
     if mark not in _KNOWN:
-        raise ValueError(f"{mark!r} in {_cut(text)!r} is no unit; write {EXAMPLES[unit]}")
+        raise ValueError(f"{mark!r} in {as_written(text)!r} is no unit; write {EXAMPLES[unit]}")
     if unit == "%" and not mark and 0 < number < 1:
         percent = format((100 * number).normalize(), "f")
         raise ValueError(f"{text!r} may mean {percent}% or {text}%: write which")
     if not mark and (bare or unit in ("%", "count", "")):
         return float(number)
     if not mark:
-        raise ValueError(f"{_cut(text)!r} has no unit; write {EXAMPLES[unit]}")
+        raise ValueError(f"{as_written(text)!r} has no unit; write {EXAMPLES[unit]}")
     units = _units(unit)
     if mark not in units:
-        raise ValueError(f"{_cut(text)!r} is given where the value is {UNIT_NAMES[unit]}; write {EXAMPLES[unit]}")
+        raise ValueError(f"{as_written(text)!r} is given where the value is {UNIT_NAMES[unit]}; write {EXAMPLES[unit]}")
     value = converted(number, units[mark], units.get(unit, 1))
     if not math.isfinite(value):
-        raise ValueError(f"{_cut(text)!r} is too large")
+        raise ValueError(f"{as_written(text)!r} is too large")
     return value
 
 
@@ -70,7 +71,3 @@ def _units(unit: Unit) -> Mapping[str, int]:
     if unit in ("ms", "us"):
         return DURATIONS
     return SIZES if unit == "bytes" else {"%": 1} if unit == "%" else {}
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -15,3 +15,8 @@ class LimitError(TfperfError):
 
 class ConfigError(LimitError):
     """A file of limits cannot be read; the message names the file and the key."""
+
+
+def as_written(text: str) -> str:
+    """Return what a user wrote as a message repeats it: not all of it, if it is long."""
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tfperf.gate.counted import View
 from tfperf.gate.measure import fullest_allocator, retraces_of
 from tfperf.gate.model import Metric
+from tfperf.render.text import brief
 from tfperf.reports.model import Finding
 from tfperf.reports.tfdata_advice import in_code
 from tfperf.units import format_bytes, format_percent
@@ -90,8 +91,9 @@ def _blocking_stage(view: View) -> str:
     stage = pipeline.stages[pipeline.blocking]
     share = format_percent(100.0 * stage.blocked_ps / pipeline.waited_ps)
     code = in_code(stage)
-    called = f" ({_cut(code)} in code)" if code != stage.name else ""
-    return f"The stage waited for most is {_cut(stage.name)}{called}: {share}% of the waiting for the pipeline."
+    called = f" ({brief(code, _LONGEST_NAME)} in code)" if code != stage.name else ""
+    name = brief(stage.name, _LONGEST_NAME)
+    return f"The stage waited for most is {name}{called}: {share}% of the waiting for the pipeline."
 
 
 def _traced(view: View) -> Iterator[Finding]:
@@ -99,7 +101,7 @@ def _traced(view: View) -> Iterator[Finding]:
     counts = {own.name: retraces_of(own) or 0 for own in view.host.functions.functions}
     again = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     if again:
-        named = ", ".join(f"{_cut(name)} ({counts[name]:,} times)" for name in again[:_NAMED_FUNCTIONS])
+        named = ", ".join(f"{brief(name, _LONGEST_NAME)} ({counts[name]:,} times)" for name in again[:_NAMED_FUNCTIONS])
         more = f" and {len(again) - _NAMED_FUNCTIONS} more" if again[_NAMED_FUNCTIONS:] else ""
         yield Finding("retraced", "problem", f"Traced again in the capture: {named}{more}.", _SAME_ARGUMENTS)
 
@@ -112,7 +114,7 @@ def _largest(view: View) -> Iterator[Finding]:
     if rows:
         at = max(rows, key=lambda row: data["total_bytes"][row] or 0)
         size, share = format_bytes(data["total_bytes"][at]), format_percent(data["peak_percent"][at])
-        text = f"The largest part of the peak is {_cut(str(data['what'][at]))}: {size}, {share}%."
+        text = f"The largest part of the peak is {brief(str(data['what'][at]), _LONGEST_NAME)}: {size}, {share}%."
         yield Finding("memory_largest", "problem", text, "see what else lies there: tfperf analyze -s memory")
 
 
@@ -120,7 +122,3 @@ _SAME_ARGUMENTS = (
     "call it with tensors of the same types and shapes (input_signature, reduce_retracing=True), not with Python "
     "numbers, and make tf.functions once, outside the loop"
 )
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tfperf.errors import OutputError
 from tfperf.gate.model import Judged, Outcome
-from tfperf.gate.report import VERDICTS, brief, check_report, open_questions, sentence
+from tfperf.gate.report import VERDICTS, check_report, open_questions, sentence
 from tfperf.render import render
-from tfperf.render.text import safe
+from tfperf.render.text import brief, safe
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 """The environment variable that names the file of the summary."""

@@ -29,7 +29,7 @@ from typing import Any, NoReturn, cast
 
 from tfperf.gate.bounds import bound_text, read_bound
 from tfperf.gate.catalogue import NAME_COLUMNS, TABLES, column_of, did_you_mean, type_of, unit_of
-from tfperf.gate.errors import LimitError
+from tfperf.gate.errors import LimitError, as_written
 from tfperf.gate.figures import FIGURES
 from tfperf.gate.model import Condition, Limit, Metric, Relation
 from tfperf.gate.patterns import compiled
@@ -104,7 +104,7 @@ def read_limit(text: str, origin: str = "command line") -> Limit:
         relation = _relation(reader)
         return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
     except _WrongError as wrong:
-        raise LimitError(f"{origin}: limit {_cut(text)!r}, character {wrong.at + 1}: {wrong}") from None
+        raise LimitError(f"{origin}: limit {as_written(text)!r}, character {wrong.at + 1}: {wrong}") from None
 
 
 def metric_text(metric: Metric) -> str:
@@ -143,7 +143,7 @@ def _measured(reader: _Reader) -> Metric:
     if not reader.has("("):
         return _figure_or_column(reader, word, at, "")
     if word not in FUNCTIONS:
-        reader.wrong(f"there is no function {_cut(word)}: {did_you_mean(word, FUNCTIONS)}", at)
+        reader.wrong(f"there is no function {as_written(word)}: {did_you_mean(word, FUNCTIONS)}", at)
     metric = _figure_or_column(reader, *reader.word("a figure or table.column"), word)
     if not reader.has(")"):
         reader.wrong("a ) is missing")
@@ -161,7 +161,7 @@ def _figure_or_column(reader: _Reader, word: str, at: int, function: str) -> Met
         reader.wrong(f"{word} is a table: write {word}.COLUMN, where COLUMN is {_columns(word)}", at)
     if word in FUNCTIONS:
         reader.wrong(f"{word} is a function: write {word}(table.column), or a figure: {_EXAMPLE}", at)
-    return reader.wrong(f"there is no figure {_cut(word)}: {did_you_mean(word, FIGURES) or _EXAMPLE}", at)
+    return reader.wrong(f"there is no figure {as_written(word)}: {did_you_mean(word, FIGURES) or _EXAMPLE}", at)
 
 
 def _column(reader: _Reader, table: str, at: int, function: str) -> Metric:
@@ -185,7 +185,7 @@ def _named_column(reader: _Reader, table: str, name: str, at: int) -> SqlColumn:
     column = column_of(table, name)
     if column is None and name == "name":
         column = column_of(table, NAME_COLUMNS.get(table, ""))
-    return column or reader.wrong(f"{table} has no column {_cut(name)}: {_close_columns(table, name)}", at)
+    return column or reader.wrong(f"{table} has no column {as_written(name)}: {_close_columns(table, name)}", at)
 
 
 def _close_columns(table: str, name: str) -> str:
@@ -204,7 +204,7 @@ def _no_table(table: str) -> str:
     if table in {own.name for own in RECORDED}:
         return f"{table} holds what was recorded; limits are on what was found out, as in kernels.total_us"
     close = did_you_mean(table, TABLES)
-    return f"there is no table {_cut(table)}: {close or 'tfperf query --schema lists those that there are'}"
+    return f"there is no table {as_written(table)}: {close or 'tfperf query --schema lists those that there are'}"
 
 
 def _relation(reader: _Reader) -> Relation:
@@ -266,7 +266,7 @@ def _typed(reader: _Reader, column: SqlColumn, operator: str, value: str, at: tu
         fitting = "= or !=" if kind == "truth" else "~ !~ = or !="
         reader.wrong(f"{column.name} holds no numbers: compare it with {fitting}", at[0])
     if kind == "truth" and value.lower() not in _TRUTHS:
-        reader.wrong(f"{column.name} is true or false, not {_cut(value)!r}", at[1])
+        reader.wrong(f"{column.name} is true or false, not {as_written(value)!r}", at[1])
     if operator in ("~", "!~"):
         try:
             compiled(value)
@@ -285,7 +285,3 @@ def _condition_text(table: str, own: Condition) -> str:
         return f"{own.column}{own.relation}{bound_text(own.value, unit_of(column) if column else '')}"
     doubled = own.value.replace('"', '""')
     return f"{own.column}{own.relation}{own.value if _BARE.fullmatch(own.value) else f'{chr(34)}{doubled}{chr(34)}'}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -9,8 +9,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tfperf.gate.model import Judged, Outcome
-from tfperf.gate.report import brief, headline, sentence
+from tfperf.gate.report import headline, sentence
 from tfperf.render.output import write
+from tfperf.render.text import brief
 
 _SUITE = "tfperf check"
 _CLASS = "tfperf.check"

@@ -11,7 +11,6 @@ from tfperf.compare.model import Comparison
 from tfperf.gate import columns
 from tfperf.gate.digits import shown, side_of
 from tfperf.gate.model import Judged, Limit, Outcome
-from tfperf.render.text import ELLIPSIS, safe
 from tfperf.reports.model import Fact, Finding, Report, Section, Severity, Table, Unit
 from tfperf.units import format_bytes, format_ms, format_percent
 
@@ -72,13 +71,6 @@ def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
     for one in outcome.unknown:
         limits.setdefault(why(one), []).append(one.limit.text)
     return [(f"{', '.join(texts)} could not be judged", reason) for reason, texts in limits.items()]
-
-
-def brief(text: str, longest: int) -> str:
-    """Return text on one line that is safe to show, cut in the middle to `longest` characters."""
-    text = safe(text)
-    head = longest // 3
-    return text if len(text) <= longest else f"{text[:head]}{ELLIPSIS}{text[len(text) - longest + head + 1 :]}"
 
 
 def _summary(outcome: Outcome) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tfperf.gate.measured import Measured, unknown
 from tfperf.gate.model import Condition, Limit
 from tfperf.gate.patterns import compiled
 from tfperf.intervals import median, percentile
+from tfperf.render.text import brief
 
 Bools = npt.NDArray[np.bool_]
 Float64s = npt.NDArray[np.float64]
@@ -170,16 +171,12 @@ def _which(limit: Limit, data: Data, at: int, count: int) -> str:
     """Name a row."""
     column = NAME_COLUMNS[limit.metric.table]
     value = data[column][at] if column in data else None
-    label = f"row {at + 1}" if value is None or value == "" else f"{column} {_cut(str(value))}"
+    label = f"row {at + 1}" if value is None or value == "" else f"{column} {brief(str(value), _LONGEST_LABEL)}"
     return label if count == 1 else f"{label}, the worst of {count:,} rows"
 
 
 def _host(limit: Limit, data: Data, at: int) -> str:
     return str(data["host"][at]) if "host" in data and column_of(limit.metric.table, "host") else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_LABEL else f"{text[:_LONGEST_LABEL]}..."
 
 
 def title_of(limit: Limit) -> str:

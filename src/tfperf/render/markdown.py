@@ -10,10 +10,9 @@ from tabulate import tabulate
 
 from tfperf.render.bar_chart import bar_lines
 from tfperf.render.options import RenderOptions
-from tfperf.render.page.text import shown
 from tfperf.render.sparkline import sparkline_text
 from tfperf.render.step_chart import chart_text
-from tfperf.render.text import safe
+from tfperf.render.text import brief, safe
 from tfperf.render.tree import DOTS
 from tfperf.render.values import cut_note, fact_text, source_facts, text_table
 from tfperf.reports.model import BarChart, Chart, Fact, Finding, GroupedBars, Report, Section, Sparkline, Table
@@ -51,7 +50,7 @@ def escape(text: str) -> str:
 
 
 def _escape_short(text: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", shown(text, _LONGEST_WHEN_CUT))
+    return _SPECIAL.sub(r"\\\g<0>", brief(text, _LONGEST_WHEN_CUT))
 
 
 def _blocks(report: Report, options: RenderOptions, write: Write) -> Iterator[str]:

@@ -34,6 +34,17 @@ def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
     return _prefix(text, head) + mark + _suffix(text, room - head) if room else mark[:width]
 
 
+def brief(text: str, most: int) -> str:
+    """Return text on one line that is safe to show, in at most `most` characters: of longer text both ends stay.
+
+    Two thirds are the end, which is where op names differ. Characters are counted, not cells: what is no terminal has
+    no cells, and measuring them is slow.
+    """
+    visible = safe(text)
+    head = most // 3
+    return visible if len(visible) <= most else visible[:head] + ELLIPSIS + visible[head + 1 - most :]
+
+
 def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     """Return text as lines of at most `width` cells, all but the first indented by `hang`; nothing is lost.
 
@@ -42,7 +53,7 @@ def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     lines: list[str] = []
     indent, at = "", 0
     # Looking at what may fit only, not at the whole rest, keeps long names from taking quadratic time.
-    while len(rest := text[at : at + 4 * width + 1]) > 4 * width or cells(indent + rest) > width:
+    while (rest := text[at : at + 4 * width + 1]) and (len(rest) > 4 * width or cells(indent + rest) > width):
         line = _prefix(rest, max(width - len(indent), 1)) or rest[0]
         pause = 1 + max(map(line.rfind, _PAUSES))
         if pause and cells(_part(rest, pause)) <= width - hang:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfperf.render.page.table_data import plain_items
-from tfperf.render.page.text import LONGEST_NAME, shown
+from tfperf.render.page.text import LONGEST_NAME
+from tfperf.render.text import brief
 from tfperf.render.values import cell_text, plain
 from tfperf.reports.model import BarChart, Chart, Column, GroupedBars, Section, Sparkline, StepChart, Table
 
@@ -259,7 +260,7 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def _name(text: str) -> str:
-    return shown(text, LONGEST_NAME)
+    return brief(text, LONGEST_NAME)
 
 
 def _numbers(values: Sequence[Any]) -> list[float | None]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from tfperf.render.page.text import LONGEST_NAME, shown
+from tfperf.render.page.text import LONGEST_NAME
+from tfperf.render.text import brief
 from tfperf.render.values import Plain, cell_text, plain, text_table
 from tfperf.reports.model import Column, Table
 
@@ -95,7 +96,7 @@ def _coded(table: Table) -> Coded:
     titles = headers(table)
     columns = [
         {
-            "title": shown(title, LONGEST_NAME),
+            "title": brief(title, LONGEST_NAME),
             "unit": column.unit,
             "compact": column.compact,
             "tree": bool(column.depth_key),
@@ -140,7 +141,7 @@ def _words(items: Sequence[Plain], column: Column) -> Coded:
 
     @lru_cache(maxsize=None, typed=True)
     def text(item: Plain) -> str:
-        return shown(cell_text(item, column.unit), LONGEST_NAME)
+        return brief(cell_text(item, column.unit), LONGEST_NAME)
 
     places: dict[str, int] = {}
     at = [-1 if item is None else places.setdefault(text(item), len(places)) for item in items]
