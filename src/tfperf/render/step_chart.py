@@ -151,7 +151,7 @@ def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> li
     left = max(4, *(cells(bar.label) for bar in bars))
     right = max(2, *map(len, totals))
     flags = max(cells(bar.flag) for bar in bars)
-    room = max(width - left - right - flags - 4 - (2 if flags else 0), _SMALLEST_BAR)
+    room = max(width - left - right - flags - 4 - 2 * any(bar.flag for bar in bars), _SMALLEST_BAR)
     scale = max((bar.total or 0.0 for bar in bars if not bar.flag), default=0.0)
     scale = scale or max(bar.total or 0.0 for bar in bars)
     lines = [Text(f"{'step':>{left}}  {'':{room}}  {'ms':>{right}}", style="dim")]
