@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 from tfperf.wire import schema
 
@@ -33,7 +33,7 @@ class ref(str):  # noqa: N801
 @dataclass(frozen=True)
 class Event:
     name: str
-    begin_us: float
+    start_us: float
     duration_us: float
     stats: dict[str, Any] = field(default_factory=dict)
 
@@ -54,17 +54,17 @@ class Plane:
     name_stats: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def event(name: str, begin_us: float, duration_us: float, **stats: Any) -> Event:
+def event(name: str, start_us: float, duration_us: float, **stats: Any) -> Event:
     """An event; stats whose names are no Python names go in as `**{"level 0": ...}`."""
-    return Event(name, begin_us, duration_us, stats)
+    return Event(name, start_us, duration_us, stats)
 
 
 def iterator_call(
-    path: str, begin_us: float, duration_us: float, id: int, parent: int | None = None, **stats: Any
+    path: str, start_us: float, duration_us: float, id: int, parent: int | None = None, **stats: Any
 ) -> Event:
     """A call of a tf.data iterator; `path` is its name without the leading `Iterator::`."""
     linked = {} if parent is None else {"parent_id": parent}
-    return event(f"Iterator::{path}", begin_us, duration_us, id=id, **linked, **stats)
+    return event(f"Iterator::{path}", start_us, duration_us, id=id, **linked, **stats)
 
 
 def line(name: str, *events: Event, id: int = 0, timestamp_ns: int = 0) -> Line:
@@ -119,7 +119,7 @@ def _fill_plane(message: Any, number: int, made: Plane) -> None:
             known = name_ids.setdefault(item.name, len(name_ids) + 1)
             written = target.events.add(
                 metadata_id=known,
-                offset_ps=round(item.begin_us * PS_PER_US),
+                offset_ps=round(item.start_us * PS_PER_US),
                 duration_ps=round(item.duration_us * PS_PER_US),
             )
             for stat, value in item.stats.items():

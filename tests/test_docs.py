@@ -30,10 +30,10 @@ from tfperf.compare import columns as compare_columns
 from tfperf.gate import columns as gate_columns
 from tfperf.outcomes import Captured
 from tfperf.render import render
+from tfperf.report.model import Column
 from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
 from tfperf.reports.capture import COLUMNS as CAPTURED_COLUMNS
 from tfperf.reports.capture import capture_report
-from tfperf.reports.model import Column
 from tfperf.trace.activities import PRIORITY, Attribution
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from tfperf.outcomes import Captured
 
 if TYPE_CHECKING:
     from tfperf.capture.continuous import Snapshot
-    from tfperf.reports.model import Report
+    from tfperf.report.model import Report
     from tfperf.session import Trace
 
 __all__ = [

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tfperf.analyzers.op_groups import By
-    from tfperf.reports.model import Report
+    from tfperf.report.model import Report
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""

@@ -10,8 +10,8 @@ from tfperf.analyzers import eager
 from tfperf.trace.steps import find_steps
 
 
-def run_eagerly(op: str, begin_us: float, duration_us: float, *, is_func: int = 0) -> Event:
-    return event("EagerExecute", begin_us, duration_us, is_func=is_func, eager_op=ref(op))
+def run_eagerly(op: str, start_us: float, duration_us: float, *, is_func: int = 0) -> Event:
+    return event("EagerExecute", start_us, duration_us, is_func=is_func, eager_op=ref(op))
 
 
 def steps_of(count: int = 4) -> list[Event]:

@@ -58,7 +58,7 @@ def times(found: Idle, device: int = 0) -> dict[str, float]:
 
 def longest(found: Idle) -> tuple[float, float, str, str, str]:
     gap: Gap = found.gaps[0]
-    return gap.begin_ps / US, gap.length_ps / US, gap.cause, gap.thread, gap.event
+    return gap.start_ps / US, gap.length_ps / US, gap.cause, gap.thread, gap.event
 
 
 def test_waiting_for_input_names_the_consumer_thread(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_device_is_busy_while_any_stream_is(tmp_path: Path) -> None:
     copies = event("MemcpyD2H", 60, 10)
     found = analyzed(tmp_path, cpu(event(CALL, 0, 100)),
                      gpu((kernel(0, 30), kernel(65, 25)), (kernel(20, 30),), (copies,)))  # fmt: skip
-    assert [(gap.begin_ps / US, gap.length_ps / US) for gap in found.gaps] == [(50, 10), (90, 10)]
+    assert [(gap.start_ps / US, gap.length_ps / US) for gap in found.gaps] == [(50, 10), (90, 10)]
     assert (found.gaps[0].before, found.gaps[0].after) == ("gemm", "MemcpyD2H")
 
 
@@ -177,7 +177,7 @@ def test_gaps_are_cut_at_the_edges_of_steps(tmp_path: Path) -> None:
     """The device idles from 80 to 130; what comes before the first step and after the last is in none."""
     calls = [event(CALL, 0, 90), event(CALL, 110, 90)]
     found = analyzed(tmp_path, cpu(*calls, steps=2), gpu((kernel(-0.0, 80), kernel(130, 70), kernel(220, 5))))
-    assert [(gap.step, gap.begin_ps / US, gap.length_ps / US) for gap in found.gaps[:2]] == [
+    assert [(gap.step, gap.start_ps / US, gap.length_ps / US) for gap in found.gaps[:2]] == [
         (1, 100, 30),
         (0, 80, 20),
     ]
@@ -333,9 +333,9 @@ def test_causes_add_up_for_random_events(tmp_path: Path, seed: int) -> None:
     moments = np.arange(400)
     busy, fetching = np.zeros((2, 400), np.bool_)
     for item in kernels[0] + kernels[1]:
-        busy |= (moments >= item.begin_us) & (moments < item.begin_us + item.duration_us)
+        busy |= (moments >= item.start_us) & (moments < item.start_us + item.duration_us)
     for item in (item for thread in threads for item in thread.events if item.name == NAMES[0]):
-        fetching |= (moments >= item.begin_us) & (moments < item.begin_us + item.duration_us)
+        fetching |= (moments >= item.start_us) & (moments < item.start_us + item.duration_us)
     whole = own.window_ps.sum() // US
     assert own.busy_ps.sum() // US == busy[:whole].sum()
     assert own.time_ps["input"].sum() // US == (fetching & ~busy)[:whole].sum()
@@ -357,7 +357,7 @@ def test_real_traces_add_up_and_agree_with_device_time(path: Path) -> None:
     assert_adds_up(found)
     assert bool(found.devices) == bool(trace.devices)
     for own, device in zip(found.devices, device_times(trace), strict=True):
-        begin, end = (steps.begin_ps, steps.end_ps) if len(steps) else np.array([[device.begin_ps], [device.end_ps]])
+        begin, end = (steps.start_ps, steps.end_ps) if len(steps) else np.array([[device.start_ps], [device.end_ps]])
         assert (end - begin - own.idle_ps).tolist() == overlap(device.busy, begin, end).tolist()
     assert all(0 < gap.cause_ps <= gap.length_ps for gap in found.gaps)
 

@@ -40,7 +40,7 @@ def waited(found: Pipeline) -> dict[str, float]:
 def repeat(count: int, *events: Event, every: float = 100) -> list[Event]:
     """The same events again, 100 us later each time."""
     return [
-        event(own.name, own.begin_us + every * turn, own.duration_us, **own.stats)
+        event(own.name, own.start_us + every * turn, own.duration_us, **own.stats)
         for turn in range(count) for own in events
     ]  # fmt: skip
 

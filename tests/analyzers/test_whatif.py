@@ -26,7 +26,7 @@ def outlook(tmp_path: Path, *lines: Line, has_device: bool = True) -> Outlook | 
 
 def each_step(*events: Event) -> list[Event]:
     return [
-        event(own.name, own.begin_us + STEP * turn, own.duration_us, **own.stats)
+        event(own.name, own.start_us + STEP * turn, own.duration_us, **own.stats)
         for turn in range(COUNT) for own in events
     ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tfperf.reports.model import Column, Fact, Finding, GroupedBars, Report, Section, StepChart, Table
+from tfperf.report.model import Column, Fact, Finding, GroupedBars, Report, Section, StepChart, Table
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

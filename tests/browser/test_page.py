@@ -11,7 +11,7 @@ import pytest
 
 import tfperf
 from tfperf.render.values import cell_text
-from tfperf.reports.model import (
+from tfperf.report.model import (
     BarChart,
     Column,
     Fact,

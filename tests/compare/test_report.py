@@ -13,7 +13,7 @@ from tfperf.compare.model import AllocatorPeak, Entry, Snapshot
 from tfperf.compare.report import diff_report
 from tfperf.compare.snapshot import take
 from tfperf.render import render
-from tfperf.reports.model import Report, Table
+from tfperf.report.model import Report, Table
 
 UNITS = {"ms": "_ms", "us": "_us", "%": "_percent", "bytes": "_bytes"}
 

@@ -15,7 +15,7 @@ from tfperf.query.columns import VIEWS, recorded
 from tfperf.query.engine import Answer, ask
 from tfperf.query.frame import source_of
 from tfperf.query.tables import RECORDED, all_tables
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 
 MOST = 2**64 - 1
@@ -45,7 +45,7 @@ def two(tmp_path: Path) -> list[HostTrace]:
 
 def test_numbers_are_not_copied(two: list[HostTrace]) -> None:
     events, stats = recorded("events", two), recorded("stats", two)
-    assert addresses(events, "begin_ps") == [address(trace.begin_ps) for trace in two]
+    assert addresses(events, "start_ps") == [address(trace.start_ps) for trace in two]
     assert addresses(events, "duration_ps") == [address(trace.duration_ps) for trace in two]
     assert addresses(events, "name") == [address(trace.name) for trace in two]
     for column in ("host", "plane", "kind", "line", "line_name", "derived"):
@@ -61,7 +61,7 @@ def test_numbers_are_not_copied(two: list[HostTrace]) -> None:
 
 def test_hosts_are_chunks_and_names_stand_once(two: list[HostTrace]) -> None:
     events = recorded("events", two)
-    assert events.column("begin_ps").num_chunks == 2
+    assert events.column("start_ps").num_chunks == 2
     assert events.column("event").to_pylist() == [0, 1, 2, 3, 4, 5]
     assert events.column("name").chunk(1).dictionary.to_pylist().count("a") == 1
     assert recorded("stats", two).column("event").to_pylist() == [0, 0, 2, 3, 3, 5]
@@ -127,11 +127,11 @@ def test_planes_lines_and_hosts(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "select name, int_value, text_value from plane_stats order by 1", a=data) == [
         ("cores", 80, None), ("model", None, "V"),
     ]  # fmt: skip
-    assert rows_of(tmp_path, "select host, events, begin_ps, end_ps, errors from hosts", a=data) == [
+    assert rows_of(tmp_path, "select host, events, start_ps, end_ps, errors from hosts", a=data) == [
         ("a", 4, 0, 5_000_000, None)
     ]
     query = (
-        "select name, begin_ps, duration_ps, end_ps, begin_ms, duration_us, duration_ms from events where kind='gpu'"
+        "select name, start_ps, duration_ps, end_ps, start_ms, duration_us, duration_ms from events where kind='gpu'"
     )
     assert rows_of(tmp_path, query, a=data) == [("gemm", 3_000_000, 2_000_000, 5_000_000, 0.003, 2.0, 0.002)]
 
@@ -145,7 +145,7 @@ def test_stats_of_names(tmp_path: Path) -> None:
 def test_odd_names_do_not_upset_anything(tmp_path: Path) -> None:
     odd = ["", "a\tb\x1b[31m", "'; drop table events; --", "x" * 100_000, "\udcff", "\U0001f600"]
     data = space(host(*(event(name, n, 1) for n, name in enumerate(odd))), hostname="'h'")
-    names = [row[0] for row in rows_of(tmp_path, "select name from events order by begin_ps", a=data)]
+    names = [row[0] for row in rows_of(tmp_path, "select name from events order by start_ps", a=data)]
     assert names[:4] == odd[:4]
     assert names[5] == odd[5]
     assert len(names) == 6
@@ -160,7 +160,7 @@ def test_an_empty_host_has_empty_tables(tmp_path: Path) -> None:
     for table in RECORDED:
         count = rows_of(tmp_path, f"select count(*) from {table.name}", a=data)
         assert count == [(1,)] if table.name in ("planes", "hosts") else [(0,)]
-    assert rows_of(tmp_path, "select begin_ps from hosts", a=data) == [(None,)]
+    assert rows_of(tmp_path, "select start_ps from hosts", a=data) == [(None,)]
 
 
 def test_too_many_events_are_an_error(two: list[HostTrace], monkeypatch: pytest.MonkeyPatch) -> None:

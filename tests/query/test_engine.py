@@ -63,7 +63,7 @@ def test_forms_that_name_no_columns(source: Source) -> None:
 
 def test_recorded_and_found_out_meet(source: Source) -> None:
     query = """select s.step, count(*) from host_steps s join events e on e.host = s.host
-               and e.begin_ps >= s.begin_ps and e.begin_ps < s.end_ps group by all order by 1"""
+               and e.start_ps >= s.start_ps and e.start_ps < s.end_ps group by all order by 1"""
     assert rows(ask(source, query)) == [(0, 2), (1, 1), (2, 1)]
     assert rows(ask(source, "select step, step_time_ms from steps")) == [(0, 0.01), (1, 0.01), (2, 0.01)]
 

@@ -12,7 +12,7 @@ from typing import Any
 from tfperf.query.engine import Answer
 from tfperf.query.report import answer_report
 from tfperf.render import render
-from tfperf.reports.model import Report
+from tfperf.report.model import Report
 from tfperf.trace.logdir import Run
 
 RUN = Run("run", Path("folder"), ())

@@ -4,7 +4,7 @@ import pytest
 
 from tfperf.render.bar_chart import bar_lines
 from tfperf.render.text import cells
-from tfperf.reports.model import BarChart, Unit
+from tfperf.report.model import BarChart, Unit
 
 
 def bars(labels: tuple[str, ...], values: tuple[float | None, ...], unit: Unit = "%") -> BarChart:

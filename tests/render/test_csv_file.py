@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tfperf.render import RenderOptions, render
 from tfperf.render.csv_file import csv_files, table_csv
-from tfperf.reports.model import Column, Report, Section, Table
+from tfperf.report.model import Column, Report, Section, Table
 
 COLUMNS = (Column("name", "Name"), Column("self_ms", "Self", "ms", compact=False))
 

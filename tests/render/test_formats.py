@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tfperf.errors import OutputError
 from tfperf.render import FORMATS, RenderOptions, guess_format, options_for_stdout, render
 from tfperf.render.text import cells
-from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
+from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
 HOSTILE = [
     "\x1b[31mred\x1b[0m",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.render import render
-from tfperf.reports.model import FORMAT_VERSION, Column, Fact, Finding, Report, Section, Table
+from tfperf.report.model import FORMAT_VERSION, Column, Fact, Finding, Report, Section, Table
 
 COLUMNS = (Column("name", "Name"), Column("self_us", "Self", "us", "time in the op itself", compact=False))
 

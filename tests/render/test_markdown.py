@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfperf.render import RenderOptions, render
 from tfperf.render.markdown import escape
-from tfperf.reports.model import Column, Fact, Finding, GroupedBars, Report, Section, StepChart, Table
+from tfperf.report.model import Column, Fact, Finding, GroupedBars, Report, Section, StepChart, Table
 
 
 def test_a_whole_report() -> None:

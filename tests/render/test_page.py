@@ -26,7 +26,7 @@ from tfperf.render.page.chart_data import MOST_BARS, MOST_STEPS, chart_data, cha
 from tfperf.render.page.page import LIMIT_BYTES
 from tfperf.render.page.table_data import fit
 from tfperf.render.text import brief
-from tfperf.reports.model import (
+from tfperf.report.model import (
     BarChart,
     Chart,
     Column,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tfperf.render.step_chart import apportion, category_letters, chart_lines, chart_text, shown_steps
 from tfperf.render.text import cells
-from tfperf.reports.model import StepChart
+from tfperf.report.model import StepChart
 
 CATEGORIES = (
     "Input",

@@ -10,7 +10,7 @@ import pytest
 from tfperf.render import RenderOptions, render
 from tfperf.render.column_widths import column_widths, two_line_width
 from tfperf.render.values import TextTable
-from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
+from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
 FILTER = "gradient_tape/sequential/conv2d_1/Conv2D/Conv2DBackpropFilter"
 

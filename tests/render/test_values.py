@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfperf.render.values import cell_text, cut_note, fact_text, plain, source_facts, text_table
-from tfperf.reports.model import Column, Fact, Report, Table
+from tfperf.report.model import Column, Fact, Report, Table
 
 
 @pytest.mark.parametrize(

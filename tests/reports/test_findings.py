@@ -8,7 +8,7 @@ import pytest
 from builders import Event, Plane, event, host, line, logdir_of, plane, ref, space
 
 import tfperf
-from tfperf.reports.model import Finding, Section
+from tfperf.report.model import Finding, Section
 
 
 def section(tmp_path: Path, name: str, *planes: Plane) -> Section:

@@ -13,9 +13,9 @@ from tfperf.analyzers.idle_pieces import CAUSES
 from tfperf.render.markdown import render_markdown
 from tfperf.render.options import RenderOptions
 from tfperf.render.terminal import render_terminal
+from tfperf.report.model import Report, Section, Table
 from tfperf.reports import idle_columns
 from tfperf.reports.idle_section import brief_idle_section, idle_findings, idle_section
-from tfperf.reports.model import Report, Section, Table
 from tfperf.trace.steps import find_steps
 
 

@@ -9,7 +9,7 @@ import pytest
 from builders import Line, Plane, event, host, line, logdir_of, plane, ref, space
 
 import tfperf
-from tfperf.reports.model import Section, StepChart
+from tfperf.report.model import Section, StepChart
 
 
 def section(tmp_path: Path, *hosts: list[Plane], top: int | None = None, alone: bool = True) -> Section:

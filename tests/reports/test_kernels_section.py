@@ -10,8 +10,8 @@ from builders import Event, Line, Plane, event, host, line, plane, ref, trace_of
 
 from tfperf.analyzers import kernels
 from tfperf.render import render
+from tfperf.report.model import Report, Section
 from tfperf.reports.kernels_section import in_ms, kernels_section
-from tfperf.reports.model import Report, Section
 from tfperf.trace.activities import Attribution
 from tfperf.trace.steps import find_steps
 

@@ -11,13 +11,13 @@ import pytest
 from tfperf.analyzers.memory import Allocator, Memory, Timeline
 from tfperf.analyzers.memory_alive import Alive
 from tfperf.render.sparkline import sparkline_text
+from tfperf.report.model import Section, Sparkline
 from tfperf.reports.memory_section import (
     brief_memory_section,
     findings,
     memory_section,
     sparkline,
 )
-from tfperf.reports.model import Section, Sparkline
 from tfperf.units import format_bytes
 
 GIB = 1 << 30

@@ -11,7 +11,7 @@ from tfperf.analyzers.ops import Ops
 from tfperf.render.csv_file import csv_files
 from tfperf.render.options import RenderOptions
 from tfperf.render.terminal import render_terminal
-from tfperf.reports.model import BarChart, Report, Section
+from tfperf.report.model import BarChart, Report, Section
 from tfperf.reports.ops_section import brief_ops_section, ops_section
 from tfperf.reports.profile import View
 

@@ -10,7 +10,7 @@ from builders import iterator_call as call
 import tfperf
 from tfperf.render import RenderOptions, render
 from tfperf.render.tree import ASCII, DOTS, LINES, tree_texts
-from tfperf.reports.model import Section
+from tfperf.report.model import Section
 
 COUNT = 6
 

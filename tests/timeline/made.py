@@ -9,8 +9,8 @@ from timeline.perfetto_reader import Read, read_perfetto
 
 from tfperf.timeline.export import Exported, export
 from tfperf.timeline.model import Selection
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
-from tfperf.trace.model import HostTrace
 from tfperf.trace.read import read_host
 
 

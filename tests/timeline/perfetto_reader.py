@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, T
 class Slice:
     track: int
     name: str
-    begin_ns: int
+    start_ns: int
     end_ns: int = -1
     depth: int = 0
     category: str = ""

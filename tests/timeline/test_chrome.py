@@ -137,7 +137,7 @@ def test_a_compressed_sample_comes_back_whole(samples: Path, tmp_path: Path) -> 
     expected = Counter(
         (trace.names[name], begin / 1e6, duration / 1e6)
         for name, begin, duration in zip(
-            trace.name.tolist(), trace.begin_ps.tolist(), trace.duration_ps.tolist(), strict=True
+            trace.name.tolist(), trace.start_ps.tolist(), trace.duration_ps.tolist(), strict=True
         )
     )
     assert expected == Counter(

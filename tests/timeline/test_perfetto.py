@@ -15,8 +15,8 @@ from timeline.perfetto_reader import Read, Slice, read_perfetto
 
 from tfperf.timeline.export import export
 from tfperf.timeline.links import handovers, launches
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
-from tfperf.trace.model import HostTrace
 
 US = 1000
 """Nanoseconds."""
@@ -24,7 +24,7 @@ US = 1000
 
 def outline(read: Read, track: str) -> list[tuple[str, int, int, int]]:
     """Name, begin and end in microseconds, and depth of the slices of a track."""
-    return [(one.name, one.begin_ns // US, one.end_ns // US, one.depth) for one in read.on(track)]
+    return [(one.name, one.start_ns // US, one.end_ns // US, one.depth) for one in read.on(track)]
 
 
 def test_what_nests_in_the_profile_nests_in_the_file(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_equal_times_keep_inner_inside_outer(tmp_path: Path) -> None:
 def test_events_shorter_than_a_nanosecond_stay_apart(tmp_path: Path) -> None:
     """Picoseconds 200 to 700 and 700 to 900 of the same nanosecond: both cut to 0, one after the other."""
     read = shown(tmp_path, host(event("a", 0.0002, 0.0005), event("b", 0.0007, 0.0002), event("long", 0.0015, 0.001)))
-    assert [(one.name, one.begin_ns, one.end_ns, one.depth) for one in read.slices] == [
+    assert [(one.name, one.start_ns, one.end_ns, one.depth) for one in read.slices] == [
         ("a", 0, 0, 0), ("b", 0, 0, 0), ("long", 1, 2, 0),
     ]  # fmt: skip
 
@@ -201,9 +201,9 @@ def test_nothing_is_lost_whatever_overlaps(tmp_path: Path, lines: list[list[tupl
     for number, events in enumerate(lines):
         tracks = {u for u, t in read.tracks.items() if t.name.split(" (")[0] == f"line{number}"}
         mine = [one for one in read.slices if one.track in tracks]
-        found = [(one.begin_ns // US, (one.end_ns - one.begin_ns) // US, one.name) for one in mine]
+        found = [(one.start_ns // US, (one.end_ns - one.start_ns) // US, one.name) for one in mine]
         assert sorted(found) == sorted(events)
-    assert all(one.end_ns >= one.begin_ns for one in read.slices)
+    assert all(one.end_ns >= one.start_ns for one in read.slices)
 
 
 @pytest.mark.parametrize("sample", ["input_bound", "custom_loop", "retracing"])
@@ -218,15 +218,15 @@ def test_a_sample_comes_back_whole(sample: str, samples: Path, tmp_path: Path) -
             continue
         rows = range(thread.start, thread.stop)
         expected = Counter(
-            (trace.names[trace.name[i]], int(trace.begin_ps[i] // 1000), int(trace.end_ps[i] // 1000)) for i in rows
+            (trace.names[trace.name[i]], int(trace.start_ps[i] // 1000), int(trace.end_ps[i] // 1000)) for i in rows
         )
         tracks = {u for u, t in read.tracks.items() if t.name == thread.name or t.name.startswith(f"{thread.name} (")}
         got = [one for one in read.slices if one.track in tracks]
-        assert Counter((full_name(one), one.begin_ns, one.end_ns) for one in got) == expected
+        assert Counter((full_name(one), one.start_ns, one.end_ns) for one in got) == expected
     arguments = [key for one in read.slices if one.category != "step" for key in one.args if key != "long_name"]
     assert len(arguments) == _argument_count(trace)
     expected_flows = _arrows(trace)
-    got_flows = Counter(tuple(sorted((full_name(one), one.begin_ns) for one in pair)) for pair in read.flows)
+    got_flows = Counter(tuple(sorted((full_name(one), one.start_ns) for one in pair)) for pair in read.flows)
     assert got_flows == expected_flows
     assert sum(expected_flows.values()) > 0
 
@@ -243,7 +243,7 @@ def _argument_count(trace: HostTrace) -> int:
 
 def _arrows(trace: HostTrace) -> Counter[tuple[tuple[str, int], ...]]:
     def end(row: int) -> tuple[str, int]:
-        return trace.names[trace.name[row]], int(trace.begin_ps[row] // 1000)
+        return trace.names[trace.name[row]], int(trace.start_ps[row] // 1000)
 
     return Counter(
         tuple(sorted((end(source), end(target))))

@@ -8,7 +8,7 @@ from builders import event, host, line, plane, ref, trace_of
 
 from tfperf.trace.activities import Activity
 from tfperf.trace.device_work import DeviceOp, device_work, group_equal, group_sums
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 
 
 def ops_of(trace: HostTrace) -> list[DeviceOp | None]:

@@ -7,7 +7,7 @@ from builders import event, host, line, plane, trace_of
 
 from tfperf.trace.eager import run_from_python
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, HostOps, host_ops
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.schema import message_class
 
 US = 1_000_000

@@ -10,7 +10,7 @@ from builders import Event, Plane, event, host, line, plane, ref, space, trace_o
 from protobytes import field, message
 
 from tfperf.errors import TraceFormatError
-from tfperf.trace.model import HostTrace, StatKind
+from tfperf.trace.host_trace import HostTrace, StatKind
 from tfperf.trace.read import plane_kind, read_host
 from tfperf.wire import decode
 
@@ -23,7 +23,7 @@ STEPS_LINE = -559038737
 def rows(trace: HostTrace) -> list[tuple[str, float, float]]:
     """Name, begin and duration (in microseconds) of each event, in row order."""
     names = [trace.names[name] for name in trace.name.tolist()]
-    return list(zip(names, (trace.begin_ps / US).tolist(), (trace.duration_ps / US).tolist(), strict=True))
+    return list(zip(names, (trace.start_ps / US).tolist(), (trace.duration_ps / US).tolist(), strict=True))
 
 
 def lines(trace: HostTrace) -> list[tuple[int, str, list[str]]]:
@@ -153,8 +153,8 @@ def test_the_longest_times_allowed_do_not_overflow(tmp_path: Path) -> None:
     both = [field(3, message(field(1, n), field(3, stamp), *events)) for n, stamp in enumerate((-latest_ns, latest_ns))]
     trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), *both)))
     first, last = -most - 1000 * latest_ns, 2 * most + 1000 * latest_ns
-    assert (int(trace.begin_ps.min()), int(trace.end_ps.max())) == (first, last)
-    assert int(trace.end_ps.max() - trace.begin_ps.min()) == last - first
+    assert (int(trace.start_ps.min()), int(trace.end_ps.max())) == (first, last)
+    assert int(trace.end_ps.max() - trace.start_ps.min()) == last - first
 
 
 def begins(tmp_path: Path, *stamps_ns: int) -> list[float]:
@@ -268,8 +268,8 @@ def test_the_host_is_called_as_asked_or_as_the_file_says(tmp_path: Path) -> None
     assert read_host(path).host == "localhost"
 
 
-def memory(begin_us: float, *, allocates: bool = True, **stats: object) -> Event:
-    return event("MemoryAllocation" if allocates else "MemoryDeallocation", begin_us, 0, **stats)
+def memory(start_us: float, *, allocates: bool = True, **stats: object) -> Event:
+    return event("MemoryAllocation" if allocates else "MemoryDeallocation", start_us, 0, **stats)
 
 
 def test_memory_events_are_kept_apart(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_memory_events_are_kept_apart(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, plane("/host:CPU", first, second))
     assert rows(trace) == [("op:Op", 0.0, 5.0)]
     found = trace.memory
-    assert (found.begin_ps / US).tolist() == [1.0, 3.0]
+    assert (found.start_ps / US).tolist() == [1.0, 3.0]
     assert found.allocates.tolist() == [True, False]
     assert found.number("addr", 0).tolist() == [-1, 3]
     assert found.real("fragmentation").tolist() == [0.5, 0.0]
@@ -291,7 +291,7 @@ def test_memory_events_are_kept_apart(tmp_path: Path) -> None:
 def test_lines_that_note_no_memory_may_have_any_clock(tmp_path: Path) -> None:
     odd = line("odd", id=3, timestamp_ns=(1 << 63) - 1)
     trace = trace_of(tmp_path, plane("/host:CPU", odd, line("a", memory(1), id=1, timestamp_ns=1000)))
-    assert (trace.memory.begin_ps / US).tolist() == [2.0]
+    assert (trace.memory.start_ps / US).tolist() == [2.0]
 
 
 def test_memory_events_stay_among_instants_too(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def fetch(begin: float, duration: float) -> Event:
 
 
 def begins(steps: Steps) -> list[float]:
-    return [float(begin) / US for begin in steps.begin_ps]
+    return [float(begin) / US for begin in steps.start_ps]
 
 
 def durations(steps: Steps) -> list[float]:
@@ -57,7 +57,7 @@ def test_calls_outside_the_markers_are_partial_steps(tmp_path: Path) -> None:
     """The capture cuts off the marker of the first and of the last step."""
     calls = [call("train_function", 100 * n + 10, 80) for n in range(5)]
     marks = [event("train", 100 * n + 5, 90, step_num=n) for n in range(1, 4)]
-    steps = find_steps(trace_of(tmp_path, host(*sorted(calls + marks, key=lambda e: e.begin_us))))
+    steps = find_steps(trace_of(tmp_path, host(*sorted(calls + marks, key=lambda e: e.start_us))))
     assert steps.flags == (PARTIAL, "", "", "", PARTIAL)
     assert steps.numbers.tolist() == [0, 1, 2, 3, 4]
     assert steps.averaged.tolist() == [False, True, True, True, False]
@@ -185,7 +185,7 @@ def test_a_pause_is_outside_the_steps(tmp_path: Path) -> None:
     steps = find_steps(trace_of(tmp_path, host(*(event("train", begin, 90, step_num=n) for n, begin in enumerate(at)))))
     assert durations(steps) == [100, 100, 90, 100, 100, 90]
     (pause,) = steps.pauses
-    assert (pause.begin_ps / US, pause.end_ps / US, pause.after_step) == (290, 5300, "train 2")
+    assert (pause.start_ps / US, pause.end_ps / US, pause.after_step) == (290, 5300, "train 2")
 
 
 def test_training_and_evaluation_are_told_apart_by_gradient_ops(tmp_path: Path) -> None:

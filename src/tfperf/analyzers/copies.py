@@ -10,8 +10,8 @@ from tfperf.intervals import MOST
 from tfperf.trace.activities import Activity
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import Column, DeviceWork, group_sums, trace_texts
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.kernel_details import NO_COPY, CopyDetails, parse_copy
-from tfperf.trace.model import HostTrace
 
 
 @dataclass(frozen=True, slots=True)

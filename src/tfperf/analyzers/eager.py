@@ -14,7 +14,7 @@ import numpy as np
 
 from tfperf.intervals import MOST, Int64s, covers, distinct, overlap, union
 from tfperf.trace.eager import NAMED, eager_calls, notes_running
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 from tfperf.trace.names import mask
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
@@ -76,9 +76,9 @@ def analyze(trace: HostTrace, steps: Steps) -> Eager:
     """Find the ops that the host ran eagerly, and what they take of its averaged steps."""
     rows, op, names = _eager_rows(trace)
     counted = steps.averaged & (np.array(steps.kinds, object) == steps.headline_kind)
-    begin, end = steps.begin_ps[counted], steps.end_ps[counted]
-    busy = union(trace.begin_ps[rows], trace.end_ps[rows])
-    first, last = np.searchsorted(np.sort(trace.begin_ps[rows]), (begin, end))
+    begin, end = steps.start_ps[counted], steps.end_ps[counted]
+    busy = union(trace.start_ps[rows], trace.end_ps[rows])
+    first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (begin, end))
     calls = np.bincount(op, minlength=len(names)).astype(np.int64)
     total = np.bincount(op, weights=trace.duration_ps[rows], minlength=len(names))
     order = np.array(sorted(np.flatnonzero(calls).tolist(), key=lambda at: (-total[at], names[at])), np.int64)
@@ -131,5 +131,5 @@ def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:
     inside = np.zeros(len(rows), np.bool_)
     for line in distinct(trace.line_of[calls]).tolist() if len(calls) else ():
         own, mine = calls[trace.line_of[calls] == line], np.flatnonzero(trace.line_of[rows] == line)
-        inside[mine] = covers(union(trace.begin_ps[own], trace.end_ps[own]), trace.begin_ps[rows[mine]])
+        inside[mine] = covers(union(trace.start_ps[own], trace.end_ps[own]), trace.start_ps[rows[mine]])
     return inside

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tfperf.trace.model import HostTrace, Plane
+from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.steps import Steps
 
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
@@ -41,7 +41,7 @@ def analyze(trace: HostTrace) -> HostEnvironment:
     """Describe the host of a trace."""
     planes = [trace.planes[index] for index in trace.devices]
     first = planes[0] if planes else None
-    span = int(trace.end_ps.max() - trace.begin_ps.min()) if len(trace.name) else 0
+    span = int(trace.end_ps.max() - trace.start_ps.min()) if len(trace.name) else 0
     return HostEnvironment(
         trace.host, str(trace.path), trace.device_kind.upper() or "CPU", device_model(first) if first else "",
         len(planes), len(trace.empty_devices), _number(first, "core_count"), _number(first, "memory_size"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfperf.intervals import distinct
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
 from tfperf.units import PS_PER_MS
 
@@ -86,7 +86,7 @@ def analyze(trace: HostTrace) -> Functions:
     line_of = trace.line_of[rows] if len(rows) else rows
     for line in distinct(line_of):
         mine = np.flatnonzero(line_of == line)
-        found = nest(trace.begin_ps[rows[mine]], trace.end_ps[rows[mine]])
+        found = nest(trace.start_ps[rows[mine]], trace.end_ps[rows[mine]])
         own[mine] = self_time(trace.duration_ps[rows[mine]], found.parent)
     tracing = trace.number("tracing_count", 0)[rows]
     keys, which = np.unique(np.stack((trace.name[rows], stat.value)), axis=1, return_inverse=True)

@@ -36,7 +36,7 @@ from tfperf.analyzers.idle_pieces import (
 from tfperf.intervals import Int64s, overlap
 from tfperf.trace.device_time import DeviceTime, device_times
 from tfperf.trace.host_state import HostStates, host_states, launches
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
@@ -55,7 +55,7 @@ class Gap(NamedTuple):
     step: int | None
     flag: str
     """Why the step is left out of averages, empty if it is not."""
-    begin_ps: int
+    start_ps: int
     length_ps: int
     cause: Cause
     """The one with the largest part of the gap."""
@@ -194,7 +194,7 @@ class Idle:
             "device": [gap.device for gap in self.gaps],
             "step": [gap.step for gap in self.gaps],
             "flag": [gap.flag for gap in self.gaps],
-            "begin_ms": [gap.begin_ps / PS_PER_MS for gap in self.gaps],
+            "start_ms": [gap.start_ps / PS_PER_MS for gap in self.gaps],
             "length_ms": [gap.length_ps / PS_PER_MS for gap in self.gaps],
             "cause": [gap.cause for gap in self.gaps],
             "cause_percent": [100.0 * gap.cause_ps / gap.length_ps for gap in self.gaps],
@@ -248,11 +248,11 @@ def combine(found: list[Idle]) -> Idle:
 
 def _windows(steps: Steps, device: DeviceTime) -> Windows:
     if not len(steps):
-        whole = np.array([device.begin_ps], np.int64), np.array([device.end_ps], np.int64)
+        whole = np.array([device.start_ps], np.int64), np.array([device.end_ps], np.int64)
         return Windows(*whole, np.ones(1, np.bool_))
     headline = steps.headline_kind
     main = np.array([kind == headline for kind in steps.kinds], np.bool_)
-    return Windows(steps.begin_ps, steps.end_ps, np.asarray(steps.averaged & main, np.bool_))
+    return Windows(steps.start_ps, steps.end_ps, np.asarray(steps.averaged & main, np.bool_))
 
 
 def _device(trace: HostTrace, device: DeviceTime, windows: Windows, cut: Pieces) -> DeviceIdle:
@@ -299,7 +299,7 @@ def _described(
     )  # fmt: skip
     wanted = np.where(by_call, -1, cause)
     row = np.where(by_call, cut.launch, at_work(trace, states, CAUSE_OF_STATE, cut.begin, cut.called, wanted))
-    before_end = np.where(cut.launch >= 0, cut.gap_end - trace.begin_ps[np.maximum(cut.launch, 0)], -1)
+    before_end = np.where(cut.launch >= 0, cut.gap_end - trace.start_ps[np.maximum(cut.launch, 0)], -1)
     names = [_short(trace, rows) for rows in (cut.before, cut.after)]
     main = trace.lines[states.main].name if states.main is not None else ""
     is_main = (cause == CAUSES.index("python")).tolist()

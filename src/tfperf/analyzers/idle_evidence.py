@@ -6,7 +6,7 @@ import numpy as np
 
 from tfperf.intervals import Int64s, union
 from tfperf.trace.host_state import HostStates
-from tfperf.trace.model import NO_EVENTS, HostTrace
+from tfperf.trace.host_trace import NO_EVENTS, HostTrace
 
 _MOSTLY = 0.5
 
@@ -21,13 +21,13 @@ def at_work(
     """
     found = np.full(len(begin), -1, np.int64)
     rows = _rows_within(trace, states, begin[cause >= 0], end[cause >= 0])
-    first = np.searchsorted(end, trace.begin_ps[rows], side="right")
+    first = np.searchsorted(end, trace.start_ps[rows], side="right")
     count = np.maximum(np.searchsorted(begin, trace.end_ps[rows]) - first, 0)
     gap = np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
     rows = np.repeat(rows, count)
     fits = cause_of_state[states.code[rows]] == cause[gap]
     gap, rows = gap[fits], rows[fits]
-    shared = np.minimum(trace.end_ps[rows], end[gap]) - np.maximum(trace.begin_ps[rows], begin[gap])
+    shared = np.minimum(trace.end_ps[rows], end[gap]) - np.maximum(trace.start_ps[rows], begin[gap])
     gap, rows, shared = gap[shared > 0], rows[shared > 0], shared[shared > 0]
     order = np.lexsort((shared, gap))
     most, line = np.zeros(len(begin), np.int64), np.zeros(len(begin), np.int64)
@@ -49,5 +49,5 @@ def _rows_within(trace: HostTrace, states: HostStates, begin: Int64s, end: Int64
     for line in trace.host_lines:
         rows = np.flatnonzero(states.code[line.start : line.stop]) + line.start
         last = np.searchsorted(wanted.begin, trace.end_ps[rows]) - 1
-        parts.append(rows[(last >= 0) & (wanted.end[np.maximum(last, 0)] > trace.begin_ps[rows])])
+        parts.append(rows[(last >= 0) & (wanted.end[np.maximum(last, 0)] > trace.start_ps[rows])])
     return np.concatenate([NO_EVENTS, *parts])

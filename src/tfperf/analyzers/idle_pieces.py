@@ -9,7 +9,7 @@ import numpy as np
 from tfperf.intervals import Int64s, overlap
 from tfperf.trace.device_time import DeviceTime, work_lines
 from tfperf.trace.host_state import HostStates, Launches, State
-from tfperf.trace.model import NO_EVENTS, Bools, HostTrace
+from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
 
 Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
@@ -63,7 +63,7 @@ def pieces_of(
     trace: HostTrace, device: DeviceTime, windows: Windows, rows: Int64s, links: Launches, states: HostStates
 ) -> Pieces:
     """Cut the idle time of a device at windows, and attribute each piece."""
-    first = min(device.begin_ps, int(windows.begin.min()))
+    first = min(device.start_ps, int(windows.begin.min()))
     last = max(device.end_ps, int(windows.end.max()))
     begin, end = np.append(first, device.busy.end), np.append(device.busy.begin, last)
     from_window = np.searchsorted(windows.end, begin, side="right")
@@ -77,7 +77,7 @@ def pieces_of(
     before, after = _around(trace, rows, begin[gap], end[gap])
     launch = np.where(after >= 0, links.of(np.maximum(after, 0)), -1)
     own = np.maximum(launch, 0)
-    called = np.where(launch >= 0, np.clip(trace.begin_ps[own], piece_begin, piece_end), piece_end)
+    called = np.where(launch >= 0, np.clip(trace.start_ps[own], piece_begin, piece_end), piece_end)
     made = Pieces(window, piece_begin, piece_end, called, launch, before, after, end[gap], NO_EVENTS)
     return made._replace(time=_attribute(trace, made, begin[gap], states, device.plane))
 
@@ -85,13 +85,13 @@ def pieces_of(
 def _around(trace: HostTrace, rows: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """Return the device rows that end where gaps begin and that begin where gaps end, -1 where there is none."""
     by_end = rows[np.argsort(trace.end_ps[rows], kind="stable")]
-    by_begin = rows[np.argsort(trace.begin_ps[rows], kind="stable")]
+    by_begin = rows[np.argsort(trace.start_ps[rows], kind="stable")]
     left = np.searchsorted(trace.end_ps[by_end], begin, side="right") - 1
-    right = np.searchsorted(trace.begin_ps[by_begin], end)
+    right = np.searchsorted(trace.start_ps[by_begin], end)
     ended, begun = by_end[np.maximum(left, 0)], by_begin[np.minimum(right, len(rows) - 1)]
     return (
         np.where((left >= 0) & (trace.end_ps[ended] == begin), ended, -1),
-        np.where((right < len(rows)) & (trace.begin_ps[begun] == end), begun, -1),
+        np.where((right < len(rows)) & (trace.start_ps[begun] == end), begun, -1),
     )
 
 

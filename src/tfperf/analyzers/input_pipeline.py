@@ -17,7 +17,7 @@ from tfperf.analyzers.step_breakdown import Breakdown
 from tfperf.intervals import Int64s, union
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_ops import HostOps, Work, host_ops, is_input_op
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.names import Op
 from tfperf.units import PS_PER_MS
 
@@ -211,7 +211,7 @@ def _enqueue_share(trace: HostTrace, host: HostOps, breakdown: Breakdown) -> flo
     for line in trace.host_lines if infeed.any() else ():
         rows = np.flatnonzero(infeed[trace.name[line.start : line.stop]]) + line.start
         busy += int(trace.duration_ps[rows[:-1]].sum())
-        apart += int(np.diff(trace.begin_ps[rows]).sum())
+        apart += int(np.diff(trace.start_ps[rows]).sum())
     if apart:
         return min(1.0, busy / apart)
     counted = breakdown.headline

@@ -24,6 +24,7 @@ from tfperf.trace.activities import Attribution
 from tfperf.trace.device_time import DeviceTime, device_label, device_times
 from tfperf.trace.device_work import Column, DeviceOp, DeviceWork, device_work, group_sums, trace_texts
 from tfperf.trace.groups import stored_groups
+from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.kernel_details import (
     NO_DETAILS,
     Dim,
@@ -32,7 +33,6 @@ from tfperf.trace.kernel_details import (
     parse_kernel,
     short_name,
 )
-from tfperf.trace.model import HostTrace, Plane
 from tfperf.trace.names import parse_op
 from tfperf.trace.steps import Steps
 from tfperf.trace.tensor_cores import (

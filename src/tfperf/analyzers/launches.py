@@ -14,7 +14,7 @@ import numpy as np
 from tfperf.intervals import Int64s, Intervals, capped_sum, distinct, median, overlap, percentile, union_sorted
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceWork, device_work
-from tfperf.trace.model import NO_EVENTS, Bools, HostTrace
+from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
@@ -135,12 +135,12 @@ def _percent(part: float, whole: float) -> float | None:
 
 def _busy(trace: HostTrace, line: int) -> Intervals:
     rows = slice(trace.lines[line].start, trace.lines[line].stop)
-    return union_sorted(trace.begin_ps[rows], trace.end_ps[rows])
+    return union_sorted(trace.start_ps[rows], trace.end_ps[rows])
 
 
 def _windows(steps: Steps) -> tuple[Int64s, Int64s]:
     counted = steps.averaged & (np.array(steps.kinds, object) == steps.headline_kind)
-    return steps.begin_ps[counted], steps.end_ps[counted]
+    return steps.start_ps[counted], steps.end_ps[counted]
 
 
 def _calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
@@ -170,7 +170,7 @@ def _match(trace: HostTrace, rows: Int64s, calls: tuple[Int64s, Int64s]) -> _Mat
     wanted = trace.number_at("correlation_id", rows, 0)
     place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     found = np.flatnonzero((ids[place] == wanted) & (wanted != 0))
-    order = found[np.lexsort((trace.begin_ps[rows[found]], place[found]))]
+    order = found[np.lexsort((trace.start_ps[rows[found]], place[found]))]
     first = np.flatnonzero(np.diff(place[order], prepend=-1) != 0)
     return _Matched(call_rows[place[order[first]]], order[first], np.diff(first, append=len(order)))
 
@@ -183,8 +183,8 @@ def _of_device(
     duration = trace.duration_ps[rows]
     tiny = duration < TINY_PS
     found = _match(trace, rows, calls)
-    begin, call_end = trace.begin_ps[rows[found.kernel]], trace.end_ps[found.call]
-    call_ps, before = trace.duration_ps[found.call], begin < trace.begin_ps[found.call]
+    begin, call_end = trace.start_ps[rows[found.kernel]], trace.end_ps[found.call]
+    call_ps, before = trace.duration_ps[found.call], begin < trace.start_ps[found.call]
     queued = _queued(work.line[mine[found.kernel]], call_end, begin, busy)
     single = found.started == 1
     launches_per_step, call_ps_per_step = _calls_per_step(trace, found.call, windows)
@@ -205,7 +205,7 @@ def _of_device(
         before=int(before.sum()),
         shorter_than_call=int((single & (duration[found.kernel] < call_ps)).sum()),
         single=int(single.sum()),
-        kernels_per_step=_per_step(trace.begin_ps[rows], None, windows),
+        kernels_per_step=_per_step(trace.start_ps[rows], None, windows),
         launches_per_step=launches_per_step,
         call_ps_per_step=call_ps_per_step,
     )
@@ -230,7 +230,7 @@ def _calls_per_step(
     """Return the calls of a step and their time; not known where no call of the host is in the trace."""
     if not len(call):
         return None, None
-    begin = trace.begin_ps[call]
+    begin = trace.start_ps[call]
     return _per_step(begin, None, windows), _per_step(begin, trace.duration_ps[call], windows)
 
 

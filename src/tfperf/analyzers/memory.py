@@ -16,7 +16,7 @@ import numpy as np
 from tfperf.analyzers.memory_alive import Alive, by_op, by_scope, tensors_at, total_of, with_unknown
 from tfperf.analyzers.memory_rows import AllocatorEvents, EventTexts, Float64s, Place, by_allocator, place_of
 from tfperf.intervals import Int64s
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
@@ -187,7 +187,7 @@ def analyze(trace: HostTrace, steps: Steps) -> Memory:
     if not len(memory):
         return Memory((), 1, (trace.host,), () if has_threads else (trace.host,), 0)
     rows, texts, malformed = by_allocator(memory)
-    first_ps = min(int(part.min()) for part in (trace.begin_ps, memory.begin_ps) if len(part))
+    first_ps = min(int(part.min()) for part in (trace.start_ps, memory.start_ps) if len(part))
     found = [_allocator(trace.host, name, events, texts, steps, first_ps) for name, events in rows]
     return Memory(_ordered(found), 1, () if found else (trace.host,), (), malformed)
 
@@ -222,14 +222,14 @@ def _allocator(
     # Where the peak is reached several times, most is known at the last about what lies there.
     peak = len(in_use) - 1 - int(in_use[::-1].argmax())
     capacity = int(in_use[peak] + events.free[peak]) if events.free[peak] >= 0 else None
-    time_ms, percent = (events.begin_ps - first_ps) / PS_PER_MS, _fragmentation(events.fragmentation)
+    time_ms, percent = (events.start_ps - first_ps) / PS_PER_MS, _fragmentation(events.fragmentation)
     full = in_use >= FULL_SHARE * capacity if capacity else np.zeros(len(in_use), np.bool_)
     known = tensors_at(events, peak, texts)
     before = int(events.heap[peak]) - total_of(known.total_bytes)
     freed = ~events.allocates
     sizes = np.maximum(events.size, 0)[events.allocates]
-    per_step, bytes_per_step = _per_step(events.begin_ps[events.allocates], sizes, steps)
-    growth, growth_steps = _growth(events.begin_ps, in_use, steps)
+    per_step, bytes_per_step = _per_step(events.start_ps[events.allocates], sizes, steps)
+    growth, growth_steps = _growth(events.start_ps, in_use, steps)
     return Allocator(
         host=host,
         name=name,
@@ -237,7 +237,7 @@ def _allocator(
         capacity_bytes=capacity or None,
         peak_bytes=int(in_use[peak]),
         peak_ms=float(time_ms[peak]),
-        peak_step=_step_at(steps, int(events.begin_ps[peak])),
+        peak_step=_step_at(steps, int(events.start_ps[peak])),
         lifetime_peak_bytes=_lifetime_peak(events, int(in_use[peak])),
         begin_bytes=max(int(in_use[0]) + (1 if freed[0] else -1) * max(int(events.size[0]), 0), 0),
         end_bytes=int(in_use[-1]),
@@ -280,7 +280,7 @@ def _lifetime_peak(events: AllocatorEvents, peak_bytes: int) -> int | None:
 
 
 def _step_at(steps: Steps, time_ps: int) -> int | None:
-    at = int(np.searchsorted(steps.begin_ps, time_ps, side="right")) - 1
+    at = int(np.searchsorted(steps.start_ps, time_ps, side="right")) - 1
     return int(steps.numbers[at]) if at >= 0 and time_ps < steps.end_ps[at] else None
 
 
@@ -312,28 +312,28 @@ def _counted(steps: Steps) -> tuple[Int64s, Int64s]:
     """Return begin and end of the steps that averages are about."""
     kind = steps.headline_kind if len(steps) else ""
     chosen = steps.averaged & np.array([own == kind for own in steps.kinds], np.bool_)
-    return steps.begin_ps[chosen], steps.end_ps[chosen]
+    return steps.start_ps[chosen], steps.end_ps[chosen]
 
 
-def _per_step(begin_ps: Int64s, size: Int64s, steps: Steps) -> tuple[float | None, float | None]:
+def _per_step(start_ps: Int64s, size: Int64s, steps: Steps) -> tuple[float | None, float | None]:
     """Return how many allocations a step makes on average, and of how many bytes."""
     begin, end = _counted(steps)
     if not len(begin):
         return None, None
-    start, stop = np.searchsorted(begin_ps, begin), np.searchsorted(begin_ps, end)
+    start, stop = np.searchsorted(start_ps, begin), np.searchsorted(start_ps, end)
     running = np.concatenate(([0.0], np.cumsum(size, dtype=np.float64)))
     return float((stop - start).mean()), float((running[stop] - running[start]).mean())
 
 
-def _growth(begin_ps: Int64s, in_use: Int64s, steps: Steps) -> tuple[float | None, int]:
+def _growth(start_ps: Int64s, in_use: Int64s, steps: Steps) -> tuple[float | None, int]:
     """Return by how much the least in use grows per step if it grows steadily (else 0), and over how many steps.
 
     The least of each step is what stays when its own tensors are gone; where that never falls and nearly always
     rises, something is kept.
     """
     begin, end = _counted(steps)
-    first = np.maximum(np.searchsorted(begin_ps, begin) - 1, 0)
-    stop = np.searchsorted(begin_ps, end)
+    first = np.maximum(np.searchsorted(start_ps, begin) - 1, 0)
+    stop = np.searchsorted(start_ps, end)
     reached = stop > first
     first, stop = first[reached], stop[reached]
     if len(first) < GROWTH_STEPS:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.intervals import Int64s
-from tfperf.trace.model import Bools, MemoryEvents
+from tfperf.trace.host_trace import Bools, MemoryEvents
 
 Float64s = npt.NDArray[np.float64]
 Place = Literal["device", "pinned host", "host", "other"]
@@ -24,7 +24,7 @@ _ON_HOST = re.compile("(mkl|xla_)?cpu", re.IGNORECASE)
 class AllocatorEvents(NamedTuple):
     """Events of one allocator in the order of time; bytes are -1 and texts -1 where they are missing."""
 
-    begin_ps: Int64s
+    start_ps: Int64s
     allocates: Bools
     stack: Int64s
     heap: Int64s
@@ -62,7 +62,7 @@ def by_allocator(memory: MemoryEvents) -> tuple[list[tuple[str, AllocatorEvents]
     names, index = _allocators(memory)
     sound = events.heap >= 0
     # Sorting by allocator too makes each one a slice; lexsort keeps the order of the file where times are equal.
-    order = np.lexsort((events.begin_ps, index))
+    order = np.lexsort((events.start_ps, index))
     order = order[sound[order]]
     bounds = np.searchsorted(index[order], np.arange(len(names) + 1)).tolist()
     found = [
@@ -79,7 +79,7 @@ def _events(memory: MemoryEvents) -> tuple[AllocatorEvents, EventTexts]:
     region, regions = memory.text_index("region_type")
     size, requested = _bytes(memory, "allocation_bytes"), _bytes(memory, "requested_bytes")
     events = AllocatorEvents(
-        memory.begin_ps, memory.allocates, _bytes(memory, "bytes_reserved"), _bytes(memory, "bytes_allocated"),
+        memory.start_ps, memory.allocates, _bytes(memory, "bytes_reserved"), _bytes(memory, "bytes_allocated"),
         _bytes(memory, "bytes_available"), _bytes(memory, "peak_bytes_in_use"), memory.real("fragmentation"),
         np.where(size >= 0, size, requested), requested, memory.number("addr", 0), op, shape, region,
         memory.number("data_type", 0),

@@ -24,7 +24,7 @@ from tfperf.trace.device_work import NO_TYPE, DeviceWork, device_work
 from tfperf.trace.eager import run_from_python
 from tfperf.trace.groups import stored_groups
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags, HostOps, host_ops
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 from tfperf.trace.names import parse_op
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
@@ -126,7 +126,7 @@ def _as_tensorflow(trace: HostTrace, work: DeviceWork) -> OpTable:
         lines = [line for line in trace.device_lines(plane) if line.stop > line.start]
         if not lines:
             continue
-        begin = min(int(trace.begin_ps[line.start : line.stop].min()) for line in lines)
+        begin = min(int(trace.start_ps[line.start : line.stop].min()) for line in lines)
         end = max(int(trace.end_ps[line.start : line.stop].max()) for line in lines)
         known = work.rows[(work.plane == plane) & (work.op >= 0)]
         idle += max(0, end - begin - capped_sum(trace.duration_ps[known]))
@@ -199,7 +199,7 @@ def _tpu_ops(trace: HostTrace) -> Tallies:
         if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:
             continue
         rows = slice(line.start, line.stop)
-        own = self_time(trace.duration_ps[rows], nest(trace.begin_ps[rows], trace.end_ps[rows]).parent)
+        own = self_time(trace.duration_ps[rows], nest(trace.start_ps[rows], trace.end_ps[rows]).parent)
         names, which = np.unique(trace.name[rows], return_inverse=True)
         count, total, self_sum = (
             np.bincount(which, weights=values) for values in (None, trace.duration_ps[rows], own)

@@ -16,7 +16,7 @@ from tfperf.intervals import EMPTY, Int64s, distinct, overlap, union_all
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.grouping import group_trace
 from tfperf.trace.groups import group_spans, stored_groups
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 from tfperf.trace.step_stored import step_line
 from tfperf.trace.steps import LEFT_OUT, Confidence, Steps, find_steps
 from tfperf.trace.timeline import Timeline, corrected_timeline, grouped_timeline, tpu_timeline
@@ -101,7 +101,7 @@ class Breakdown:
             "flag": list(steps.flags),
             "averaged": self.averaged.tolist(),
             "batches": steps.batches.tolist(),
-            "begin_ms": (steps.begin_ps / PS_PER_MS).tolist(),
+            "start_ms": (steps.start_ps / PS_PER_MS).tolist(),
             "step_time_ms": (steps.duration_ps / PS_PER_MS).tolist(),
             **{f"{key}_ms": parts[key].tolist() for key in CATEGORIES},
             "input_wait_ms": parts["input_wait"].tolist(),
@@ -113,7 +113,7 @@ def analyze(trace: HostTrace, steps: Steps) -> Breakdown:
     """Attribute the time of each step window, by the corrected rules."""
     if trace.device_kind == "tpu" and steps.source == "device steps":
         return _tpu(trace, steps)
-    timeline = corrected_timeline(trace, steps.begin_ps, steps.end_ps)
+    timeline = corrected_timeline(trace, steps.start_ps, steps.end_ps)
     visible = bool(timeline.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING})
     return _breakdown(steps, timeline, "corrected", input_visible=visible, has_device=bool(trace.devices))
 
@@ -125,11 +125,11 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
         line = step_line(trace, plane)
         if line is not None:
             rows = slice(line.start, line.stop)
-            begin, end = trace.begin_ps[rows], trace.end_ps[rows]
+            begin, end = trace.start_ps[rows], trace.end_ps[rows]
             count = min(len(steps), len(begin))
             own = steps.only(np.arange(count))
-            own = replace(own, begin_ps=begin[:count], end_ps=end[:count])
-            timeline = tpu_timeline(trace, plane, own.begin_ps, own.end_ps)
+            own = replace(own, start_ps=begin[:count], end_ps=end[:count])
+            timeline = tpu_timeline(trace, plane, own.start_ps, own.end_ps)
             visible = bool(timeline.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
             cores.append(_breakdown(own, timeline, "corrected", input_visible=visible, has_device=True))
     return replace(combine(cores), compute_16_ps=0, compute_32_ps=0)
@@ -194,7 +194,7 @@ def combine(parts: list[Breakdown]) -> Breakdown:
         next((flag for flag in given if flag), "") for given in zip(*(p.steps.flags for p in aligned), strict=True)
     )
     steps = replace(
-        first.steps, end_ps=first.steps.begin_ps + duration, flags=flags, notes=_combined_notes(found, aligned)
+        first.steps, end_ps=first.steps.start_ps + duration, flags=flags, notes=_combined_notes(found, aligned)
     )
     time = {key: np.mean([part.time_ps[key] for part in aligned], axis=0).astype(np.int64) for key in first.time_ps}
     return replace(

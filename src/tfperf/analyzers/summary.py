@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
 from tfperf.intervals import median, percentile
-from tfperf.trace.model import Bools
+from tfperf.trace.host_trace import Bools
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

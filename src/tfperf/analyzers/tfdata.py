@@ -15,7 +15,7 @@ import numpy as np
 from tfperf.analyzers.pipeline import SLOW_CALL_PS, Pipeline, Section, StageStats, TfData
 from tfperf.analyzers.waiting import blocked_times
 from tfperf.intervals import Int64s, Intervals, difference, intersection, percentile, union, union_all
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.names import mask
 from tfperf.trace.pipelines import Pipelines, find_pipelines
 

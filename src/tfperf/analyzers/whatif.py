@@ -97,7 +97,7 @@ class Outlook:
 def estimate(found: TfData, breakdown: Breakdown, *, has_device: bool) -> Outlook | None:
     """Estimate what changes of the main pipeline would buy; None without steps, or without a whole pipeline in them."""
     rows = np.flatnonzero(breakdown.headline)
-    begin, end = breakdown.steps.begin_ps[rows], breakdown.steps.end_ps[rows]
+    begin, end = breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]
     if not len(rows) or not found.whole:
         return None
     pipeline = max(found.whole, key=lambda own: int(overlap(own.waits, begin, end).sum()))

@@ -139,10 +139,10 @@ class _Sampling:
         if self.stop.wait(max(0.0, request.delay_s - _SERVER_DELAY_SECONDS)):
             return {}
         lead = min(request.delay_s, _SERVER_DELAY_SECONDS) + (_LEAD_SECONDS if len(clients) > 1 else 0.0)
-        begin_ns = time.time_ns() + int(lead * 1e9) if lead else 0
+        start_ns = time.time_ns() + int(lead * 1e9) if lead else 0
         seconds = lead + request.duration_s + request.timeout_s
         pending = {
-            client: client.profile(session_for(client, request, self.folder, begin_ns), seconds) for client in clients
+            client: client.profile(session_for(client, request, self.folder, start_ns), seconds) for client in clients
         }
         found, began = {}, time.monotonic()
         for client, call in as_they_come(pending, _Interruption(self.stop, self.say, self.folder.name, pending).look):
@@ -186,11 +186,11 @@ def open_clients(stack: contextlib.ExitStack, request: Request) -> list[Profiler
     ]
 
 
-def session_for(client: ProfilerClient, request: Request, folder: RunFolder, begin_ns: int = 0) -> Session:
+def session_for(client: ProfilerClient, request: Request, folder: RunFolder, start_ns: int = 0) -> Session:
     """Return what to ask of one worker for a trace that goes to this folder."""
     return Session(
         request.options, max(1, round(request.duration_s * 1000)), folder.name, client.address.label,
-        str(folder.path.absolute().parent), begin_ns,
+        str(folder.path.absolute().parent), start_ns,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from tfperf.reports.model import Report
+    from tfperf.report.model import Report
     from tfperf.session import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -11,7 +11,7 @@ import click
 from tfperf.cli.options import ATTRIBUTIONS, chosen_format, refuse_existing, report_options, show
 
 if TYPE_CHECKING:
-    from tfperf.reports.model import Report
+    from tfperf.report.model import Report
 
 
 @click.command("query", short_help="Ask a profile in SQL.")

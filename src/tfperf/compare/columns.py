@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfperf.reports.model import Column
+from tfperf.report.model import Column
 
 RUNS = (
     Column("run", "Run", "", "how it was named; the first is what the others are compared with"),

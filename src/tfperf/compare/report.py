@@ -13,7 +13,7 @@ from tfperf.compare.model import HostSnapshot, Snapshot, Stat
 from tfperf.compare.regression import STAT_WORDS, interval_words, shown_ratio, slowest, times_words
 from tfperf.compare.resample import statistic
 from tfperf.errors import TfperfError
-from tfperf.reports.model import Column, Fact, Finding, GroupedBars, Report, Section, Severity, Table
+from tfperf.report.model import Column, Fact, Finding, GroupedBars, Report, Section, Severity, Table
 from tfperf.units import format_percent
 
 _DETAILS: dict[str, str] = {

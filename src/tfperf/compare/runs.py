@@ -13,7 +13,7 @@ from tfperf.compare.snapshot import read_snapshot, take
 from tfperf.session import Trace, load
 
 if TYPE_CHECKING:
-    from tfperf.reports.model import Report
+    from tfperf.report.model import Report
 
 Run = Trace | Snapshot | str | Path
 """A profile, read or as a path; or a baseline, read or as the path of its .json file."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfperf.reports.model import Column
+from tfperf.report.model import Column
 
 _LIMITS = (
     Column("limit", "Limit", "", "the limit as it was written"),

@@ -16,7 +16,7 @@ from tfperf.compare.model import Stat
 from tfperf.compare.whole_steps import whole_steps
 from tfperf.gate.catalogue import REPORT_NAMES, TABLES
 from tfperf.query.tables import BUILT
-from tfperf.reports.model import Finding, Report
+from tfperf.report.model import Finding, Report
 from tfperf.session import HostAnalysis, Trace
 
 
@@ -88,7 +88,7 @@ def views_of(trace: Trace, *, stat: Stat, skip_first: int, min_steps: int) -> tu
 
 
 def _averaged(found: Breakdown) -> list[int]:
-    return [int(begin) for begin in found.steps.begin_ps[found.headline]]
+    return [int(begin) for begin in found.steps.start_ps[found.headline]]
 
 
 def _narrowed(old: HostAnalysis, new: HostAnalysis) -> HostAnalysis:
@@ -102,7 +102,7 @@ def _narrowed_idle(idle: Idle, old: Breakdown, new: Breakdown) -> Idle:
     """Average idle time over the same steps; windows of attribution `tensorflow` are other ones than its steps."""
     if old.attribution == "tensorflow":
         return idle
-    counted = np.isin(old.steps.begin_ps, new.steps.begin_ps[new.headline])
+    counted = np.isin(old.steps.start_ps, new.steps.start_ps[new.headline])
     devices = tuple(
         replace(own, counted=counted) if len(own.window_ps) == len(counted) else own for own in idle.devices
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from tfperf.compare.model import Comparison
-    from tfperf.reports.model import Finding, Report, Unit
+    from tfperf.report.model import Finding, Report, Unit
 
 Relation = Literal["<", "<=", ">", ">="]
 Status = Literal["pass", "breach", "unknown"]

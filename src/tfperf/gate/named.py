@@ -12,7 +12,7 @@ from tfperf.gate.figures import FIGURES
 
 if TYPE_CHECKING:
     from tfperf.gate.model import Relation
-    from tfperf.reports.model import Unit
+    from tfperf.report.model import Unit
 
 
 class NamedLimit(NamedTuple):

@@ -11,7 +11,7 @@ from tfperf.compare.model import Comparison
 from tfperf.gate import columns
 from tfperf.gate.digits import shown, side_of
 from tfperf.gate.model import Judged, Limit, Outcome
-from tfperf.reports.model import Fact, Finding, Report, Section, Severity, Table, Unit
+from tfperf.report.model import Fact, Finding, Report, Section, Severity, Table, Unit
 from tfperf.units import format_bytes, format_ms, format_percent
 
 VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tfperf.errors import TfperfError
 from tfperf.intervals import Int64s
-from tfperf.trace.model import Bools, HostTrace, Line, StatKind, StatRows
+from tfperf.trace.host_trace import Bools, HostTrace, Line, StatKind, StatRows
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_EVENTS = int(np.iinfo(np.int32).max)
@@ -26,8 +26,8 @@ _KINDS = tuple(kind.name.lower() for kind in StatKind)
 
 VIEWS: Mapping[str, str] = {
     "events": (
-        "SELECT event, host, plane, kind, line, line_name, derived, name, display_name, begin_ps, duration_ps, "
-        "begin_ps + duration_ps AS end_ps, begin_ps / 1e9 AS begin_ms, duration_ps / 1e6 AS duration_us, "
+        "SELECT event, host, plane, kind, line, line_name, derived, name, display_name, start_ps, duration_ps, "
+        "start_ps + duration_ps AS end_ps, start_ps / 1e9 AS start_ms, duration_ps / 1e6 AS duration_us, "
         "duration_ps / 1e9 AS duration_ms"
     ),
     "stats": (
@@ -103,7 +103,7 @@ def _events_of(trace: HostTrace, first_event: int, first_line: int) -> Any:
         **{key: _by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
         "name": _by_index(name, words(trace.names)),
         "display_name": _by_index(name, words(shown)),
-        "begin_ps": _numbers(trace.begin_ps),
+        "start_ps": _numbers(trace.start_ps),
         "duration_ps": _numbers(trace.duration_ps),
     })  # fmt: skip
 
@@ -238,7 +238,7 @@ def _hosts(hosts: Sequence[HostTrace]) -> Any:
         "events": numbers(lambda trace: len(trace.name)),
         "malformed_events": numbers(lambda trace: trace.malformed_events),
         "aggregated_events": numbers(lambda trace: trace.aggregated_events),
-        "begin_ps": numbers(lambda trace: int(trace.begin_ps.min()) if len(trace.name) else None),
+        "start_ps": numbers(lambda trace: int(trace.start_ps.min()) if len(trace.name) else None),
         "end_ps": numbers(lambda trace: int(trace.end_ps.max()) if len(trace.name) else None),
         "errors": words(["; ".join(trace.errors) or None for trace in hosts]),
         "warnings": words(["; ".join(trace.warnings) or None for trace in hosts]),

@@ -11,7 +11,7 @@ from tfperf.query.frame import source_of
 from tfperf.query.tables import SqlTable, all_tables
 from tfperf.render.column_widths import GAP, column_widths
 from tfperf.render.values import cell_text, text_table
-from tfperf.reports.model import Column, Report, Section, Table
+from tfperf.report.model import Column, Report, Section, Table
 from tfperf.trace.logdir import Run
 
 _UNITS = {"_ms": "ms", "_us": "us", "_percent": "%"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tfperf.query.tables import BUILT, SqlColumn, SqlTable, Type
+from tfperf.report.model import Column
 from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
-from tfperf.reports.model import Column
 
 _FRACTIONS = ("allocated_bytes_per_step", "buffered", "gb_per_second", "growth_bytes_per_step")
 _FRACTION_ENDS, _FRACTION_STARTS = ("_per_step",), ("mean_",)
@@ -33,7 +33,7 @@ SIDE = SqlColumn("side", "VARCHAR", "", "device or host")
 HOST_STEPS = _table(
     "host_steps", "steps of each host on its own, with exact begin and end", columns.STEPS,
     SqlColumn("host", "VARCHAR", "", "name of the trace file"),
-    SqlColumn("begin_ps", "BIGINT", "ps", "begin on the clock of the trace of its host"),
+    SqlColumn("start_ps", "BIGINT", "ps", "begin on the clock of the trace of its host"),
     SqlColumn("end_ps", "BIGINT", "ps", "end: begin of the next step, but before a pause"),
 )  # fmt: skip
 

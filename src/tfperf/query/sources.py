@@ -11,9 +11,9 @@ from tfperf.query.tables import BUILT, RECORDED, RENAMED, SqlTable, found_out
 from tfperf.trace.logdir import Run
 
 if TYPE_CHECKING:
-    from tfperf.reports.model import Table
+    from tfperf.report.model import Table
     from tfperf.session import Trace
-    from tfperf.trace.model import HostTrace
+    from tfperf.trace.host_trace import HostTrace
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Source:
         made = []
         for host in self._analysis.hosts:
             steps = host.breakdown.steps
-            own = {"host": [host.host] * len(steps), "begin_ps": steps.begin_ps, "end_ps": steps.end_ps}
+            own = {"host": [host.host] * len(steps), "start_ps": steps.start_ps, "end_ps": steps.end_ps}
             made.append(_arrow(declared, {**own, **host.breakdown.columns()}))
         return made
 

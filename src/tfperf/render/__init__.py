@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfperf.errors import OutputError
 from tfperf.render.options import RenderOptions, options_for_stdout
-from tfperf.reports.model import Report
+from tfperf.report.model import Report
 
 __all__ = ["FORMATS", "RenderOptions", "Renderer", "guess_format", "options_for_stdout", "render"]
 

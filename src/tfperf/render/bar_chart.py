@@ -12,7 +12,7 @@ import math
 
 from tfperf.render.text import ELLIPSIS, PLAIN_ELLIPSIS, cells, safe, shorten
 from tfperf.render.values import cell_text
-from tfperf.reports.model import BarChart, GroupedBars
+from tfperf.report.model import BarChart, GroupedBars
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 ASCII = "#"

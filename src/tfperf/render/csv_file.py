@@ -15,7 +15,7 @@ from typing import Any
 from tfperf.render.options import RenderOptions
 from tfperf.render.text import safe
 from tfperf.render.values import plain
-from tfperf.reports.model import Report, Table
+from tfperf.report.model import Report, Table
 
 _LINE_END = "\r\n"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfperf.render.options import RenderOptions
 from tfperf.render.values import Plain, plain
-from tfperf.reports.model import FORMAT_VERSION, Fact, Report, Section, Table
+from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

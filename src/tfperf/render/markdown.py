@@ -15,7 +15,7 @@ from tfperf.render.step_chart import chart_text
 from tfperf.render.text import brief, safe
 from tfperf.render.tree import DOTS
 from tfperf.render.values import cut_note, fact_text, source_facts, text_table
-from tfperf.reports.model import BarChart, Chart, Fact, Finding, GroupedBars, Report, Section, Sparkline, Table
+from tfperf.report.model import BarChart, Chart, Fact, Finding, GroupedBars, Report, Section, Sparkline, Table
 
 Write = Callable[[str], str]
 """How a text is written: escaped, whole or shortened."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from tfperf.reports.model import Sparkline
+from tfperf.report.model import Sparkline
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-~=+*#"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tfperf.render.text import PLAIN_ELLIPSIS, cells, safe, shorten
 from tfperf.render.values import NOT_KNOWN, plain
-from tfperf.reports.model import StepChart
+from tfperf.report.model import StepChart
 from tfperf.units import format_ms
 
 MOST_STEPS = 40

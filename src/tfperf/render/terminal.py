@@ -19,7 +19,7 @@ from tfperf.render.table_lines import table_lines
 from tfperf.render.text import cells, fold, safe, wrap
 from tfperf.render.tree import ASCII, LINES
 from tfperf.render.values import TextTable, cut_note, fact_text, source_facts, text_table
-from tfperf.reports.model import BarChart, Chart, Fact, Finding, GroupedBars, Report, Section, Sparkline, Table
+from tfperf.report.model import BarChart, Chart, Fact, Finding, GroupedBars, Report, Section, Sparkline, Table
 
 Block = Sequence[Text]
 """What stands together without a blank line."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfperf.render.text import safe
 from tfperf.render.tree import ASCII, Branches, tree_texts
-from tfperf.reports.model import Column, Fact, Report, Table
+from tfperf.report.model import Column, Fact, Report, Table
 from tfperf.units import format_bytes, format_ms, format_percent
 
 Plain = float | int | str | bool | None

@@ -11,6 +11,7 @@ from typing import Any
 from tfperf.analyzers.environment import HostEnvironment
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
 from tfperf.analyzers.summary import Summary, by_kind, summarize
+from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 from tfperf.reports import columns, findings
 from tfperf.reports.functions_section import eager_advice, function_advice, functions_section
 from tfperf.reports.idle_section import brief_idle_section, idle_findings, idle_section
@@ -18,7 +19,6 @@ from tfperf.reports.input_section import brief_input_section, input_section
 from tfperf.reports.kernels_section import kernel_advice, kernels_section
 from tfperf.reports.memory_section import brief_memory_section, memory_section
 from tfperf.reports.memory_section import findings as memory_findings
-from tfperf.reports.model import Column, Fact, Finding, Report, Section, StepChart, Table
 from tfperf.reports.ops_section import brief_ops_section, ops_section
 from tfperf.reports.profile import WHOLE, Profile, View
 from tfperf.reports.tfdata_advice import pipeline_advice
@@ -194,8 +194,8 @@ def _steps(profile: Profile, view: View) -> Section:
     if found.pauses:
         tables.append(_table("pauses", "Time outside steps", columns.PAUSES, {
             "after_step": [pause.after_step for pause in found.pauses],
-            "begin_ms": [pause.begin_ps / PS_PER_MS for pause in found.pauses],
-            "duration_ms": [(pause.end_ps - pause.begin_ps) / PS_PER_MS for pause in found.pauses],
+            "start_ms": [pause.start_ps / PS_PER_MS for pause in found.pauses],
+            "duration_ms": [(pause.end_ps - pause.start_ps) / PS_PER_MS for pause in found.pauses],
         }))  # fmt: skip
     notes = (f"Steps: {found.explanation} (confidence {found.confidence}).", *found.notes)
     if any(flag and counted for flag, counted in zip(found.flags, steps.averaged.tolist(), strict=True)):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfperf.outcomes import Captured
-from tfperf.reports.model import Column, Finding, Report, Section, Table
+from tfperf.report.model import Column, Finding, Report, Section, Table
 
 COLUMNS = (
     Column("worker", "Worker", "", "the address that was asked"),

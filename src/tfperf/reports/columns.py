@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from tfperf.reports.model import Column
+from tfperf.report.model import Column
 
 Unit = Literal["", "ms", "us", "%", "count", "bytes"]
 
@@ -41,7 +41,7 @@ STEPS = (
     Column("flag", "Flag", "", "why the step is left out of averages"),
     Column("averaged", "Averaged", "", "whether the step counts in averages", compact=False),
     Column("batches", "Batches", "count", "tf.data elements in the step", compact=False),
-    Column("begin_ms", "Begin", "ms", "begin on the clock of the trace", compact=False),
+    Column("start_ms", "Begin", "ms", "begin on the clock of the trace", compact=False),
     Column("step_time_ms", "Step time", "ms", "from the begin of the step to the begin of the next"),
     *(Column(f"{key}_ms", title, "ms", CATEGORY_MEANINGS[key], compact=key in _IN_STEP_TABLE)
       for key, title in CATEGORY_TITLES.items()),
@@ -114,7 +114,7 @@ ENVIRONMENT = (
 
 PAUSES = (
     Column("after_step", "After step", "", "the step before the pause"),
-    Column("begin_ms", "Begin", "ms", "begin on the clock of the trace"),
+    Column("start_ms", "Begin", "ms", "begin on the clock of the trace"),
     Column("duration_ms", "Length", "ms", "time outside steps"),
 )
 

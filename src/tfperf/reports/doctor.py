@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfperf.outcomes import Check, Status
-from tfperf.reports.model import Column, Finding, Report, Section, Severity, Table
+from tfperf.report.model import Column, Finding, Report, Section, Severity, Table
 
 COLUMNS = (
     Column("check", "Check", "", "what was looked at"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tfperf.analyzers.ops import Ops
 from tfperf.analyzers.step_breakdown import Breakdown
 from tfperf.analyzers.summary import INPUT_LIMITS, OTHER_LIMITS, Summary, level
-from tfperf.reports.model import Finding, Severity
+from tfperf.report.model import Finding, Severity
 from tfperf.units import format_percent
 
 _LEVELS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"

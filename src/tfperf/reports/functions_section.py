@@ -6,8 +6,8 @@ from typing import Any
 
 from tfperf.analyzers.eager import EAGER_PERCENT, Eager
 from tfperf.analyzers.functions import EXPENSIVE_PERCENT, Functions, FunctionStats
+from tfperf.report.model import Fact, Finding, Section, Table
 from tfperf.reports import columns
-from tfperf.reports.model import Fact, Finding, Section, Table
 from tfperf.units import format_percent
 
 _OFTEN = 5

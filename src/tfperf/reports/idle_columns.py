@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfperf.reports.model import Column
+from tfperf.report.model import Column
 
 CAUSE_TITLES = {
     "input": "Waiting for input",
@@ -68,7 +68,7 @@ GAPS = (
     Column("device", "Device", "", "name of the device", compact=False),
     Column("step", "Step", "", "number of the step"),
     Column("flag", "Flag", "", "why the step is left out of averages", compact=False),
-    Column("begin_ms", "Begin", "ms", "begin on the clock of the trace"),
+    Column("start_ms", "Begin", "ms", "begin on the clock of the trace"),
     Column("length_ms", "Length", "ms", "length, cut at the edges of the step"),
     Column("cause", "Mostly", "", "cause of the largest part of the gap"),
     Column("cause_percent", "Share", "%", "share of the gap with that cause", compact=False),

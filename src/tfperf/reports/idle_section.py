@@ -8,8 +8,8 @@ from typing import Any
 
 from tfperf.analyzers.idle import Idle
 from tfperf.analyzers.idle_pieces import Cause
+from tfperf.report.model import Column, Fact, Finding, Section, Table
 from tfperf.reports import idle_columns
-from tfperf.reports.model import Column, Fact, Finding, Section, Table
 from tfperf.units import PS_PER_MS, format_percent
 
 ADVICE_PERCENT = 5.0

@@ -11,8 +11,8 @@ import numpy as np
 from tfperf.analyzers.input_pipeline import PARTS, InputPipeline, Part
 from tfperf.analyzers.step_breakdown import Breakdown
 from tfperf.analyzers.summary import Statistics, Summary, statistics, summarize
+from tfperf.report.model import Column, Fact, Finding, Section, Severity, StepChart, Table
 from tfperf.reports import columns
-from tfperf.reports.model import Column, Fact, Finding, Section, Severity, StepChart, Table
 from tfperf.reports.profile import Profile
 from tfperf.units import PS_PER_MS, format_percent
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfperf.reports.model import Column
+from tfperf.report.model import Column
 
 KERNELS = (
     Column("rank", "#", "count", "place by total time"),

@@ -9,8 +9,8 @@ from typing import Any
 from tfperf.analyzers.copies import Copies
 from tfperf.analyzers.kernels import DeviceUse, Kernels
 from tfperf.analyzers.launches import DeviceLaunches
+from tfperf.report.model import Column, Fact, Finding, Section, Table
 from tfperf.reports import kernels_columns as columns
-from tfperf.reports.model import Column, Fact, Finding, Section, Table
 from tfperf.trace.activities import Attribution
 from tfperf.units import PS_PER_MS, format_percent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfperf.reports.model import Column
+from tfperf.report.model import Column
 
 ALLOCATORS = (
     Column("host", "Host", "", "name of the trace file", compact=False),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfperf.analyzers.memory import FULL_SHARE, Allocator, Memory
+from tfperf.report.model import Column, Finding, Section, Severity, Sparkline, Table
 from tfperf.reports import memory_columns
-from tfperf.reports.model import Column, Finding, Section, Severity, Sparkline, Table
 from tfperf.units import format_bytes, format_ms, format_percent
 
 CAPACITY_PERCENT = 90.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfperf.reports.model import Column
+from tfperf.report.model import Column
 
 OPS = (
     Column("rank", "#", "count", "place by self time, on this side"),

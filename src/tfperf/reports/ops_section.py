@@ -9,8 +9,8 @@ from typing import Any
 
 from tfperf.analyzers.op_groups import By, GroupTable, group, matching
 from tfperf.analyzers.ops import Ops, OpTable
+from tfperf.report.model import BarChart, Column, Fact, Section, Table
 from tfperf.reports import ops_columns
-from tfperf.reports.model import BarChart, Column, Fact, Section, Table
 from tfperf.reports.profile import WHOLE, View
 from tfperf.trace.activities import Attribution
 from tfperf.units import PS_PER_MS, format_ms

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfperf.reports.model import Column, Report, Section, Table
+from tfperf.report.model import Column, Report, Section, Table
 from tfperf.trace.logdir import Run
 
 _COLUMNS = (

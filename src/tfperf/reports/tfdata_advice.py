@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tfperf.analyzers.pipeline import Pipeline, StageStats
 from tfperf.analyzers.summary import INPUT_LIMITS
 from tfperf.analyzers.whatif import Estimate, Outlook
-from tfperf.reports.model import Finding, Severity
+from tfperf.report.model import Finding, Severity
 from tfperf.units import PS_PER_MS, format_ms
 
 _FULL_CPU = 0.85

@@ -8,8 +8,8 @@ from typing import Any
 from tfperf.analyzers.pipeline import SLOW_CALL_PS, Pipeline, StageStats, TfData
 from tfperf.analyzers.summary import INPUT_LIMITS
 from tfperf.analyzers.whatif import Estimate, Outlook
+from tfperf.report.model import Column, Fact, Finding, Section, Table
 from tfperf.reports.columns import TFDATA_FUNCTIONS, TFDATA_PIPELINES, TFDATA_STAGES, WHAT_IF
-from tfperf.reports.model import Column, Fact, Finding, Section, Table
 from tfperf.reports.tfdata_advice import busy_share, in_code, pipeline_advice
 from tfperf.units import PS_PER_MS, format_ms, format_percent
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfperf.intervals import Int64s
 from tfperf.timeline.model import Arguments
-from tfperf.trace.model import HostTrace, StatRows
+from tfperf.trace.host_trace import HostTrace, StatRows
 from tfperf.wire.arrow import Int32s, Uint8s
 from tfperf.wire.stats import StatKind
 

@@ -11,7 +11,7 @@ import numpy as np
 from tfperf.errors import TfperfError
 from tfperf.intervals import Int64s, Intervals, union
 from tfperf.timeline.model import Selection
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 from tfperf.trace.steps import Steps
 
 _SHOWN_NAMES = 8
@@ -42,7 +42,7 @@ def _masks(trace: HostTrace, steps: Steps, selection: Selection) -> Iterable[tup
     if selection.threads:
         yield "on other threads", _on_threads(trace, selection.threads)
     if selection.steps is not None:
-        yield "outside the steps", within(union(steps.begin_ps, steps.end_ps), trace.begin_ps, trace.end_ps)
+        yield "outside the steps", within(union(steps.start_ps, steps.end_ps), trace.start_ps, trace.end_ps)
     if selection.min_duration_ps:
         yield "shorter than the limit", trace.duration_ps >= selection.min_duration_ps
 

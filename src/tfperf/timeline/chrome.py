@@ -85,7 +85,7 @@ def _descriptions(group: Group, place: _Place) -> bytes:
 
 def _events(group: Group, place: _Place, track: Int64s, start: int) -> bytes:
     rows = slice(start, start + len(track))
-    begin, duration = group.begin_ps[rows], group.end_ps[rows] - group.begin_ps[rows]
+    begin, duration = group.start_ps[rows], group.end_ps[rows] - group.start_ps[rows]
     names, name = np.unique(group.name[rows], return_inverse=True)
     is_slice = duration > 0
     heads = text.chosen(text.plain(['{"ph":"i","s":"t",', '{"ph":"X",']), is_slice.astype(np.int64))
@@ -129,7 +129,7 @@ def _arguments(group: Group, rows: slice) -> Any:
 
 def _arrows(group: Group, place: _Place, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
     """Return ends of arrows: they hang on the slice that begins at their time."""
-    time = text.microseconds(group.begin_ps[ends.row])
+    time = text.microseconds(group.start_ps[ends.row])
     threads = _threads(group, place, track[ends.row])
     return text.to_bytes(text.line(head, threads, time, f',{_ARROW},"id":', text.whole(ends.arrow), "}" + _END))
 

@@ -18,8 +18,8 @@ from tfperf.timeline.choose import chosen_steps, matching_lines, nothing_chosen
 from tfperf.timeline.file import Format, format_of, new_file
 from tfperf.timeline.layout import host_timeline
 from tfperf.timeline.model import HostTimeline, Selection
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
-from tfperf.trace.model import HostTrace
 from tfperf.trace.read import read_host
 from tfperf.trace.steps import find_steps
 
@@ -127,7 +127,7 @@ def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> 
 def _count(exported: Exported, timeline: HostTimeline, trace: HostTrace, steps: int) -> None:
     exported.events += timeline.events
     exported.steps += steps
-    exported.shown += sum(len(group.begin_ps) for group in timeline.groups) - steps
+    exported.shown += sum(len(group.start_ps) for group in timeline.groups) - steps
     exported.tracks += sum(len(group.tracks) for group in timeline.groups)
     exported.counters += sum(len(group.counters) for group in timeline.groups)
     exported.arrows += timeline.arrows

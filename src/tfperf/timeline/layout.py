@@ -14,7 +14,7 @@ from tfperf.timeline.choose import choose, chosen_steps, within
 from tfperf.timeline.links import Pairs, handovers, launches
 from tfperf.timeline.model import Arguments, ArrowEnds, Counter, Group, HostTimeline, Selection, Track
 from tfperf.timeline.tracks import split
-from tfperf.trace.model import Bools, HostTrace, Line
+from tfperf.trace.host_trace import Bools, HostTrace, Line
 from tfperf.trace.steps import Steps
 from tfperf.wire.stats import StatKind
 
@@ -43,7 +43,7 @@ def host_timeline(
     """
     chosen = chosen_steps(steps, selection)
     keep, left_out = choose(trace, chosen, selection)
-    origin = min(int(trace.begin_ps.min(initial=0)), int(trace.memory.begin_ps.min(initial=0)), 0)
+    origin = min(int(trace.start_ps.min(initial=0)), int(trace.memory.start_ps.min(initial=0)), 0)
     planes = sorted(range(len(trace.planes)), key=lambda i: _PLANE_ORDER.index(trace.planes[i].kind))
     placed = [(plane, _place(trace, plane, keep)) for plane in planes]
     placed = [(plane, found) for plane, found in placed if found.tracks]
@@ -71,7 +71,7 @@ def _place(trace: HostTrace, plane: int, keep: Bools) -> _Rows:
         mine = np.flatnonzero(keep[line.start : line.stop]) + line.start
         if not len(mine):
             continue
-        lane = split(trace.begin_ps[mine], trace.end_ps[mine])
+        lane = split(trace.start_ps[mine], trace.end_ps[mine])
         most = int(lane.max())
         rows.append(mine[np.argsort(lane, kind="stable")] if most else mine)
         stops = np.concatenate(([0], np.cumsum(np.bincount(lane)))) + at
@@ -105,7 +105,7 @@ class _Arrows:
         whole = (source >= 0) & (target >= 0)
         source, target = source[whole], target[whole]
         # A viewer meets the ends of an arrow in order of time, and loses it if the end for the target comes first.
-        begin = trace.begin_ps[rows] // 1000
+        begin = trace.start_ps[rows] // 1000
         early = begin[target] < begin[source]
         turned = early | ((begin[target] == begin[source]) & (target < source))
         source, target = np.where(turned, target, source), np.where(turned, source, target)
@@ -127,15 +127,15 @@ def _group(
 ) -> Group:  # fmt: skip
     rows, header = found.rows, trace.planes[plane]
     return Group(
-        prefix + header.name, header.kind, found.tracks, trace.begin_ps[rows] - origin, trace.end_ps[rows] - origin,
+        prefix + header.name, header.kind, found.tracks, trace.start_ps[rows] - origin, trace.end_ps[rows] - origin,
         trace.name[rows], names, facts.of(rows), *ends, counters,
     )  # fmt: skip
 
 
 def _steps_group(steps: Steps, prefix: str, origin: int) -> Group:
     """Return the steps as events, with their number, kind, and why one is left out of averages."""
-    order = np.lexsort((-steps.end_ps, steps.begin_ps))
-    lane = split(steps.begin_ps[order], steps.end_ps[order])
+    order = np.lexsort((-steps.end_ps, steps.start_ps))
+    lane = split(steps.start_ps[order], steps.end_ps[order])
     order = order[np.argsort(lane, kind="stable")]
     stops = np.concatenate(([0], np.cumsum(np.bincount(lane)))).tolist()
     line = Line(0, 0, "steps", 0, len(order), derived=True)
@@ -144,7 +144,7 @@ def _steps_group(steps: Steps, prefix: str, origin: int) -> Group:
     names = [f"{kind} {number}" for kind, number in zip(kinds, numbers.tolist(), strict=True)]
     flagged = np.array([bool(flag) for flag in flags], np.bool_)
     return Group(
-        f"{prefix}Steps", "step", tuple(_tracks(line, stops)), steps.begin_ps[order] - origin,
+        f"{prefix}Steps", "step", tuple(_tracks(line, stops)), steps.start_ps[order] - origin,
         steps.end_ps[order] - origin, np.arange(len(order), dtype=np.int32), names,
         _step_arguments(numbers, kinds, flags, flagged), NO_ENDS, NO_ENDS,
     )  # fmt: skip
@@ -174,12 +174,12 @@ def _memory(trace: HostTrace, steps: Steps, selection: Selection, origin: int) -
     allocated, reserved = memory.number("bytes_allocated", -1), memory.number("bytes_reserved", 0)
     shown = (allocator >= 0) & (allocated >= 0) & (allocated < _ABSURD) & (reserved < _ABSURD)
     if selection.steps is not None:
-        shown &= within(union(steps.begin_ps, steps.end_ps), memory.begin_ps, memory.begin_ps)
+        shown &= within(union(steps.start_ps, steps.end_ps), memory.start_ps, memory.start_ps)
     counters = []
     for number, name in enumerate(names):
         mine = np.flatnonzero(shown & (allocator == number))
-        mine = mine[np.argsort(memory.begin_ps[mine], kind="stable")]
+        mine = mine[np.argsort(memory.start_ps[mine], kind="stable")]
         if len(mine):
-            time, used = memory.begin_ps[mine] - origin, allocated[mine] + np.maximum(reserved[mine], 0)
+            time, used = memory.start_ps[mine] - origin, allocated[mine] + np.maximum(reserved[mine], 0)
             counters.append(Counter(f"memory of {name}", time, used))
     return tuple(counters)

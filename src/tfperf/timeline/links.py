@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfperf.intervals import Int64s
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 
 _NARROW_TYPES, _NARROW_IDS = 1 << 6, 1 << 56
 
@@ -60,7 +60,7 @@ def _pairs(trace: HostTrace, sources: _Ends, targets: _Ends) -> Pairs:
     if not len(sources[2]) or not len(targets[2]):
         return Pairs(rows[:0], rows[:0])
     keys = _keys(np.concatenate((sources[0], targets[0])), np.concatenate((sources[1], targets[1])))
-    order = np.lexsort((~is_source, trace.begin_ps[rows], *keys))
+    order = np.lexsort((~is_source, trace.start_ps[rows], *keys))
     new = np.zeros(len(rows), np.bool_)
     for key in keys:
         new[1:] |= np.diff(key[order]) != 0

@@ -77,7 +77,7 @@ class Group:
     title: str
     category: str
     tracks: tuple[Track, ...]
-    begin_ps: Int64s
+    start_ps: Int64s
     end_ps: Int64s
     name: Int32s
     names: Sequence[str]

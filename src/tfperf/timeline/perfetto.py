@@ -16,7 +16,7 @@ import numpy as np
 from tfperf.intervals import Int64s
 from tfperf.timeline.model import ArrowEnds, Counter, Group
 from tfperf.timeline.tracks import END, Marks, marks_of_tracks
-from tfperf.trace.model import Bools
+from tfperf.trace.host_trace import Bools
 from tfperf.wire.arrow import Int32s, Uint8s
 from tfperf.wire.encode import Cells, below, beside, cells, constant, fixed64, prefixed, sums, varint
 from tfperf.wire.perfetto_schema import message_class, tag
@@ -173,7 +173,7 @@ class _Batch(NamedTuple):
 
 
 def _batches(group: Group, place: _Place) -> Iterator[_Batch]:
-    marks = marks_of_tracks(group.tracks, group.begin_ps, group.end_ps)
+    marks = marks_of_tracks(group.tracks, group.start_ps, group.end_ps)
     track = np.repeat(np.arange(len(group.tracks)), [shown.stop - shown.start for shown in group.tracks])
     start = 0
     for at in range(0, len(marks.kind), BATCH):
@@ -187,7 +187,7 @@ def _events(batch: _Batch) -> bytes:
     """Return the events of a batch. Begin and end are both cut to nanoseconds, so what nests still does."""
     group, (event, kind) = batch.group, batch.marks
     named = kind != END
-    time = np.where(named, group.begin_ps[event], group.end_ps[event]) // 1000
+    time = np.where(named, group.start_ps[event], group.end_ps[event]) // 1000
     annotations, leaving, arriving = (
         _annotations(batch, named),
         _flows(batch, named, _FLOW, group.leaving),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tfperf.intervals import Int64s
 from tfperf.timeline.model import Track
-from tfperf.trace.model import Bools
+from tfperf.trace.host_trace import Bools
 from tfperf.trace.nesting import nest
 
 Uint8s = npt.NDArray[np.uint8]

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.names import is_fetch, is_memory, is_python_frame, parse_op
 
 Attribution = Literal["corrected", "tensorflow"]

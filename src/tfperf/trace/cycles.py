@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfperf.intervals import Int64s
-from tfperf.trace.model import Bools
+from tfperf.trace.host_trace import Bools
 
 _AGREEMENT = 0.95
 _LONGEST = 4096

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfperf.intervals import Intervals, capped_sum, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, device_codes
-from tfperf.trace.model import Bools, HostTrace, Line
+from tfperf.trace.host_trace import Bools, HostTrace, Line
 from tfperf.trace.names import mask
 from tfperf.trace.timeline import OP_LINES
 
@@ -30,14 +30,14 @@ class DeviceTime:
     kernel_sum_ps: int
     """Sum over kernels; more than `compute` holds where streams overlap."""
     copy_sum_ps: int
-    begin_ps: int
+    start_ps: int
     """Where the capture begins: the first event of the host or of any device."""
     end_ps: int
 
     @property
     def wall_ps(self) -> int:
         """Return the length of the capture."""
-        return self.end_ps - self.begin_ps
+        return self.end_ps - self.start_ps
 
     @property
     def copies_alone_ps(self) -> int:
@@ -88,7 +88,7 @@ def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:
     if not trace.devices:
         return ()
     moves = moves_data(trace, device_codes(trace, "corrected")) if trace.device_kind == "gpu" else None
-    begin, end = int(trace.begin_ps.min()), int(trace.end_ps.max())
+    begin, end = int(trace.start_ps.min()), int(trace.end_ps.max())
     return tuple(_device_time(trace, plane, moves, begin, end) for plane in trace.devices)
 
 
@@ -99,7 +99,7 @@ def _device_time(trace: HostTrace, plane: int, moves: Bools | None, begin: int, 
         copying = moves[line.start : line.stop] if moves is not None else np.zeros(line.stop - line.start, np.bool_)
         for copies in (False, True):
             mine = np.flatnonzero(copying == copies) + line.start
-            sets[copies].append(union_sorted(trace.begin_ps[mine], trace.end_ps[mine]))
+            sets[copies].append(union_sorted(trace.start_ps[mine], trace.end_ps[mine]))
             sums[copies] += capped_sum(trace.duration_ps[mine])
     compute, copied = (union_all(sets[copies]) for copies in (False, True))
     busy = union_all([compute, copied])

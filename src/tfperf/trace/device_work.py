@@ -21,7 +21,7 @@ from tfperf.intervals import MOST, Int64s
 from tfperf.trace.activities import Attribution, Codes, device_codes
 from tfperf.trace.device_time import is_memset, moves_data
 from tfperf.trace.groups import stored_groups
-from tfperf.trace.model import NO_EVENTS, Bools, HostTrace, Program
+from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace, Program
 from tfperf.trace.names import mask, parse_op
 
 NO_TYPE = "Unknown"

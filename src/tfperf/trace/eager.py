@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tfperf.intervals import Int64s, covers, distinct, union
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 from tfperf.trace.names import mask
 from tfperf.trace.nesting import nest
 
@@ -50,9 +50,9 @@ def run_from_python(trace: HostTrace) -> Bools | None:
         line = trace.lines[at]
         mine = rows[(rows >= line.start) & (rows < line.stop)]
         near = np.arange(line.start, line.stop)
-        near = near[covers(union(trace.begin_ps[mine], trace.end_ps[mine]), trace.begin_ps[near])]
+        near = near[covers(union(trace.start_ps[mine], trace.end_ps[mine]), trace.start_ps[near])]
         is_graph = graph[trace.name[near]] | (trace.number_at("is_func", near) == 1)
-        found[near] = _inside(trace.begin_ps[near], trace.end_ps[near], plain[near], is_graph & ~plain[near])
+        found[near] = _inside(trace.start_ps[near], trace.end_ps[near], plain[near], is_graph & ~plain[near])
     return found
 
 

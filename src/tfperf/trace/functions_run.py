@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfperf.intervals import Int64s, distinct
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 from tfperf.trace.names import mask, parse_op
 
 
@@ -45,7 +45,7 @@ class Runs:
 def find_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Runs:
     """Return the runs at `rows`, which belong to these stages."""
     ids = trace.number_at("id", rows)
-    begin, own_end = trace.begin_ps[rows], trace.end_ps[rows]
+    begin, own_end = trace.start_ps[rows], trace.end_ps[rows]
     order = np.argsort(ids, kind="stable")
     work = trace.host_events(mask(trace.names, "ExecutorState::Process".__eq__)).astype(np.int64)
     run_of_work = _matching(ids[order], order, trace.number_at("id", work))

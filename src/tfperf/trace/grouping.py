@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfperf.intervals import Int64s, distinct
-from tfperf.trace.model import Bools, HostTrace, Stat
+from tfperf.trace.host_trace import Bools, HostTrace, Stat
 from tfperf.trace.names import is_fetch, mask
 from tfperf.trace.nesting import nest
 
@@ -58,7 +58,7 @@ def _nest_lines(trace: HostTrace) -> tuple[Int64s, Int64s]:
     nestable = trace.number("_a", 0) == 0
     for line in trace.lines:
         rows = np.flatnonzero(nestable[line.start : line.stop]) + line.start
-        found = nest(trace.begin_ps[rows], trace.end_ps[rows])
+        found = nest(trace.start_ps[rows], trace.end_ps[rows])
         parent[rows] = np.where(found.parent >= 0, rows[found.parent], -1)
         depth[rows] = found.depth
     return parent, depth
@@ -95,7 +95,7 @@ def _loop_iterations(trace: HostTrace) -> tuple[Int64s, Int64s, _Edges] | None:
     if not looping.any():
         return None
     rows, ids, iteration = rows[looping], ids[looping], iteration[looping]
-    order = np.lexsort((trace.begin_ps[rows], iteration, ids))
+    order = np.lexsort((trace.start_ps[rows], iteration, ids))
     rows, ids, iteration = rows[order], ids[order], iteration[order]
     first = np.concatenate(([True], (ids[1:] != ids[:-1]) | (iteration[1:] != iteration[:-1])))
     leader = rows[np.maximum.accumulate(np.where(first, np.arange(len(rows)), 0))]
@@ -186,7 +186,7 @@ def _search(
     own[roots] = -level
     leading = graph.least_above(own)[roots] > -level
     leaders = roots[leading]
-    leaders = leaders[np.lexsort((trace.begin_ps[leaders], -level[leading]))]
+    leaders = leaders[np.lexsort((trace.start_ps[leaders], -level[leading]))]
     own = np.full(count, _NOBODY, np.int64)
     own[leaders] = np.arange(len(leaders))
     rank = np.minimum(own, graph.least_above(own))

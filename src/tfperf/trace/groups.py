@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfperf.intervals import Int64s
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.names import mask
 
 STEPS_LINE = -559038737
@@ -58,7 +58,7 @@ def group_spans(trace: HostTrace, group: Int64s) -> GroupSpans:
     """Return the span of each group: its longest host marker, unless the longest device marker sticks out of it."""
     host = host_markers(trace, group)
     device = _device_markers(trace, group)
-    host_span = _longest(group[host], trace.begin_ps[host], trace.end_ps[host])
+    host_span = _longest(group[host], trace.start_ps[host], trace.end_ps[host])
     device_span = _longest(*device)
     device_groups = np.array(sorted(device_span), np.int64)
     allowed = device_span if has_device_plane(trace) else host_span
@@ -86,7 +86,7 @@ def _device_markers(trace: HostTrace, group: Int64s) -> tuple[Int64s, Int64s, In
         if stored:
             rows = np.concatenate([np.arange(line.start, line.stop) for line in stored])
             rows = rows[group[rows] >= 0]
-            parts.append((group[rows], trace.begin_ps[rows], trace.end_ps[rows]))
+            parts.append((group[rows], trace.start_ps[rows], trace.end_ps[rows]))
         else:
             parts.append(_derived_markers(trace, plane, group))
     if not parts:
@@ -99,14 +99,14 @@ def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> tuple[Int64
     """Merge neighbouring device events of one group; an event without a group takes that of the event before."""
     lines = [np.arange(line.start, line.stop) for line in trace.device_lines(plane)]
     rows = np.concatenate(lines) if lines else np.empty(0, np.int64)
-    rows = rows[np.lexsort((trace.duration_ps[rows], trace.begin_ps[rows]))]
+    rows = rows[np.lexsort((trace.duration_ps[rows], trace.start_ps[rows]))]
     last = np.maximum.accumulate(np.where(group[rows] >= 0, np.arange(len(rows)), -1))
     rows, last = rows[last >= 0], last[last >= 0]
     if not len(rows):
         return rows, rows, rows
     known = group[rows[last - (last[0] if len(last) else 0)]]
     starts = np.flatnonzero(np.concatenate(([True], np.diff(known) != 0)))
-    return known[starts], trace.begin_ps[rows[starts]], np.maximum.reduceat(trace.end_ps[rows], starts)
+    return known[starts], trace.start_ps[rows[starts]], np.maximum.reduceat(trace.end_ps[rows], starts)
 
 
 def _step_names(trace: HostTrace, group: Int64s) -> dict[int, str]:

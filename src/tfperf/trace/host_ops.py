@@ -17,7 +17,7 @@ from tfperf.intervals import MOST, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
 from tfperf.trace.eager import run_from_python
 from tfperf.trace.groups import stored_groups
-from tfperf.trace.model import NO_EVENTS, Bools, HostTrace
+from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
 from tfperf.trace.names import Op, is_python_frame, parse_op
 from tfperf.trace.nesting import Stacked, nest, nest_on_stack, self_time
 
@@ -87,7 +87,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
         rows = np.flatnonzero(is_op[name_of[line.start : line.stop]]) + line.start
         if not len(rows):
             continue
-        name, begin, end = name_of[rows], trace.begin_ps[rows], trace.end_ps[rows]
+        name, begin, end = name_of[rows], trace.start_ps[rows], trace.end_ps[rows]
         parent, kept = _nested(begin, end, attribution)
         names, duration, own_time = name[kept], (end - begin)[kept], self_time(end - begin, parent)[kept]
         here = np.bincount(names, minlength=len(ops))

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from tfperf.intervals import EMPTY, Int64s, Intervals, difference, distinct, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, host_rules
-from tfperf.trace.model import NO_EVENTS, HostTrace
+from tfperf.trace.host_trace import NO_EVENTS, HostTrace
 from tfperf.trace.names import is_memory, is_python_frame, mask, parse_op
 
 
@@ -192,7 +192,7 @@ def host_states(trace: HostTrace, links: Launches) -> HostStates:
             continue
         rows = slice(line.start, line.stop)
         code[rows] = _on_thread(code[rows], line.name, is_main=index == main)
-        lines[index] = _times(code[rows], trace.begin_ps[rows], trace.end_ps[rows])
+        lines[index] = _times(code[rows], trace.start_ps[rows], trace.end_ps[rows])
     return HostStates(code, lines, main, _recorded(trace), _drives(trace, links))
 
 
@@ -201,7 +201,7 @@ def _recorded(trace: HostTrace) -> Intervals:
     spans = [slice(line.start, line.stop) for line in trace.host_lines if line.stop > line.start]
     if not spans:
         return EMPTY
-    begin, end = min(trace.begin_ps[span].min() for span in spans), max(trace.end_ps[span].max() for span in spans)
+    begin, end = min(trace.start_ps[span].min() for span in spans), max(trace.end_ps[span].max() for span in spans)
     return Intervals(np.array([begin], np.int64), np.array([end], np.int64))
 
 
@@ -231,8 +231,8 @@ def _mark_launching_ops(trace: HostTrace, code: Codes, calls: Int64s) -> None:
         first, last = np.searchsorted(calls, (line.start, line.stop))
         ops = np.flatnonzero(code[line.start : line.stop] == State.COMPUTE) + line.start
         if last > first and len(ops):
-            when = trace.begin_ps[calls[first:last]]
-            inside = np.searchsorted(when, trace.end_ps[ops]) - np.searchsorted(when, trace.begin_ps[ops])
+            when = trace.start_ps[calls[first:last]]
+            inside = np.searchsorted(when, trace.end_ps[ops]) - np.searchsorted(when, trace.start_ps[ops])
             code[ops[inside > 0]] = State.LAUNCH
 
 
@@ -249,7 +249,7 @@ def _leave_out_input_functions(trace: HostTrace, code: Codes) -> None:
     for line in trace.host_lines:
         own = runs[np.searchsorted(runs, line.start) : np.searchsorted(runs, line.stop)]
         if len(own):
-            begin = trace.begin_ps[line.start : line.stop]
+            begin = trace.start_ps[line.start : line.stop]
             first = own - line.start
             after = np.maximum(np.searchsorted(begin, trace.end_ps[own]), first + 1)
             depth = np.bincount(first, minlength=len(begin) + 1) - np.bincount(after, minlength=len(begin) + 1)

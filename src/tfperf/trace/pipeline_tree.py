@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tfperf.intervals import Int64s, distinct
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.names import concrete_function, is_fetch, mask
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -120,7 +120,7 @@ class _Iterators:
         _, first, of_call = np.unique(key, return_index=True, return_inverse=True)
         of_call = of_call.reshape(-1)
         begin, end = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
-        np.minimum.at(begin, of_call, trace.begin_ps[rows])
+        np.minimum.at(begin, of_call, trace.start_ps[rows])
         np.maximum.at(end, of_call, trace.end_ps[rows])
         ids, names = call_ids[first], call_names[first]
         paths = {name: stage_path(trace.names[name]) for name in set(names.tolist())}

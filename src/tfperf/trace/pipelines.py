@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tfperf.intervals import Int64s, overlap, union
 from tfperf.trace.functions_run import Runs, find_runs
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.names import is_fetch, mask
 from tfperf.trace.nesting import nest
 from tfperf.trace.pipeline_tree import Stage, Tree, build_tree
@@ -117,7 +117,7 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
     calls = _calls(trace, rows, above, kinds, calls_at, produce_at, stage)
     return Pipelines(
         tree.stages, tree.roots, calls,
-        Produced(stage[produce_at], trace.begin_ps[rows[produce_at]], trace.end_ps[rows[produce_at]]),
+        Produced(stage[produce_at], trace.start_ps[rows[produce_at]], trace.end_ps[rows[produce_at]]),
         runs, device, _fetched(trace, tree, calls), _handed_on(trace, tree, calls, device), tree.cut, tree.iterators,
         _settings(trace, rows[calls_at], tree), _labels(trace, rows[calls_at], tree),
         _buffered(trace, rows[calls_at], tree),
@@ -146,7 +146,7 @@ def _nest_rows(trace: HostTrace, rows: Int64s) -> Int64s:
         first, last = np.searchsorted(rows, (line.start, line.stop)).tolist()
         if last > first:
             own = rows[first:last]
-            found = nest(trace.begin_ps[own], trace.end_ps[own]).parent
+            found = nest(trace.start_ps[own], trace.end_ps[own]).parent
             above[first:last] = np.where(found >= 0, found + first, -1)
     return above
 
@@ -161,7 +161,7 @@ def _calls(
     produce_index[produce_at] = np.arange(len(produce_at))
     around = above[calls_at]
     return Calls(
-        rows[calls_at], stage[calls_at], trace.begin_ps[rows[calls_at]], trace.end_ps[rows[calls_at]],
+        rows[calls_at], stage[calls_at], trace.start_ps[rows[calls_at]], trace.end_ps[rows[calls_at]],
         index[around], produce_index[around],
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfperf.errors import TraceFormatError
 from tfperf.intervals import Int64s
-from tfperf.trace.model import Bools, HostTrace, Line, MemoryEvents, Plane, PlaneKind, Stat, StatRows
+from tfperf.trace.host_trace import Bools, HostTrace, Line, MemoryEvents, Plane, PlaneKind, Stat, StatRows
 from tfperf.trace.names import is_memory, mask
 from tfperf.trace.wanted import ON_NAMES, wanted_stats
 from tfperf.wire.arrow import Int32s
@@ -231,7 +231,7 @@ def _join(
         lines = _merge_same(lines)
     return HostTrace(
         host=file[1], path=file[0], size_bytes=file[2], planes=tuple(planes), lines=tuple(lines),
-        name=name, begin_ps=begin, duration_ps=duration,
+        name=name, start_ps=begin, duration_ps=duration,
         names=tuple(columns.names), display_names=tuple(columns.display_names),
         stats=stats, name_stats=columns.name_stats,
         errors=messages[0], warnings=messages[1], malformed_events=columns.malformed, has_instants=instants,

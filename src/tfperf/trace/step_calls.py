@@ -8,7 +8,7 @@ import numpy as np
 
 from tfperf.intervals import Int64s, distinct, median
 from tfperf.trace.cycles import cycle_starts
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 from tfperf.trace.names import concrete_function, is_eager_call, is_fetch, is_gradient, is_root_iterator, mask
 from tfperf.trace.nesting import nest
 from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Candidates, Confidence
@@ -55,14 +55,14 @@ def find_calls(trace: HostTrace) -> Calls:
     line_of = trace.line_of[rows] if len(rows) else rows
     for line in distinct(line_of):
         mine = np.flatnonzero(line_of == line)
-        keep[mine] = nest(trace.begin_ps[rows[mine]], trace.end_ps[rows[mine]]).parent < 0
+        keep[mine] = nest(trace.start_ps[rows[mine]], trace.end_ps[rows[mine]]).parent < 0
     kept = np.flatnonzero(keep)
-    kept = kept[np.argsort(trace.begin_ps[rows[kept]], kind="stable")]
+    kept = kept[np.argsort(trace.start_ps[rows[kept]], kind="stable")]
     texts = [trace.names[name] for name in trace.name[rows[kept]].tolist()]
     known = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     name = np.array([known[text] for text in texts], np.int64)
     at = rows[kept]
-    return Calls(trace.begin_ps[at], trace.end_ps[at], name, tuple(known), traced[value[kept]] if len(kept) else keep)
+    return Calls(trace.start_ps[at], trace.end_ps[at], name, tuple(known), traced[value[kept]] if len(kept) else keep)
 
 
 def find_fetches(trace: HostTrace) -> Fetches:
@@ -74,11 +74,11 @@ def find_fetches(trace: HostTrace) -> Fetches:
     if len(roots) and len(rows):
         next_root = roots[np.minimum(np.searchsorted(roots, rows), len(roots) - 1)]
         inside = (next_root > rows) & (trace.line_of[next_root] == trace.line_of[rows])
-        inside &= trace.begin_ps[next_root] < trace.end_ps[rows]
+        inside &= trace.start_ps[next_root] < trace.end_ps[rows]
         iterator = np.where(inside, trace.number("id", 0)[next_root], 0)
-    order = np.argsort(trace.begin_ps[rows], kind="stable")
+    order = np.argsort(trace.start_ps[rows], kind="stable")
     rows = rows[order]
-    return Fetches(trace.begin_ps[rows], trace.end_ps[rows], iterator[order])
+    return Fetches(trace.start_ps[rows], trace.end_ps[rows], iterator[order])
 
 
 def dominant_calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
@@ -224,8 +224,8 @@ def anchors(trace: HostTrace, calls: Calls, begin: Int64s) -> Int64s:
     kept = [calls.begin], [calls.end]
     for line in distinct(trace.line_of[rows]):
         mine = rows[trace.line_of[rows] == line]
-        outer = mine[nest(trace.begin_ps[mine], trace.end_ps[mine]).parent < 0]
-        kept[0].append(trace.begin_ps[outer])
+        outer = mine[nest(trace.start_ps[mine], trace.end_ps[mine]).parent < 0]
+        kept[0].append(trace.start_ps[outer])
         kept[1].append(trace.end_ps[outer])
     starts, ends = np.concatenate(kept[0]), np.concatenate(kept[1])
     if not len(starts):
@@ -261,11 +261,11 @@ def from_function_runs(trace: HostTrace) -> Candidates | None:
         rows = rows[~np.isin(ids[rows], ids[captured])]
         if len(rows) < 2:
             continue
-        order = np.lexsort((-trace.end_ps[rows], trace.begin_ps[rows]))
+        order = np.lexsort((-trace.end_ps[rows], trace.start_ps[rows]))
         rows = rows[order]
-        outer = rows[nest(trace.begin_ps[rows], trace.end_ps[rows]).parent < 0]
+        outer = rows[nest(trace.start_ps[rows], trace.end_ps[rows]).parent < 0]
         how: tuple[str, Confidence, str] = ("executor runs", "low", f"{len(outer)} {name} events outside tf.data")
-        return _candidates(trace, (trace.begin_ps[outer], trace.end_ps[outer]), [UNLABELLED] * len(outer), how)
+        return _candidates(trace, (trace.start_ps[outer], trace.end_ps[outer]), [UNLABELLED] * len(outer), how)
     return None
 
 
@@ -279,7 +279,7 @@ def label_kinds(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) 
     rows = trace.host_events(mask(trace.names, is_gradient))
     if not len(rows) or not len(begin):
         return plain if len(set(names)) == 1 else tuple(names)
-    times = np.sort(trace.begin_ps[rows])
+    times = np.sort(trace.start_ps[rows])
     training = np.searchsorted(times, end) > np.searchsorted(times, begin)
     group = _concrete(trace, begin, end, names)
     votes: dict[str, list[bool]] = {}
@@ -292,11 +292,11 @@ def label_kinds(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) 
 def _concrete(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) -> list[str]:
     """Return, per step, its name and the concrete function that it runs first."""
     rows = trace.host_events(mask(trace.names, concrete_function))
-    rows = rows[np.argsort(trace.begin_ps[rows], kind="stable")]
-    first = np.searchsorted(trace.begin_ps[rows], begin)
+    rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
+    first = np.searchsorted(trace.start_ps[rows], begin)
     group = []
     for index, name, stop in zip(first.tolist(), names, end.tolist(), strict=True):
-        found = index < len(rows) and trace.begin_ps[rows[index]] < stop
+        found = index < len(rows) and trace.start_ps[rows[index]] < stop
         group.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if found else name)
     return group
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from tfperf.intervals import Int64s, distinct
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.names import mask
 from tfperf.trace.nesting import nest
 from tfperf.trace.step_calls import dominant_calls, find_calls, label_kinds, retraced_flags
@@ -48,9 +48,9 @@ def _outermost(trace: HostTrace, rows: Int64s) -> Int64s:
     line_of = trace.line_of[rows] if len(rows) else rows
     for line in distinct(line_of):
         mine = rows[line_of == line]
-        kept.append(mine[nest(trace.begin_ps[mine], trace.end_ps[mine]).parent < 0])
+        kept.append(mine[nest(trace.start_ps[mine], trace.end_ps[mine]).parent < 0])
     merged = np.concatenate(kept) if kept else rows
-    return np.asarray(merged[np.argsort(trace.begin_ps[merged], kind="stable")], np.int64)
+    return np.asarray(merged[np.argsort(trace.start_ps[merged], kind="stable")], np.int64)
 
 
 def _texts_at(trace: HostTrace, stat_name: str, rows: Int64s) -> list[str]:
@@ -60,7 +60,7 @@ def _texts_at(trace: HostTrace, stat_name: str, rows: Int64s) -> list[str]:
 
 
 def _candidates(trace: HostTrace, rows: Int64s, names: list[str], number: Int64s, explanation: str) -> Candidates:
-    begin, end = trace.begin_ps[rows], trace.end_ps[rows]
+    begin, end = trace.start_ps[rows], trace.end_ps[rows]
     kinds = label_kinds(trace, begin, end, [re.sub(r" -?\d+$", "", name) for name in names])
     return Candidates(
         "markers", "high", explanation, begin, end, kinds, tuple(names), number,
@@ -72,11 +72,11 @@ def _candidates(trace: HostTrace, rows: Int64s, names: list[str], number: Int64s
 def _with_partial_ends(trace: HostTrace, found: Candidates) -> Candidates:
     """Add calls before the first and after the last marker: steps whose marker the capture cut off."""
     begin, end = dominant_calls(trace)
-    before = np.flatnonzero(end <= found.begin_ps[0])
+    before = np.flatnonzero(end <= found.start_ps[0])
     after = np.flatnonzero(begin >= found.end_ps[-1])
-    if len(found.begin_ps) < 3 or not (0 < len(before) + len(after) <= 2):
+    if len(found.start_ps) < 3 or not (0 < len(before) + len(after) <= 2):
         return found
-    begins, ends = (np.concatenate((a[before], b, a[after])) for a, b in ((begin, found.begin_ps), (end, found.end_ps)))
+    begins, ends = (np.concatenate((a[before], b, a[after])) for a, b in ((begin, found.start_ps), (end, found.end_ps)))
     label = found.names[0].rsplit(" ", 1)[0]
     first = (found.numbers[:1] - np.arange(len(before), 0, -1)).tolist()
     last = (found.numbers[-1:] + 1 + np.arange(len(after))).tolist()

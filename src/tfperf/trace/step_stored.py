@@ -8,7 +8,7 @@ import numpy as np
 
 from tfperf.intervals import Int64s
 from tfperf.trace.groups import STEPS_LINE, group_spans, stored_groups
-from tfperf.trace.model import HostTrace, Line
+from tfperf.trace.host_trace import HostTrace, Line
 from tfperf.trace.step_calls import label_kinds
 from tfperf.trace.steps import UNLABELLED, Candidates, Confidence
 
@@ -70,7 +70,7 @@ def from_modules(trace: HostTrace) -> Candidates | None:
 
 
 def _from_line(trace: HostTrace, line: Line, rows: Int64s, how: tuple[str, Confidence, str]) -> Candidates:
-    begin, end = trace.begin_ps[rows], trace.end_ps[rows]
+    begin, end = trace.start_ps[rows], trace.end_ps[rows]
     texts = [trace.display_names[name] or trace.names[name] for name in trace.name[rows].tolist()]
     number = np.array(
         [int(text) if text.isdecimal() and len(text) < 18 else i for i, text in enumerate(texts)], np.int64

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from tfperf.intervals import Int64s, median
-from tfperf.trace.model import Bools, HostTrace
+from tfperf.trace.host_trace import Bools, HostTrace
 
 Confidence = Literal["high", "medium", "low", "none"]
 _LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low", "none": "none"}
@@ -38,7 +38,7 @@ class Candidates:
     source: str
     confidence: Confidence
     explanation: str
-    begin_ps: Int64s
+    start_ps: Int64s
     end_ps: Int64s
     kinds: tuple[str, ...]
     names: tuple[str, ...]
@@ -53,14 +53,14 @@ class Candidates:
 class Pause:
     """Time between two steps that belongs to neither (checkpoint, end of an epoch, change of phase)."""
 
-    begin_ps: int
+    start_ps: int
     end_ps: int
     after_step: str
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one host: window [begin_ps, end_ps) each, in time order.
+    """The steps of one host: window [start_ps, end_ps) each, in time order.
 
     `flags` holds, per step, why it is left out of averages (empty: it is not). `batches` counts tf.data elements per
     step (more than 1 with `steps_per_execution`). `source` names the rule, `explanation` says it in words.
@@ -69,7 +69,7 @@ class Steps:
     source: str
     confidence: Confidence
     explanation: str
-    begin_ps: Int64s
+    start_ps: Int64s
     end_ps: Int64s
     numbers: Int64s
     names: tuple[str, ...]
@@ -81,20 +81,20 @@ class Steps:
 
     def __len__(self) -> int:
         """Return the number of steps, flagged ones included."""
-        return len(self.begin_ps)
+        return len(self.start_ps)
 
     def only(self, rows: Int64s) -> Steps:
         """Return the steps at `rows`; pauses between them are dropped."""
         names, kinds, flags = (tuple(texts[i] for i in rows.tolist()) for texts in (self.names, self.kinds, self.flags))
         return replace(
-            self, begin_ps=self.begin_ps[rows], end_ps=self.end_ps[rows], numbers=self.numbers[rows],
+            self, start_ps=self.start_ps[rows], end_ps=self.end_ps[rows], numbers=self.numbers[rows],
             names=names, kinds=kinds, flags=flags, batches=self.batches[rows], pauses=(),
         )  # fmt: skip
 
     @property
     def duration_ps(self) -> Int64s:
         """Return the length of each window."""
-        return self.end_ps - self.begin_ps
+        return self.end_ps - self.start_ps
 
     @property
     def averaged(self) -> Bools:
@@ -144,7 +144,7 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
         step_calls.from_function_runs, step_calls.from_fetches, step_stored.from_modules,
     ):  # fmt: skip
         found = rule(trace)
-        if found is not None and len(found.begin_ps):
+        if found is not None and len(found.start_ps):
             return close_windows(trace, found)
     return no_steps(
         "the trace holds no step marker, no repeated tf.function call, no tf.data fetch and no device step to infer "
@@ -154,7 +154,7 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
 
 def close_windows(trace: HostTrace, found: Candidates) -> Steps:
     """Turn candidates into windows that run from begin to begin, except around pauses and changes of kind."""
-    begin, work_end = found.begin_ps, np.maximum(found.end_ps, found.begin_ps)
+    begin, work_end = found.start_ps, np.maximum(found.end_ps, found.start_ps)
     own_end = np.maximum(work_end, _device_end(trace, begin))
     end = np.concatenate((begin[1:], work_end[-1:] if found.end_known else own_end[-1:]))
     gap = np.maximum(begin[1:] - work_end[:-1], 0)
@@ -177,7 +177,7 @@ def _device_end(trace: HostTrace, begin: Int64s) -> Int64s:
     lines = [line for plane in trace.devices for line in trace.device_lines(plane) if line.stop > line.start]
     if not lines:
         return np.zeros(len(begin), np.int64)
-    starts = np.concatenate([trace.begin_ps[line.start : line.stop] for line in lines])
+    starts = np.concatenate([trace.start_ps[line.start : line.stop] for line in lines])
     ends = np.concatenate([trace.end_ps[line.start : line.stop] for line in lines])
     order = np.argsort(starts, kind="stable")
     latest = np.maximum.accumulate(ends[order])

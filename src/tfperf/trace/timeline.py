@@ -22,7 +22,7 @@ from tfperf.trace.activities import (
     tpu_activity,
 )  # fmt: skip
 from tfperf.trace.groups import GroupSpans, has_device_plane, host_markers
-from tfperf.trace.model import HostTrace
+from tfperf.trace.host_trace import HostTrace
 
 OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
 """Lines of a TPU core that hold its ops."""
@@ -70,7 +70,7 @@ def tpu_timeline(trace: HostTrace, plane: int, begin: Int64s, end: Int64s) -> Ti
     if Activity.WAIT_INPUT not in parts:
         waits = host_rules(trace, "corrected", has_device=True).by_name == Activity.WAIT_INPUT
         rows = trace.host_events(waits)
-        parts[Activity.WAIT_WHILE_IDLE] = [union(trace.begin_ps[rows], trace.end_ps[rows])]
+        parts[Activity.WAIT_WHILE_IDLE] = [union(trace.start_ps[rows], trace.end_ps[rows])]
     return Timeline(TPU_PRIORITY, {kind: union_all(sets) for kind, sets in parts.items()}, begin, end, begin)
 
 
@@ -88,7 +88,7 @@ def _tpu_codes(trace: HostTrace) -> Codes:
 
 def _add_line(parts: dict[Activity, list[Intervals]], trace: HostTrace, codes: Codes, rows: slice) -> None:
     """Add the activities of one line; its rows are sorted by begin."""
-    mine, begin, end = codes[rows], trace.begin_ps[rows], trace.end_ps[rows]
+    mine, begin, end = codes[rows], trace.start_ps[rows], trace.end_ps[rows]
     for code in np.flatnonzero(np.bincount(mine, minlength=1)).tolist():
         if code != Activity.NONE:
             which = mine == code
@@ -105,10 +105,10 @@ def grouped_timeline(trace: HostTrace, group: Int64s, spans: GroupSpans) -> Time
     inside = keys[place] == group[rows] if len(keys) else np.zeros(len(rows), np.bool_)
     rows, codes, place = rows[inside], codes[inside], place[inside]
     first, last = spans.begin[order].copy(), spans.end[order].copy()
-    np.minimum.at(first, place, trace.begin_ps[rows])
+    np.minimum.at(first, place, trace.start_ps[rows])
     np.maximum.at(last, place, trace.end_ps[rows])
     shift = np.concatenate(([0], np.cumsum(last - first + 1)[:-1])) - first
-    begin, end = trace.begin_ps[rows] + shift[place], trace.end_ps[rows] + shift[place]
+    begin, end = trace.start_ps[rows] + shift[place], trace.end_ps[rows] + shift[place]
     busy = {Activity(code): union(begin[codes == code], end[codes == code]) for code in distinct(codes).tolist()}
     busy = _with_instants(busy, begin, end, codes, stops=last + shift)
     back = np.argsort(order)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tfperf.trace.model import PlaneKind
+from tfperf.trace.host_trace import PlaneKind
 from tfperf.wire.stats import Wanted
 
 _NUMBERS = {"group_id", "step_num", "correlation_id", "tracing_count", "is_eager", "id", "is_func"}

@@ -14,7 +14,7 @@ from tfperf.render.page.table_data import plain_items
 from tfperf.render.page.text import LONGEST_NAME
 from tfperf.render.text import brief
 from tfperf.render.values import cell_text, plain
-from tfperf.reports.model import BarChart, Chart, Column, GroupedBars, Section, Sparkline, StepChart, Table
+from tfperf.report.model import BarChart, Chart, Column, GroupedBars, Section, Sparkline, StepChart, Table
 
 MOST_STEPS = 1_500
 MOST_BARS = 15

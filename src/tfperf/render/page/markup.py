@@ -14,7 +14,7 @@ from tfperf.render.page.table_data import Island
 from tfperf.render.page.text import LONGEST_NAME, escape
 from tfperf.render.tree import LINES
 from tfperf.render.values import cut_note, fact_text, text_table
-from tfperf.reports.model import Fact, Finding, Section, Table
+from tfperf.report.model import Fact, Finding, Section, Table
 
 FIRST_ROWS = 10
 SEVERITIES = {"problem": "Problem", "hint": "Hint", "info": "Info"}

@@ -19,7 +19,7 @@ from tfperf.render.page.markup import Numbered, facts_markup, navigation, sectio
 from tfperf.render.page.table_data import Island, fit
 from tfperf.render.page.text import LONGEST_NAME, escape
 from tfperf.render.values import cell_text, source_facts
-from tfperf.reports.model import Report, Section, Table
+from tfperf.report.model import Report, Section, Table
 
 LIMIT_BYTES = 4_900_000
 """Below 5 MB, whatever is in the report."""

@@ -20,7 +20,7 @@ from typing import Any
 from tfperf.render.page.text import LONGEST_NAME
 from tfperf.render.text import brief
 from tfperf.render.values import Plain, cell_text, plain, text_table
-from tfperf.reports.model import Column, Table
+from tfperf.report.model import Column, Table
 
 _EXACT = 10**15
 """Larger whole numbers travel as text: the page shows them as floats, and soon JavaScript cannot tell them apart."""

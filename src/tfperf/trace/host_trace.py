@@ -92,16 +92,16 @@ class StatRows:
 class MemoryEvents:
     """Allocations and deallocations that the host noted, of all allocators, in the order of the file.
 
-    `begin_ps` is on the clock of the trace; `event` of each stat is an index into these columns.
+    `start_ps` is on the clock of the trace; `event` of each stat is an index into these columns.
     """
 
-    begin_ps: Int64s
+    start_ps: Int64s
     allocates: Bools
     stats: dict[str, Stat]
 
     def __len__(self) -> int:
         """Return how many were noted."""
-        return len(self.begin_ps)
+        return len(self.start_ps)
 
     def number(self, stat_name: str, missing: int) -> Int64s:
         """Return a stat of each event, `missing` where it has none."""
@@ -129,7 +129,7 @@ NO_MEMORY = MemoryEvents(NO_EVENTS, np.empty(0, np.bool_), {})
 class HostTrace:
     """All of one host's file that analyzers need.
 
-    `name` indexes `names`; `begin_ps` and `duration_ps` are int64 picoseconds on the file's own clock.
+    `name` indexes `names`; `start_ps` and `duration_ps` are int64 picoseconds on the file's own clock.
     """
 
     host: str
@@ -138,7 +138,7 @@ class HostTrace:
     planes: tuple[Plane, ...]
     lines: tuple[Line, ...]
     name: Int32s
-    begin_ps: Int64s
+    start_ps: Int64s
     duration_ps: Int64s
     names: tuple[str, ...]
     display_names: tuple[str, ...]
@@ -173,7 +173,7 @@ class HostTrace:
     @cached_property
     def end_ps(self) -> Int64s:
         """Return where each event ends."""
-        return self.begin_ps + self.duration_ps
+        return self.start_ps + self.duration_ps
 
     @cached_property
     def host_lines(self) -> tuple[Line, ...]:

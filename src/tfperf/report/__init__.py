@@ -1,0 +1,1 @@
+"""Reports: the neutral form of results, between sections and renderers."""
