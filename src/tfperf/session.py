@@ -40,7 +40,7 @@ from tfperf.trace.steps import find_steps
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tfperf.analyzers.op_groups import By
+    from tfperf.sections.ops.groups import By
     from tfperf.report.model import Report
 
 Progress = Callable[[int, int], None]

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 Open = Callable[..., Any]
 
 OPS = (
-    Column("rank", "#", "count"),
-    Column("name", "Name", "", "what the op is called"),
-    Column("self_ms", "Self", "ms"),
-    Column("share", "Share", "%"),
-    Column("size_bytes", "Size", "bytes", compact=False),
+    Column("rank", "#", int, "count"),
+    Column("name", "Name", str, "", "what the op is called"),
+    Column("self_ms", "Self", float, "ms"),
+    Column("share", "Share", float, "%"),
+    Column("size_bytes", "Size", int, "bytes", level="data"),
 )
-STAGES = (Column("stage", "Stage", depth_key="depth"), Column("calls", "Calls", "count"))
+STAGES = (Column("stage", "Stage", str, depth_key="depth"), Column("calls", "Calls", int, "count"))
 
 
 def ops(count: int) -> Table:

@@ -42,7 +42,7 @@ from tfperf.report.model import (
 )
 
 ECHARTS_SHA256 = "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5"
-NAMED = (Column("name", "Name"), Column("self_ms", "Self", "ms"), Column("size", "Size", "bytes", compact=False))
+NAMED = (Column("name", "Name", str), Column("self_ms", "Self", float, "ms"), Column("size", "Size", int, "bytes", level="data"))
 
 
 def table_of(names: Sequence[Any], times: Sequence[Any], sizes: Sequence[Any] = (), **more: Any) -> Table:
@@ -148,9 +148,9 @@ HOSTILE = [
 
 def everywhere(name: str) -> Report:
     """Return a report that has one text in every place where a text can be."""
-    tree = Column("name", name, depth_key="depth", meaning=name)
+    tree = Column("name", name, str, depth_key="depth", meaning=name)
     data: dict[str, list[Any]] = {"name": [name, name + "2"], "value": [2.0, 1.0], "depth": [0, 1]}
-    table = Table(name, name, (tree, Column("value", name, "ms")), data, 9, name, "value")
+    table = Table(name, name, (tree, Column("value", name, float, "ms")), data, 9, name, "value")
     charts: tuple[Chart, ...] = (
         StepChart(name, (name, "2"), {name: [2.0, 1.0]}, (name, "")),
         GroupedBars(name, "ms", (name,), {name: (1.0,)}),
@@ -197,7 +197,7 @@ def test_tables_travel_as_columns_with_texts_once() -> None:
 
 
 def test_odd_columns_travel_as_what_people_see() -> None:
-    columns = tuple(Column(key, key) for key in ("flag", "huge", "mixed", "nothing"))
+    columns = tuple(Column(key, key, str) for key in ("flag", "huge", "mixed", "nothing"))
     data: dict[str, list[Any]] = {
         "flag": [True, False],
         "huge": [2**64, 1],
@@ -267,10 +267,10 @@ def test_a_long_text_keeps_both_ends() -> None:
 
 def test_bars_of_a_table_are_named_by_the_column_that_tells_rows_apart() -> None:
     columns = (
-        Column("rank", "#", "count"),
-        Column("type", "Type"),
-        Column("name", "Name"),
-        Column("share", "Share", "%"),
+        Column("rank", "#", int, "count"),
+        Column("type", "Type", str),
+        Column("name", "Name", str),
+        Column("share", "Share", float, "%"),
     )
     data: dict[str, list[Any]] = {
         "rank": [1, 2, 3],

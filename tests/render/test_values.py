@@ -59,10 +59,10 @@ def test_plain_values_have_plain_types() -> None:
 
 def test_a_text_table_leaves_wide_columns_out_and_knows_its_numbers() -> None:
     columns = (
-        Column("name", "Name"),
-        Column("id", "Id"),
-        Column("ms", "Self", "ms"),
-        Column("us", "Us", compact=False),
+        Column("name", "Name", str),
+        Column("id", "Id", str),
+        Column("ms", "Self", float, "ms"),
+        Column("us", "Us", str, level="data"),
     )
     data: dict[str, list[Any]] = {"name": ["a", None], "id": [7, None], "ms": [None, None], "us": [1, 2]}
     texts = text_table(Table("t", "T", columns, data, total_rows=2))
@@ -83,20 +83,20 @@ def test_a_text_table_leaves_wide_columns_out_and_knows_its_numbers() -> None:
     ],
 )
 def test_a_header_names_its_unit_once(title: str, unit: Any, header: str) -> None:
-    table = Table("t", "T", (Column("a", title, unit),), {"a": [1]}, total_rows=1)
+    table = Table("t", "T", (Column("a", title, str, unit),), {"a": [1]}, total_rows=1)
     assert text_table(table).headers == (header,)
 
 
 def test_truth_values_are_text_and_not_numbers() -> None:
-    table = Table("t", "T", (Column("eager", "Eager"),), {"eager": [True, np.bool_(False)]}, total_rows=2)
+    table = Table("t", "T", (Column("eager", "Eager", str),), {"eager": [True, np.bool_(False)]}, total_rows=2)
     assert text_table(table).rows == (("yes",), ("no",))
     assert text_table(table).numeric == (False,)
 
 
 def test_a_cut_table_says_how_to_see_all() -> None:
-    table = Table("t", "T", (Column("n", "N"),), {"n": list(range(10))}, total_rows=37)
+    table = Table("t", "T", (Column("n", "N", str),), {"n": list(range(10))}, total_rows=37)
     assert cut_note(table) == "showing 10 of 37; --top 37 shows all"
-    assert cut_note(Table("t", "T", (Column("n", "N"),), {"n": [1]}, total_rows=1)) == ""
+    assert cut_note(Table("t", "T", (Column("n", "N", str),), {"n": [1]}, total_rows=1)) == ""
 
 
 def test_what_was_read_is_shown_in_words() -> None:

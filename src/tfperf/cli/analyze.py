@@ -19,7 +19,7 @@ from tfperf.cli.options import (
 from tfperf.cli.parameters import REGEX
 
 if TYPE_CHECKING:
-    from tfperf.analyzers.op_groups import By
+    from tfperf.sections.ops.groups import By
     from tfperf.session import Trace
 
 SECTIONS = (
@@ -97,7 +97,7 @@ def command(
     refuse_existing(output, force=force)
     refuse_existing(baseline, force=force)
     if list_runs:
-        from tfperf.reports.runs import runs_report
+        from tfperf.run_list import runs_report
         from tfperf.trace.logdir import find_runs
 
         report = runs_report(path, find_runs(path))

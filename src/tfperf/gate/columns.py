@@ -10,41 +10,54 @@ from dataclasses import replace
 from tfperf.report.model import Column
 
 _LIMITS = (
-    Column("limit", "Limit", "", "the limit as it was written"),
-    Column("metric", "What", "", "what was measured, in words", compact=False),
-    Column("measured_text", "Measured", "", "what was measured, in digits that agree with the result"),
-    Column("margin_text", "Margin", "", "how far that is from the bound; for percentages in percentage points"),
-    Column("result", "Result", "", "pass, breach, or unknown if it could not be judged"),
-    Column("host", "Host", "", "the host that is worst for this limit; empty where it is of no one host"),
-    Column("measured", "Measured", "", "what was measured, in `unit`; not known if it could not be measured", False),
-    Column("relation", "Relation", "", "how it must stand to the bound: <, <=, > or >=", compact=False),
-    Column("bound", "Bound", "", "the bound, in `unit`", compact=False),
-    Column("margin", "Margin", "", "distance to the bound in `unit`; negative if the limit is breached", compact=False),
-    Column("unit", "Unit", "", "unit of measured, bound and margin: ms, us, %, bytes or count", compact=False),
-    Column("origin", "From", "", "where the limit was written: the command line, or a file", compact=False),
-    Column("why", "Why", "", "what the result rests on; for unknown what is missing, and what to try", compact=False),
-    Column("evidence", "Evidence", "", "what the report says about a breach, with its first advice", compact=False),
+    Column("limit", "Limit", str, "", "the limit as it was written"),
+    Column("metric", "What", str, "", "what was measured, in words", level="data"),
+    Column("measured_text", "Measured", str, "", "what was measured, in digits that agree with the result"),
+    Column("margin_text", "Margin", str, "", "how far that is from the bound; for percentages in percentage points"),
+    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
+    Column("host", "Host", str, "", "the host that is worst for this limit; empty where it is of no one host"),
+    Column(
+        "measured",
+        "Measured",
+        str,
+        "",
+        "what was measured, in `unit`; not known if it could not be measured",
+        level="data",
+    ),
+    Column("relation", "Relation", str, "", "how it must stand to the bound: <, <=, > or >=", level="data"),
+    Column("bound", "Bound", str, "", "the bound, in `unit`", level="data"),
+    Column(
+        "margin", "Margin", str, "", "distance to the bound in `unit`; negative if the limit is breached", level="data"
+    ),
+    Column("unit", "Unit", str, "", "unit of measured, bound and margin: ms, us, %, bytes or count", level="data"),
+    Column("origin", "From", str, "", "where the limit was written: the command line, or a file", level="data"),
+    Column(
+        "why", "Why", str, "", "what the result rests on; for unknown what is missing, and what to try", level="data"
+    ),
+    Column("evidence", "Evidence", str, "", "what the report says about a breach, with its first advice", level="data"),
 )
 
 BASELINE = (
-    Column("stat", "Of steps", "", "what stands for the step times of a run: mean, median or p95"),
-    Column("before_ms", "Baseline", "ms", "step time in the baseline"),
-    Column("after_ms", "Now", "ms", "step time in the profile that is checked"),
-    Column("change_percent", "Change", "%", "how much longer steps take now"),
-    Column("interval", "Interval", "", "interval of the change by bootstrap, in digits that agree with the result"),
-    Column("allowed", "Allowed", "", "change from which it is a regression"),
-    Column("result", "Result", "", "pass, breach, or unknown if it could not be judged"),
-    Column("change", "Said", "", "what the interval says: slower, holds, or cannot tell", compact=False),
-    Column("before_steps", "Steps before", "count", "whole steps in the baseline", compact=False),
-    Column("after_steps", "Steps now", "count", "whole steps in the profile that is checked", compact=False),
-    Column("steps_needed", "Steps needed", "count", "steps in each run that would tell", compact=False),
-    Column("before_host", "Host before", "", "host of the baseline that is compared: its slowest", compact=False),
-    Column("after_host", "Host now", "", "host of the profile that is compared: its slowest", compact=False),
-    Column("ratio", "Ratio", "", "step time now / step time in the baseline", compact=False),
-    Column("ratio_low", "Ratio from", "", "lower end of its interval", compact=False),
-    Column("ratio_high", "Ratio to", "", "upper end of its interval", compact=False),
-    Column("confidence", "Confidence", "", "of the interval: 0.9 is 90 %", compact=False),
-    Column("tolerance_percent", "Tolerance", "%", "change from which it is a regression", compact=False),
+    Column("stat", "Of steps", str, "", "what stands for the step times of a run: mean, median or p95"),
+    Column("before_ms", "Baseline", float, "ms", "step time in the baseline"),
+    Column("after_ms", "Now", float, "ms", "step time in the profile that is checked"),
+    Column("change_percent", "Change", float, "%", "how much longer steps take now"),
+    Column(
+        "interval", "Interval", str, "", "interval of the change by bootstrap, in digits that agree with the result"
+    ),
+    Column("allowed", "Allowed", str, "", "change from which it is a regression"),
+    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
+    Column("change", "Said", str, "", "what the interval says: slower, holds, or cannot tell", level="data"),
+    Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", level="data"),
+    Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", level="data"),
+    Column("steps_needed", "Steps needed", int, "count", "steps in each run that would tell", level="data"),
+    Column("before_host", "Host before", str, "", "host of the baseline that is compared: its slowest", level="data"),
+    Column("after_host", "Host now", str, "", "host of the profile that is compared: its slowest", level="data"),
+    Column("ratio", "Ratio", str, "", "step time now / step time in the baseline", level="data"),
+    Column("ratio_low", "Ratio from", str, "", "lower end of its interval", level="data"),
+    Column("ratio_high", "Ratio to", str, "", "upper end of its interval", level="data"),
+    Column("confidence", "Confidence", str, "", "of the interval: 0.9 is 90 %", level="data"),
+    Column("tolerance_percent", "Tolerance", float, "%", "change from which it is a regression", level="data"),
 )
 
 

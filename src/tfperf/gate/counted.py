@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tfperf.analyzers.idle import Idle
-from tfperf.analyzers.step_breakdown import Breakdown
-from tfperf.analyzers.summary import Summary, summarize
+from tfperf.sections.idle.analysis import Idle
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.overview.summary import Summary, summarize
 from tfperf.compare.model import Stat
 from tfperf.compare.whole_steps import whole_steps
 from tfperf.gate.catalogue import REPORT_NAMES, TABLES

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tfperf.analyzers.functions import FunctionStats
-from tfperf.analyzers.memory import Allocator
-from tfperf.analyzers.summary import Statistics
+from tfperf.sections.functions.calls import FunctionStats
+from tfperf.sections.memory.analysis import Allocator
+from tfperf.sections.overview.summary import Statistics
 from tfperf.gate.catalogue import OVER_HOSTS, counts_all_steps, rests_on_steps
 from tfperf.gate.counted import View
 from tfperf.gate.figures import FIGURES

@@ -57,9 +57,9 @@ def _column(name: str, values: Sequence[Any], *, for_people: bool) -> Column:
     kinds = set(map(type, values)) - {type(None)}
     if ending is None or not kinds <= {int, float}:
         # Shown as a count, large fractions keep their digits: 12,345,678.9 and not 1.23457e+07.
-        return Column(name, name, "count" if for_people and kinds == {float} else "")
+        return Column(name, name, str, "count" if for_people and kinds == {float} else "")
     unit: Any = _UNITS[ending]
-    return Column(name, name.removesuffix(ending) or name, unit)
+    return Column(name, name.removesuffix(ending) or name, str, unit)
 
 
 def _fits(table: Table, width: int) -> bool:
@@ -79,19 +79,19 @@ def _as_blocks(table: Table) -> Table:
     data = dict(zip(heads, values, strict=True))
     cut = len(table) < table.total_rows
     note = f"showing {len(table):,} of {table.total_rows:,} rows; --top {table.total_rows} shows all" if cut else ""
-    return Table("result", _TITLE, tuple(Column(head, head) for head in heads), data, len(lines), note)
+    return Table("result", _TITLE, tuple(Column(head, head, str) for head in heads), data, len(lines), note)
 
 
 _TABLES = (
-    Column("table", "Table", "", "name of the table"),
-    Column("rows", "Rows", "count", "rows in this profile"),
-    Column("meaning", "Meaning", "", "what a row is"),
+    Column("table", "Table", str, "", "name of the table"),
+    Column("rows", "Rows", int, "count", "rows in this profile"),
+    Column("meaning", "Meaning", str, "", "what a row is"),
 )
 _COLUMNS = (
-    Column("column", "Column", "", "name of the column"),
-    Column("type", "Type", "", "type in DuckDB"),
-    Column("unit", "Unit", "", "unit"),
-    Column("meaning", "Meaning", "", "what it holds"),
+    Column("column", "Column", str, "", "name of the column"),
+    Column("type", "Type", str, "", "type in DuckDB"),
+    Column("unit", "Unit", str, "", "unit"),
+    Column("meaning", "Meaning", str, "", "what it holds"),
 )
 
 

@@ -1,0 +1,100 @@
+"""What the sections found out about a run: their results for each host, and combined."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfperf.sections.registry import find_section
+from tfperf.sections.spec import call
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from tfperf.trace.activities import Attribution
+    from tfperf.trace.logdir import Run
+
+By = Literal["op", "type", "scope", "layer"]
+"""How ops are added up."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What people want to see of the ops: grouped `by`, and only those that one of the `filters` is found in."""
+
+    by: By = "op"
+    filters: tuple[re.Pattern[str], ...] = ()
+
+
+@dataclass(frozen=True)
+class HostResults:
+    """What the sections found out about one host: `results` by section. `host` is the name of its file."""
+
+    host: str
+    has_device: bool
+    results: Mapping[str, Any]
+    omitted: tuple[str, ...] = ()
+    """Sections of other packages that failed, each with the reason."""
+
+    def __getitem__(self, section: str) -> Any:
+        """Return the result of a section; None if it needs a device and the host has none."""
+        return self.results[section]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What is known about a run. `results["kernels"]` is what the section kernels found out, over all hosts.
+
+    `hosts` holds the same for each host. The sections that were analyzed are `sections`.
+    """
+
+    run: Run
+    attribution: Attribution
+    hosts: tuple[HostResults, ...]
+    sections: tuple[str, ...]
+    view: View = View()
+    _combined: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __getitem__(self, section: str) -> Any:
+        """Return the result of a section over all hosts; None if it needs a device and no host has one.
+
+        Raises KeyError if the section was not analyzed.
+        """
+        if section not in self._combined:
+            if section not in self.sections:
+                raise KeyError(f"{section} was not analyzed; name it in the sections to load")
+            self._combined[section] = self._combine(section)
+        return self._combined[section]
+
+    def _combine(self, section: str) -> Any:
+        spec = find_section(section)
+        if spec.derive is not None:
+            return call(spec.derive, self)
+        parts = self.of_hosts(section)
+        if spec.without_device:
+            parts = [part for part in parts if part is not None]
+        return call(spec.combine, parts) if spec.combine is not None and parts else None
+
+    def of_hosts(self, section: str) -> list[Any]:
+        """Return the results of a section for each host, in the order of `hosts`."""
+        return [host[section] for host in self.hosts]
+
+    @property
+    def has_device(self) -> bool:
+        """Tell whether any device recorded anything."""
+        return any(host.has_device for host in self.hosts)
+
+    @property
+    def has_several_hosts(self) -> bool:
+        """Tell whether there is more than one host."""
+        return len(self.hosts) > 1
+
+    def only(self, hosts: Sequence[HostResults]) -> Self:
+        """Return the results of these hosts alone."""
+        return replace(self, hosts=tuple(hosts), _combined={})
+
+    def seen(self, view: View) -> Self:
+        """Return the same results, to be shown in another way."""
+        return replace(self, view=view)
