@@ -97,6 +97,15 @@ def all_tables() -> tuple[TableSpec, ...]:
     return tuple(table for name in section_names() for table in find_section(name).tables)
 
 
+def find_table(name: str) -> tuple[str, TableSpec]:
+    """Return the section that declares a table, and the declaration; `name` may be an alias. Raises KeyError."""
+    for section in section_names():
+        for table in find_section(section).tables:
+            if name in (table.name, *table.aliases):
+                return section, table
+    raise KeyError(name)
+
+
 def with_dependencies(names: Iterable[str]) -> tuple[str, ...]:
     """Return the sections and those that they rest on, each after those that it rests on."""
     ordered: dict[str, None] = {}
