@@ -13,6 +13,8 @@ from tfperf.sections.spec import call
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from tfperf.intervals import Int64s
+    from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.activities import Attribution
     from tfperf.trace.logdir import Run
 
@@ -41,6 +43,18 @@ class HostResults:
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section; None if it needs a device and the host has none."""
         return self.results[section]
+
+    def counting(self, rows: Int64s) -> HostResults:
+        """Return the results over the steps at `rows` alone, where sections can tell; the rest is as it was."""
+        before: Breakdown = self["steps"]
+        after = before.only(rows)
+        after = replace(after, steps=replace(after.steps, pauses=before.steps.pauses))
+        narrowed = {
+            name: call(spec.narrow, result, before, after)
+            for name, result in self.results.items()
+            if result is not None and (spec := find_section(name)).narrow is not None
+        }
+        return replace(self, results={**self.results, **narrowed})
 
 
 @dataclass(frozen=True)
