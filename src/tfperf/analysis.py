@@ -134,4 +134,4 @@ def analyze_host(
     trace = read_host(file.path, file.host, links=as_tensorflow, instants=as_tensorflow, progress=progress)
     host = Host(trace, attribution, step_marker)
     host.analyze(sections)
-    return HostResults(trace.host, bool(trace.devices), host.results)
+    return HostResults(trace.host, bool(trace.devices), host.results, host.omitted)

@@ -34,6 +34,8 @@ class Detail:
     parts: Level
     top: int | None = None
     for_people: bool = True
+    leads_first: bool = False
+    """Whether sections that lead stand at the top: for a document that is read from its top."""
 
 
 EVERYTHING = Detail("data", "data", for_people=False)
@@ -43,8 +45,10 @@ def shown(report: Report, detail: Detail) -> Report:
     """Return the report with what is to be shown of it."""
     if detail == EVERYTHING:
         return report
-    sections = tuple(_section(section, detail) for section in _up_to(detail.sections, report.sections))
-    return replace(report, sections=sections)
+    sections = [_section(section, detail) for section in _up_to(detail.sections, report.sections)]
+    if detail.leads_first:
+        sections.sort(key=lambda section: not section.is_lead)
+    return replace(report, sections=tuple(sections))
 
 
 def _up_to(level: Level, parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -204,6 +204,8 @@ class Report:
     source: Mapping[str, Any]
     summary: Mapping[str, Any]
     sections: tuple[Section, ...] = ()
+    omitted: tuple[str, ...] = ()
+    """A line for each section of another package that is missing, with the reason."""
 
     def tables(self) -> Iterator[Table]:
         """Iterate over every table of every section."""

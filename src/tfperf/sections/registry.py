@@ -34,9 +34,9 @@ def _others() -> tuple[dict[str, SectionSpec], tuple[str, ...]]:
             spec = point.load()
             problem = _problem(spec, point.name, specs)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = described(error)
         if problem:
-            omitted.append(f"section {point.name} of {point.value} is omitted: {' '.join(problem.split())}")
+            omitted.append(omission(point.name, problem))
         else:
             specs[point.name] = spec
     return specs, tuple(omitted)
@@ -49,6 +49,16 @@ def _declares_sections(folder: str) -> bool:
         return any(f"[{GROUP}]" in file.read_text(encoding="utf-8", errors="replace") for file in files)
     except OSError:
         return False
+
+
+def described(error: Exception) -> str:
+    """Return what a section of another package raised, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def omission(section: str, reason: str) -> str:
+    """Return the line that says that a section is missing, and why."""
+    return f"section {section} is omitted: {reason}"
 
 
 def _problem(spec: object, name: str, others: Iterable[str]) -> str:

@@ -88,6 +88,6 @@ class SectionSpec:
     without_device: str = ""
     """For a section about devices: the sentence in its place where no device recorded anything."""
     narrow: Function | None = None
-    """narrow(result, before, after): the result over fewer steps. `before` and `after` are the breakdowns of the host."""
+    """narrow(result, before, after): the result over fewer steps; `before` and `after` are breakdowns of the host."""
     is_lead: bool = False
     """Whether the section belongs at the top of a document that is read from its top."""
