@@ -49,8 +49,8 @@ class Analysis(Results):
         if not missing:
             return self
         names = _needed((*self.sections, *missing))
-        options = {"sections": names, "attribution": self.attribution, "step_marker": self.step_marker}
-        hosts = [analyze_host(file, **options) for file in self.run.files]
+        analyze = partial(analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker)
+        hosts = [analyze(file) for file in self.run.files]
         return replace(self, hosts=tuple(hosts), sections=names, _combined={})
 
     def report(self, sections: Sequence[str] = (), *, by: By = "op", filters: Sequence[str] = ()) -> Report:
