@@ -29,16 +29,24 @@ if TYPE_CHECKING:
     from tfperf.outcomes import Captured
     from tfperf.query.dataframe import sql
     from tfperf.sampling import Sampled, sample
+    from tfperf.report.model import Column, Fact, Finding, Section
     from tfperf.sections.results import HostResults
+    from tfperf.sections.spec import SectionSpec, TableSpec
     from tfperf.timeline.write import write_timeline
 
 __all__ = [
     "Analysis",
     "CaptureError",
     "Captured",
+    "Column",
+    "Fact",
+    "Finding",
     "HostResults",
     "OutputError",
     "Sampled",
+    "Section",
+    "SectionSpec",
+    "TableSpec",
     "TfperfError",
     "TraceFormatError",
     "TraceNotFoundError",
@@ -60,7 +68,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Captured": "outcomes",
+    "Column": "report.model",
+    "Fact": "report.model",
+    "Finding": "report.model",
     "HostResults": "sections.results",
+    "Section": "report.model",
+    "SectionSpec": "sections.spec",
+    "TableSpec": "sections.spec",
     "Sampled": "sampling",
     "diff": "compare.runs",
     "profile": "capture.local",
