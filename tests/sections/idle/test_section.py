@@ -13,8 +13,8 @@ from tfperf.report.model import Report, Section, Table
 from tfperf.sections.assembly import assemble
 from tfperf.sections.idle.longest_gaps import MOST_GAPS
 
-BRIEF = Detail("brief", "brief", all_rows=False)
-FULL = Detail("full", "full", all_rows=False)
+BRIEF = Detail("brief", "brief")
+FULL = Detail("full", "full")
 
 
 def job(*calls: Event, kernels: tuple[tuple[float, float], ...], more: tuple[Plane, ...] = ()) -> tuple[Plane, ...]:

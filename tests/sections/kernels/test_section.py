@@ -10,7 +10,7 @@ import pytest
 from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of, u64
 
 from tfperf.render import render
-from tfperf.report.levels import Detail, shown
+from tfperf.report.levels import EVERYTHING, Detail, shown
 from tfperf.report.model import Report, Section
 from tfperf.sections.assembly import assemble
 from tfperf.sections.kernels.section import rounded_ms
@@ -18,8 +18,8 @@ from tfperf.trace.activities import Attribution
 
 MS = 1_000_000_000
 VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}
-BRIEF = Detail("brief", "brief", all_rows=False)
-FULL = Detail("full", "full", all_rows=False)
+BRIEF = Detail("brief", "brief")
+FULL = Detail("full", "full")
 
 
 def gpu(*events: Event | Line, number: int = 0) -> Plane:
@@ -84,7 +84,7 @@ def test_rounded_parts_add_up(parts: tuple[int, ...], texts: list[str], whole: s
 def test_people_see_a_line_for_each_of_ten_devices(tmp_path: Path) -> None:
     devices = [gpu(event("k", 0, 10), number=number) for number in range(12)]
     whole = report(tmp_path, *devices)
-    lines = {detail: shown(whole, detail).sections[0].facts for detail in (BRIEF, FULL, Detail())}
+    lines = {detail: shown(whole, detail).sections[0].facts for detail in (BRIEF, FULL, EVERYTHING)}
     counts = [sum(fact.key.startswith("device_time") for fact in facts) for facts in lines.values()]
     assert counts == [10, 10, 12]
 
@@ -106,7 +106,7 @@ def test_people_see_the_longest_kernels_in_80_columns(tmp_path: Path) -> None:
 def test_programs_get_every_row_and_every_column(tmp_path: Path) -> None:
     stats = {"tf_op": ref("a:Relu"), "kernel_details": ref("regs:32 shm:0 grid:1,1,1 block:64,1,1")}
     events = [event(f"k{at}", 20 * at, 10, **stats) for at in range(12)]
-    whole = shown(report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5))), Detail())
+    whole = shown(report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5))), EVERYTHING)
     assert tables(whole) == ["kernels", "kernels_by_name", "copies", "launches", "device_time"]
     document: dict[str, Any] = json.loads(render(whole, "json"))["sections"]["kernels"]["tables"]
     assert len(document["kernels"]["rows"]) == 12
