@@ -14,6 +14,8 @@ GROUP = "tfperf.sections"
 OURS = (
     "overview",
     "steps",
+    "idle",
+    "kernels",
     "environment",
     "gaps",
 )
