@@ -8,8 +8,6 @@ from textwrap import dedent
 import pytest
 
 from tfperf.render import RenderOptions, render
-from tfperf.render.column_widths import column_widths, two_line_width
-from tfperf.render.values import TextTable
 from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
 FILTER = "gradient_tape/sequential/conv2d_1/Conv2D/Conv2DBackpropFilter"
@@ -177,26 +175,3 @@ def test_long_facts_keep_their_column() -> None:
         "  characters, folded                1",
         "Time                                2.50 ms  short",
     ]
-
-
-def test_number_columns_get_their_width_before_names() -> None:
-    rows = (("n" * 50, "type", "1,234,567"), ("m", "other", "-"))
-    table = TextTable(("Operation", "Type", "Total self time (ms)"), rows, (False, False, True))
-    assert column_widths(table, 200) == [50, 5, 20]
-    assert column_widths(table, 60) == [41, 5, 10]
-    assert column_widths(table, 30) == [11, 5, 10]
-    assert column_widths(table, 10) == [8, 5, 10]
-
-
-def test_several_wide_text_columns_share_with_twice_the_room_for_the_widest() -> None:
-    table = TextTable(("A", "B", "C"), (("a" * 90, "b" * 95, "c"),), (False, False, False))
-    assert column_widths(table, 80) == [25, 50, 1]
-    assert column_widths(table, 81) == [25, 51, 1]
-
-
-@pytest.mark.parametrize(
-    ("header", "width"),
-    [("Share", 5), ("Self time (ms)", 9), ("Mean self time (us)", 9), ("", 0), ("a b", 1)],
-)
-def test_headers_may_take_two_lines(header: str, width: int) -> None:
-    assert two_line_width(header) == width

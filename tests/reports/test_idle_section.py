@@ -11,7 +11,7 @@ from tfperf.analyzers import idle
 from tfperf.analyzers.idle import Idle
 from tfperf.analyzers.idle_pieces import CAUSES
 from tfperf.render.markdown import render_markdown
-from tfperf.render.options import RenderOptions
+from tfperf.render.render_options import RenderOptions
 from tfperf.render.terminal import render_terminal
 from tfperf.report.model import Report, Section, Table
 from tfperf.reports import idle_columns

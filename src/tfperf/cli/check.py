@@ -105,7 +105,7 @@ def _wanted(
 ) -> CheckConfig:
     """Return the limits and settings of the file, and of the command line, which go first."""
     from tfperf.gate.limits import merged, named_limit, parse_limit, regression_tolerance
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     try:
         found = _config(config_file, no_config=no_config)
@@ -144,7 +144,7 @@ def _refuse_the_same(output: Path | None, junit: Path | None) -> None:
 
 def _judged(trace: Trace, wanted: CheckConfig) -> Outcome:
     from tfperf.gate.ask import check_configured
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     try:
         return check_configured(trace, wanted)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tfperf.render.formats import FORMATS, format_of_file
+
 if TYPE_CHECKING:
     from tfperf.report.model import Report
     from tfperf.session import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-FORMATS = ("table", "json", "csv", "markdown", "html")
 ATTRIBUTIONS = ("corrected", "tensorflow")
 
 
@@ -48,7 +49,10 @@ def report_options(command: Command) -> Command:
     """Add the options that say how a report is shown, and where."""
     decorators = (
         click.option(
-            "--format", "format_name", type=click.Choice(FORMATS), help="Default: by the suffix of -o, else table."
+            "--format",
+            "format_name",
+            type=click.Choice(list(FORMATS)),
+            help="Default: by the suffix of -o, else table.",
         ),
         click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout."),
         FORCE,
@@ -73,7 +77,7 @@ def tracer_options(command: Command) -> Command:
 
 def say(line: str) -> None:
     """Tell the user something on stderr that is no part of the report."""
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     click.echo(safe(line), err=True)
 
@@ -87,14 +91,12 @@ def decorated(command: Command, decorators: Sequence[Callable[[Any], Any]]) -> C
 
 def chosen_format(format_name: str | None, output: Path | None) -> str:
     """Return the format that was asked for, in so many words or by the suffix of the file."""
-    from tfperf.render import guess_format
-
-    return format_name or (guess_format(output) if output else None) or "table"
+    return format_name or (format_of_file(output) if output else None) or "table"
 
 
 def default_top(format_name: str) -> int | None:
     """Return how many rows of a long table a format shows: people get ten, programs all."""
-    return 10 if format_name in ("table", "markdown") else None
+    return 10 if FORMATS[format_name].level == "brief" else None
 
 
 def refuse_existing(output: Path | None, *, force: bool) -> None:

@@ -43,7 +43,7 @@ def tell_failure(limits: Sequence[Limit], error: TfperfError, junit: Path | None
 
 def done(write: Callable[[], None]) -> bool:
     """Write something; if that cannot be, say so and go on: the verdict is the exit code, whatever else fails."""
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     try:
         write()

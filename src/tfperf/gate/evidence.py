@@ -8,7 +8,7 @@ from dataclasses import replace
 from tfperf.gate.counted import View
 from tfperf.gate.measure import fullest_allocator, retraces_of
 from tfperf.gate.model import Metric
-from tfperf.render.text import brief
+from tfperf.render.safe_text import brief
 from tfperf.report.model import Finding
 from tfperf.reports.tfdata_advice import in_code
 from tfperf.units import format_bytes, format_percent

@@ -14,7 +14,7 @@ from tfperf.errors import OutputError
 from tfperf.gate.model import Judged, Outcome
 from tfperf.gate.report import VERDICTS, check_report, open_questions, sentence
 from tfperf.render import render
-from tfperf.render.text import brief, safe
+from tfperf.render.safe_text import brief, safe
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 """The environment variable that names the file of the summary."""

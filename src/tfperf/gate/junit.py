@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from tfperf.gate.model import Judged, Outcome
 from tfperf.gate.report import headline, sentence
 from tfperf.render.output import write
-from tfperf.render.text import brief
+from tfperf.render.safe_text import brief
 
 _SUITE = "tfperf check"
 _CLASS = "tfperf.check"

@@ -19,7 +19,7 @@ from tfperf.gate.measured import Measured, unknown
 from tfperf.gate.model import Condition, Limit
 from tfperf.gate.patterns import compiled
 from tfperf.intervals import median, percentile
-from tfperf.render.text import brief
+from tfperf.render.safe_text import brief
 
 Bools = npt.NDArray[np.bool_]
 Float64s = npt.NDArray[np.float64]
