@@ -31,7 +31,7 @@ def test_bars_of_a_long_table_are_its_first_rows() -> None:
     chart = table_bars(ops([f"op{row}" for row in range(40)], [float(40 - row) for row in range(40)]))
     assert chart is not None
     assert chart.labels == tuple(f"op{row}" for row in range(MOST_BARS))
-    assert chart.title == "Bars: Share of the first 15 of 40 rows"
+    assert chart.title == "Bars: Share, first 15 of 40 rows"
 
 
 def test_steps_travel_without_empty_categories() -> None:

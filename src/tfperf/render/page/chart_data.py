@@ -51,7 +51,7 @@ def table_bars(table: Table) -> BarChart | None:
     names = [cell_text(table.data[naming.key][row], naming.unit) for row in rows]
     title = f"Bars: {column.title}"
     if table.total_rows > MOST_BARS:
-        title += f" of the first {MOST_BARS} of {table.total_rows:,} rows"
+        title += f", first {MOST_BARS} of {table.total_rows:,} rows"
     return BarChart(title, column.unit, tuple(names), tuple(values[row] for row in rows))
 
 
