@@ -89,9 +89,9 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
 def _style_and_scripts() -> tuple[str, str, str]:
     """Return the style sheet, the chart library, and the page's own scripts as one."""
     folder = files("tfperf.render.page") / "static"
-    own = [folder.joinpath(name).read_text("utf-8") for name in _SCRIPTS]
+    scripts = [folder.joinpath(name).read_text("utf-8") for name in _SCRIPTS]
     style, library = (folder.joinpath(name).read_text("utf-8") for name in (_STYLE, _LIBRARY))
-    return style, library, '"use strict";\n' + "\n".join(own)
+    return style, library, '"use strict";\n' + "\n".join(scripts)
 
 
 def _hash(text: str) -> str:
