@@ -24,8 +24,8 @@ from typing import Any
 
 import tfperf
 from parity_kernels import check_kernels
-from tfperf.analyzers.ops import OpTable
-from tfperf.analyzers.summary import Summary, level
+from tfperf.sections.ops.analysis import OpTable
+from tfperf.sections.overview.summary import Summary, level
 
 STEP_COLUMNS = {
     "step_number": "step",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tfperf.analyzers.kernels import Kernels
+from tfperf.sections.kernels.analysis import Kernels
 
 Check = tuple[str, bool, str]
 """Column, whether it matched, and what was found where it did not."""

@@ -9,8 +9,8 @@ import pytest
 from builders import Event, Line, Plane, event, line, plane, trace_of
 
 from tfperf.analyzers import idle, step_breakdown
-from tfperf.analyzers.idle import Gap, Idle
-from tfperf.analyzers.idle_pieces import CAUSES
+from tfperf.sections.idle.analysis import Gap, Idle
+from tfperf.sections.idle.pieces import CAUSES
 from tfperf.intervals import overlap
 from tfperf.trace.device_time import device_times
 from tfperf.trace.host_state import State, state_of

@@ -6,7 +6,7 @@ import pytest
 from builders import STEPS_LINE, Line, Plane, event, host, line, plane, ref, trace_of
 
 from tfperf.analyzers import input_pipeline, step_breakdown
-from tfperf.analyzers.input_pipeline import InputPipeline, Part, part_of
+from tfperf.sections.input.analysis import InputPipeline, Part, part_of
 from tfperf.trace.activities import Attribution
 from tfperf.trace.names import parse_op
 from tfperf.trace.steps import find_steps

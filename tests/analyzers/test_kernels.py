@@ -10,7 +10,7 @@ from builders import Event, Plane, event, host, line, logdir_of, plane, ref, spa
 from protobytes import field, message
 
 from tfperf.analyzers import kernels
-from tfperf.analyzers.kernels import Kernels
+from tfperf.sections.kernels.analysis import Kernels
 from tfperf.trace.activities import Attribution
 from tfperf.trace.read import read_host
 from tfperf.trace.steps import find_steps

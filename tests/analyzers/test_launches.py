@@ -8,7 +8,7 @@ import pytest
 from builders import Event, Line, Plane, event, host, line, plane, trace_of, u64
 
 from tfperf.analyzers import launches
-from tfperf.analyzers.launches import DeviceLaunches, Launches
+from tfperf.sections.kernels.launches import DeviceLaunches, Launches
 from tfperf.trace.steps import find_steps
 
 US = 1_000_000

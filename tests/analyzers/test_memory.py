@@ -8,9 +8,9 @@ import pytest
 from builders import Event, Line, event, line, plane, trace_of, u64
 
 from tfperf.analyzers import memory
-from tfperf.analyzers.memory import Allocator, Memory
-from tfperf.analyzers.memory_alive import type_name
-from tfperf.analyzers.memory_rows import place_of
+from tfperf.sections.memory.analysis import Allocator, Memory
+from tfperf.sections.memory.alive import type_name
+from tfperf.sections.memory.events import place_of
 from tfperf.trace.steps import find_steps
 
 CAPACITY = 1000

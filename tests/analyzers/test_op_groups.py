@@ -7,8 +7,8 @@ import pytest
 from builders import event, host, line, plane, trace_of
 
 from tfperf.analyzers import ops
-from tfperf.analyzers.op_groups import By, GroupTable, group, is_backward, matching
-from tfperf.analyzers.ops import OpTable
+from tfperf.sections.ops.groups import By, GroupTable, group, is_backward, matching
+from tfperf.sections.ops.analysis import OpTable
 
 US = 1_000_000
 

@@ -6,7 +6,7 @@ import pytest
 from builders import Plane, event, host, line, plane, ref, trace_of
 
 from tfperf.analyzers import ops
-from tfperf.analyzers.ops import OpTable
+from tfperf.sections.ops.analysis import OpTable
 
 US = 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from builders import STEPS_LINE, Plane, event, host, line, plane, trace_of
 
 from tfperf.analyzers import step_breakdown
-from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
+from tfperf.sections.steps.breakdown import CATEGORIES, Breakdown
 from tfperf.trace.steps import find_steps
 
 US = 1_000_000

@@ -9,7 +9,7 @@ from builders import Event, Line, event, line, plane, trace_of
 from builders import iterator_call as call
 
 from tfperf.analyzers import tfdata
-from tfperf.analyzers.pipeline import Pipeline, StageStats, TfData
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, TfData
 
 US = 1_000_000
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.analyzers import step_breakdown, tfdata, whatif
-from tfperf.analyzers.whatif import DISTURBED, NOISE, OVERLAP, PARALLEL_EFFICIENCY, UNDISTURBED, Estimate, Load, Outlook
+from tfperf.sections.tfdata.whatif import DISTURBED, NOISE, OVERLAP, PARALLEL_EFFICIENCY, UNDISTURBED, Estimate, Load, Outlook
 from tfperf.trace.steps import find_steps
 
 STEP, COUNT = 100.0, 5

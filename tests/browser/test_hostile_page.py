@@ -17,7 +17,11 @@ Open = Callable[..., Any]
 
 def ops(count: int) -> Table:
     """Return ops named op0, op1, ... whose times rise but for the last, which is unknown."""
-    columns = (Column("name", "Name"), Column("self_ms", "Self", "ms"), Column("share", "Share", "%"))
+    columns = (
+        Column("name", "Name", str),
+        Column("self_ms", "Self", float, "ms"),
+        Column("share", "Share", float, "%"),
+    )
     data: dict[str, list[Any]] = {
         "name": [f"op{at}" for at in range(count)],
         "self_ms": [*(at + 0.5 for at in range(count - 1)), None],
@@ -45,7 +49,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:12]))
 def test_hostile_names_are_text(open_page: Open, name: str) -> None:
-    columns = (Column("name", name, depth_key="depth", meaning=name), Column("ms", name, "ms"))
+    columns = (Column("name", name, str, depth_key="depth", meaning=name), Column("ms", name, float, "ms"))
     data: dict[str, list[Any]] = {"name": [name + str(at) for at in range(12)], "ms": [1.0] * 12, "depth": [0, 1] * 6}
     charts = (
         StepChart(name, (name, "2"), {name: [2.0, 1.0]}, (name, "")),

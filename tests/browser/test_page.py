@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 Open = Callable[..., Any]
 
 OPS = (
-    Column("rank", "#", "count"),
-    Column("name", "Name", "", "what the op is called"),
-    Column("self_ms", "Self", "ms"),
-    Column("share", "Share", "%"),
-    Column("size_bytes", "Size", "bytes", compact=False),
+    Column("rank", "#", int, "count"),
+    Column("name", "Name", str, "", "what the op is called"),
+    Column("self_ms", "Self", float, "ms"),
+    Column("share", "Share", float, "%"),
+    Column("size_bytes", "Size", int, "bytes", level="data"),
 )
-STAGES = (Column("stage", "Stage", depth_key="depth"), Column("calls", "Calls", "count"))
+STAGES = (Column("stage", "Stage", str, depth_key="depth"), Column("calls", "Calls", int, "count"))
 
 
 def ops(count: int) -> Table:
@@ -68,7 +68,7 @@ def whole_report(count: int = 60) -> Report:
     charts = (
         steps,
         GroupedBars("Categories", "ms", ("Input", "All others"), {"before": (4.0, 1.0), "after": (2.0, None)}),
-        Sparkline("Memory in use", (0.0, 1.0, 2.0), (1e6, 4e9, 2e9), 1e6, 4e9),
+        Sparkline(title="Memory in use", times=(0.0, 1.0, 2.0), values=(1e6, 4e9, 2e9), low=1e6, high=4e9),
     )
     finding = Finding("input", "problem", "HIGHLY input-bound: 64.4% of the step time.", "prefetch")
     hint = Finding("other", "hint", "Something else.", "do less")
@@ -77,7 +77,13 @@ def whole_report(count: int = 60) -> Report:
         {"run": "night", "hosts": ["a", "b"]},
         {},
         (
-            Section("overview", "Overview", (finding, hint, Finding("i", "info", "Fine.")), facts, charts),
+            Section(
+                "overview",
+                "Overview",
+                findings=(finding, hint, Finding("i", "info", "Fine.")),
+                facts=facts,
+                charts=charts,
+            ),
             Section("ops", "Ops", tables=(ops(count),), notes=("A note.",)),
             Section("tfdata", "tf.data", charts=(BarChart("Types", "%", ("a", "b"), (60.0, 40.0)),), tables=(tree(),)),
             Section("gaps", "Gaps"),

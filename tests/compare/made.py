@@ -10,7 +10,7 @@ from typing import Any
 from builders import Event, event, host, iterator_call, line, logdir_of, plane, space
 
 import tfperf
-from tfperf.analyzers.step_breakdown import CATEGORIES
+from tfperf.sections.steps.breakdown import CATEGORIES
 from tfperf.compare.model import Entry, HostSnapshot, Part, Snapshot
 from tfperf.compare.snapshot import take
 

@@ -21,7 +21,7 @@ from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepCha
             GroupedBars("Groups", "ms", ("a",), {"x": (5.0,), "y": (10.0,)}),
             ["a, x ##########           5.00", "   y ###################  10.0"],
         ),
-        (Sparkline("Memory", (0.0, 1.0), (0.0, 8.0), 0.0, 8.0), ["_" * 29 + "#"]),
+        (Sparkline(title="Memory", times=(0.0, 1.0), values=(0.0, 8.0), low=0.0, high=8.0), ["_" * 29 + "#"]),
     ],
     ids=lambda value: type(value).__name__,
 )

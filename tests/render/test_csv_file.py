@@ -14,7 +14,7 @@ from tfperf.render import RenderOptions, render
 from tfperf.render.csv_file import csv_files, table_csv
 from tfperf.report.model import Column, Report, Section, Table
 
-COLUMNS = (Column("name", "Name"), Column("self_ms", "Self", "ms", compact=False))
+COLUMNS = (Column("name", "Name", str), Column("self_ms", "Self", float, "ms", level="data"))
 
 
 def table(names: list[Any], times: Any, *, name: str = "ops") -> Table:

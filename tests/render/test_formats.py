@@ -38,7 +38,7 @@ PEOPLE = ["table", "markdown"]
 
 def report_with(name: str, value: Any = 1.5) -> Report:
     """Return a report that has one text in every place where a text can be."""
-    columns = (Column("name", name), Column("value", name, "ms"), Column("other", "Other"))
+    columns = (Column("name", name, str), Column("value", name, float, "ms"), Column("other", "Other", str))
     table = Table(name, name, columns, {"name": [name], "value": [value], "other": [value]}, total_rows=9, note=name)
     chart = StepChart(name, (name, "2"), {name: [2.0, 1.0], "Input": [1.0, 1.0]}, (name, ""))
     section = Section(
@@ -134,7 +134,7 @@ CHOOSE = """
 import sys
 from tfperf.render import render
 from tfperf.report.model import Column, Report, Section, Table
-table = Table("ops", "Ops", (Column("name", "Name"),), {"name": ["größe"]}, total_rows=1)
+table = Table("ops", "Ops", (Column("name", "Name", str),), {"name": ["größe"]}, total_rows=1)
 render(Report({}, {}, (Section("ops", "Ops", tables=(table,)),)), sys.argv[1])
 print(*sys.modules)
 """

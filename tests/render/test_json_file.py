@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tfperf.render import render
 from tfperf.report.model import FORMAT_VERSION, Column, Fact, Finding, Report, Section, Table
 
-COLUMNS = (Column("name", "Name"), Column("self_us", "Self", "us", "time in the op itself", compact=False))
+COLUMNS = (Column("name", "Name", str), Column("self_us", "Self", float, "us", "time in the op itself", level="data"))
 
 
 def parsed(report: Report) -> Any:

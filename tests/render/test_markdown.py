@@ -16,9 +16,9 @@ from tfperf.report.model import Column, Fact, Finding, GroupedBars, Report, Sect
 
 def test_a_whole_report() -> None:
     columns = (
-        Column("name", "Operation"),
-        Column("self_ms", "Self time", "ms"),
-        Column("us", "Us", "us", compact=False),
+        Column("name", "Operation", str),
+        Column("self_ms", "Self time", float, "ms"),
+        Column("us", "Us", float, "us", level="data"),
     )
     data: dict[str, list[Any]] = {"name": ["a|b", "conv_1"], "self_ms": [412.345, None], "us": [1, 2]}
     section = Section(
@@ -108,7 +108,7 @@ def test_backticks_in_a_label_do_not_end_the_chart() -> None:
 
 def test_an_empty_report_and_an_empty_table_say_so() -> None:
     assert render(Report({}, {}), "markdown") == "This report has no sections.\n"
-    table = Table("t", "Kernels", (Column("n", "N"),), {"n": []}, total_rows=0, note="No device was traced.")
+    table = Table("t", "Kernels", (Column("n", "N", str),), {"n": []}, total_rows=0, note="No device was traced.")
     text = render(Report({}, {}, (Section("s", "S", tables=(table,)),)), "markdown")
     assert text == "## S\n\n### Kernels\n\nNo rows.\n\nNo device was traced.\n"
 
@@ -128,7 +128,7 @@ def test_bars_in_groups() -> None:
 
 def report_of(name: str, rows: int, tables: int = 1, findings: int = 1) -> Report:
     """Return a report with a verdict, and tables of which the last is half as long."""
-    columns = (Column("name", name), Column("ms", "Time", "ms"))
+    columns = (Column("name", name, str), Column("ms", "Time", float, "ms"))
     sizes = [*[rows] * (tables - 1), (rows + 1) // 2]
     held = [
         Table(f"t{at}", f"Table {at}", columns, {"name": [name] * size, "ms": [1.0] * size}, size)
@@ -137,7 +137,13 @@ def report_of(name: str, rows: int, tables: int = 1, findings: int = 1) -> Repor
     verdict = Finding("v", "problem", "The verdict.")
     more = tuple(Finding("f", "hint", f"{at} {name}", name) for at in range(findings))
     return Report(
-        {"run": name}, {}, (Section("s", "S", (verdict, *more), (Fact("f", name, 1.0, "ms"),), (), tuple(held)),)
+        {"run": name},
+        {},
+        (
+            Section(
+                "s", "S", findings=(verdict, *more), facts=(Fact("f", name, 1.0, "ms"),), charts=(), tables=tuple(held)
+            ),
+        ),
     )
 
 

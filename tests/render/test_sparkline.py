@@ -12,7 +12,13 @@ from tfperf.report.model import Sparkline
 
 def series(*points: tuple[float, float], high: float = 8.0) -> Sparkline:
     """Return values from 0 to `high`, given as time and value."""
-    return Sparkline("Memory", tuple(time for time, _ in points), tuple(value for _, value in points), 0.0, high)
+    return Sparkline(
+        title="Memory",
+        times=tuple(time for time, _ in points),
+        values=tuple(value for _, value in points),
+        low=0.0,
+        high=high,
+    )
 
 
 def test_a_value_holds_until_the_next() -> None:

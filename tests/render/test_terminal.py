@@ -13,11 +13,11 @@ from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChar
 FILTER = "gradient_tape/sequential/conv2d_1/Conv2D/Conv2DBackpropFilter"
 
 COLUMNS = (
-    Column("name", "Operation"),
-    Column("count", "Count", "count"),
-    Column("self_ms", "Self time", "ms"),
-    Column("share", "Share", "%"),
-    Column("total_ms", "Total", "ms", compact=False),
+    Column("name", "Operation", str),
+    Column("count", "Count", int, "count"),
+    Column("self_ms", "Self time", float, "ms"),
+    Column("share", "Share", float, "%"),
+    Column("total_ms", "Total", float, "ms", level="data"),
 )
 
 TOP_OPS = Table(
@@ -115,7 +115,9 @@ def test_names_that_would_look_the_same_when_cut_are_folded() -> None:
         "gradients/conv_2/a_long_block/conv/Conv2D/Filter",
         "gradients/dense/another_block/bias/BiasAddGrad",
     ]
-    table = Table("t", "T", (Column("n", "N"), Column("calls", "Calls", "count")), {"n": names, "calls": [1, 2, 3]}, 3)
+    table = Table(
+        "t", "T", (Column("n", "N", str), Column("calls", "Calls", int, "count")), {"n": names, "calls": [1, 2, 3]}, 3
+    )
     text = shown(Section("s", "S", tables=(table,)), options=RenderOptions(width=40, interactive=True))
     assert text.splitlines()[5:] == [
         "gradients/conv_1/a_long_block/         1",
@@ -129,7 +131,15 @@ def test_names_that_would_look_the_same_when_cut_are_folded() -> None:
 def test_colour_adds_codes_and_nothing_else() -> None:
     chart = StepChart("Steps", ("7",), {"Input": [10.0]}, ("",))
     finding = Finding("a", "problem", "Slow.", "hurry")
-    section = Section("ops", "Ops", (finding,), (Fact("a", "A", 1, "ms", "note"),), (chart,), (TOP_OPS,), ("end",))
+    section = Section(
+        "ops",
+        "Ops",
+        findings=(finding,),
+        facts=(Fact("a", "A", 1, "ms", "note"),),
+        charts=(chart,),
+        tables=(TOP_OPS,),
+        notes=("end",),
+    )
     coloured = shown(section, options=RenderOptions(colour=True))
     assert "\x1b[1;31m!! \x1b[0mSlow." in coloured
     assert "\x1b[30;41mIIII" in coloured
@@ -147,9 +157,15 @@ def test_the_environment_changes_nothing(variable: str, monkeypatch: pytest.Monk
 
 def test_markup_and_emoji_codes_in_names_are_literal() -> None:
     names = ["[bold]x[/bold]", "[/]", ":smile:", "[link=http://a]b[/link]"]
-    table = Table("t", "[red]T", (Column("n", "[b]N"),), {"n": names}, total_rows=4, note="[i]")
+    table = Table("t", "[red]T", (Column("n", "[b]N", str),), {"n": names}, total_rows=4, note="[i]")
     section = Section(
-        "s", "[u]S", (Finding("a", "info", "[/] :boom:"),), (Fact("f", "[f]", "[v]"),), (), (table,), ("[n]",)
+        "s",
+        "[u]S",
+        findings=(Finding("a", "info", "[/] :boom:"),),
+        facts=(Fact("f", "[f]", "[v]"),),
+        charts=(),
+        tables=(table,),
+        notes=("[n]",),
     )
     text = shown(section, options=RenderOptions(colour=True))
     for name in [*names, "[red]T", "[b]N", "[i]", "[u]S", "[/] :boom:", "[f]", "[v]", "[n]"]:
@@ -158,7 +174,7 @@ def test_markup_and_emoji_codes_in_names_are_literal() -> None:
 
 def test_an_empty_report_and_an_empty_table_say_so() -> None:
     assert render(Report({}, {}), "table") == "This report has no sections.\n"
-    table = Table("t", "Kernels", (Column("n", "N"),), {"n": []}, total_rows=0, note="No device was traced.")
+    table = Table("t", "Kernels", (Column("n", "N", str),), {"n": []}, total_rows=0, note="No device was traced.")
     assert shown(Section("s", "S", tables=(table,))) == "S\n=\nKernels\nno rows\nNo device was traced.\n"
 
 

@@ -8,14 +8,14 @@ import pytest
 from builders import Event, Plane, event, host, line, plane, trace_of
 
 from tfperf.analyzers import idle
-from tfperf.analyzers.idle import Idle
-from tfperf.analyzers.idle_pieces import CAUSES
+from tfperf.sections.idle.analysis import Idle
+from tfperf.sections.idle.pieces import CAUSES
 from tfperf.render.markdown import render_markdown
 from tfperf.render.render_options import RenderOptions
 from tfperf.render.terminal import render_terminal
 from tfperf.report.model import Report, Section, Table
 from tfperf.reports import idle_columns
-from tfperf.reports.idle_section import brief_idle_section, idle_findings, idle_section
+from tfperf.sections.idle.section import brief_idle_section, idle_findings, idle_section
 from tfperf.trace.steps import find_steps
 
 

@@ -11,7 +11,7 @@ from builders import Event, Line, Plane, event, host, line, plane, ref, trace_of
 from tfperf.analyzers import kernels
 from tfperf.render import render
 from tfperf.report.model import Report, Section
-from tfperf.reports.kernels_section import in_ms, kernels_section
+from tfperf.sections.kernels.section import in_ms, kernels_section
 from tfperf.trace.activities import Attribution
 from tfperf.trace.steps import find_steps
 

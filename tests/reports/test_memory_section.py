@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfperf.analyzers.memory import Allocator, Memory, Timeline
-from tfperf.analyzers.memory_alive import Alive
+from tfperf.sections.memory.analysis import Allocator, Memory, Timeline
+from tfperf.sections.memory.alive import Alive
 from tfperf.render.sparkline import sparkline_text
 from tfperf.report.model import Section, Sparkline
-from tfperf.reports.memory_section import (
+from tfperf.sections.memory.section import (
     brief_memory_section,
     findings,
     memory_section,

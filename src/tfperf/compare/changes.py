@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tfperf.analyzers.step_breakdown import CATEGORIES
+from tfperf.sections.steps.breakdown import CATEGORIES
 from tfperf.compare.fairness import Difference, differences
 from tfperf.compare.model import Comparison, Entry, HostSnapshot, Snapshot, Stat
 from tfperf.compare.regression import compare_steps, slowest

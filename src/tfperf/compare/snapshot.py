@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
-from tfperf.analyzers.summary import InputClass, summarize
+from tfperf.sections.steps.breakdown import CATEGORIES, Breakdown
+from tfperf.sections.overview.summary import InputClass, summarize
 from tfperf.compare.model import AllocatorPeak, Entry, HostSnapshot, Part, Snapshot
 from tfperf.compare.whole_steps import whole_steps
 from tfperf.errors import TraceFormatError, TraceNotFoundError
@@ -28,8 +28,8 @@ from tfperf.reports.columns import DEVICE_CATEGORIES
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    from tfperf.analyzers.op_table import OpTable
-    from tfperf.analyzers.pipeline import StageStats
+    from tfperf.sections.ops.op_table import OpTable
+    from tfperf.sections.tfdata.pipeline import StageStats
     from tfperf.session import HostAnalysis, Trace
 
 __all__ = ["PARTS", "HostSnapshot", "Snapshot", "kept_name", "read_snapshot", "snapshot_text", "take"]

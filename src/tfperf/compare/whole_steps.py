@@ -10,7 +10,7 @@ import numpy as np
 from tfperf.trace.steps import END_ESTIMATED, PARTIAL
 
 if TYPE_CHECKING:
-    from tfperf.analyzers.step_breakdown import Breakdown
+    from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.session import Trace
 
 _NOT_WHOLE = (PARTIAL, END_ESTIMATED)

@@ -13,7 +13,8 @@ from tfperf.render.formats import FORMATS, Format, format_of_file
 from tfperf.render.render_options import RenderOptions, options_for_stdout
 
 if TYPE_CHECKING:
-    from tfperf.report.model import Report
+    from tfperf.report.levels import Detail
+    from tfperf.report.model import Level, Report
 
 __all__ = ["FORMATS", "Format", "RenderOptions", "format_of_file", "options_for_stdout", "render"]
 
@@ -22,7 +23,22 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     """Return the report as text in one of `FORMATS`; without options, as a file or a pipe gets it."""
     from pkgutil import resolve_name
 
+    from tfperf.report.levels import shown
+
     if format_name not in FORMATS:
         raise OutputError(f"unknown format {format_name!r}; choose one of {', '.join(FORMATS)}")
+    options = options or RenderOptions()
     renderer: Callable[[Report, RenderOptions], str] = resolve_name(FORMATS[format_name].renderer)
-    return renderer(report, options or RenderOptions())
+    return renderer(shown(report, _detail(FORMATS[format_name].level, options)), options)
+
+
+def _detail(level: Level, options: RenderOptions) -> Detail:
+    """Return how much of a report a format of this level shows."""
+    from tfperf.report.levels import EVERYTHING, Detail
+
+    if level == "data":
+        return EVERYTHING
+    if level == "full":
+        return Detail("brief" if options.is_whole else "data", "data", for_people=False, leads_first=True)
+    people: Level = "brief" if options.is_whole else "full"
+    return Detail(people, people, top=options.top)

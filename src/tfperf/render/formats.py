@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-Level = Literal["brief", "full", "data"]
+if TYPE_CHECKING:
+    from tfperf.report.model import Level
 
 
 class Format(NamedTuple):

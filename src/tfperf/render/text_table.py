@@ -36,7 +36,7 @@ DOTS = Branches("· ", "· ", "· ", "· ")
 
 def main_columns(table: Table) -> tuple[Column, ...]:
     """Return the columns that stand in a table for people; the others are for pages and programs."""
-    return tuple(column for column in table.columns if column.compact)
+    return tuple(column for column in table.columns if column.level != "data")
 
 
 def text_table(table: Table, branches: Branches = ASCII) -> TextTable:

@@ -1,34 +1,53 @@
-"""The report: the neutral middle between analyzers and renderers.
+"""The report: the neutral middle between sections and formats.
 
-Analyzers know nothing of it, renderers know nothing else. Values are plain Python (or numpy) numbers and text in the
-unit that the column or fact names; None is "not known" and is never shown as zero.
+Sections and formats know this and nothing of each other. Values are plain Python (or numpy) numbers and text in the
+unit that the column or fact names; None is unknown and is never shown as zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
 
-Unit = Literal["", "ms", "us", "%", "count", "bytes"]
+Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
 Severity = Literal["problem", "hint", "info"]
+Level = Literal["brief", "full", "data"]
+"""Where a part of a report appears. brief: in a whole report for people, and wherever there is more. full: where people
+ask for the section by name. data: in JSON and CSV, and on a page."""
+Data = Mapping[str, Sequence[Any]]
+"""The columns of a table by their keys, all of one length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One declared column: `key` names it in JSON and CSV (with its unit), `title` heads it for people."""
+    """One declared column: `key` names it in JSON, CSV and SQL (with its unit), `title` heads it for people."""
 
     key: str
     title: str
+    dtype: type[int] | type[float] | type[str] | type[bool]
+    """What a cell holds, unless it is None."""
     unit: Unit = ""
     meaning: str = ""
-    compact: bool = True
-    """False: left out of terminal and Markdown tables, which must fit 80 columns; always in JSON and CSV."""
+    _: KW_ONLY
+    level: Level = "brief"
     depth_key: str = ""
     """If set, people see the column as a tree: this column of the table holds the level of each row, from 0."""
+    over_steps: bool = False
+    """Whether a cell is an average over the steps that counted when the profile was read."""
+
+    @property
+    def compact(self) -> bool:
+        """Tell whether people see the column."""
+        return self.level != "data"
+
+
+def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[Column, ...]:
+    """Return the columns, those whose keys are in `levels` at another level."""
+    return tuple(replace(column, level=levels.get(column.key, column.level)) for column in columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +57,21 @@ class Table:
     name: str
     title: str
     columns: tuple[Column, ...]
-    data: Mapping[str, Sequence[Any]]
+    data: Data
     total_rows: int
+    _: KW_ONLY
     note: str = ""
     bar_key: str = ""
     """The column that a page draws as bars, one for each row; empty: none.
 
-    Labels are from the first compact column without a unit whose texts tell the rows apart."""
+    Labels are from the first column without a unit whose texts tell the rows apart."""
+    level: Level = "brief"
+    top: int | None = None
+    """How many rows people see, unless they say how many; None: all."""
+    split_key: str = ""
+    """If set, people see a table for each value of this column, and not the column."""
+    rows_for_people: tuple[int, ...] | None = None
+    """The rows that people see, if not all."""
 
     def __len__(self) -> int:
         """Return the number of rows held."""
@@ -58,6 +85,17 @@ class Table:
         """Return the table with its first `count` rows; `total_rows` stays."""
         return replace(self, data={key: values[:count] for key, values in self.data.items()})
 
+    def only(self, rows: Sequence[int]) -> Table:
+        """Return the table with some of its rows, as if it had no others."""
+        data = {key: [values[row] for row in rows] for key, values in self.data.items()}
+        return replace(self, data=data, total_rows=len(rows))
+
+
+def table_of(name: str, title: str, columns: Sequence[Column], data: Data, **attributes: Any) -> Table:
+    """Return a table of the declared columns of `data`, with all its rows; `attributes` are other fields of Table."""
+    rows = len(data[columns[0].key])
+    return Table(name, title, tuple(columns), {column.key: data[column.key] for column in columns}, rows, **attributes)
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -68,6 +106,8 @@ class Fact:
     value: float | int | str | bool | None
     unit: Unit = ""
     note: str = ""
+    _: KW_ONLY
+    level: Level = "brief"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +118,8 @@ class Finding:
     severity: Severity
     text: str
     action: str = ""
+    _: KW_ONLY
+    level: Level = "brief"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,29 +131,35 @@ class StepChart:
     series: Mapping[str, Sequence[float]]
     flags: tuple[str, ...]
     """Per step: empty, or why the step is left out of averages ("partial", "retrace", ...)."""
+    _: KW_ONLY
+    level: Level = "brief"
 
 
 @dataclass(frozen=True, slots=True)
 class BarChart:
-    """One bar per label; values are in `unit`, None is not known."""
+    """One bar per label; values are in `unit`, None is unknown."""
 
     title: str
     unit: Unit
     labels: tuple[str, ...]
     values: tuple[float | None, ...]
+    _: KW_ONLY
+    level: Level = "brief"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedBars:
-    """Bars side by side for each label, one of each series ("before", "after"); None is not known."""
+    """Bars side by side for each label, one of each series ("before", "after"); None is unknown."""
 
     title: str
     unit: Unit
     labels: tuple[str, ...]
     series: Mapping[str, tuple[float | None, ...]]
+    _: KW_ONLY
+    level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sparkline:
     """A value over time in one row: each value holds from its time (ms) to the next; `low` and `high` are the scale."""
 
@@ -121,6 +169,7 @@ class Sparkline:
     low: float
     high: float
     unit: Unit = ""
+    level: Level = "brief"
 
 
 Chart = StepChart | BarChart | GroupedBars | Sparkline
@@ -132,11 +181,20 @@ class Section:
 
     name: str
     title: str
+    _: KW_ONLY
     findings: tuple[Finding, ...] = ()
     facts: tuple[Fact, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    detail_notes: tuple[str, ...] = ()
+    """Notes that a whole report for people omits."""
+    pointer: str = ""
+    """Where people read more: the last line of the section in a whole report."""
+    level: Level = "brief"
+    """full: only where the section is asked for by name, and in JSON and CSV."""
+    is_lead: bool = False
+    """Whether the section belongs at the top of a document that is read from its top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +203,9 @@ class Report:
 
     source: Mapping[str, Any]
     summary: Mapping[str, Any]
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[Section, ...] = ()
+    omitted: tuple[str, ...] = ()
+    """A line for each section of another package that is missing, with the reason."""
 
     def tables(self) -> Iterator[Table]:
         """Iterate over every table of every section."""

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfperf.analyzers.environment import HostEnvironment
-from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
-from tfperf.analyzers.summary import Summary, by_kind, summarize
+from tfperf.sections.environment.analysis import HostEnvironment
+from tfperf.sections.steps.breakdown import CATEGORIES, Breakdown
+from tfperf.sections.overview.summary import Summary, by_kind, summarize
 from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 from tfperf.reports import columns, findings
-from tfperf.reports.functions_section import eager_advice, function_advice, functions_section
-from tfperf.reports.idle_section import brief_idle_section, idle_findings, idle_section
-from tfperf.reports.input_section import brief_input_section, input_section
-from tfperf.reports.kernels_section import kernel_advice, kernels_section
-from tfperf.reports.memory_section import brief_memory_section, memory_section
-from tfperf.reports.memory_section import findings as memory_findings
-from tfperf.reports.ops_section import brief_ops_section, ops_section
+from tfperf.sections.functions.section import eager_advice, function_advice, functions_section
+from tfperf.sections.idle.section import brief_idle_section, idle_findings, idle_section
+from tfperf.sections.input.section import brief_input_section, input_section
+from tfperf.sections.kernels.section import kernel_advice, kernels_section
+from tfperf.sections.memory.section import brief_memory_section, memory_section
+from tfperf.sections.memory.section import findings as memory_findings
+from tfperf.sections.ops.section import brief_ops_section, ops_section
 from tfperf.reports.profile import WHOLE, Profile, View
-from tfperf.reports.tfdata_advice import pipeline_advice
-from tfperf.reports.tfdata_section import brief_tfdata_section, tfdata_section
+from tfperf.sections.tfdata.advice import pipeline_advice
+from tfperf.sections.tfdata.section import brief_tfdata_section, tfdata_section
 from tfperf.trace.steps import UNLABELLED
 from tfperf.units import PS_PER_MS
 

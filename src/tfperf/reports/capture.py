@@ -10,14 +10,16 @@ from tfperf.outcomes import Captured
 from tfperf.report.model import Column, Finding, Report, Section, Table
 
 COLUMNS = (
-    Column("worker", "Worker", "", "the address that was asked"),
-    Column("size_bytes", "Bytes", "count", "size of the trace file"),
-    Column("event_count", "Events", "count", "events in the trace"),
-    Column("step_count", "Steps", "count", "steps that tfperf finds in the trace"),
-    Column("overhead_percent", "Overhead", "%", "by how much profiling made steps longer, where that was measured"),
-    Column("reason", "Reason", "", "empty if all is well, else a word of docs/capture.md"),
-    Column("message", "Message", "", "what happened and what to try", compact=False),
-    Column("path", "File", "", "the trace file", compact=False),
+    Column("worker", "Worker", str, "", "the address that was asked"),
+    Column("size_bytes", "Bytes", int, "count", "size of the trace file"),
+    Column("event_count", "Events", int, "count", "events in the trace"),
+    Column("step_count", "Steps", int, "count", "steps that tfperf finds in the trace"),
+    Column(
+        "overhead_percent", "Overhead", float, "%", "by how much profiling made steps longer, where that was measured"
+    ),
+    Column("reason", "Reason", str, "", "empty if all is well, else a word of docs/capture.md"),
+    Column("message", "Message", str, "", "what happened and what to try", level="data"),
+    Column("path", "File", str, "", "the trace file", level="data"),
 )
 
 

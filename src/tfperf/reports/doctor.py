@@ -9,10 +9,10 @@ from tfperf.outcomes import Check, Status
 from tfperf.report.model import Column, Finding, Report, Section, Severity, Table
 
 COLUMNS = (
-    Column("check", "Check", "", "what was looked at"),
-    Column("status", "Status", "", "ok, warn or fail"),
-    Column("found", "Found", "", "what is there"),
-    Column("fix", "Fix", "", "how to mend it; empty if there is nothing to mend", compact=False),
+    Column("check", "Check", str, "", "what was looked at"),
+    Column("status", "Status", str, "", "ok, warn or fail"),
+    Column("found", "Found", str, "", "what is there"),
+    Column("fix", "Fix", str, "", "how to mend it; empty if there is nothing to mend", level="data"),
 )
 _WORST_FIRST: tuple[Status, ...] = ("fail", "warn", "ok")
 _SEVERITIES: Mapping[Status, Severity] = {"fail": "problem", "warn": "hint", "ok": "info"}

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tfperf.analyzers.eager import Eager
-from tfperf.analyzers.environment import HostEnvironment
-from tfperf.analyzers.functions import Functions
-from tfperf.analyzers.idle import Idle
-from tfperf.analyzers.input_pipeline import InputPipeline
-from tfperf.analyzers.kernels import Kernels
-from tfperf.analyzers.memory import Memory
-from tfperf.analyzers.op_groups import By
-from tfperf.analyzers.ops import Ops
-from tfperf.analyzers.pipeline import TfData
-from tfperf.analyzers.step_breakdown import Breakdown
-from tfperf.analyzers.summary import Summary
-from tfperf.analyzers.whatif import Outlook
+from tfperf.sections.functions.eager import Eager
+from tfperf.sections.environment.analysis import HostEnvironment
+from tfperf.sections.functions.calls import Functions
+from tfperf.sections.idle.analysis import Idle
+from tfperf.sections.input.analysis import InputPipeline
+from tfperf.sections.kernels.analysis import Kernels
+from tfperf.sections.memory.analysis import Memory
+from tfperf.sections.ops.groups import By
+from tfperf.sections.ops.analysis import Ops
+from tfperf.sections.tfdata.pipeline import TfData
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.overview.summary import Summary
+from tfperf.sections.tfdata.whatif import Outlook
 from tfperf.trace.activities import Attribution
 
 

@@ -11,7 +11,12 @@ from tfperf.render.page.chart_data import MOST_BARS, MOST_STEPS, chart_data, cut
 from tfperf.report.model import BarChart, Chart, Column, GroupedBars, Sparkline, StepChart, Table
 
 NAN = float("nan")
-OPS = (Column("rank", "#", "count"), Column("type", "Type"), Column("name", "Name"), Column("share", "Share", "%"))
+OPS = (
+    Column("rank", "#", int, "count"),
+    Column("type", "Type", str),
+    Column("name", "Name", str),
+    Column("share", "Share", float, "%"),
+)
 
 
 def ops(names: list[str], shares: list[float | None], *, bar_key: str = "share") -> Table:
@@ -70,7 +75,9 @@ def test_of_very_many_steps_the_longest_of_each_few_is_drawn() -> None:
 def test_a_long_line_keeps_its_peak_and_both_ends() -> None:
     values = [1.0] * 50_000
     values[12_345] = 9.0
-    data = chart_data(Sparkline("Memory", tuple(map(float, range(50_000))), tuple(values), 1.0, 9.0))
+    data = chart_data(
+        Sparkline(title="Memory", times=tuple(map(float, range(50_000))), values=tuple(values), low=1.0, high=9.0)
+    )
     assert len(data["times"]) < 5_000
     assert (data["times"][0], data["times"][-1], max(data["values"])) == (0.0, 49_999.0, 9.0)
 
@@ -85,8 +92,8 @@ def test_a_long_line_keeps_its_peak_and_both_ends() -> None:
         BarChart("", "ms", ("a",), (NAN,)),
         GroupedBars("", "ms", (), {}),
         GroupedBars("", "ms", ("a",), {}),
-        Sparkline("", (), (), 0.0, 0.0),
-        Sparkline("", (NAN,), (NAN,), NAN, NAN),
+        Sparkline(title="", times=(), values=(), low=0.0, high=0.0),
+        Sparkline(title="", times=(NAN,), values=(NAN,), low=NAN, high=NAN),
     ],
 )
 def test_a_chart_without_any_known_value_is_json_all_the_same(chart: Chart) -> None:

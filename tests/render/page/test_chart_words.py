@@ -48,7 +48,7 @@ def test_groups() -> None:
 
 
 def test_values_over_time() -> None:
-    line = Sparkline("Memory", (0.0, 1.0), (1024.0, 2048.0), 0.0, 2048.0, "bytes")
+    line = Sparkline(title="Memory", times=(0.0, 1.0), values=(1024.0, 2048.0), low=0.0, high=2048.0, unit="bytes")
     assert chart_words(line) == "2 values between 1.00 KiB and 2.00 KiB; each holds until the next."
 
 
@@ -59,8 +59,8 @@ def test_values_over_time() -> None:
         (StepChart("", ("1",), {"Input": [NAN]}, ("",)), "1 step: it takes 0.000 ms (step 1)."),
         (BarChart("", "ms", (), ()), "nothing to show."),
         (GroupedBars("", "ms", (), {"before": ()}), "before: nothing to show."),
-        (Sparkline("", (), (), 0.0, 0.0), "No values."),
-        (Sparkline("", (NAN,), (NAN,), NAN, NAN), "1 values, all unknown."),
+        (Sparkline(title="", times=(), values=(), low=0.0, high=0.0), "No values."),
+        (Sparkline(title="", times=(NAN,), values=(NAN,), low=NAN, high=NAN), "1 values, all unknown."),
     ],
 )
 def test_charts_without_any_known_value(chart: Chart, expected: str) -> None:

@@ -36,7 +36,11 @@ from tfperf.report.model import (
 )
 
 ECHARTS_SHA256 = "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5"
-NAMED = (Column("name", "Name"), Column("self_ms", "Self", "ms"), Column("size", "Size", "bytes", compact=False))
+NAMED = (
+    Column("name", "Name", str),
+    Column("self_ms", "Self", float, "ms"),
+    Column("size", "Size", int, "bytes", level="data"),
+)
 
 
 def table_of(names: Sequence[Any], times: Sequence[Any], sizes: Sequence[Any] = (), **more: Any) -> Table:
@@ -79,7 +83,9 @@ class Tags(HTMLParser):
 
 def test_the_verdict_is_said_in_words_before_all_else() -> None:
     finding = Finding("input", "problem", "Waits for input.", "prefetch")
-    first = Section("overview", "Overview", (finding,), (Fact("step", "Step time", 15.94, "ms", "± 1 ms"),))
+    first = Section(
+        "overview", "Overview", findings=(finding,), facts=(Fact("step", "Step time", 15.94, "ms", "± 1 ms"),)
+    )
     page = page_of(first, Section("gaps", "Gaps", notes=("No device.",)))
     main = page[page.index("<main") :]
     assert main.index('class="verdict problem"') < main.index("Step time")
@@ -115,7 +121,7 @@ def hash_of(text: str) -> str:
 
 
 def test_no_markup_has_a_style_a_handler_or_an_address() -> None:
-    page = page_of(Section("s", "S", (Finding("f", "hint", "x"),), tables=(table_of(["a"] * 20, [1.0] * 20),)))
+    page = page_of(Section("s", "S", findings=(Finding("f", "hint", "x"),), tables=(table_of(["a"] * 20, [1.0] * 20),)))
     for tag, attributes in Tags(page).tags:
         assert not [name for name in attributes if name == "style" or name.startswith("on")], tag
         assert (attributes.get("href") or "#").startswith("#")
@@ -155,16 +161,24 @@ HOSTILE = [
 
 def everywhere(name: str) -> Report:
     """Return a report that has one text in every place where a text can be."""
-    tree = Column("name", name, depth_key="depth", meaning=name)
+    tree = Column("name", name, str, depth_key="depth", meaning=name)
     data: dict[str, list[Any]] = {"name": [name, name + "2"], "value": [2.0, 1.0], "depth": [0, 1]}
-    table = Table(name, name, (tree, Column("value", name, "ms")), data, 9, name, "value")
+    table = Table(name, name, (tree, Column("value", name, float, "ms")), data, 9, note=name, bar_key="value")
     charts: tuple[Chart, ...] = (
         StepChart(name, (name, "2"), {name: [2.0, 1.0]}, (name, "")),
         GroupedBars(name, "ms", (name,), {name: (1.0,)}),
-        Sparkline(name, (0.0, 1.0), (1.0, 2.0), 1.0, 2.0),
+        Sparkline(title=name, times=(0.0, 1.0), values=(1.0, 2.0), low=1.0, high=2.0),
     )
     findings = (Finding(name, "problem", name, name), Finding(name, "info", name, name))
-    section = Section(name, name, findings, (Fact(name, name, name, note=name),), charts, (table,), (name,))
+    section = Section(
+        name,
+        name,
+        findings=findings,
+        facts=(Fact(name, name, name, note=name),),
+        charts=charts,
+        tables=(table,),
+        notes=(name,),
+    )
     bars = Section(name, name, charts=(BarChart(name, "%", (name,), (1.0,)),))
     return Report({name: name, "list": [name] * 9}, {name: name}, (section, bars))
 

@@ -7,8 +7,8 @@ from typing import Any
 from tfperf.render.page.page_parts import page_parts
 from tfperf.report.model import BarChart, Column, Section, Sparkline, Table
 
-COLUMNS = (Column("name", "Name"), Column("self_ms", "Self", "ms"))
-LINE = Sparkline("Memory", (0.0, 1.0), (1.0, 2.0), 0.0, 2.0)
+COLUMNS = (Column("name", "Name", str), Column("self_ms", "Self", float, "ms"))
+LINE = Sparkline(title="Memory", times=(0.0, 1.0), values=(1.0, 2.0), low=0.0, high=2.0)
 BARS = BarChart("Types", "%", ("a", "b"), (60.0, 40.0))
 
 

@@ -13,7 +13,11 @@ import numpy as np
 from tfperf.render.page.table_data import PackedTable, fit, pack, plain_items
 from tfperf.report.model import Column, Table
 
-COLUMNS = (Column("name", "Name"), Column("self_ms", "Self", "ms"), Column("size", "Size", "bytes", compact=False))
+COLUMNS = (
+    Column("name", "Name", str),
+    Column("self_ms", "Self", float, "ms"),
+    Column("size", "Size", int, "bytes", level="data"),
+)
 
 
 def ops(names: Sequence[Any], times: Sequence[Any], sizes: Sequence[Any] = ()) -> Table:
@@ -45,7 +49,7 @@ def test_tables_travel_as_columns_with_texts_once() -> None:
 
 
 def test_a_tree_travels_with_its_depths() -> None:
-    columns = (Column("stage", "Stage", depth_key="depth"), Column("calls", "Calls", "count"))
+    columns = (Column("stage", "Stage", str, depth_key="depth"), Column("calls", "Calls", int, "count"))
     values: dict[str, Any] = {"stage": ["Root", "Map"], "calls": [1, 2], "depth": np.array([0, 1])}
     data = unpacked(Table("t", "T", columns, values, 2))
     assert data["depths"] == [0, 1]
@@ -53,7 +57,7 @@ def test_a_tree_travels_with_its_depths() -> None:
 
 
 def test_what_is_neither_number_nor_text_travels_as_what_people_see() -> None:
-    columns = tuple(Column(key, key) for key in ("flag", "huge", "mixed", "nothing"))
+    columns = tuple(Column(key, key, str) for key in ("flag", "huge", "mixed", "nothing"))
     values: dict[str, list[Any]] = {
         "flag": [True, False],
         "huge": [2**64, 1],

@@ -1,0 +1,137 @@
+"""What `tfperf.load` does and returns: the library's face.
+
+Each host is read, analyzed and let go, one after the other (or wherever the given executor runs), so memory is
+bounded by the largest host. What stays are results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfperf.errors import TfperfError
+from tfperf.sections import registry
+from tfperf.sections.assembly import ALWAYS, assemble
+from tfperf.sections.host import Host
+from tfperf.sections.results import By, HostResults, Results, View
+from tfperf.trace import logdir
+from tfperf.trace.read import read_host
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tfperf.report.model import Report
+    from tfperf.trace.activities import Attribution
+
+Progress = Callable[[int, int], None]
+"""Called with bytes read so far and bytes in all."""
+
+
+@dataclass(frozen=True)
+class Analysis(Results):
+    """What is known about a run of one or several hosts.
+
+    `analysis["steps"]` is the breakdown of the steps, `analysis["overview"]` the averages and the verdict,
+    `analysis["ops"]`, `analysis["kernels"]`, ... the results of the other sections, all combined over hosts; most have
+    a `.table` DataFrame. `analysis.hosts[0]["steps"]` is the same for one host.
+    """
+
+    step_marker: str | None = None
+
+    def more(self, sections: Iterable[str]) -> Analysis:
+        """Return an analysis that has these sections too; the files are read again if any is missing."""
+        missing = [name for name in sections if name not in self.sections]
+        if not missing:
+            return self
+        names = _needed((*self.sections, *missing))
+        analyze = partial(analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker)
+        hosts = [analyze(file) for file in self.run.files]
+        return replace(self, hosts=tuple(hosts), sections=names, _combined={})
+
+    def report(self, sections: Sequence[str] = (), *, by: By = "op", filters: Sequence[str] = ()) -> Report:
+        """Return the report (of all sections that were analyzed, by default), ready for a renderer.
+
+        `by` groups the ops that people see; `filters` are regular expressions of which one must be found in the name or
+        type of an op. Raises TfperfError for an invalid filter.
+        """
+        return assemble(self.seen(View(by, _compiled(filters))), sections)
+
+
+def _compiled(filters: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    try:
+        return tuple(re.compile(pattern, re.IGNORECASE) for pattern in filters)
+    except re.error as error:
+        raise TfperfError(f"the filter {error.pattern!r} is not a regular expression: {error.msg}") from error
+
+
+def load(
+    path: str | Path,
+    *,
+    sections: Sequence[str] = (),
+    run: str | None = None,
+    hosts: Sequence[str] = (),
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Read and analyze a profile.
+
+    `path` is a logdir, a run folder or one `*.xplane.pb` file; of a logdir, the newest run is taken unless `run`
+    names another. `sections` are those to analyze, with what they rest on (default: all). `hosts` keeps only hosts of
+    these names. `attribution` is "corrected" or "tensorflow" (what TensorFlow's own profiler concluded). `step_marker`
+    names the events that are steps (`*` is a wildcard). `executor` analyzes hosts elsewhere. Raises
+    TraceNotFoundError, TraceFormatError, and TfperfError for an unknown section.
+    """
+    if attribution == "tensorflow" and step_marker is not None:
+        raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
+    selected = logdir.choose_hosts(logdir.choose_run(logdir.find_runs(Path(path)), run), tuple(hosts))
+    names = _needed(sections)
+    analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker)
+    if executor is not None:
+        results = list(executor.map(analyze, selected.files))
+    else:
+        results = _one_after_the_other(selected.files, analyze, progress)
+    return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker)
+
+
+def _needed(sections: Sequence[str]) -> tuple[str, ...]:
+    """Return the sections to analyze, each after those that it rests on."""
+    names = registry.section_names()
+    unknown = next((name for name in sections if name not in names), None)
+    if unknown is not None:
+        raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
+    return registry.with_dependencies((*ALWAYS, *(sections or names)))
+
+
+def _one_after_the_other(
+    files: Sequence[logdir.HostFile], analyze: Callable[..., HostResults], progress: Progress | None
+) -> list[HostResults]:
+    if progress is None:
+        return [analyze(file) for file in files]
+    sizes = [file.size_bytes or 0 for file in files]
+    total, results = sum(sizes), []
+    for file, before in zip(files, accumulate(sizes, initial=0), strict=False):
+        results.append(analyze(file, progress=lambda done, _, before=before: progress(before + done, total)))
+    return results
+
+
+def analyze_host(
+    file: logdir.HostFile,
+    *,
+    sections: Sequence[str],
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+    progress: Progress | None = None,
+) -> HostResults:
+    """Read the trace of one host, and analyze it by sections, which follow those that they rest on."""
+    as_tensorflow = attribution == "tensorflow"
+    trace = read_host(file.path, file.host, links=as_tensorflow, instants=as_tensorflow, progress=progress)
+    host = Host(trace, attribution, step_marker)
+    host.analyze(sections)
+    return HostResults(trace.host, bool(trace.devices), host.results, host.omitted)

@@ -1,0 +1,46 @@
+"""From results to a report: the one loop over sections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tfperf.report.model import Report, Section
+from tfperf.sections.overview.section import report_summary
+from tfperf.sections.registry import OURS, described, find_section, omission, omitted_sections, section_names
+from tfperf.sections.results import Results
+from tfperf.sections.spec import SectionSpec, call
+
+ALWAYS = ("steps", "overview")
+"""The sections that the summary of every report rests on."""
+
+
+def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
+    """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
+    omitted = dict(results.omitted)
+    built: list[Section] = []
+    for name in section_names():
+        if name not in (sections or results.sections) or name in omitted:
+            continue
+        if name in OURS:
+            built.append(_build(find_section(name), results))
+            continue
+        try:
+            built.append(_build(find_section(name), results))
+        except Exception as error:
+            omitted[name] = described(error)
+    source = {
+        "run": results.run.name,
+        "folder": str(results.run.folder),
+        "hosts": [host.host for host in results.hosts],
+        "attribution": results.attribution,
+    }
+    lines = (*omitted_sections(), *(omission(name, reason) for name, reason in omitted.items()))
+    return Report(source, report_summary(results), tuple(built), lines)
+
+
+def _build(spec: SectionSpec, results: Results) -> Section:
+    if spec.without_device and not results.has_device:
+        return Section(spec.name, spec.title, notes=(spec.without_device,), level="full")
+    section: Section = call(spec.build, results)
+    return replace(section, name=spec.name, is_lead=spec.is_lead)

@@ -1,0 +1,13 @@
+"""Environment: what the job ran on."""
+
+from tfperf.sections.environment.tables import TABLES
+from tfperf.sections.spec import SectionSpec
+
+SECTION = SectionSpec(
+    name="environment",
+    title="Run environment",
+    analyze="tfperf.sections.environment.analysis:analyze",
+    combine=tuple,
+    build="tfperf.sections.environment.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,94 @@
+"""The section of the overview: the verdict, the average step, and the fixed keys of every report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfperf.report.model import Fact, Section
+from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST, known
+from tfperf.sections.overview.verdict import verdict_of
+from tfperf.sections.spec import present
+from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.trace.steps import UNLABELLED
+
+if TYPE_CHECKING:
+    from tfperf.sections.overview.summary import Summary
+    from tfperf.sections.results import Results
+    from tfperf.sections.steps.breakdown import Breakdown
+
+
+def build(results: Results) -> Section:
+    """Build the section: the verdict, facts about steps, and where their time goes."""
+    summary: Summary = results["overview"]
+    if summary.step_time_ms is None:
+        return Section("overview", "Overview", findings=(verdict_of(results),))
+    return Section(
+        "overview",
+        "Overview",
+        findings=(verdict_of(results),),
+        facts=_facts(results["steps"], summary),
+        tables=present(
+            CATEGORY_TABLE.build(results, bar_key="percent"), KINDS.build(results), STEPS_BY_HOST.build(results)
+        ),
+    )
+
+
+def _facts(breakdown: Breakdown, summary: Summary) -> tuple[Fact, ...]:
+    steps, time = breakdown.steps, summary.step_time_ms
+    assert time is not None
+    batches = int(steps.batches.max())
+    precise = breakdown.compute_16_ps + breakdown.compute_32_ps
+    label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
+    spread = f"± {time.standard_deviation:.3g} ms over steps"
+    facts = [
+        Fact("average_step_time", "Average step time", time.average, "ms", spread),
+        Fact("minimum_step_time", "Shortest step", time.minimum, "ms"),
+        Fact("maximum_step_time", "Longest step", time.maximum, "ms"),
+        Fact("steps", "Steps averaged", summary.averaged_count, "count", f"of {summary.step_count} {label}steps"),
+        Fact("step_source", "Steps found by", steps.source, "", f"confidence {steps.confidence}"),
+    ]
+    if batches > 1:
+        note = f"{batches} batches in a step"
+        facts.append(Fact("batch_time", "Average per batch", time.average / batches, "ms", note))
+    if precise:
+        facts.append(Fact("compute_16_bit", "Device compute 16-bit", 100.0 * breakdown.compute_16_ps / precise, "%"))
+        facts.append(Fact("compute_32_bit", "Device compute 32-bit", 100.0 * breakdown.compute_32_ps / precise, "%"))
+    return tuple(facts)
+
+
+def report_summary(results: Results) -> dict[str, Any]:
+    """Return the fixed JSON keys of every report."""
+    breakdown: Breakdown = results["steps"]
+    steps, summary = breakdown.steps, results["overview"]
+    return {
+        "step_count": len(steps),
+        "averaged_step_count": summary.averaged_count,
+        "step_kind": summary.kind if len(steps) else None,
+        "step_source": steps.source,
+        "step_confidence": steps.confidence,
+        "step_explanation": steps.explanation,
+        "step_notes": list(steps.notes),
+        "step_time_ms": _times(summary),
+        "input_percent": summary.input_percent,
+        "input_class": summary.input_class,
+        "verdict": verdict_of(results).text,
+        "category_percent": {key: known(breakdown, key, summary.percent.get(key)) for key in CATEGORIES},
+        "input_wait_percent": summary.percent.get("input_wait") if breakdown.input_visible else None,
+        "host_to_device_percent": known(breakdown, "output", summary.percent.get("host_to_device")),
+        "kinds": {
+            kind.kind: {
+                "step_count": kind.step_count,
+                "averaged_step_count": kind.averaged_count,
+                "step_time_ms": _times(kind),
+                "input_percent": kind.input_percent,
+                "input_class": kind.input_class,
+            }
+            for kind in summary.by_kind
+        },
+        "worst_host": results.hosts[summary.worst_host].host if summary.worst_host is not None else None,
+    }
+
+
+def _times(summary: Summary) -> dict[str, float | None]:
+    keys = ("average", "standard_deviation", "minimum", "maximum", "median", "p95")
+    return {key: getattr(summary.step_time_ms, key, None) for key in keys}

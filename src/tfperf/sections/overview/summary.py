@@ -1,0 +1,180 @@
+"""Averages over steps, and the class of the job.
+
+Thresholds are those of TensorFlow's profiler, in percent of step time and inclusive: input 5 and 20, all others, kernel
+launch and collectives 3 and 15.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tfperf.intervals import median, percentile
+from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.trace.host_trace import Bools
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tfperf.sections.results import Results
+    from tfperf.sections.steps.breakdown import Breakdown
+
+InputClass = Literal["high", "moderate", "possible", "none", "unknown"]
+ShareClass = Literal["high", "moderate", "none"]
+
+INPUT_LIMITS = (5.0, 20.0)
+OTHER_LIMITS = (3.0, 15.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """Over steps: average, sample standard deviation (n-1), minimum and maximum, median, 95th percentile."""
+
+    count: int
+    average: float
+    standard_deviation: float
+    minimum: float
+    maximum: float
+    median: float
+    p95: float
+
+
+def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
+    """Return the statistics of some values, or None if there are none. One value has deviation 0."""
+    if not len(values):
+        return None
+    return Statistics(
+        count=len(values),
+        average=float(values.mean()),
+        standard_deviation=float(values.std(ddof=1)) if len(values) > 1 and float(np.ptp(values)) > 0 else 0.0,
+        minimum=float(values.min()),
+        maximum=float(values.max()),
+        median=median(values),
+        p95=percentile(values, 0.95),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Averages over the steps of one kind on one host (or over hosts).
+
+    `step_time_ms` is None without steps. `percent` maps each category to its share of step time (sum over sum).
+    `input_percent` is None where the trace cannot show input.
+    """
+
+    kind: str
+    step_count: int
+    averaged_count: int
+    step_time_ms: Statistics | None
+    category_ms: dict[str, Statistics]
+    percent: dict[str, float]
+    input_percent: float | None
+    input_class: InputClass
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return one row per category: milliseconds per step, and percent of step time."""
+        import pandas as pd
+
+        rows = [(key, self.category_ms[key]) for key in CATEGORIES if self.percent]
+        times = ("average", "standard_deviation", "minimum", "maximum")
+        return pd.DataFrame(
+            {
+                "category": [key for key, _ in rows],
+                **{f"{time}_ms": [getattr(category, time) for _, category in rows] for time in times},
+                "percent": [self.percent[key] for key, _ in rows],
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview(Summary):
+    """Averages over the headline steps of a run.
+
+    With several hosts, steps are averaged over them, but the input share and class are those of the host that waits
+    longest: the others wait for it.
+    """
+
+    by_kind: tuple[Summary, ...]
+    """Of each kind of step (train, eval), the headline kind first."""
+    by_host: tuple[Summary, ...]
+    worst_host: int | None
+    """The host whose input share and class these are, as an index; None for a single host."""
+
+
+def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -> Summary:
+    """Average the steps at `rows` (default: the headline steps)."""
+    rows = breakdown.headline if rows is None else rows
+    kind = kind or breakdown.steps.headline_kind
+    duration_ps = breakdown.steps.duration_ps[rows]
+    total_ps = int(duration_ps.sum())
+    if not total_ps:
+        return Summary(
+            kind=kind,
+            step_count=breakdown.steps.kinds.count(kind),
+            averaged_count=0,
+            step_time_ms=None,
+            category_ms={},
+            percent={},
+            input_percent=None,
+            input_class="unknown",
+        )
+    time_ps = {key: values[rows] for key, values in breakdown.time_ps.items()}
+    by_category = {key: statistics(values / PS_PER_MS) for key, values in time_ps.items()}
+    percent = {key: 100.0 * int(values.sum()) / total_ps for key, values in time_ps.items()}
+    input_percent = percent["input"] if breakdown.input_visible else None
+    return Summary(
+        kind=kind,
+        step_count=breakdown.steps.kinds.count(kind),
+        averaged_count=int(rows.sum()),
+        step_time_ms=statistics(duration_ps / PS_PER_MS),
+        category_ms={key: times for key, times in by_category.items() if times},
+        percent=percent,
+        input_percent=input_percent,
+        input_class=input_class(input_percent, percent["all_others"]),
+    )
+
+
+def over_hosts(results: Results) -> Overview:
+    """Return the overview of a run."""
+    breakdown: Breakdown = results["steps"]
+    total = summarize(breakdown)
+    by_host = tuple(summarize(host) for host in results.of_hosts("steps"))
+    shares = [(host.input_percent, index) for index, host in enumerate(by_host) if host.input_percent is not None]
+    worst = max(shares)[1] if len(by_host) > 1 and shares else None
+    fields = {**vars(total), "by_kind": by_kind(breakdown), "by_host": by_host, "worst_host": worst}
+    if worst is not None:
+        fields |= {"input_percent": by_host[worst].input_percent, "input_class": by_host[worst].input_class}
+    return Overview(**fields)
+
+
+def by_kind(breakdown: Breakdown) -> tuple[Summary, ...]:
+    """Average each kind of step (train, eval) by itself, the headline kind first."""
+    steps = breakdown.steps
+    kinds = dict.fromkeys((steps.headline_kind, *steps.kinds)) if len(steps) else {}
+    kind_of = np.array(steps.kinds, object)
+    return tuple(
+        summarize(breakdown, np.asarray(breakdown.averaged & (kind_of == kind), np.bool_), kind) for kind in kinds
+    )
+
+
+def input_class(input_percent: float | None, others_percent: float | None) -> InputClass:
+    """Classify a job: input share first; else a large share of unexplained time may hide input.
+
+    None for the input share means that the trace does not show it; then its absence is not concluded.
+    """
+    if input_percent is not None and input_percent >= INPUT_LIMITS[0]:
+        return "high" if input_percent >= INPUT_LIMITS[1] else "moderate"
+    if others_percent is not None and not math.isnan(others_percent) and others_percent >= OTHER_LIMITS[0]:
+        return "possible"
+    return "none" if input_percent is not None else "unknown"
+
+
+def share_class(percent: float) -> ShareClass:
+    """Classify the share of kernel launch, collectives or all others."""
+    return "high" if percent >= OTHER_LIMITS[1] else "moderate" if percent >= OTHER_LIMITS[0] else "none"

@@ -1,0 +1,138 @@
+"""The tables of steps, and the names of the nine categories of their time."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from tfperf.report.model import Column, Data
+from tfperf.sections.spec import TableSpec
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import Results
+
+CATEGORY_TITLES = {
+    "compilation": "Compilation",
+    "output": "Output",
+    "input": "Input",
+    "kernel_launch": "Kernel launch",
+    "host_compute": "Host compute",
+    "device_collectives": "Device collectives",
+    "device_to_device": "Device to device",
+    "device_compute": "Device compute",
+    "all_others": "All others",
+}
+"""Keys and titles of the nine categories, in the order in which they are shown."""
+CATEGORIES = tuple(CATEGORY_TITLES)
+CATEGORY_MEANINGS = {
+    "compilation": "tracing or compiling functions",
+    "output": "copies from device to host",
+    "input": "waiting for tf.data, copying in",
+    "kernel_launch": "preparing and launching kernels",
+    "host_compute": "ops or runtime on host threads",
+    "device_collectives": "all-reduce and the like",
+    "device_to_device": "copies between or inside devices",
+    "device_compute": "kernels on the device",
+    "all_others": "none of these: Python, I/O, idle",
+}
+DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
+"""Categories that are unknown where no device recorded anything."""
+_IN_STEP_TABLE = ("input", "host_compute", "device_compute", "all_others")
+
+_STEP_COLUMNS = (
+    Column("step", "Step", int, "", "step number: the program's own where it counted, else from 0"),
+    Column("step_name", "Name", str, "", "what the step is called", level="data"),
+    Column("kind", "Kind", str, "", "train, eval, or step where nothing tells"),
+    Column("flag", "Flag", str, "", "why the step is left out of averages"),
+    Column("averaged", "Averaged", bool, "", "whether the step counts in averages", level="data"),
+    Column("batches", "Batches", int, "count", "tf.data elements in the step", level="data"),
+    Column("start_ms", "Start", float, "ms", "start on the clock of the trace", level="data"),
+    Column("step_time_ms", "Step time", float, "ms", "from the start of the step to the start of the next"),
+    *(
+        Column(
+            f"{key}_ms",
+            title,
+            float,
+            "ms",
+            CATEGORY_MEANINGS[key],
+            level="brief" if key in _IN_STEP_TABLE else "data",
+        )
+        for key, title in CATEGORY_TITLES.items()
+    ),
+    Column("input_wait_ms", "Input wait", float, "ms", "part of input: waiting for tf.data", level="data"),
+    Column(
+        "host_to_device_ms", "Host to device", float, "ms", "part of input: batches copied to the device", level="data"
+    ),
+)
+
+
+def _steps(results: Results) -> Data | None:
+    breakdown = results["steps"]
+    return breakdown.columns() if len(breakdown.steps) else None
+
+
+def _host_steps(results: Results) -> Data | None:
+    hosts = [(host.host, host["steps"]) for host in results.hosts]
+    columns = [breakdown.columns() for _, breakdown in hosts]
+    if not any(len(breakdown.steps) for _, breakdown in hosts):
+        return None
+    return {
+        "host": [name for name, breakdown in hosts for _ in range(len(breakdown.steps))],
+        "start_ps": list(chain.from_iterable(breakdown.steps.start_ps.tolist() for _, breakdown in hosts)),
+        "end_ps": list(chain.from_iterable(breakdown.steps.end_ps.tolist() for _, breakdown in hosts)),
+        **{column.key: [value for data in columns for value in data[column.key]] for column in _STEP_COLUMNS},
+    }
+
+
+def _pauses(results: Results) -> Data | None:
+    pauses = results["steps"].steps.pauses
+    if not pauses:
+        return None
+    return {
+        "after_step": [pause.after_step for pause in pauses],
+        "start_ms": [pause.start_ps / PS_PER_MS for pause in pauses],
+        "duration_ms": [(pause.end_ps - pause.start_ps) / PS_PER_MS for pause in pauses],
+    }
+
+
+STEPS = TableSpec(
+    name="steps",
+    title="Steps",
+    row="steps, averaged over hosts, and where their time goes",
+    columns=_STEP_COLUMNS,
+    data=_steps,
+    name_key="step_name",
+    about_steps=True,
+)
+HOST_STEPS = TableSpec(
+    name="host_steps",
+    title="Steps of each host",
+    row="steps of each host on its own, with exact start and end",
+    columns=(
+        Column("host", "Host", str, "", "name of the trace file"),
+        Column("start_ps", "Start", int, "ps", "start on the clock of the trace of its host"),
+        Column("end_ps", "End", int, "ps", "end: start of the next step, or of the pause before it"),
+        *_STEP_COLUMNS,
+    ),
+    data=_host_steps,
+    name_key="host",
+    about_steps=True,
+    in_report=False,
+    in_limits=False,
+)
+PAUSES = TableSpec(
+    name="pauses",
+    title="Time outside steps",
+    row="time outside steps",
+    columns=(
+        Column("after_step", "After step", str, "", "the step before the pause"),
+        Column("start_ms", "Start", float, "ms", "start on the clock of the trace"),
+        Column("duration_ms", "Duration", float, "ms", "time outside steps"),
+    ),
+    data=_pauses,
+    name_key="after_step",
+    about_steps=True,
+    empty_means_none=True,
+)
+TABLES = (STEPS, HOST_STEPS, PAUSES)
