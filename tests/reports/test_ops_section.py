@@ -9,7 +9,7 @@ from builders import Plane, event, host, line, plane, trace_of
 from tfperf.analyzers import ops
 from tfperf.sections.ops.analysis import Ops
 from tfperf.render.csv_file import csv_files
-from tfperf.render.options import RenderOptions
+from tfperf.render.render_options import RenderOptions
 from tfperf.render.terminal import render_terminal
 from tfperf.report.model import BarChart, Report, Section
 from tfperf.sections.ops.section import brief_ops_section, ops_section

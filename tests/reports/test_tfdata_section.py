@@ -9,7 +9,6 @@ from builders import iterator_call as call
 
 import tfperf
 from tfperf.render import RenderOptions, render
-from tfperf.render.tree import ASCII, DOTS, LINES, tree_texts
 from tfperf.report.model import Section
 
 COUNT = 6
@@ -142,15 +141,3 @@ def test_a_whole_report_for_people_is_brief(tmp_path: Path) -> None:
     assert [table.name for table in brief.tables] == ["tfdata_stages", "what_if"]
     (advice,) = [own for own in trace.report(("recommendations",)).sections[0].findings if own.code == "wait_for_input"]
     assert "More: -s tfdata" in advice.text
-
-
-@pytest.mark.parametrize(
-    ("branches", "expected"),
-    [
-        (LINES, ["a", "├ b", "│ └ c", "└ d", "  └ e"]),
-        (ASCII, ["a", "|-b", "| `-c", "`-d", "  `-e"]),
-        (DOTS, ["a", "· b", "· · c", "· d", "· · e"]),
-    ],
-)
-def test_branches(branches: Any, expected: list[str]) -> None:
-    assert tree_texts(list("abcde"), [0, 1, 2, 1, 2], branches) == expected

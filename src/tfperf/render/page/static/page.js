@@ -1,4 +1,4 @@
-// What happens when the page is opened: tables and charts, the theme, where one is, and printing.
+// What happens when the page is opened: tables and charts, the theme, the current section, printing.
 
 const PAPER_WIDTH = 700;
 
@@ -6,21 +6,21 @@ function themeButton() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
   const button = element("button", { type: "button" });
-  const name = () => (button.textContent = isDark() ? "Light theme" : "Dark theme");
+  const showName = () => (button.textContent = isDark() ? "Light theme" : "Dark theme");
   button.addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    name();
+    showName();
     redrawCharts();
   });
   dark.addEventListener("change", () => {
-    name();
+    showName();
     redrawCharts();
   });
-  name();
+  showName();
   document.querySelector(".choices").append(button);
 }
 
-// The link of the section that is at the top of the window.
+// Mark the link of the section that is at the top of the window.
 function followSections() {
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
   const watcher = new IntersectionObserver((entries) => {
@@ -32,7 +32,7 @@ function followSections() {
 }
 
 function markCurrent(links, id) {
-  links.forEach((link, own) => (own === id ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+  links.forEach((link, section) => (section === id ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
 }
 
 // Paper is light and narrower than a window.

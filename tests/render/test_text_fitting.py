@@ -1,43 +1,19 @@
-"""Names from a trace: escapes, cutting, folding, wrapping."""
+"""Text in the cells of a terminal: measuring, cutting, folding, wrapping."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from tfperf.render.text import brief, cells, fold, safe, shorten, wrap
+from tfperf.render.safe_text import safe
+from tfperf.render.text_fitting import cells, fold, shorten, wrap
 
 ANY_TEXT = st.text(st.characters())
 """Text with everything a Python string can hold, lone surrogates too."""
 
 CONV = "gradient_tape/sequential/conv2d_1/Conv2D/Conv2DBackpropFilter"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain/name:0", "plain/name:0"),
-        ("größe 日本", "größe 日本"),
-        ("\x1b[31mred", r"\x1b[31mred"),
-        ("a\nb\tc\rd", r"a\nb\tc\rd"),
-        ("\x00\x7f\x9b", r"\x00\x7f\x9b"),
-        ("abc\u202edcba", r"abc\u202edcba"),
-        ("\u2066\u200b\ufeff\u2028", r"\u2066\u200b\ufeff\u2028"),
-        ("\udc80", r"\udc80"),
-        ("\U000e0041", r"\U000e0041"),
-    ],
-)
-def test_unprintable_characters_become_visible_escapes(text: str, shown: str) -> None:
-    assert safe(text) == shown
-
-
-@given(ANY_TEXT)
-def test_safe_text_is_printable_and_stays_as_it_is(text: str) -> None:
-    once = safe(text)
-    assert once.isprintable()
-    assert safe(once) == once
-    once.encode("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +73,9 @@ def test_a_long_run_of_combining_marks_is_broken_too() -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_brief_keeps_both_ends() -> None:
-    assert brief("abcdefghij", 10) == "abcdefghij"
-    assert brief("abcdefghijk", 10) == "abc…fghijk"
-    assert len(brief("\x1b" * 50, 20)) == 20
+def test_what_is_measured_without_rich_has_the_width_that_rich_gives_it() -> None:
+    latin = "".join(map(chr, [*range(0x20, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x300)]))
+    drawn = "".join(map(chr, [*range(0x2010, 0x2028), *range(0x2500, 0x25A0)]))
+    for character in latin + drawn:
+        assert cells(character) == cell_len(character) == 1, hex(ord(character))
+    assert [cells(text) for text in ("", "a…b", "日本", "e\u0301", "\U0001f3fb")] == [0, 3, 4, 1, 0]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PIPE_WIDTH = 80
 """Width of text that no person's window decides: files, pipes, CI logs."""
 
 
-@dataclass(frozen=True, slots=True)
-class RenderOptions:
+class RenderOptions(NamedTuple):
     """Width in cells, whether to colour, and who reads."""
 
     width: int = PIPE_WIDTH
@@ -27,20 +26,18 @@ class RenderOptions:
 def options_for_stdout(*, colour: bool | None = None) -> RenderOptions:
     """Return what suits the current stdout; `colour` overrides the guess (a terminal without NO_COLOR)."""
     interactive = sys.stdout is not None and sys.stdout.isatty()
-    width = _terminal_width() if interactive else PIPE_WIDTH
+    width = PIPE_WIDTH
+    if interactive:
+        # Importing shutil takes 4 ms, which a pipe need not wait for.
+        from shutil import get_terminal_size
+
+        width = get_terminal_size((PIPE_WIDTH, 24)).columns
     if colour is None:
-        colour = interactive and _terminal_takes_colour()
+        colour = interactive and _environment_allows_colour()
     return RenderOptions(width=width, colour=colour, interactive=interactive)
 
 
-def _terminal_width() -> int:
-    """Return the width of the terminal; importing `shutil` is left to those who have one."""
-    from shutil import get_terminal_size
-
-    return get_terminal_size((PIPE_WIDTH, 24)).columns
-
-
-def _terminal_takes_colour() -> bool:
+def _environment_allows_colour() -> bool:
     """Tell whether the environment lets a terminal be coloured."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False

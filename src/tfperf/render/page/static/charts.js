@@ -1,4 +1,4 @@
-// Charts are options for ECharts and nothing else. Texts in them are drawn on a canvas, so none is ever markup.
+// Charts are options for ECharts and nothing else. Their texts are drawn on a canvas, so none is ever markup.
 
 const COLOURS = {
   "input": "input", "input wait": "input", "host to device": "to-device", "kernel launch": "launch",
@@ -12,7 +12,7 @@ const ZOOM_FROM = 80;
 const LETTER_WIDTH = 7;
 const drawn = [];
 
-// A colour of the style sheet as it is in the theme of now.
+// A colour of the style sheet in the current theme.
 function colour(name) {
   const probe = document.createElement("span");
   probe.style.color = `var(--${name})`;
@@ -22,13 +22,14 @@ function colour(name) {
   return value;
 }
 
-function colourOf(name, at) {
-  return colour(COLOURS[name.toLowerCase()] ?? OTHER_COLOURS[at % OTHER_COLOURS.length]);
+function colourOf(name, number) {
+  return colour(COLOURS[name.toLowerCase()] ?? OTHER_COLOURS[number % OTHER_COLOURS.length]);
 }
 
-function short(text, most) {
-  const head = Math.floor(most / 3);
-  return text.length <= most ? text : `${text.slice(0, head)}…${text.slice(text.length - (most - head - 1))}`;
+// At most `limit` characters: a longer text loses its middle, as in the other formats.
+function short(text, limit) {
+  const head = Math.floor(limit / 3);
+  return text.length <= limit ? text : `${text.slice(0, head)}…${text.slice(text.length - (limit - head - 1))}`;
 }
 
 function basics() {
@@ -63,25 +64,26 @@ function legend(more = {}) {
 // --- steps ---
 
 function totalsOf(data) {
-  return data.labels.map((_, at) => data.series.reduce((sum, own) => sum + (own.values[at] ?? 0), 0));
+  return data.labels.map((_, step) => data.series.reduce((sum, { values }) => sum + (values[step] ?? 0), 0));
 }
 
 function stepTooltip(data, totals) {
   return (points) => {
-    const at = points[0].dataIndex;
-    const parts = data.series.filter((own) => own.values[at]).map((own) => `${own.name}  ${timeText(own.values[at])} ms`);
-    const flag = data.flags[at] ? `  (${data.flags[at]})` : "";
-    return [`Step ${data.labels[at]}${flag}: ${timeText(totals[at])} ms`, ...parts.reverse()].join("\n");
+    const step = points[0].dataIndex;
+    const parts = data.series.filter(({ values }) => values[step])
+      .map(({ name, values }) => `${name}  ${timeText(values[step])} ms`);
+    const flag = data.flags[step] ? `  (${data.flags[step]})` : "";
+    return [`Step ${data.labels[step]}${flag}: ${timeText(totals[step])} ms`, ...parts.reverse()].join("\n");
   };
 }
 
-// A step that is cut at the limit has its length above it.
+// A mark above each flagged step; where the bar is cut at the limit, its duration too.
 function flagSeries(data, totals) {
-  const most = data.limit ?? Infinity;
-  const places = totals.map((total, at) => (data.flags[at] ? Math.min(total, most) : null));
+  const limit = data.limit ?? Infinity;
+  const heights = totals.map((total, step) => (data.flags[step] ? Math.min(total, limit) : null));
   const label = { show: true, position: "top", color: colour("text"), fontSize: 11, distance: 8,
-    formatter: ({ dataIndex }) => (totals[dataIndex] > most ? `${timeText(totals[dataIndex])} ms` : "") };
-  return { type: "scatter", name: "With a flag", data: places, symbol: "triangle", symbolSize: 8, symbolOffset: [0, -7],
+    formatter: ({ dataIndex }) => (totals[dataIndex] > limit ? `${timeText(totals[dataIndex])} ms` : "") };
+  return { type: "scatter", name: "Flagged", data: heights, symbol: "triangle", symbolSize: 8, symbolOffset: [0, -7],
     symbolRotate: 180, itemStyle: { color: colour("text") }, z: 5, clip: false, label, labelLayout: { hideOverlap: true } };
 }
 
@@ -93,8 +95,8 @@ function zoom(count) {
 
 function stepOption(data) {
   const totals = totalsOf(data);
-  const bars = data.series.map((own, at) => ({
-    type: "bar", stack: "step", name: own.name, data: own.values, color: colourOf(own.name, at), barCategoryGap: "12%",
+  const bars = data.series.map(({ name, values }, number) => ({
+    type: "bar", stack: "step", name, data: values, color: colourOf(name, number), barCategoryGap: "12%",
     barMaxWidth: 60, large: false, emphasis: { disabled: true },
   }));
   const series = data.flags.some(Boolean) ? [...bars, flagSeries(data, totals)] : bars;
@@ -130,9 +132,9 @@ function barOption(data) {
     xAxis: valueAxis(null, { axisLabel: { show: false }, splitLine: { show: false } }),
     yAxis: nameAxis(data.labels, { inverse: true, axisLabel: { color: colour("text"), width: longestLabel(),
       overflow: "truncate", formatter: (text) => short(text, Math.floor(longestLabel() / LETTER_WIDTH)), interval: 0 } }),
-    series: series.map((own, at) => ({
-      type: "bar", name: own.name, data: own.values, label, barMaxWidth: 18, emphasis: { disabled: true },
-      color: isGroup ? colour(GROUP_COLOURS[at % GROUP_COLOURS.length]) : undefined,
+    series: series.map(({ name, values }, number) => ({
+      type: "bar", name, data: values, label, barMaxWidth: 18, emphasis: { disabled: true },
+      color: isGroup ? colour(GROUP_COLOURS[number % GROUP_COLOURS.length]) : undefined,
       itemStyle: isGroup ? {} : { color: (point) => barColour(data.labels[point.dataIndex]) },
     })),
   };
@@ -146,7 +148,7 @@ function barColour(label) {
 
 function lineOption(data) {
   const base = basics();
-  const points = data.times.map((time, at) => [time, data.values[at]]);
+  const points = data.times.map((time, number) => [time, data.values[number]]);
   return {
     ...base,
     tooltip: { ...base.tooltip, trigger: "axis", axisPointer: { type: "line" },
@@ -166,19 +168,19 @@ const OPTIONS = { steps: stepOption, bars: barOption, groups: barOption, line: l
 function heightOf(data) {
   if (data.kind === "steps") return data.labels.length >= ZOOM_FROM ? 360 : 320;
   if (data.kind === "line") return 180;
-  const each = data.series ? 10 + 20 * data.series.length : 26;
-  return Math.max(data.labels.length * each, 40) + (data.series ? 44 : 10);
+  const rowHeight = data.series ? 10 + 20 * data.series.length : 26;
+  return Math.max(data.labels.length * rowHeight, 40) + (data.series ? 44 : 10);
 }
 
 function isEmpty(data) {
   return (data.labels ?? data.times).length === 0;
 }
 
-function drawChart(data, at) {
-  const place = document.getElementById(`chart-${at}`);
+function drawChart(data, number) {
+  const place = document.getElementById(`chart-${number}`);
   if (isEmpty(data)) return;
   place.style.height = `${heightOf(data)}px`;
-  // Filled, so that the style sheet shows it, and has its width, before it is drawn.
+  // An element inside, so that the style sheet shows the place, which then has a width, before the chart is drawn.
   place.append(document.createElement("div"));
   const chart = echarts.init(place, null, { renderer: "canvas", devicePixelRatio: Math.max(devicePixelRatio, 2) });
   chart.setOption(OPTIONS[data.kind](data));

@@ -1,6 +1,6 @@
 // Values as the other formats show them: units.py and render/values.py in JavaScript. A test compares the two.
 
-const NOT_KNOWN = "-";
+const UNKNOWN = "-";
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 // toFixed rounds a tie away from zero, Python to the even digit. Only a multiple of a power of two can be a tie.
@@ -45,13 +45,13 @@ function numberText(value, grouped) {
 }
 
 function valueText(value, unit) {
-  if (value === null) return NOT_KNOWN;
+  if (value === null) return UNKNOWN;
   if (unit === "ms" || unit === "us") return timeText(value);
   if (unit === "%") return percentText(value);
   return unit === "bytes" ? bytesText(value) : numberText(value, unit === "count");
 }
 
-// With its unit, for charts, which have no heading that says it.
+// With its unit, for charts, which have no heading that names it.
 function measureText(value, unit) {
   const text = valueText(value, unit);
   if (value === null || ["", "count", "bytes"].includes(unit)) return text;

@@ -1,25 +1,28 @@
-"""Text from a trace, made fit to be shown: names are whatever the profiled program chose.
+"""How text fits into the cells of a terminal: measured, cut in the middle, folded, or wrapped between words.
 
-The order is always `safe` first, then cutting or folding: an escape is longer than the character it shows.
+Text is made safe first (`safe_text.safe`): an escape is longer than the character it shows.
 """
 
 from __future__ import annotations
 
-ELLIPSIS = "…"
+import re
+
+from tfperf.render.safe_text import ELLIPSIS
+
 PLAIN_ELLIPSIS = "..."
 
 _PAUSES = "/: "
+_ONE_CELL_EACH = re.compile("[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2500-\u259f]*")
+"""Latin letters, dashes, dots and lines. To measure anything else, rich is imported, which takes 10 ms."""
 
 
-def safe(text: str) -> str:
-    r"""Return text with every unprintable character as a visible escape: `\n`, `\x1b`, `\u202e`, `\udc80`.
+def cells(text: str) -> int:
+    """Return how many columns of a terminal the text takes."""
+    if text.isascii() or _ONE_CELL_EACH.fullmatch(text):
+        return len(text)
+    from rich.cells import cell_len
 
-    Unprintable is what `str.isprintable` says: control characters, bidi overrides and other invisible
-    formatting, line separators, lone surrogates, odd spaces. The result is one line that no terminal acts on.
-    """
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
+    return cell_len(text)
 
 
 def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
@@ -34,32 +37,21 @@ def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
     return _prefix(text, head) + mark + _suffix(text, room - head) if room else mark[:width]
 
 
-def brief(text: str, most: int) -> str:
-    """Return text on one line that is safe to show, in at most `most` characters: of longer text both ends stay.
-
-    Two thirds are the end, which is where op names differ. Characters are counted, not cells: what is no terminal has
-    no cells, and measuring them is slow.
-    """
-    visible = safe(text)
-    head = most // 3
-    return visible if len(visible) <= most else visible[:head] + ELLIPSIS + visible[head + 1 - most :]
-
-
 def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     """Return text as lines of at most `width` cells, all but the first indented by `hang`; nothing is lost.
 
     Lines end after a slash, a colon or a space; a part that is longer than a line is broken where that ends.
     """
     lines: list[str] = []
-    indent, at = "", 0
-    # Looking at what may fit only, not at the whole rest, keeps long names from taking quadratic time.
-    while (rest := text[at : at + 4 * width + 1]) and (len(rest) > 4 * width or cells(indent + rest) > width):
+    indent, start = "", 0
+    # Looking only at what may fit, not at the whole rest, keeps long names from taking quadratic time.
+    while (rest := text[start : start + 4 * width + 1]) and (len(rest) > 4 * width or cells(indent + rest) > width):
         line = _prefix(rest, max(width - len(indent), 1)) or rest[0]
         pause = 1 + max(map(line.rfind, _PAUSES))
-        if pause and cells(_part(rest, pause)) <= width - hang:
+        if pause and cells(_up_to_pause(rest, pause)) <= width - hang:
             line = line[:pause]
         lines.append(indent + line)
-        at += len(line)
+        start += len(line)
         indent = " " * hang
     return [*lines, indent + rest] if rest or not lines else lines
 
@@ -76,21 +68,7 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def cells(text: str) -> int:
-    """Return how many columns of a terminal the text takes."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def _escape(char: str) -> str:
-    r"""Return the Python escape of one character; `\ud800` for a lone surrogate too."""
-    return char.encode("unicode_escape").decode("ascii")
-
-
-def _part(text: str, start: int) -> str:
+def _up_to_pause(text: str, start: int) -> str:
     """Return text from `start` to its next pause."""
     ends = [end for end in (text.find(pause, start) for pause in _PAUSES) if end >= 0]
     return text[start : min(ends) + 1] if ends else text[start:]
@@ -110,4 +88,4 @@ def _suffix(text: str, width: int) -> str:
     if text.isascii():
         return text[max(len(text) - width, 0) :]
     first = max(len(text) - 4 * width, 0)
-    return next((text[at:] for at in range(first, len(text)) if cells(text[at:]) <= width), "")
+    return next((text[start:] for start in range(first, len(text)) if cells(text[start:]) <= width), "")

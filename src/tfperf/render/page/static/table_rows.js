@@ -8,22 +8,22 @@ async function unpacked(base64) {
 
 function rowCount(table) {
   const first = table.columns[0];
-  return first ? (first.values ?? first.at).length : 0;
+  return first ? (first.values ?? first.places).length : 0;
 }
 
 function cellText(column, row) {
   if (column.kind === "number") return valueText(column.values[row], column.unit);
-  const word = column.at[row];
-  return word < 0 ? NOT_KNOWN : column.words[word];
+  const word = column.places[row];
+  return word < 0 ? UNKNOWN : column.words[word];
 }
 
-// Numbers to sort by: for text the place of its word among all words in order; NaN is not known, and comes last.
+// Numbers to sort by: for text the rank of its word among all words; NaN is unknown, and comes last.
 function sortKeys(column) {
   if (column.kind === "number") return Float64Array.from(column.values, (value) => value ?? NaN);
-  const order = column.words.map((_, at) => at).sort((a, b) => (column.words[a] < column.words[b] ? -1 : 1));
+  const order = column.words.map((_, word) => word).sort((a, b) => (column.words[a] < column.words[b] ? -1 : 1));
   const ranks = new Float64Array(order.length);
   order.forEach((word, rank) => (ranks[word] = rank));
-  return Float64Array.from(column.at, (word) => (word < 0 ? NaN : ranks[word]));
+  return Float64Array.from(column.places, (word) => (word < 0 ? NaN : ranks[word]));
 }
 
 function sorted(rows, column, descending) {
@@ -38,7 +38,7 @@ function sorted(rows, column, descending) {
 function matcher(column, query) {
   if (column.kind === "text") {
     const hits = column.words.map((word) => word.toLowerCase().includes(query));
-    return (row) => column.at[row] >= 0 && hits[column.at[row]];
+    return (row) => column.places[row] >= 0 && hits[column.places[row]];
   }
   return column.unit === "" ? (row) => String(column.values[row] ?? "").includes(query) : null;
 }
@@ -55,7 +55,7 @@ function hasChildren(table, row) {
   return row + 1 < table.depths.length && table.depths[row + 1] > table.depths[row];
 }
 
-// Rows of a tree that no closed row is above.
+// Rows of a tree without those below a closed row.
 function unfolded(table, rows, closed) {
   let limit = Infinity;
   return rows.filter((row) => {
@@ -65,7 +65,7 @@ function unfolded(table, rows, closed) {
   });
 }
 
-// A tree is one only as long as its rows stand in their own order and none is missing.
+// A table is shown as a tree only while its rows are in their first order and none is missing.
 function isTree(state) {
   return Boolean(state.table.depths) && !state.query && state.sortColumn === null;
 }

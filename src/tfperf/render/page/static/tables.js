@@ -1,17 +1,17 @@
-// Tables that can be sorted, searched and turned over. Only the rows of one page are ever in the document.
+// Tables that can be sorted, searched and paged through. Only the rows of one page are ever in the document.
 
 const PAGE_ROWS = 25;
 const SEARCH_FROM = 11;
 
 function element(name, properties = {}, children = []) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const created = Object.assign(document.createElement(name), properties);
+  created.append(...children);
+  return created;
 }
 
 function visibleColumns(state) {
   const columns = state.table.columns.map((column, number) => ({ ...column, number }));
-  return state.allColumns ? columns : columns.filter((column) => column.compact);
+  return state.allColumns ? columns : columns.filter((column) => column.main);
 }
 
 function isNumeric(column) {
@@ -26,14 +26,14 @@ function headCell(state, column) {
   return cell;
 }
 
-// First what is likely wanted (the largest number, the first name), then the other way round, then as it was.
+// The first click sorts as is likely wanted (largest number, first name), the second in reverse, the third not at all.
 function sortBy(state, column) {
   const isFirst = state.sortColumn !== column;
-  const likely = state.table.columns[column].kind === "number";
-  if (!isFirst && state.descending !== likely) state.sortColumn = null;
-  else [state.sortColumn, state.descending] = [column, isFirst ? likely : !likely];
+  const largestFirst = state.table.columns[column].kind === "number";
+  if (!isFirst && state.descending !== largestFirst) state.sortColumn = null;
+  else [state.sortColumn, state.descending] = [column, isFirst ? largestFirst : !largestFirst];
   update(state);
-  const place = visibleColumns(state).findIndex((own) => own.number === column);
+  const place = visibleColumns(state).findIndex(({ number }) => number === column);
   state.head.querySelectorAll("button")[place].focus();
 }
 
@@ -43,14 +43,14 @@ function branch(state, row, text) {
   if (hasChildren(state.table, row)) {
     const isClosed = state.closed.has(row);
     sign = element("button", { type: "button", textContent: isClosed ? "▸" : "▾", ariaExpanded: String(!isClosed) });
-    sign.ariaLabel = `Below ${text}`;
-    sign.addEventListener("click", () => turn(state, row));
+    sign.ariaLabel = `Rows below ${text}`;
+    sign.addEventListener("click", () => toggle(state, row));
   }
   sign.style.marginLeft = `${Math.min(depth, 40) * 1.1}em`;
   return element("span", { className: "branch" }, [sign, element("span", { textContent: text })]);
 }
 
-function turn(state, row) {
+function toggle(state, row) {
   if (!state.closed.delete(row)) state.closed.add(row);
   update(state, state.page);
   state.body.querySelector(`tr[data-row="${row}"] button`).focus();
@@ -63,9 +63,9 @@ function bodyRow(state, columns, row) {
     const kind = isNumeric(column) ? "number" : text.length > 24 ? "wide" : "short";
     return element("td", { className: kind }, [inTree ? branch(state, row, text) : text]);
   });
-  const made = element("tr", {}, cells);
-  made.dataset.row = row;
-  return made;
+  const tableRow = element("tr", {}, cells);
+  tableRow.dataset.row = row;
+  return tableRow;
 }
 
 function update(state, page = 0) {
@@ -84,10 +84,10 @@ function drawPage(state) {
 }
 
 function drawPosition(state, from, count) {
-  const [whole, found] = [rowCount(state.table), state.rows.length].map((number) => number.toLocaleString("en-US"));
+  const [all, shown] = [rowCount(state.table), state.rows.length].map((number) => number.toLocaleString("en-US"));
   const range = `${(from + 1).toLocaleString("en-US")}–${(from + count).toLocaleString("en-US")}`;
-  const which = state.query ? `${found} rows found (of ${whole})` : `${found} rows`;
-  state.position.textContent = count ? `Rows ${range} of ${which}` : `No row contains this text (of ${whole} rows)`;
+  const which = state.query ? `${shown} matching rows (${all} in all)` : `${shown} rows`;
+  state.position.textContent = count ? `Rows ${range} of ${which}` : `No match in ${all} rows`;
   state.previous.disabled = from === 0;
   state.next.disabled = from + count >= state.rows.length;
   const isPaged = state.rows.length > PAGE_ROWS;
@@ -127,7 +127,7 @@ function columnSwitch(state) {
 function addControls(state, place) {
   const tools = place.querySelector(".tools");
   if (rowCount(state.table) >= SEARCH_FROM) tools.append(searchBox(state));
-  if (state.table.columns.some((column) => !column.compact)) tools.append(columnSwitch(state));
+  if (state.table.columns.some((column) => !column.main)) tools.append(columnSwitch(state));
   state.previous = pageButton(state, "Previous", -1);
   state.next = pageButton(state, "Next", 1);
   state.position = element("p", { role: "status" });
@@ -136,9 +136,9 @@ function addControls(state, place) {
 }
 
 async function openTable(place) {
-  const island = place.querySelector(".island");
-  const table = await unpacked(island.textContent);
-  island.remove();
+  const data = place.querySelector(".table-data");
+  const table = await unpacked(data.textContent);
+  data.remove();
   const state = {
     table, title: place.querySelector("h3").textContent, query: "", sortColumn: null, descending: false, page: 0,
     closed: new Set(), allColumns: false,
