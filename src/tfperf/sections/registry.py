@@ -14,6 +14,9 @@ GROUP = "tfperf.sections"
 OURS = (
     "overview",
     "steps",
+    "ops",
+    "functions",
+    "memory",
     "environment",
     "gaps",
 )
