@@ -52,4 +52,6 @@ def test_every_column_that_is_declared_is_there(tmp_path: Path) -> None:
         assert data is not None
         for column in table.columns:
             values = [value for value in data[column.key] if value is not None]
-            assert all(isinstance(value, (int, column.dtype)) for value in values), column.key
+            assert all(
+                isinstance(value, (int, float) if column.dtype is float else column.dtype) for value in values
+            ), column.key

@@ -65,7 +65,7 @@ def _eager(eager: EagerOps) -> list[Finding]:
     severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
     text = (
         f"Ops that Python runs one by one take {format_percent(eager.percent)}% of the step time "
-        f"({eager.calls_per_step:.3g} ops per step; most time: {', '.join(eager.op_types[:_NAMED])}; threshold "
+        f"(ops per step: {eager.calls_per_step:.3g}; most time: {', '.join(eager.op_types[:_NAMED])}; threshold "
         f"{EAGER_PERCENT:.0f}%)."
     )
     return [Finding("eager", severity, text, _USE_FUNCTION)]

@@ -38,6 +38,6 @@ def _facts(functions: Functions) -> tuple[Fact, ...]:
         facts.append(Fact("traced_calls", "Calls that traced", traced, "count", f"of {calls} calls"))
     eager = functions.eager
     if eager.percent is not None:
-        note = f"of the step time; {eager.calls_per_step:.3g} ops per step"
+        note = f"of the step time; ops per step: {eager.calls_per_step:.3g}"
         facts.append(Fact("eager_percent", "Ops run eagerly", eager.percent, "%", note))
     return tuple(facts)
