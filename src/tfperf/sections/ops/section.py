@@ -93,7 +93,8 @@ def _tables(results: Results, level: Level) -> tuple[Table, ...]:
     op_levels: tuple[Level, Level] = ("brief", level) if by == "op" else ("data", "data")
     sides: tuple[OpTable, ...] = results["ops"].sides
     op_tables = [
-        _op_table(_OP_TABLES[side.side], results, table_level) for side, table_level in zip(sides, op_levels, strict=False)
+        _op_table(_OP_TABLES[side.side], results, table_level)
+        for side, table_level in zip(sides, op_levels, strict=False)
     ]
     group_tables = [
         spec.build(results, level="brief" if group == by else "data", split_key="side")
