@@ -15,7 +15,10 @@ OURS = (
     "overview",
     "steps",
     "idle",
+    "ops",
     "kernels",
+    "functions",
+    "memory",
     "environment",
     "gaps",
 )

@@ -1,4 +1,7 @@
-"""Against TensorFlow itself: a function compiled by XLA for the CPU, profiled here, in a process of its own."""
+"""Against TensorFlow itself: a function compiled by XLA for the CPU, profiled here, in a process of its own.
+
+No module is called so: this is about the whole way from a capture to the table of ops.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import tfperf
+from tfperf.analysis import load
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -43,13 +46,13 @@ def test_compiled_ops_are_shown_by_their_op_and_by_what_xla_calls_them(tmp_path:
     command = [sys.executable, "-c", _CAPTURE, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = tfperf.load(tmp_path).ops().host
-    compiled = {key.name: key for key in found.keys if key.hlo_op}
+    table = load(tmp_path, sections=["ops"])["ops"].host
+    compiled = {key.name: key for key in table.keys if key.hlo_op}
     assert compiled["hidden/MatMul"].type == "MatMul"
     assert any(name.startswith("loss/") for name in compiled)
     assert all("compiled" in key.hlo_module for key in compiled.values())
-    runs = dict(zip(found.keys, found.occurrences.tolist(), strict=True))
+    runs = dict(zip(table.keys, table.occurrences.tolist(), strict=True))
     assert runs[compiled["hidden/MatMul"]] == 3
-    plain = [key for key in found.keys if key.name == "plain/MatMul"]
+    plain = [key for key in table.keys if key.name == "plain/MatMul"]
     assert [key.hlo_op for key in plain] == [""]
     assert "plain/MatMul" not in compiled
