@@ -14,6 +14,8 @@ GROUP = "tfperf.sections"
 OURS = (
     "overview",
     "steps",
+    "input",
+    "tfdata",
     "environment",
     "gaps",
 )
