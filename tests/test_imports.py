@@ -1,11 +1,16 @@
-"""The command line starts at once, and analysis never needs TensorFlow: what is imported, in a fresh process."""
+"""What is imported: nothing heavy before it is needed, only the sections that are asked for, and never in a circle."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "tfperf"
 _RUN = """
 import sys
 from tfperf.cli import main
@@ -35,3 +40,21 @@ def test_analyze_imports_neither_tensorflow_nor_pandas(samples: Path, tmp_path: 
 def test_a_report_for_scripts_imports_no_rich(samples: Path, tmp_path: Path) -> None:
     found = imported_by("analyze", samples / "input_bound", "-o", tmp_path / "report.json")
     assert not {"rich", "pandas", "tensorflow"} & found
+
+
+def test_sections_select_what_is_imported(samples: Path, tmp_path: Path) -> None:
+    imported = imported_by("analyze", samples / "input_bound", "-s", "steps", "-o", tmp_path / "report.txt")
+    folders = {name.split(".")[2] for name in imported if name.startswith("tfperf.sections.")}
+    modules = {path.stem for path in (SOURCE / "sections").glob("*.py")}
+    assert folders - modules == {"steps", "overview"}
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    # Function-level imports count too: grimp reads the whole file.
+    graph = grimp.build_graph("tfperf", exclude_type_checking_imports=True, cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(imports) > 100, "or this test looks at the wrong package"
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))

@@ -7,8 +7,8 @@ bounded by the largest host. What stays are results.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -40,6 +40,18 @@ class Analysis(Results):
     `analysis["ops"]`, `analysis["kernels"]`, ... the results of the other sections, all combined over hosts; most have
     a `.table` DataFrame. `analysis.hosts[0]["steps"]` is the same for one host.
     """
+
+    step_marker: str | None = None
+
+    def more(self, sections: Iterable[str]) -> Analysis:
+        """Return an analysis that has these sections too; the files are read again if any is missing."""
+        missing = [name for name in sections if name not in self.sections]
+        if not missing:
+            return self
+        names = _needed((*self.sections, *missing))
+        analyze = partial(analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker)
+        hosts = [analyze(file) for file in self.run.files]
+        return replace(self, hosts=tuple(hosts), sections=names, _combined={})
 
     def report(self, sections: Sequence[str] = (), *, by: By = "op", filters: Sequence[str] = ()) -> Report:
         """Return the report (of all sections that were analyzed, by default), ready for a renderer.
@@ -85,7 +97,7 @@ def load(
         results = list(executor.map(analyze, selected.files))
     else:
         results = _one_after_the_other(selected.files, analyze, progress)
-    return Analysis(selected, attribution, tuple(results), names)
+    return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker)
 
 
 def _needed(sections: Sequence[str]) -> tuple[str, ...]:
@@ -122,4 +134,4 @@ def analyze_host(
     trace = read_host(file.path, file.host, links=as_tensorflow, instants=as_tensorflow, progress=progress)
     host = Host(trace, attribution, step_marker)
     host.analyze(sections)
-    return HostResults(trace.host, bool(trace.devices), host.results)
+    return HostResults(trace.host, bool(trace.devices), host.results, host.omitted)

@@ -26,10 +26,10 @@ from tfperf.errors import TfperfError
 if TYPE_CHECKING:
     from pluggy import Result
 
+    from tfperf.analysis import Analysis
     from tfperf.capture.local import profile
     from tfperf.compare.model import Stat
-    from tfperf.gate.model import Judged, Outcome
-    from tfperf.session import Trace
+    from tfperf.gate.check import Outcome
 
 __all__ = ["FigureError", "Profiled", "tfperf_profile"]
 
@@ -61,7 +61,7 @@ class Profiled:
     def __init__(self, logdir: Path, levels: tuple[int, int, int], reading: _Reading) -> None:
         self._logdir, self._levels, self._reading = logdir, levels, reading
         self._session: profile | None = None
-        self._trace: Trace | None = None
+        self._analysis: Analysis | None = None
         self._missing = "nothing is profiled yet: figures are there after the block of `with tfperf_profile() as p:`"
         self.path: Path | None = None
         """The trace file, once the block is left; None if there is none."""
@@ -94,25 +94,26 @@ class Profiled:
             warnings.simplefilter("always")
             self._missing = "profiling ended without a profile"
             self._session.__exit__(kind, error, trace)
-        told = [str(warning.message) for warning in caught]
-        found = self._session.result
-        self.path = found.path if found else None
-        self._missing = (found.message if found else "".join(told[-1:])) or "the block ended the profiling itself"
+        messages = [str(warning.message) for warning in caught]
+        captured = self._session.result
+        self.path = captured.path if captured else None
+        reason = captured.message if captured else "".join(messages[-1:])
+        self._missing = reason or "the block ended the profiling itself"
         if error is None:
-            for message in told:
+            for message in messages:
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     @property
-    def trace(self) -> Trace:
+    def analysis(self) -> Analysis:
         """The profile as `tfperf.load` returns it: all steps of it. Raises FigureError if there is none."""
         __tracebackhide__ = True
-        from tfperf.session import load
+        from tfperf.analysis import load
 
         if self.path is None:
             raise FigureError(f"there is no profile: {self._missing}")
-        if self._trace is None:
-            self._trace = load(self.path, step_marker=self._reading.step_marker)
-        return self._trace
+        if self._analysis is None:
+            self._analysis = load(self.path, step_marker=self._reading.step_marker)
+        return self._analysis
 
     @property
     def input_bound(self) -> float:
@@ -148,7 +149,7 @@ class Profiled:
         """Return the step time in milliseconds: its "mean", "median" or "p95"."""
         __tracebackhide__ = True
         if stat not in ("mean", "median", "p95"):
-            raise FigureError(f"{stat!r} is no statistic of step times; choose mean, median or p95")
+            raise FigureError(f"{stat!r} is not a statistic of step times: choose mean, median or p95")
         return self._figure("step_time", stat)
 
     @property
@@ -167,11 +168,11 @@ class Profiled:
         """Return the report as text of 80 columns, without colour; `sections` are those of `tfperf analyze -s`."""
         __tracebackhide__ = True
         from tfperf.compare.whole_steps import whole_steps
-        from tfperf.render import render
+        from tfperf.render import RenderOptions, render
 
         skipped = self._reading.skip_first
-        trace = whole_steps(self.trace, skipped) if skipped else self.trace
-        return render(trace.report(sections), "table")
+        analysis = whole_steps(self.analysis, skipped) if skipped else self.analysis
+        return render(analysis.report(sections), "table", RenderOptions(is_whole=False))
 
     def check(
         self,
@@ -190,36 +191,40 @@ class Profiled:
         profile, LimitError if a limit is written wrongly or there is none.
         """
         __tracebackhide__ = True
-        from tfperf.gate.ask import check_profile
+        from tfperf.gate.check import check_profile
+        from tfperf.gate.outcome_report import check_report
         from tfperf.render import render
 
         reading = self._reading
         outcome = check_profile(
-            self.trace, limits=limits, stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps,
-            baseline=baseline, max_regression=max_regression, **named,
-        )  # fmt: skip
+            self.analysis,
+            limits=limits,
+            stat=stat,
+            skip_first=reading.skip_first,
+            min_steps=reading.min_steps,
+            baseline=baseline,
+            max_regression=max_regression,
+            **named,
+        )
         if outcome.exit_code:
-            raise AssertionError(f"tfperf check:\n{render(outcome.report(), 'table')}")
+            raise AssertionError(f"tfperf check:\n{render(check_report(outcome), 'table')}")
         return outcome
 
     def _figure(self, name: str, stat: Stat = "mean") -> float:
         """Measure a figure, in percent, ms or bytes."""
         __tracebackhide__ = True
         from tfperf.gate.check import check
-        from tfperf.gate.model import Limit, Metric
+        from tfperf.gate.config import CheckConfig
+        from tfperf.gate.limits import Limit, Metric
 
         # A limit that always holds, so that a host that cannot be judged leaves the figure unknown.
         limit = Limit(name, Metric(name), "<=", float("inf"), "tfperf_profile")
         reading = self._reading
-        outcome = check(self.trace, [limit], stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps)
-        return _known(outcome.judged[0])
-
-
-def _known(judged: Judged) -> float:
-    __tracebackhide__ = True
-    if judged.status == "unknown" or judged.measured is None:
-        raise FigureError(f"{judged.title} is not known: {judged.why}")
-    return judged.measured
+        config = CheckConfig(limits=(limit,), stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps)
+        judged = check(self.analysis, config).judged[0]
+        if judged.status == "unknown" or judged.measured is None:
+            raise FigureError(f"{judged.title} is unknown: {judged.why}")
+        return judged.measured
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfperf.report.model import Column, Report, Section, Table
+from tfperf.report.model import Column, Report, Section, table_of
 from tfperf.trace.logdir import Run
 
 _COLUMNS = (
@@ -26,5 +26,5 @@ def runs_report(path: Path, runs: Sequence[Run]) -> Report:
         "size_bytes": [file.size_bytes for _, file in files],
         "path": [str(file.path) for _, file in files],
     }
-    table = Table("runs", "Runs, the newest last", _COLUMNS, data, len(files))
+    table = table_of("runs", "Runs, the newest last", _COLUMNS, data)
     return Report({"folder": str(path)}, {"run_count": len(runs)}, (Section("runs", "Runs", tables=(table,)),))

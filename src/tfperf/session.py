@@ -40,8 +40,8 @@ from tfperf.trace.steps import find_steps
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tfperf.sections.ops.groups import By
     from tfperf.report.model import Report
+    from tfperf.sections.ops.groups import By
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""

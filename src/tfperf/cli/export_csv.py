@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli.options import FORCE, load_trace, trace_options
+from tfperf.cli.options import FORCE, load_analysis, trace_options
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
@@ -31,6 +31,6 @@ def command(path: Path, output: Path, force: bool, **options: object) -> None:
     from tfperf.render.output import write_folder
     from tfperf.render.text import safe
 
-    files = csv_files(load_trace(path, **options).report())
+    files = csv_files(load_analysis(path, **options).report())
     write_folder(files, output, force=force)
     click.echo(f"wrote {len(files)} files to {safe(str(output))}: {', '.join(files)}", err=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from tfperf.analysis import Analysis
     from tfperf.report.model import Report
-    from tfperf.session import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,11 +93,6 @@ def chosen_format(format_name: str | None, output: Path | None) -> str:
     return format_name or (guess_format(output) if output else None) or "table"
 
 
-def default_top(format_name: str) -> int | None:
-    """Return how many rows of a long table a format shows: people get ten, programs all."""
-    return 10 if format_name in ("table", "markdown") else None
-
-
 def refuse_existing(output: Path | None, *, force: bool) -> None:
     """Raise OutputError if the report could not be written for what is there: before the work, not after."""
     from tfperf.render.output import STDOUT
@@ -106,20 +102,26 @@ def refuse_existing(output: Path | None, *, force: bool) -> None:
         refuse([output], force=force)
 
 
-def show(report: Report, format_name: str, output: Path | None, *, force: bool) -> None:
-    """Render a report and write it to a file or to stdout."""
+def show(report: Report, format_name: str, output: Path | None, *, force: bool, **options: Any) -> None:
+    """Render a report and write it to a file or to stdout; `options` are fields of `RenderOptions`."""
     from tfperf.render import RenderOptions, options_for_stdout, render
     from tfperf.render.output import write
 
-    write(render(report, format_name, RenderOptions() if output else options_for_stdout()), output, force=force)
+    for line in report.omitted:
+        say(line)
+    suitable = RenderOptions() if output else options_for_stdout()
+    write(render(report, format_name, replace(suitable, **options)), output, force=force)
 
 
-def load_trace(path: Path, **options: Any) -> Trace:
-    """Load a trace, with a progress bar on stderr if that takes over a second and stderr is a terminal."""
-    from tfperf.session import load
+def load_analysis(path: Path, **options: Any) -> Analysis:
+    """Load a profile, with a progress bar on stderr if that takes over a second and stderr is a terminal.
+
+    `options` are those of `tfperf.load`.
+    """
+    from tfperf.analysis import load
 
     if options["attribution"] == "tensorflow" and options.get("step_marker") is not None:
-        raise click.UsageError("--step-marker has no meaning with --attribution tensorflow, which takes its own steps")
+        raise click.UsageError("--step-marker has no meaning with --attribution tensorflow, which has its own steps")
     if sys.stderr is None or not sys.stderr.isatty():
         return load(path, **options)
     with _ProgressBar() as bar:
@@ -130,7 +132,7 @@ class _ProgressBar:
     """A bar that stays away for the first second."""
 
     def __init__(self) -> None:
-        self._begin = time.monotonic()
+        self._started = time.monotonic()
         self._bar: Any = None
 
     def __enter__(self) -> _ProgressBar:
@@ -143,7 +145,7 @@ class _ProgressBar:
     def update(self, done: int, total: int) -> None:
         """Show how far reading has come."""
         if self._bar is None:
-            if time.monotonic() - self._begin < 1:
+            if time.monotonic() - self._started < 1:
                 return
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn

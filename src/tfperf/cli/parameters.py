@@ -69,3 +69,26 @@ class _StepRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 STEP_RANGE = _StepRange()
 """First and last number."""
+
+
+class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The name of a section; the list is made when it is needed, for other packages may add to it."""
+
+    name = "section"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(_section_names())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in _section_names():
+            self.fail(f"{value!r} is not a section: choose one of {', '.join(_section_names())}", param, ctx)
+        return str(value)
+
+
+def _section_names() -> tuple[str, ...]:
+    from tfperf.sections.registry import section_names
+
+    return section_names()
+
+
+SECTION = _Section()

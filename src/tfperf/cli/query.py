@@ -67,7 +67,7 @@ def _report(
     path: Path | None, sql: str | None, format_name: str, output: Path | None, top: int | None, options: dict[str, Any]
 ) -> Report:
     from tfperf.query.engine import QueryError
-    from tfperf.query.report import answered, schema_of
+    from tfperf.query.answer_report import answered, schema_of
     from tfperf.render import RenderOptions, options_for_stdout
     from tfperf.render.text import safe
 

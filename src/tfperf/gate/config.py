@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from tfperf.compare.model import Stat
-from tfperf.gate.catalogue import did_you_mean
-from tfperf.gate.errors import ConfigError, LimitError
-from tfperf.gate.limits import NAMED, named_limit, parse_limit, regression_tolerance
-from tfperf.gate.model import Limit
+from tfperf.gate.grammar import read_limit
+from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, did_you_mean, named_limit, regression_tolerance
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,11 +29,10 @@ STATS: tuple[Stat, ...] = ("mean", "median", "p95")
 _MOST = 10**9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckConfig:
-    """What a file says about `tfperf check`; None is not set."""
+    """What is asked of a gate: limits, and settings; None is not set."""
 
-    path: Path
     limits: tuple[Limit, ...] = ()
     stat: Stat | None = None
     skip_first: int | None = None
@@ -48,69 +45,69 @@ class CheckConfig:
 def find_config(start: Path) -> Path | None:
     """Return the nearest file upwards from a folder that says anything about tfperf, None if there is none.
 
-    In one folder tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is no TOML: limits that
+    In one folder tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is not TOML: limits that
     nobody sees must not get lost.
     """
     start = start.absolute()
     for folder in (start, *start.parents):
-        own, shared = folder / OWN_FILE, folder / SHARED_FILE
-        if own.is_file():
-            return own
-        if shared.is_file() and "tfperf" in _tool(_toml(shared)):
-            return shared
+        own_file, shared_file = folder / OWN_FILE, folder / SHARED_FILE
+        if own_file.is_file():
+            return own_file
+        if shared_file.is_file() and "tfperf" in _tool_tables(_read_toml(shared_file)):
+            return shared_file
     return None
 
 
 def read_config(path: Path) -> CheckConfig:
     """Return what a file says; paths in it are relative to its folder. Raises ConfigError, naming file and key."""
     table, name = _check_table(path)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     limits: list[Limit] = []
+    keys: set[str] = set()
     for written, value in table.items():
-        key = written.replace("_", "-")
-        origin = f"{path}, {name}.{written[:80]}"
-        if key in found or any(limit.origin.replace("_", "-") == origin.replace("_", "-") for limit in limits):
+        key, origin = written.replace("_", "-"), f"{path}, {name}.{written[:80]}"
+        if key in keys:
             raise ConfigError(f"{origin}: this is set twice, with - and with _")
+        keys.add(key)
         if key in NAMED:
-            limits.append(_named(key, value, origin))
+            limits.append(_named_limit(key, value, origin))
         elif key == "limits":
-            limits += _listed(value, origin)
-            found[key] = None
+            limits += _listed_limits(value, origin)
         elif key in _SETTINGS:
-            found[key] = _SETTINGS[key](value, origin, path)
+            settings[key.replace("-", "_")] = _SETTINGS[key](value, origin, path)
         else:
-            raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {_close_key(key)}")
-    found.pop("limits", None)
-    return CheckConfig(path, tuple(limits), **{key.replace("-", "_"): value for key, value in found.items()})
+            close = did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
+            raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {close}")
+    return CheckConfig(limits=tuple(limits), **settings)
 
 
 # --- the file ---
 
 
-def _toml(path: Path) -> Mapping[str, Any]:
+def _read_toml(path: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: it cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: it is no valid TOML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path}: it is not valid TOML: {' '.join(str(error).split())}") from error
 
 
-def _tool(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    tool = found.get("tool")
+def _tool_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    tool = document.get("tool")
     return tool if isinstance(tool, dict) else {}
 
 
 def _check_table(path: Path) -> tuple[Mapping[str, Any], str]:
     """Return the table about `check`, and its name."""
-    found, prefix = _toml(path), ""
+    document, prefix = _read_toml(path), ""
     if path.name == SHARED_FILE:
-        found, prefix = _table(_tool(found).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."
-    for key in found:
+        document, prefix = _table(_tool_tables(document).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."
+    for key in document:
         if key != "check":
             where = prefix.rstrip(".") or "it"
             raise ConfigError(f"{path}: {where} has no key {key[:80]!r}: limits are in [{prefix}check]")
-    return _table(found.get("check", {}), path, f"{prefix}check"), f"{prefix}check"
+    return _table(document.get("check", {}), path, f"{prefix}check"), f"{prefix}check"
 
 
 def _table(value: Any, path: Path, name: str) -> Mapping[str, Any]:
@@ -119,36 +116,32 @@ def _table(value: Any, path: Path, name: str) -> Mapping[str, Any]:
     return value
 
 
-def _close_key(key: str) -> str:
-    return did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
-
-
 # --- values ---
 
 
-def _named(key: str, value: Any, origin: str) -> Limit:
+def _named_limit(key: str, value: Any, origin: str) -> Limit:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ConfigError(f'{origin}: it must be text such as "{NAMED[key].example}"')
-    return _in_file(lambda: named_limit(key, str(value), origin))
+    return _in_file(named_limit, key, str(value), origin)
 
 
-def _listed(value: Any, origin: str) -> list[Limit]:
+def _listed_limits(value: Any, origin: str) -> list[Limit]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ConfigError(f'{origin}: it must be a list of texts such as ["input_bound <= 10%"]')
-    return [_in_file(lambda text=text: parse_limit(text, origin)) for text in value]  # type: ignore[misc]
+    return [_in_file(read_limit, text, origin) for text in value]
 
 
-def _in_file(read: Callable[[], Limit]) -> Limit:
+def _in_file(read: Callable[..., Limit], *arguments: str) -> Limit:
     try:
-        return read()
+        return read(*arguments)
     except LimitError as error:
         raise ConfigError(str(error)) from None
 
 
-def _whole(least: int) -> Callable[[Any, str, Path], int]:
+def _integer_from(least: int) -> Callable[[Any, str, Path], int]:
     def read(value: Any, origin: str, _: Path) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            raise ConfigError(f"{origin}: it must be a whole number from {least} on")
+            raise ConfigError(f"{origin}: it must be an integer, at least {least}")
         return value
 
     return read
@@ -161,10 +154,10 @@ def _stat(value: Any, origin: str, _: Path) -> Stat:
 
 
 def _paths(value: Any, origin: str, file: Path) -> tuple[Path, ...]:
-    listed = value if isinstance(value, list) else [value]
-    if not listed or not all(isinstance(one, str) and one and "\0" not in one for one in listed):
-        raise ConfigError(f"{origin}: it must be the path of a file, or a list of such")
-    return tuple(file.parent / one for one in listed)
+    paths = value if isinstance(value, list) else [value]
+    if not paths or not all(isinstance(path, str) and path and "\0" not in path for path in paths):
+        raise ConfigError(f"{origin}: it must be the path of a file, or a list of paths")
+    return tuple(file.parent / path for path in paths)
 
 
 def _tolerance(value: Any, origin: str, _: Path) -> float:
@@ -177,5 +170,9 @@ def _tolerance(value: Any, origin: str, _: Path) -> float:
 
 
 _SETTINGS: Mapping[str, Callable[[Any, str, Path], Any]] = {
-    "skip-first": _whole(0), "min-steps": _whole(1), "stat": _stat, "baseline": _paths, "max-regression": _tolerance,
-}  # fmt: skip
+    "skip-first": _integer_from(0),
+    "min-steps": _integer_from(1),
+    "stat": _stat,
+    "baseline": _paths,
+    "max-regression": _tolerance,
+}

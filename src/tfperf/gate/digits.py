@@ -15,7 +15,7 @@ _PREFIXES = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _BYTES: Mapping[str, int] = {"B": 1, **{prefix: 1024 ** (at + 1) for at, prefix in enumerate(_PREFIXES)}}
 
 
-def shown(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
+def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
     """Return both as text in the usual form, or with as many more digits as it takes to tell them apart rightly.
 
     The texts are without ms, us and %, which stand beside them; sizes have their unit. A bound is as people wrote it,
@@ -25,8 +25,8 @@ def shown(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
         return cell_text(measured, unit), cell_text(bound, unit)
     side = side_of(Decimal(measured), Decimal(bound))
     for texts in _pairs(measured, bound, unit):
-        seen = _number(texts[0]), _number(texts[1])
-        if side_of(*seen) == side and (unit == "bytes" or _is_same(seen[1], Decimal(bound))):
+        read = _number(texts[0]), _number(texts[1])
+        if side_of(*read) == side and (unit == "bytes" or _is_same(read[1], Decimal(bound))):
             break
     return texts
 
@@ -56,8 +56,8 @@ def _number(text: str) -> Decimal:
     return number - nudge if text.startswith("<") else number + nudge if text.startswith(">") else number
 
 
-def _is_same(seen: Decimal, bound: Decimal) -> bool:
-    return abs(seen - bound) <= _CLOSE * abs(bound)
+def _is_same(read: Decimal, bound: Decimal) -> bool:
+    return abs(read - bound) <= _CLOSE * abs(bound)
 
 
 def side_of(left: float | Decimal, right: float | Decimal) -> int:

@@ -1,29 +1,174 @@
-"""Limits as options and files name them, and how those of both are put together."""
+"""Limits on a profile: what they are made of, those with a name of their own, and bounds as people write them.
+
+The command line needs the named limits for its help, so this imports next to nothing.
+
+LimitError         a limit cannot be read, or nothing could ever be judged by it
+└── ConfigError    a file of limits cannot be read, or holds something else
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tfperf.gate.bounds import as_fraction, read_bound
-from tfperf.gate.catalogue import did_you_mean
-from tfperf.gate.errors import LimitError
-from tfperf.gate.grammar import check_bound, read_limit
-from tfperf.gate.model import Limit, Metric
-from tfperf.gate.named import NAMED, NamedLimit
+from tfperf.errors import TfperfError
+from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
 
-__all__ = ["NAMED", "NamedLimit", "merged", "named_limit", "parse_limit", "regression_tolerance"]
+if TYPE_CHECKING:
+    from tfperf.report.model import Unit
 
-
-def parse_limit(text: str, origin: str = "command line") -> Limit:
-    """Return the limit that `--limit` says; `tfperf.gate.grammar` has the grammar. Raises LimitError."""
-    return read_limit(text, origin)
+Relation = Literal["<", "<=", ">", ">="]
+COMMAND_LINE = "command line"
+_LONGEST_QUOTE = 80
 
 
-def named_limit(name: str, value: str, origin: str = "command line") -> Limit:
+class LimitError(TfperfError):
+    """A limit cannot be read; the message says what, where, and what to try, in one line (exit code 2)."""
+
+
+class ConfigError(LimitError):
+    """A file of limits cannot be read; the message names the file and the key."""
+
+
+# --- what a limit is made of ---
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Keeps rows of a table: `name~nccl`. `value` is text, or a number in the unit of the column."""
+
+    column: str
+    relation: Literal["~", "!~", "=", "!=", "<", "<=", ">", ">="]
+    value: str | float
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is measured: a named figure (`table` is empty), or a column of a table of a section.
+
+    `function` is one of sum, max, min, mean, median, p95, count; empty for a column: each row by itself.
+    """
+
+    name: str
+    """Of the figure, or of the column."""
+    table: str = ""
+    function: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`metric` `relation` `bound` must hold. `text` is how the user wrote it, `origin` where (command line, a file)."""
+
+    text: str
+    metric: Metric
+    relation: Relation
+    bound: float
+    """In the unit of what is measured: ms, us, % (0 to 100), bytes, count."""
+    origin: str = COMMAND_LINE
+
+
+class Figure(NamedTuple):
+    """A figure that a limit can name without a table."""
+
+    title: str
+    unit: Unit
+    meaning: str
+    sections: tuple[str, ...]
+    """The sections whose results it is taken from."""
+    needs_steps: bool = True
+    """Whether it rests on averaged steps."""
+    functions: tuple[str, ...] = ()
+    """What can be taken of it, as in `p95(step_time)`."""
+
+    @property
+    def is_share(self) -> bool:
+        """Tell whether it is at most 100 %."""
+        return self.unit == "%" and self.title != "Skew"
+
+
+FIGURES: Mapping[str, Figure] = {
+    "input_bound": Figure(
+        "Input-bound",
+        "%",
+        "share of the step time that goes to input: waiting for tf.data, and copying batches in",
+        ("steps",),
+    ),
+    "step_time": Figure(
+        "Step time",
+        "ms",
+        "step time: the mean unless --stat or a function says otherwise",
+        ("steps",),
+        functions=("mean", "median", "p95", "max", "min"),
+    ),
+    "kernel_launch": Figure("Kernel launch", "%", "share of the step time that goes to launching kernels", ("steps",)),
+    "all_others": Figure(
+        "All others", "%", "share of the step time that is in no category: Python, I/O, idle", ("steps",)
+    ),
+    "device_busy": Figure(
+        "Device busy", "%", "share of the step time in which the least busy device works", ("steps", "idle")
+    ),
+    "memory": Figure(
+        "Peak memory",
+        "bytes",
+        "most in use in the fullest allocator (of devices, if there are any)",
+        ("memory",),
+        needs_steps=False,
+    ),
+    "retraces": Figure(
+        "Retraces",
+        "count",
+        "calls in the capture that traced a tf.function again, beyond its first tracing",
+        ("functions",),
+        needs_steps=False,
+    ),
+    "skew": Figure("Skew", "%", "step time of the slowest host / median of the hosts - 1", ("steps",)),
+}
+REGRESSION = "regression"
+"""The name of the metric that compares with a baseline; it is not a figure of one profile."""
+
+
+class NamedLimit(NamedTuple):
+    """A limit with a name of its own, which is an option and a key of a file."""
+
+    figure: str
+    relation: Relation
+    help: str
+
+    @property
+    def unit(self) -> Unit:
+        """Return the unit of the bound."""
+        return FIGURES[self.figure].unit
+
+    @property
+    def example(self) -> str:
+        """Return a bound as one may write it."""
+        return EXAMPLES[self.unit]
+
+
+NAMED: Mapping[str, NamedLimit] = {
+    "max-input-bound": NamedLimit("input_bound", "<=", "Most of the step time that may go to input: 10%."),
+    "max-step-time": NamedLimit("step_time", "<=", "Longest step time, of --stat: 50ms."),
+    "max-kernel-launch": NamedLimit("kernel_launch", "<=", "Most of the step time that may go to launching kernels."),
+    "max-all-others": NamedLimit("all_others", "<=", "Most of the step time that may be in no category: Python, I/O."),
+    "min-device-busy": NamedLimit("device_busy", ">=", "Least of the step time that the least busy device must work."),
+    "max-memory": NamedLimit("memory", "<=", "Most bytes in use in the fullest allocator: 10GiB."),
+    "max-retraces": NamedLimit("retraces", "<=", "Most calls that may trace a tf.function again: 0."),
+    "max-skew": NamedLimit("skew", "<=", "How much slower than the median of hosts the slowest may be: 5%."),
+}
+"""Option without its dashes -> what it limits."""
+
+
+def named_limit(name: str, value: str, origin: str = COMMAND_LINE) -> Limit:
     """Return the limit that an option or key sets, such as `max-input-bound` and `10%`. Raises LimitError."""
     name = name.replace("_", "-")
     if name not in NAMED:
-        raise LimitError(f"{origin}: there is no limit {name[:80]!r}: {did_you_mean(name, NAMED)}")
+        raise LimitError(f"{origin}: there is no limit {quoted(name)}: {did_you_mean(name, NAMED)}")
     named = NAMED[name]
     try:
         bound = read_bound(value, named.unit, bare=False)
@@ -33,22 +178,127 @@ def named_limit(name: str, value: str, origin: str = "command line") -> Limit:
     return Limit(f"{name} {value.strip()}", Metric(named.figure), named.relation, bound, origin)
 
 
-def regression_tolerance(value: str, origin: str = "command line") -> float:
+def regression_tolerance(value: str, origin: str = COMMAND_LINE) -> float:
     """Return what `--max-regression` says as a share: 5% is 0.05. Raises LimitError."""
     try:
-        return as_fraction(read_bound(value, "%", bare=False))
+        percent = read_bound(value, "%", bare=False)
     except ValueError as error:
         raise LimitError(f"{origin}: max-regression: {error}") from None
+    # By way of decimal digits: 5 % is the float that is nearest to 0.05.
+    return float(Decimal(repr(percent)) / 100)
 
 
-def merged(of_file: Sequence[Limit], own: Sequence[Limit]) -> tuple[Limit, ...]:
+def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[Limit, ...]:
     """Return the limits of a file and of the command line, which replace those of the file on the same figure.
 
     The same figure is the same metric in the same direction; every limit of the command line stays.
     """
-    said = {_key(limit) for limit in own}
-    return (*(limit for limit in of_file if _key(limit) not in said), *own)
+    replaced = {(limit.metric, limit.relation[0]) for limit in of_command_line}
+    kept = (limit for limit in of_file if (limit.metric, limit.relation[0]) not in replaced)
+    return (*kept, *of_command_line)
 
 
-def _key(limit: Limit) -> tuple[Metric, str]:
-    return limit.metric, limit.relation[0]
+# --- bounds ---
+
+EXAMPLES: Mapping[Unit, str] = {
+    "%": "10%",
+    "ms": "50ms",
+    "us": "500us",
+    "bytes": "10GiB or 500MB",
+    "count": "3",
+    "": "3",
+}
+UNIT_NAMES: Mapping[Unit, str] = {
+    "%": "a percentage",
+    "ms": "in ms",
+    "us": "in us",
+    "bytes": "in bytes",
+    "count": "a count",
+    "": "a plain number",
+}
+_FACTORS: Mapping[Unit, Mapping[str, int]] = {"ms": DURATIONS, "us": DURATIONS, "bytes": SIZES, "%": {"%": 1}}
+_KNOWN_UNITS = {"", "%", *DURATIONS, *SIZES}
+
+
+def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> float:
+    """Return the number that a text says, in `unit`.
+
+    `bare` allows a number without a unit where there is one, `signed` a minus. Raises ValueError, with what is wrong.
+    """
+    text = text.strip()
+    negative = text.startswith("-")
+    quantity = split_quantity(text[1:] if negative else text)
+    if quantity is None:
+        raise ValueError(f"{quoted(text)} is not a number: write {EXAMPLES[unit]}")
+    if negative and not signed:
+        raise ValueError(f"{quoted(text)} is negative, which this never is: write {EXAMPLES[unit]}")
+    value = _in_unit(text, *quantity, unit=unit, bare=bare)
+    return -value if negative else value
+
+
+def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -> float:
+    factors = _FACTORS.get(unit, {})
+    if mark not in _KNOWN_UNITS:
+        raise ValueError(f"{mark!r} in {quoted(text)} is not a unit: write {EXAMPLES[unit]}")
+    if unit == "%" and not mark and 0 < number < 1:
+        percent = format((100 * number).normalize(), "f")
+        raise ValueError(f"{text!r} may mean {percent}% or {text}%: add the unit")
+    if not mark and (bare or unit in ("%", "count", "")):
+        return float(number)
+    if not mark:
+        raise ValueError(f"{quoted(text)} has no unit: write {EXAMPLES[unit]}")
+    if mark not in factors:
+        raise ValueError(f"{quoted(text)} has the wrong unit, the value is {UNIT_NAMES[unit]}: write {EXAMPLES[unit]}")
+    value = converted(number, factors[mark], factors.get(unit, 1))
+    if not math.isfinite(value):
+        raise ValueError(f"{quoted(text)} is too large")
+    return value
+
+
+def check_bound(value: float, figure: str, relation: Relation) -> None:
+    """Raise ValueError for a bound that a figure can never pass, or always does."""
+    unit = FIGURES[figure].unit
+    if FIGURES[figure].is_share and value > 100:
+        verdict = "never be breached" if relation.startswith("<") else "never hold"
+        raise ValueError(f"a share is at most 100%, so {value:g}% could {verdict}")
+    if not value and unit in ("ms", "bytes"):
+        raise ValueError(f"a bound of 0 has no meaning here: write {'50ms' if unit == 'ms' else '10GiB'}")
+
+
+def bound_text(value: float, unit: Unit) -> str:
+    """Return a bound as `read_bound` takes it."""
+    number = format(Decimal(repr(value)), "f")
+    marks: Mapping[Unit, str] = {"%": "%", "ms": "ms", "us": "us", "bytes": "B"}
+    return number.removesuffix(".0") + marks.get(unit, "")
+
+
+# --- for messages ---
+
+
+def quoted(text: str) -> str:
+    """Return what a user wrote as a message repeats it: in quotes, and cut if it is long."""
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the names that are close to a word as a question; else all of them, if they are few."""
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(word.lower()[:100], names, n=3, cutoff=0.5)
+    close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"there are {', '.join(names)}" if len(names) <= 16 else ""
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression that a user gave; raises ValueError with what is wrong with it."""
+    try:
+        with warnings.catch_warnings():
+            # Python warns of patterns that a later version may read otherwise; nobody asked for that here.
+            warnings.simplefilter("ignore")
+            return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        reason = error.msg if isinstance(error, re.error) else "it is too large"
+        raise ValueError(f"{quoted(pattern)} is not a regular expression: {reason}") from None

@@ -14,9 +14,9 @@ from decimal import Decimal
 from typing import Any
 
 from tfperf.errors import TfperfError
-from tfperf.query.columns import VIEWS
+from tfperf.query.recorded import VIEWS
 from tfperf.query.sources import Source
-from tfperf.query.tables import all_tables
+from tfperf.query.sql_tables import every_table
 
 HINT = "tfperf query --schema shows tables and columns"
 _ALLOWED = "SELECT (or WITH, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE)"
@@ -62,7 +62,7 @@ def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
     up to 80 % of the machine's. Raises QueryError if the SQL is wrong or refused, TfperfError if DuckDB is missing, if
     memory does not suffice or if the profile lacks a table, TraceNotFoundError and TraceFormatError.
     """
-    declared = all_tables()
+    declared = every_table()
     empty = _connect(memory_limit)
     for table in declared.values():
         empty.execute(table.ddl())

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tfperf.errors import OutputError
 from tfperf.render.options import RenderOptions, options_for_stdout
-from tfperf.report.model import Report
+from tfperf.report.levels import EVERYTHING, Detail, shown
+from tfperf.report.model import Level, Report
 
 __all__ = ["FORMATS", "RenderOptions", "Renderer", "guess_format", "options_for_stdout", "render"]
 
@@ -65,7 +66,18 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     renderer = FORMATS.get(format_name)
     if renderer is None:
         raise OutputError(f"unknown format {format_name!r}; choose one of {', '.join(FORMATS)}")
-    return renderer(report, options or RenderOptions())
+    options = options or RenderOptions()
+    return renderer(shown(report, _detail(format_name, options)), options)
+
+
+def _detail(format_name: str, options: RenderOptions) -> Detail:
+    """Return how much of a report a format shows."""
+    if format_name in ("json", "csv"):
+        return EVERYTHING
+    if format_name == "html":
+        return Detail("brief" if options.is_whole else "data", "data", for_people=False, leads_first=True)
+    level: Level = "brief" if options.is_whole else "full"
+    return Detail(level, level, top=options.top)
 
 
 def guess_format(path: Path) -> str | None:

@@ -18,6 +18,10 @@ class RenderOptions:
     colour: bool = False
     interactive: bool = False
     """A person's terminal: long names are cut in the middle. Files and pipes lose nothing."""
+    is_whole: bool = True
+    """A whole report: people see its brief form. False: they asked for these sections, and see them in full."""
+    top: int | None = None
+    """How many rows of a table people see; None: as many as the table says."""
 
 
 def options_for_stdout(*, colour: bool | None = None) -> RenderOptions:

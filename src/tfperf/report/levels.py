@@ -25,26 +25,30 @@ Part = TypeVar("Part", bound=_Leveled)
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of a report is shown: `sections` and their `parts` up to a level, `top` rows of tables.
+    """How much of a report is shown: `sections` and their `parts` up to a level.
 
-    `top` None is as many rows as each table says; `all_rows` is all of them, in the form for programs.
+    `for_people`, tables are cut to `top` rows (None: as many as each table says) and to the columns for people.
     """
 
-    sections: Level = "data"
-    parts: Level = "data"
+    sections: Level
+    parts: Level
     top: int | None = None
-    all_rows: bool = True
+    for_people: bool = True
+    leads_first: bool = False
+    """Whether sections that lead stand at the top: for a document that is read from its top."""
 
 
-EVERYTHING = Detail()
+EVERYTHING = Detail("data", "data", for_people=False)
 
 
 def shown(report: Report, detail: Detail) -> Report:
     """Return the report with what is to be shown of it."""
     if detail == EVERYTHING:
         return report
-    sections = tuple(_section(section, detail) for section in _up_to(detail.sections, report.sections))
-    return replace(report, sections=sections)
+    sections = [_section(section, detail) for section in _up_to(detail.sections, report.sections)]
+    if detail.leads_first:
+        sections.sort(key=lambda section: not section.is_lead)
+    return replace(report, sections=tuple(sections))
 
 
 def _up_to(level: Level, parts: Sequence[Part]) -> tuple[Part, ...]:
@@ -68,13 +72,14 @@ def _section(section: Section, detail: Detail) -> Section:
 
 def _tables(table: Table, detail: Detail) -> list[Table]:
     """Return a table as people see it: its columns, the rows for people, and apart what `split_key` tells apart."""
-    if detail.all_rows:
+    if not detail.for_people:
         return [table]
     if table.rows_for_people is not None:
         table = table.only(table.rows_for_people)
     table = replace(table, columns=_up_to(detail.parts, table.columns))
     tables = _split(table) if table.split_key else [table]
-    return [part.head(detail.top or part.top) for part in tables]
+    top = detail.top or table.top
+    return [part if top is None else part.head(top) for part in tables]
 
 
 def _split(table: Table) -> list[Table]:

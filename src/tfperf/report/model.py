@@ -13,7 +13,7 @@ from typing import Any, Literal
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
 
-Unit = Literal["", "ms", "us", "%", "count", "bytes"]
+Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
 Severity = Literal["problem", "hint", "info"]
 Level = Literal["brief", "full", "data"]
 """Where a part of a report appears. brief: in a whole report for people, and wherever there is more. full: where people
@@ -66,8 +66,8 @@ class Table:
 
     Labels are from the first column without a unit whose texts tell the rows apart."""
     level: Level = "brief"
-    top: int = 10
-    """How many rows people see, unless they say how many."""
+    top: int | None = None
+    """How many rows people see, unless they say how many; None: all."""
     split_key: str = ""
     """If set, people see a table for each value of this column, and not the column."""
     rows_for_people: tuple[int, ...] | None = None
@@ -204,6 +204,8 @@ class Report:
     source: Mapping[str, Any]
     summary: Mapping[str, Any]
     sections: tuple[Section, ...] = ()
+    omitted: tuple[str, ...] = ()
+    """A line for each section of another package that is missing, with the reason."""
 
     def tables(self) -> Iterator[Table]:
         """Iterate over every table of every section."""

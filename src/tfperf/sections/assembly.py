@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tfperf.report.model import Report, Section
 from tfperf.sections.overview.section import report_summary
-from tfperf.sections.registry import find_section, section_names
+from tfperf.sections.registry import OURS, described, find_section, omission, omitted_sections, section_names
 from tfperf.sections.results import Results
 from tfperf.sections.spec import SectionSpec, call
 
@@ -17,14 +17,26 @@ ALWAYS = ("steps", "overview")
 
 def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
-    names = [name for name in section_names() if name in (sections or results.sections)]
+    omitted = dict(results.omitted)
+    built: list[Section] = []
+    for name in section_names():
+        if name not in (sections or results.sections) or name in omitted:
+            continue
+        if name in OURS:
+            built.append(_build(find_section(name), results))
+            continue
+        try:
+            built.append(_build(find_section(name), results))
+        except Exception as error:
+            omitted[name] = described(error)
     source = {
         "run": results.run.name,
         "folder": str(results.run.folder),
         "hosts": [host.host for host in results.hosts],
         "attribution": results.attribution,
     }
-    return Report(source, report_summary(results), tuple(_build(find_section(name), results) for name in names))
+    lines = (*omitted_sections(), *(omission(name, reason) for name, reason in omitted.items()))
+    return Report(source, report_summary(results), tuple(built), lines)
 
 
 def _build(spec: SectionSpec, results: Results) -> Section:

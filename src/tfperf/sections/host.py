@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tfperf.sections.registry import find_section
+from tfperf.sections.registry import OURS, described, find_section
 from tfperf.sections.spec import call
 from tfperf.trace.host_trace import HostTrace
 
@@ -31,14 +31,27 @@ class Host:
         self.attribution: Attribution = attribution
         self.step_marker = step_marker
         self.results: dict[str, Any] = {}
+        self.omitted: dict[str, str] = {}
+        """Sections of other packages that failed, with the reason."""
 
     def analyze(self, sections: Iterable[str]) -> None:
-        """Analyze the trace by sections, which follow those that they rest on."""
+        """Analyze the trace by sections, which follow those that they rest on.
+
+        What a section of another package raises leaves that section out; a section of tfperf must not raise.
+        """
         for name in sections:
             spec = find_section(name)
-            if spec.analyze is not None:
-                lacks_device = bool(spec.without_device) and not self.trace.devices
-                self.results[name] = None if lacks_device else call(spec.analyze, self)
+            if spec.analyze is None:
+                continue
+            if spec.without_device and not self.trace.devices:
+                self.results[name] = None
+            elif name in OURS:
+                self.results[name] = call(spec.analyze, self)
+            else:
+                try:
+                    self.results[name] = call(spec.analyze, self)
+                except Exception as error:
+                    self.omitted[name] = described(error)
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section that the asking one rests on."""

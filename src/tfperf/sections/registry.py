@@ -36,9 +36,9 @@ def _others() -> tuple[dict[str, SectionSpec], tuple[str, ...]]:
             spec = point.load()
             problem = _problem(spec, point.name, specs)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = described(error)
         if problem:
-            omitted.append(f"section {point.name} of {point.value} is omitted: {' '.join(problem.split())}")
+            omitted.append(omission(point.name, problem))
         else:
             specs[point.name] = spec
     return specs, tuple(omitted)
@@ -51,6 +51,16 @@ def _declares_sections(folder: str) -> bool:
         return any(f"[{GROUP}]" in file.read_text(encoding="utf-8", errors="replace") for file in files)
     except OSError:
         return False
+
+
+def described(error: Exception) -> str:
+    """Return what a section of another package raised, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def omission(section: str, reason: str) -> str:
+    """Return the line that says that a section is missing, and why."""
+    return f"section {section} is omitted: {reason}"
 
 
 def _problem(spec: object, name: str, others: Iterable[str]) -> str:
@@ -97,6 +107,15 @@ def find_section(name: str) -> SectionSpec:
 def all_tables() -> tuple[TableSpec, ...]:
     """Return the declarations of the tables of all sections."""
     return tuple(table for name in section_names() for table in find_section(name).tables)
+
+
+def find_table(name: str) -> tuple[str, TableSpec]:
+    """Return the section that declares a table, and the declaration; `name` may be an alias. Raises KeyError."""
+    for section in section_names():
+        for table in find_section(section).tables:
+            if name in (table.name, *table.aliases):
+                return section, table
+    raise KeyError(name)
 
 
 def with_dependencies(names: Iterable[str]) -> tuple[str, ...]:

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfperf.sections.registry import find_section
+from tfperf.errors import TfperfError
+from tfperf.sections.registry import find_section, omission
 from tfperf.sections.spec import call
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from tfperf.intervals import Int64s
+    from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.activities import Attribution
     from tfperf.trace.logdir import Run
 
@@ -35,12 +38,24 @@ class HostResults:
     host: str
     has_device: bool
     results: Mapping[str, Any]
-    omitted: tuple[str, ...] = ()
-    """Sections of other packages that failed, each with the reason."""
+    omitted: Mapping[str, str] = field(default_factory=dict)
+    """Sections of other packages that failed, with the reason."""
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section; None if it needs a device and the host has none."""
         return self.results[section]
+
+    def counting(self, rows: Int64s) -> HostResults:
+        """Return the results over the steps at `rows` alone, where sections can tell; the rest is as it was."""
+        before: Breakdown = self["steps"]
+        after = before.only(rows)
+        after = replace(after, steps=replace(after.steps, pauses=before.steps.pauses))
+        narrowed = {
+            name: call(spec.narrow, result, before, after)
+            for name, result in self.results.items()
+            if result is not None and (spec := find_section(name)).narrow is not None
+        }
+        return replace(self, results={**self.results, **narrowed})
 
 
 @dataclass(frozen=True)
@@ -60,7 +75,7 @@ class Results:
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section over all hosts; None if it needs a device and no host has one.
 
-        Raises KeyError if the section was not analyzed.
+        Raises KeyError if the section was not analyzed, TfperfError if it is of another package and failed.
         """
         if section not in self._combined:
             if section not in self.sections:
@@ -70,6 +85,8 @@ class Results:
 
     def _combine(self, section: str) -> Any:
         spec = find_section(section)
+        if section in self.omitted:
+            raise TfperfError(omission(section, self.omitted[section]))
         if spec.derive is not None:
             return call(spec.derive, self)
         parts = self.of_hosts(section)
@@ -80,6 +97,11 @@ class Results:
     def of_hosts(self, section: str) -> list[Any]:
         """Return the results of a section for each host, in the order of `hosts`."""
         return [host[section] for host in self.hosts]
+
+    @property
+    def omitted(self) -> dict[str, str]:
+        """Return the sections of other packages that failed on any host, with the reason."""
+        return {name: reason for host in self.hosts for name, reason in host.omitted.items()}
 
     @property
     def has_device(self) -> bool:

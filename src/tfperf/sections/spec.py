@@ -48,13 +48,15 @@ class TableSpec:
     """False: no limit can be on it."""
     aliases: tuple[str, ...] = ()
     """More names in SQL and in limits."""
+    top: int = 10
+    """How many rows people see, unless they say how many."""
 
     def build(self, results: Results, **attributes: Any) -> Table | None:
         """Return the table of a profile, None if it has none; `attributes` replace fields of the `Table`."""
         data = self.data(results)
         if data is None:
             return None
-        return replace(table_of(self.name, self.title, self.columns, data), **attributes)
+        return replace(table_of(self.name, self.title, self.columns, data, top=self.top), **attributes)
 
 
 def present(*tables: Table | None) -> tuple[Table, ...]:

@@ -1,13 +1,14 @@
 """Steps: where the time of each step goes."""
 
 from tfperf.sections.spec import SectionSpec
-from tfperf.sections.steps.tables import HOST_STEPS, PAUSES, STEPS
+from tfperf.sections.steps.tables import TABLES
 
 SECTION = SectionSpec(
     name="steps",
     title="Steps",
     analyze="tfperf.sections.steps.breakdown:analyze",
     combine="tfperf.sections.steps.breakdown:combine",
+    narrow=lambda result, before, after: after,
     build="tfperf.sections.steps.section:build",
-    tables=(STEPS, HOST_STEPS, PAUSES),
+    tables=TABLES,
 )

@@ -111,8 +111,8 @@ HOST_STEPS = TableSpec(
     row="steps of each host on its own, with exact start and end",
     columns=(
         Column("host", "Host", str, "", "name of the trace file"),
-        Column("start_ps", "Start", int, "", "start in picoseconds on the clock of the trace of its host"),
-        Column("end_ps", "End", int, "", "end in picoseconds: start of the next step, or of the pause before it"),
+        Column("start_ps", "Start", int, "ps", "start on the clock of the trace of its host"),
+        Column("end_ps", "End", int, "ps", "end: start of the next step, or of the pause before it"),
         *_STEP_COLUMNS,
     ),
     data=_host_steps,

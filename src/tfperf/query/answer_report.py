@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfperf.query.dataframe import source_of
 from tfperf.query.engine import Answer, ask
-from tfperf.query.frame import source_of
-from tfperf.query.tables import SqlTable, all_tables
+from tfperf.query.sql_tables import SqlTable, every_table
 from tfperf.render.column_widths import GAP, column_widths
 from tfperf.render.values import cell_text, text_table
-from tfperf.report.model import Column, Report, Section, Table
+from tfperf.report.model import Column, Report, Section, Table, Unit, table_of
 from tfperf.trace.logdir import Run
 
-_UNITS = {"_ms": "ms", "_us": "us", "_percent": "%"}
+_UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
 _TITLE = "Result"
 
 
@@ -26,7 +26,7 @@ def answered(path: Path, sql: str, *, top: int | None = None, width: int | None 
 
 def schema_of(path: Path | None, **options: Any) -> Report:
     """Return the tables that there may be; of a profile, those that it has, with their numbers of rows."""
-    declared = all_tables()
+    declared = every_table()
     if path is None:
         return schema_report(list(declared.values()))
     source = source_of(path, **options)
@@ -57,9 +57,14 @@ def _column(name: str, values: Sequence[Any], *, for_people: bool) -> Column:
     kinds = set(map(type, values)) - {type(None)}
     if ending is None or not kinds <= {int, float}:
         # Shown as a count, large fractions keep their digits: 12,345,678.9 and not 1.23457e+07.
-        return Column(name, name, str, "count" if for_people and kinds == {float} else "")
-    unit: Any = _UNITS[ending]
-    return Column(name, name.removesuffix(ending) or name, str, unit)
+        return Column(name, name, _dtype(kinds), "count" if for_people and kinds == {float} else "")
+    return Column(name, name.removesuffix(ending) or name, _dtype(kinds), _UNITS[ending])
+
+
+def _dtype(kinds: set[type]) -> type[int] | type[float] | type[bool] | type[str]:
+    if kinds <= {bool}:
+        return bool if kinds else str
+    return int if kinds == {int} else float if kinds <= {int, float} else str
 
 
 def _fits(table: Table, width: int) -> bool:
@@ -79,7 +84,7 @@ def _as_blocks(table: Table) -> Table:
     data = dict(zip(heads, values, strict=True))
     cut = len(table) < table.total_rows
     note = f"showing {len(table):,} of {table.total_rows:,} rows; --top {table.total_rows} shows all" if cut else ""
-    return Table("result", _TITLE, tuple(Column(head, head, str) for head in heads), data, len(lines), note)
+    return table_of("result", _TITLE, tuple(Column(head, head, str) for head in heads), data, note=note)
 
 
 _TABLES = (

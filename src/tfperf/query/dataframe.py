@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfperf.analysis import Analysis, load
 from tfperf.query.sources import Source
-from tfperf.session import Trace, load
 from tfperf.trace.activities import Attribution
 from tfperf.trace.logdir import choose_hosts, choose_run, find_runs
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def source_of(
-    path: str | Path | Trace,
+    path: str | Path | Analysis,
     *,
     run: str | None = None,
     hosts: Sequence[str] = (),
@@ -26,17 +25,27 @@ def source_of(
 ) -> Source:
     """Return what can be queried of a profile; nothing is read yet. Raises TraceNotFoundError.
 
-    `path` and the options are those of `tfperf.load`; of a loaded trace, its analysis is used.
+    `path` and the options are those of `tfperf.load`; of an analysis, what it holds is used.
     """
-    if isinstance(path, Trace):
-        return Source(path.run, lambda: path)
+    if isinstance(path, Analysis):
+        return Source(path.run, lambda _: path)
     chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
-    # The folder: by now, there may be a newer run.
-    options: dict[str, Any] = {"hosts": hosts, "attribution": attribution, "step_marker": step_marker}
-    return Source(chosen, partial(load, path, run=str(chosen.folder), **options))
+
+    def analyze(sections: Collection[str]) -> Analysis:
+        # The folder of the run: by now, there may be a newer one.
+        return load(
+            path,
+            sections=tuple(sections),
+            run=str(chosen.folder),
+            hosts=hosts,
+            attribution=attribution,
+            step_marker=step_marker,
+        )
+
+    return Source(chosen, analyze)
 
 
-def sql(path: str | Path | Trace, query: str, **options: Any) -> pd.DataFrame:
+def sql(path: str | Path | Analysis, query: str, **options: Any) -> pd.DataFrame:
     """Return what one SELECT says about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
 
     `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of

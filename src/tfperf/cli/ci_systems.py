@@ -5,40 +5,31 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tfperf.errors import OutputError, TfperfError
+from tfperf.errors import OutputError
 
 if TYPE_CHECKING:
-    from tfperf.gate.model import Limit, Outcome
+    from tfperf.gate.check import Outcome
 
 
-def tell(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
-    """Tell the CI systems; return whether all could be told."""
-    from tfperf.gate.github import annotation_text, write_summary
-    from tfperf.gate.junit import write_junit
+def notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
+    """Tell the CI systems what a gate came to; return whether all could be told."""
+    from tfperf.gate.ci_output import annotation_text, write_junit, write_summary
 
-    told = True
+    notified = True
     if junit is not None:
-        told &= done(partial(write_junit, outcome, junit, force=force))
+        notified &= done(partial(write_junit, outcome, junit, force=force))
     if github:
         # Before the report: a name in it must not be able to stop these commands.
         _say(annotation_text(outcome))
-        told &= done(lambda: _say(write_summary(outcome, os.environ)))
-    return told
-
-
-def tell_failure(limits: Sequence[Limit], error: TfperfError, junit: Path | None, *, github: bool, force: bool) -> None:
-    """Tell the CI systems that nothing was judged; where a file is in the way, it stays."""
-    from tfperf.gate.report import not_judged
-
-    kept = isinstance(error, OutputError)
-    tell(not_judged(limits, str(error)), None if kept else junit, github=github, force=force)
+        notified &= done(lambda: _say(write_summary(outcome, os.environ)))
+    return notified
 
 
 def done(write: Callable[[], None]) -> bool:

@@ -1,0 +1,285 @@
+"""What a gate came to, as a report: the verdict, a table of limits, the baseline, and why limits do not hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfperf.gate.check import Judged, Outcome
+from tfperf.gate.digits import shown_together, side_of
+from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, Unit, at_levels, table_of
+from tfperf.units import format_bytes, format_ms, format_percent
+
+if TYPE_CHECKING:
+    from tfperf.compare.model import Comparison
+
+VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
+"""The verdict of each exit code."""
+
+_SEVERITIES: dict[str, Severity] = {"pass": "info", "unknown": "problem", "breach": "problem"}
+_DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
+_NAMED_LIMITS = 5
+
+LIMIT_COLUMNS = (
+    Column("limit", "Limit", str, "", "the limit as it was written"),
+    Column("metric", "What", str, "", "what was measured, in words", level="data"),
+    Column("measured_text", "Measured", str, "", "what was measured, in digits that agree with the result"),
+    Column("margin_text", "Margin", str, "", "how far that is from the bound; for percentages in percentage points"),
+    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
+    Column("host", "Host", str, "", "the host that is worst for this limit; empty where it is of no one host"),
+    Column("measured", "Measured", float, "", "what was measured, in `unit`; unknown if it was not", level="data"),
+    Column("relation", "Relation", str, "", "how it must stand to the bound: <, <=, > or >=", level="data"),
+    Column("bound", "Bound", float, "", "the bound, in `unit`", level="data"),
+    Column("margin", "Margin", float, "", "distance to the bound in `unit`; negative if breached", level="data"),
+    Column("unit", "Unit", str, "", "unit of measured, bound and margin: ms, us, %, bytes or count", level="data"),
+    Column("origin", "From", str, "", "where the limit was written: the command line, or a file", level="data"),
+    Column("why", "Why", str, "", "what the result rests on; for unknown what is missing", level="data"),
+    Column("evidence", "Evidence", str, "", "what the report says about a breach, with advice", level="data"),
+)
+BASELINE_COLUMNS = (
+    Column("stat", "Of steps", str, "", "what stands for the step times of a run: mean, median or p95"),
+    Column("before_ms", "Baseline", float, "ms", "step time in the baseline"),
+    Column("after_ms", "Now", float, "ms", "step time in the profile that is checked"),
+    Column("change_percent", "Change", float, "%", "how much longer steps take now"),
+    Column(
+        "interval", "Interval", str, "", "interval of the change by bootstrap, in digits that agree with the result"
+    ),
+    Column("allowed", "Allowed", str, "", "change from which it is a regression"),
+    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
+    Column("change", "Conclusion", str, "", "what the interval says: slower, holds, or cannot tell", level="data"),
+    Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", level="data"),
+    Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", level="data"),
+    Column("steps_needed", "Steps needed", int, "count", "steps in each run that would tell", level="data"),
+    Column("before_host", "Host before", str, "", "host of the baseline that is compared: its slowest", level="data"),
+    Column("after_host", "Host now", str, "", "host of the profile that is compared: its slowest", level="data"),
+    Column("ratio", "Ratio", float, "", "step time now / step time in the baseline", level="data"),
+    Column("ratio_low", "Ratio from", float, "", "lower end of its interval", level="data"),
+    Column("ratio_high", "Ratio to", float, "", "upper end of its interval", level="data"),
+    Column("confidence", "Confidence", float, "", "of the interval: 0.9 is 90 %", level="data"),
+    Column("tolerance_percent", "Tolerance", float, "%", "change from which it is a regression", level="data"),
+)
+
+
+def check_report(outcome: Outcome) -> Report:
+    """Return the report of a gate; `summary` has the verdict (pass, breach or unknown), exit code and counts."""
+    source = {"run": outcome.run, "folder": outcome.folder, "hosts": list(outcome.hosts)}
+    summary = {
+        "verdict": VERDICTS[outcome.exit_code],
+        "exit_code": outcome.exit_code,
+        "limits": len(outcome.judged),
+        "passed": sum(judged.status == "pass" for judged in outcome.judged),
+        "breached": len(outcome.breached),
+        "unknown": len(outcome.unknown),
+        "step_count": outcome.step_count,
+    }
+    sections = (_limits_section(outcome), *_baseline_sections(outcome), *_why_sections(outcome))
+    return Report({key: value for key, value in source.items() if value}, summary, sections)
+
+
+def headline(outcome: Outcome) -> str:
+    """Say in one line which limits do not hold, and how many do."""
+    count, passed = len(outcome.judged), sum(judged.status == "pass" for judged in outcome.judged)
+    if not count:
+        return "Nothing was checked: no limit was given."
+    if passed == count:
+        return "The limit holds." if count == 1 else f"All {count} limits hold."
+    parts = [f"BREACHED: {_names(outcome.breached)}."] if outcome.breached else []
+    parts += [f"COULD NOT BE JUDGED: {_names(outcome.unknown)}."] if outcome.unknown else []
+    return " ".join([*parts, f"{passed} of {count} hold."])
+
+
+def sentence(judged: Judged) -> str:
+    """Say what became of a limit, with both numbers: `Input-bound is 63.4% on host a; at most 10.0% is allowed.`"""
+    if judged.status == "unknown":
+        return f"{judged.limit.text} could not be judged: {why(judged)}"
+    comparison = judged.comparison
+    if comparison is not None and comparison.ratio is not None:
+        interval = f"{_interval(comparison)} with {100.0 * comparison.ratio.confidence:.3g}% confidence"
+        change = f"{judged.measured or 0.0:.1f}% longer than in the baseline ({interval})"
+        return f"Steps take {change}; at most {_allowed(comparison)} is allowed."
+    measured, bound = _texts(judged)
+    where = f" on host {judged.host}" if judged.host else ""
+    return f"{judged.title} is {measured}{where}; {_DEMANDS[judged.limit.relation]} {bound} is allowed."
+
+
+def why(judged: Judged) -> str:
+    """Return what the result of a limit rests on, or what is missing; may be empty."""
+    return judged.why or (judged.comparison.why if judged.comparison else "")
+
+
+def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
+    """Return what could not be judged and why: a reason that several limits share stands once, with all of them."""
+    limits: dict[str, list[str]] = {}
+    for judged in outcome.unknown:
+        limits.setdefault(why(judged), []).append(judged.limit.text)
+    return [(f"{', '.join(texts)} could not be judged", reason) for reason, texts in limits.items()]
+
+
+# --- the table of limits ---
+
+
+def _limits_section(outcome: Outcome) -> Section:
+    verdict = VERDICTS[outcome.exit_code]
+    several_hosts = len(outcome.hosts) > 1
+    note = "on the host that has fewest" if several_hosts else ""
+    facts = (Fact("step_count", "Steps judged", outcome.step_count, "count", note),)
+    columns = LIMIT_COLUMNS if several_hosts else at_levels(LIMIT_COLUMNS, {"host": "data"})
+    rows = [_row(judged) for judged in outcome.judged]
+    data = {column.key: [row[column.key] for row in rows] for column in columns}
+    return Section(
+        "check",
+        "Limits",
+        findings=(Finding(verdict, _SEVERITIES[verdict], headline(outcome)),),
+        facts=facts if outcome.hosts else (),
+        tables=(table_of("limits", "Every limit, and what was measured", columns, data),) if rows else (),
+        notes=outcome.notes,
+    )
+
+
+def _row(judged: Judged) -> dict[str, Any]:
+    margin = _margin(judged)
+    return {
+        "limit": judged.limit.text,
+        "metric": judged.title,
+        "measured_text": _measured_text(judged),
+        "margin_text": None if margin is None else _margin_text(judged, margin),
+        "result": judged.status,
+        "host": judged.host,
+        "measured": judged.measured,
+        "relation": judged.limit.relation,
+        "bound": judged.limit.bound,
+        "margin": margin,
+        "unit": judged.unit,
+        "origin": judged.limit.origin,
+        "why": why(judged),
+        "evidence": " ".join(f"{finding.text} {finding.action}".strip() for finding in judged.evidence),
+    }
+
+
+def _measured_text(judged: Judged) -> str | None:
+    """Return what was measured as text; of a comparison with its interval, which is what decides."""
+    if judged.measured is None or not math.isfinite(judged.measured):
+        return None
+    if judged.comparison is None or judged.comparison.ratio is None:
+        return _texts(judged)[0]
+    return f"{judged.measured:.1f}% ({_interval(judged.comparison)})"
+
+
+def _margin(judged: Judged) -> float | None:
+    """Return the distance to the bound, negative where it is breached.
+
+    None without a number, and for a comparison: there the interval decides, not the distance.
+    """
+    if judged.status == "unknown" or judged.measured is None or judged.comparison is not None:
+        return None
+    distance = judged.measured - judged.limit.bound
+    return distance if judged.limit.relation.startswith(">") else -distance
+
+
+def _margin_text(judged: Judged, margin: float) -> str:
+    """Return the distance to the bound with its unit; between percentages it is in points."""
+    if not margin:
+        return "at the bound"
+    side = "left" if margin > 0 else "short" if judged.limit.relation.startswith(">") else "over"
+    texts = {
+        "ms": lambda value: f"{format_ms(value)} ms",
+        "us": lambda value: f"{format_ms(value)} us",
+        "%": lambda value: f"{format_percent(value)} points",
+        "bytes": format_bytes,
+    }
+    return f"{texts.get(judged.unit, '{:.6g}'.format)(abs(margin))} {side}"
+
+
+def _texts(judged: Judged) -> tuple[str, str]:
+    """Return measured and bound with units, in digits that stand to each other as the numbers do."""
+    measured, bound = shown_together(judged.measured or 0.0, judged.limit.bound, judged.unit)
+    marks: dict[Unit, str] = {"%": "%", "ms": " ms", "us": " us"}
+    mark = marks.get(judged.unit, "")
+    return measured + mark, bound + mark
+
+
+def _names(several: Sequence[Judged]) -> str:
+    more = len(several) - _NAMED_LIMITS
+    names = ", ".join(judged.limit.text for judged in several[:_NAMED_LIMITS])
+    return names + (f" and {more} more" if more > 0 else "")
+
+
+# --- the baseline ---
+
+
+def _baseline_sections(outcome: Outcome) -> list[Section]:
+    for judged in outcome.judged:
+        if judged.comparison is not None:
+            return [Section("baseline", "Against the baseline", tables=(_baseline_table(judged, judged.comparison),))]
+    return []
+
+
+def _baseline_table(judged: Judged, comparison: Comparison) -> Table:
+    if judged.status == "unknown" and comparison.change != "cannot tell":
+        # The times may be right and still not be comparable: then their ratio says nothing.
+        comparison = replace(comparison, change="cannot tell", ratio=None)
+    row: dict[str, Any] = {column.key: getattr(comparison, column.key, None) for column in BASELINE_COLUMNS}
+    row |= {
+        "result": judged.status,
+        "interval": _interval(comparison),
+        "allowed": _allowed(comparison),
+        "tolerance_percent": _tolerance_percent(comparison),
+    }
+    if comparison.ratio is not None:
+        row |= {
+            "change_percent": 100.0 * (comparison.ratio.value - 1.0),
+            "ratio": comparison.ratio.value,
+            "ratio_low": comparison.ratio.low,
+            "ratio_high": comparison.ratio.high,
+            "confidence": comparison.ratio.confidence,
+        }
+    data = {key: [value] for key, value in row.items()}
+    return table_of("baseline", "Step time before and now", BASELINE_COLUMNS, data, note=why(judged))
+
+
+def _allowed(comparison: Comparison) -> str:
+    return f"{_tolerance_percent(comparison):.10g}%"
+
+
+def _tolerance_percent(comparison: Comparison) -> float:
+    return 100.0 * comparison.tolerance
+
+
+def _interval(comparison: Comparison) -> str | None:
+    """Return the interval of the change in percent, in digits that stand to the allowed change as the numbers do."""
+    if comparison.ratio is None:
+        return None
+    low, high = (_interval_end(comparison, end) for end in (comparison.ratio.low, comparison.ratio.high))
+    return f"{low}% to {high}%"
+
+
+def _interval_end(comparison: Comparison, ratio: float) -> str:
+    allowed = _tolerance_percent(comparison)
+    side = side_of(ratio, 1.0 + comparison.tolerance)
+    texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
+    return next((text for text in texts if side_of(float(text), allowed) == side), f"{allowed:.10g}")
+
+
+# --- why limits do not hold ---
+
+
+def _why_sections(outcome: Outcome) -> list[Section]:
+    # What could not be judged is what the exit code says, unless a breach says more.
+    severity: Severity = "hint" if outcome.breached else "problem"
+    findings: dict[tuple[str, str], Finding] = {}
+    for judged in outcome.breached:
+        for finding in (_breach(judged), *judged.evidence):
+            # Several limits may be breached for the same reason; what is not advice is about one limit alone.
+            findings.setdefault((finding.code, finding.action or finding.text), finding)
+    unjudged = [Finding("unknown", severity, f"{what}: {reason}") for what, reason in open_questions(outcome)]
+    every = (*findings.values(), *unjudged)
+    return [Section("why", "Why", findings=every)] if every else []
+
+
+def _breach(judged: Judged) -> Finding:
+    text = sentence(judged)
+    if judged.why and judged.comparison is None:
+        text = f"{text[:-1]} ({judged.why.removesuffix('.')})."
+    return Finding("breach", "problem", text)

@@ -1,0 +1,179 @@
+"""A column of a table as one number: conditions keep rows, and a function is taken.
+
+Whether a row is kept is true, false or unknown, since a cell can be unknown; a condition that is surely false drops the
+row whatever the others are. Text that is unknown is empty text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfperf.gate.grammar import column_of, limit_tables, metric_text
+from tfperf.gate.limits import Condition, Limit, compiled
+from tfperf.gate.measurement import Measurement, unknown
+from tfperf.intervals import median, percentile
+from tfperf.render.text import brief
+from tfperf.report.model import Data
+
+Bools = npt.NDArray[np.bool_]
+Float64s = npt.NDArray[np.float64]
+
+_LONGEST_LABEL = 120
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Which rows are surely kept, and of which that is unknown."""
+
+    surely: Bools
+    perhaps: Bools
+
+
+def measure_rows(limit: Limit, data: Data) -> Measurement:
+    """Return what a limit on a table measures in it."""
+    metric = limit.metric
+    kept = _kept(metric.table, metric.conditions, data, len(data[metric.name]))
+    is_upper = limit.relation.startswith("<")
+    if metric.function == "count":
+        gap, rows = _untold(kept.perhaps, "whether they count"), len(kept.surely)
+        why = f"of {rows:,} {'row' if rows == 1 else 'rows'}"
+        return Measurement(float(kept.surely.sum()), why, gap) if is_upper or not gap else unknown(gap)
+    values = numbers(data[metric.name])
+    if metric.function in ("", "max" if is_upper else "min"):
+        return _worst(limit, data, values, kept)
+    return _of_all(limit, values, kept)
+
+
+def numbers(values: Sequence[Any]) -> Float64s:
+    """Return cells as floats, NaN where they are unknown."""
+    return np.array([_number(value) for value in values], np.float64)
+
+
+def _number(value: Any) -> float:
+    if value is None or isinstance(value, (str, bool, np.bool_)):
+        return math.nan
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+# --- which rows ---
+
+
+def _kept(table: str, conditions: Sequence[Condition], data: Data, rows: int) -> _Kept:
+    surely, possibly = np.ones(rows, np.bool_), np.ones(rows, np.bool_)
+    for condition in conditions:
+        true, is_known = _matches(table, condition, data[condition.column])
+        surely &= true & is_known
+        possibly &= true | ~is_known
+    return _Kept(surely, possibly & ~surely)
+
+
+def _matches(table: str, condition: Condition, cells: Sequence[Any]) -> tuple[Bools, Bools]:
+    """Return whether the condition holds for each row, and whether that is known."""
+    column = column_of(table, condition.column)
+    value = condition.value
+    if isinstance(value, float):
+        cell_values = numbers(cells)
+        return _compared(cell_values, condition.relation, value), ~np.isnan(cell_values)
+    if column is not None and column.dtype is bool:
+        same = np.array([bool(cell) == (value == "true") for cell in cells], np.bool_)
+        return same ^ (condition.relation == "!="), np.array([cell is not None for cell in cells], np.bool_)
+    texts = ["" if cell is None else str(cell) for cell in cells]
+    if condition.relation in ("~", "!~"):
+        pattern = compiled(value)
+        same = np.array([pattern.search(text) is not None for text in texts], np.bool_)
+    else:
+        same = np.array([text == value for text in texts], np.bool_)
+    return same ^ condition.relation.startswith("!"), np.ones(len(texts), np.bool_)
+
+
+def _compared(cells: Float64s, relation: str, value: float) -> Bools:
+    if relation in ("=", "!="):
+        return np.asarray((cells == value) ^ (relation == "!="), np.bool_)
+    compare = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}[relation]
+    return np.asarray(compare(cells, value), np.bool_)
+
+
+# --- one number of them ---
+
+
+def _worst(limit: Limit, data: Data, values: Float64s, kept: _Kept) -> Measurement:
+    """Return the largest value for an upper limit, the smallest for a lower one."""
+    is_known = ~np.isnan(values)
+    rows = np.flatnonzero(kept.surely & is_known)
+    # A row that may not be meant does no harm if it holds the limit.
+    harmless = _compared(values, limit.relation, limit.bound)
+    gap = _gap(limit, kept.surely & ~is_known, kept.perhaps & ~harmless)
+    if not len(rows):
+        return unknown(gap or _untold(kept.perhaps, "whether they are meant") or _no_row(limit))
+    worst = values[rows].argmax() if limit.relation.startswith("<") else values[rows].argmin()
+    row = int(rows[worst])
+    host = str(data["host"][row]) if "host" in data and column_of(limit.metric.table, "host") else ""
+    return Measurement(float(values[row]), _which(limit, data, row, len(rows)), gap, host)
+
+
+def _of_all(limit: Limit, values: Float64s, kept: _Kept) -> Measurement:
+    is_known = ~np.isnan(values)
+    known_values = values[kept.surely & is_known]
+    gap = _gap(limit, kept.surely & ~is_known, kept.perhaps)
+    if not len(known_values):
+        return unknown(gap or _no_row(limit))
+    # More rows could only make a sum of what is not negative worse: then a breach is one without them.
+    is_least = limit.metric.function == "sum" and limit.relation.startswith("<") and bool((known_values >= 0).all())
+    if gap and not is_least:
+        return unknown(gap)
+    why = f"over {len(known_values):,} {'row' if len(known_values) == 1 else 'rows'}"
+    return Measurement(_taken(limit.metric.function, known_values), why, gap)
+
+
+def _taken(function: str, values: Float64s) -> float:
+    if function in ("sum", "mean"):
+        total = math.fsum(values.tolist())
+        return total if function == "sum" else total / len(values)
+    if function in ("median", "p95"):
+        return median(values) if function == "median" else percentile(values, 0.95)
+    return float(values.max() if function == "max" else values.min())
+
+
+# --- in words ---
+
+
+def _gap(limit: Limit, without_value: Bools, perhaps: Bools) -> str:
+    parts = (
+        _untold(without_value, f"{limit.metric.table}.{limit.metric.name}"),
+        _untold(perhaps, "whether they are meant"),
+    )
+    return "; ".join(part for part in parts if part)
+
+
+def _untold(rows: Bools, what: str) -> str:
+    count = int(rows.sum())
+    return f"{count:,} {'row does' if count == 1 else 'rows do'} not tell {what}" if count else ""
+
+
+def _no_row(limit: Limit) -> str:
+    table = limit.metric.table
+    return f"no row of {table} meets the conditions" if limit.metric.conditions else f"the table {table} has no rows"
+
+
+def _which(limit: Limit, data: Data, row: int, count: int) -> str:
+    """Name a row."""
+    column = limit_tables()[limit.metric.table].name_key
+    value = data[column][row] if column in data else None
+    label = f"row {row + 1}" if value is None or value == "" else f"{column} {brief(str(value), _LONGEST_LABEL)}"
+    return label if count == 1 else f"{label}, the worst of {count:,} rows"
+
+
+def metric_title(limit: Limit) -> str:
+    """Return what is measured in words: `sum of kernels.total_us[kernel_name~nccl]`."""
+    function, text = limit.metric.function, metric_text(limit.metric)
+    return f"{function} of {text[len(function) + 1 : -1]}" if function else text
