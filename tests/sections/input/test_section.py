@@ -14,8 +14,8 @@ from tfperf.report.model import Report, Section, StepChart
 from tfperf.sections.input.section import build
 from tfperf.trace.read import read_host
 
-WHOLE_REPORT = Detail("brief", "brief", all_rows=False)
-BY_NAME = Detail("full", "full", all_rows=False)
+WHOLE_REPORT = Detail("brief", "brief")
+BY_NAME = Detail("full", "full")
 
 
 def section(tmp_path: Path, *hosts: list[Plane]) -> Section:

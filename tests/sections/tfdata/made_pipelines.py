@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from builders import Event, Line, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
@@ -63,14 +64,14 @@ def in_one_thread(map_us: float, batch_us: float, read_us: float) -> list[Event]
 
 def behind_a_prefetch(wait_us: float, batch_us: float, map_us: float) -> tuple[Line, Line]:
     """The consumer waits for the last `wait_us` of what its producer does: Root > Prefetch > BatchV2 > Map."""
-    made = batch_us + map_us
+    work_us = batch_us + map_us
     consumer = repeat(
-        4, call("Root", made - wait_us, wait_us, 1), call("Root::Prefetch", made - wait_us, wait_us, 2, 1)
+        4, call("Root", work_us - wait_us, wait_us, 1), call("Root::Prefetch", work_us - wait_us, wait_us, 2, 1)
     )
     producer = repeat(
         4,
-        event("PrefetchProduce", 0, made),
-        call("Root::Prefetch::BatchV2", 0, made, 3, 2),
+        event("PrefetchProduce", 0, work_us),
+        call("Root::Prefetch::BatchV2", 0, work_us, 3, 2),
         call("Root::Prefetch::BatchV2::Map", 0, map_us, 4, 3),
     )
     return line("python", *consumer), line("reader", *producer)
@@ -158,3 +159,20 @@ def small_elements(batch: int, op_us: float) -> tuple[Line, ...]:
         ]
         pool += [event("ExecutorState::Process", at + 2, 18, id=70 + turn), event("Cast:Cast", at + 3, op_us)]
     return python, line("runner", *runner), line("pool", *pool)
+
+
+def waiting_job(*path: str, busy_us: float = 60, op: str = "", **stats: Any) -> tuple[Line, Line]:
+    """Steps of 100 us that first wait for the innermost of these stages, which works all the while."""
+    events: list[Event] = []
+    pool: list[Event] = []
+    for turn in range(STEPS):
+        at = STEP * turn
+        events += [event("train", at, STEP, step_num=turn), event("IteratorGetNextOp::DoCompute", at, busy_us)]
+        for depth in range(len(path) + 1):
+            name = "::".join(("Root", *path[:depth]))
+            inner = stats if depth == len(path) else {}
+            events.append(call(name, at, busy_us, depth + 1, depth or None, cpu_budget=2, threadpool_size=2, **inner))
+        if op:
+            events.append(event("InstantiatedCapturedFunction::Run", at, busy_us, id=70 + turn))
+            pool += [event("ExecutorState::Process", at, busy_us, id=70 + turn), event(f"{op}:{op}", at, busy_us)]
+    return line("python", *events), line("pool", *pool)

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import line
 from builders import iterator_call as call
+from builders import line
 from sections.tfdata.made_pipelines import main_of, parallel_map, repeat
 
 from tfperf.sections.tfdata.pipeline import whole_pipelines

@@ -35,8 +35,6 @@ _HOW_TO_READ = (
     "Self is a stage's own work for one element of the pipeline, added up over threads; waited is the share of the "
     "time that the step waits in which this stage is what it waits for. Marks: ! is waited for most, * limits most."
 )
-_TOP = 20
-"""A tree says little without its end."""
 
 
 def build(results: Results) -> Section:
@@ -72,10 +70,10 @@ def _tables(results: Results, outlook: Outlook | None) -> tuple[Table, ...]:
             "since work that should overlap does so only in part; each change by itself."
         )
     return present(
-        STAGES.build(results, bar_key="waited_percent", top=_TOP),
-        FUNCTIONS.build(results, level="full", top=_TOP),
-        PIPELINES.build(results, level="full", top=_TOP),
-        WHAT_IF.build(results, note=now, top=_TOP),
+        STAGES.build(results, bar_key="waited_percent"),
+        FUNCTIONS.build(results, level="full"),
+        PIPELINES.build(results, level="full"),
+        WHAT_IF.build(results, note=now),
     )
 
 

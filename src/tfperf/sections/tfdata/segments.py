@@ -68,7 +68,7 @@ def cut_into_segments(
     cuts: deque[tuple[SegmentKind, int, list[int], int]] = deque([(first, root, [root], 1)])
     while cuts:
         kind, owner, inner, workers = cuts.popleft()
-        stages, work = [], 0.0
+        stages, work_ps = [], 0.0
         while inner:
             stage = inner.pop()
             inputs = recorded.children(stage)
@@ -77,14 +77,14 @@ def cut_into_segments(
             else:
                 stages.append(stage)
                 inner += inputs
-                work += float(times.work_ps[stage]) / elements[stage] if elements[stage] else 0.0
+                work_ps += float(times.work_ps[stage]) / elements[stage] if elements[stage] else 0.0
         if kind == "producer" and owner not in stages:
             function, handing_over = async_work_ps(recorded, times, owner, elements[owner])
             if function:
                 segments.append(Segment("function", owner, (owner,), function, _pool_threads(recorded, owner, root)))
-            work += handing_over
+            work_ps += handing_over
             stages.append(owner)
-        segments.append(Segment(kind, owner, tuple(stages), work, workers))
+        segments.append(Segment(kind, owner, tuple(stages), work_ps, workers))
     return segments
 
 
@@ -118,5 +118,5 @@ def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: 
         return 0.0, 0.0
     calls, is_batching = int(times.count[stage]), recorded.stages[stage].name in _BATCHING
     batch = max(int(recorded.settings["batch_size"][stage]), 1) if is_batching else 1
-    made = int(in_pool.sum()) / batch * (elements / calls if calls else 1.0)
-    return (function / made if made else 0.0), handing_over / (made or elements)
+    elements_run = int(in_pool.sum()) / batch * (elements / calls if calls else 1.0)
+    return (function / elements_run if elements_run else 0.0), handing_over / (elements_run or elements)

@@ -122,6 +122,8 @@ def _what_if(results: Results) -> Data | None:
     return {**estimated, "stage": stages, "what": changes}
 
 
+_TOP = 20
+"""A tree of stages says little without its end."""
 _HOST = Column("host", "Host", str, "", "name of the trace file", level="data")
 _PIPELINE = Column("pipeline", "Pipeline", str, "", "kind and number of the pipeline on its host", level="data")
 _PATH = Column("path", "Path", str, "", "names of the stage and of all that ask it", level="data")
@@ -208,6 +210,7 @@ STAGES = TableSpec(
     columns=_STAGE_COLUMNS,
     data=_stages,
     name_key="name",
+    top=_TOP,
     aliases=("iterators",),
 )
 FUNCTIONS = TableSpec(
@@ -217,6 +220,7 @@ FUNCTIONS = TableSpec(
     columns=_FUNCTION_COLUMNS,
     data=_functions,
     name_key="stage",
+    top=_TOP,
 )
 PIPELINES = TableSpec(
     name="tfdata_pipelines",
@@ -225,6 +229,7 @@ PIPELINES = TableSpec(
     columns=_PIPELINE_COLUMNS,
     data=_pipelines,
     name_key="pipeline",
+    top=_TOP,
 )
 WHAT_IF = TableSpec(
     name="what_if",
@@ -233,6 +238,7 @@ WHAT_IF = TableSpec(
     columns=_WHAT_IF_COLUMNS,
     data=_what_if,
     name_key="what",
+    top=_TOP,
     about_steps=True,
     counts_all_steps=True,
 )

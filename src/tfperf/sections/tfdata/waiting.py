@@ -46,9 +46,9 @@ def blocked_times(
             else:
                 blocked_ps[stage] += claimed.total()
         if times.is_async[stage]:
-            told = _within(rest, union_all([active for _, _, active in claims]))
-            unattributed_ps += rest.total() - told.total()
-            rest = told
+            attributable = _within(rest, union_all([active for _, _, active in claims]))
+            unattributed_ps += rest.total() - attributable.total()
+            rest = attributable
         blocked_ps[stage] += rest.total()
     return blocked_ps, unattributed_ps
 
