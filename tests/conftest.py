@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import settings
 
 from tfperf.cli import main
 
 ROOT = Path(__file__).parents[1]
+
+# A test must not fail because the machine is busy.
+settings.register_profile("tfperf", deadline=None)
+settings.load_profile("tfperf")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfperf.errors import OutputError
-from tfperf.render import FORMATS, RenderOptions, guess_format, options_for_stdout, render
-from tfperf.render.text import cells
+from tfperf.render import FORMATS, RenderOptions, format_of_file, render
+from tfperf.render.text_fitting import cells
 from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
 HOSTILE = [
@@ -122,7 +122,7 @@ def test_files_and_pipes_get_ascii_around_the_names() -> None:
     ],
 )
 def test_a_suffix_names_the_format(path: str, expected: str | None) -> None:
-    assert guess_format(Path(path)) == expected
+    assert format_of_file(Path(path)) == expected
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
@@ -130,31 +130,35 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
         render(Report({}, {}), "xml")
 
 
-def test_a_pipe_gets_80_plain_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert options_for_stdout() == RenderOptions(width=80, colour=False, interactive=False)
-    assert options_for_stdout(colour=True).colour
+CHOOSE = """
+import sys
+from tfperf.render import render
+from tfperf.report.model import Column, Report, Section, Table
+table = Table("ops", "Ops", (Column("name", "Name", str),), {"name": ["größe"]}, total_rows=1)
+render(Report({}, {}, (Section("ops", "Ops", tables=(table,)),)), sys.argv[1])
+print(*sys.modules)
+"""
+LIBRARIES = {"table": set(), "json": set(), "csv": set(), "markdown": {"tabulate"}, "html": {"jinja2"}}
 
 
-def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "132")
-    monkeypatch.setenv("WT_SESSION", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert options_for_stdout() == RenderOptions(width=132, colour=True, interactive=True)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not options_for_stdout().colour
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_choosing_a_format_imports_no_other(format_name: str) -> None:
+    done = subprocess.run([sys.executable, "-c", CHOOSE, format_name], capture_output=True, check=True, text=True)
+    modules = set(done.stdout.split())
+    renderers = {each.name: each.renderer.partition(":")[0] for each in FORMATS.values()}
+    assert {name for name, module in renderers.items() if module in modules} == {format_name}
+    assert modules & {"click", "jinja2", "numpy", "pandas", "rich", "tabulate"} == LIBRARIES[format_name]
 
 
-def test_choosing_a_format_imports_no_other() -> None:
-    code = "import sys, tfperf.render; print({'rich', 'tabulate', 'pandas'} & set(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}"],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert done.stdout == "set()\n"
+def test_the_list_of_formats_imports_no_renderer() -> None:
+    code = "import sys; from tfperf.render.formats import FORMATS; print(*FORMATS, *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    listed = done.stdout.split()
+    assert listed[:5] == ["table", "json", "csv", "markdown", "html"]
+    assert {each.renderer.partition(":")[0] for each in FORMATS.values()} & set(listed) == set()
+    assert "tfperf.report.model" not in listed
+
+
+def test_no_suffix_asks_for_two_formats() -> None:
+    suffixes = [suffix for each in FORMATS.values() for suffix in each.suffixes]
+    assert len(suffixes) == len(set(suffixes))

@@ -118,8 +118,8 @@ def test_lone_surrogates_do_not_break_the_file() -> None:
 @given(st.lists(st.tuples(st.text(), st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False))))
 def test_values_come_back_as_they_were(rows: list[tuple[str, float | None]]) -> None:
     report = report_of({"name": [row[0] for row in rows], "self_us": [row[1] for row in rows]})
-    found = parsed(report)["sections"]["ops"]["tables"]["ops"]["rows"]
-    assert [(row["name"], row["self_us"]) for row in found] == rows
+    written = parsed(report)["sections"]["ops"]["tables"]["ops"]["rows"]
+    assert [(row["name"], row["self_us"]) for row in written] == rows
 
 
 @given(st.text(st.characters()))

@@ -46,7 +46,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TfperfError as error:
-            from tfperf.render.text import safe
+            from tfperf.render.safe_text import safe
 
             raise click.ClickException(safe(str(error))) from error
 

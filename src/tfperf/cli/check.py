@@ -159,6 +159,6 @@ def _judge(path: Path, config: CheckConfig, reading: dict[str, Any]) -> Outcome:
 
 
 def _usage_error(error: LimitError) -> click.UsageError:
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     return click.UsageError(safe(str(error)))

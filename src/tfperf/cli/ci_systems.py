@@ -34,7 +34,7 @@ def notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -
 
 def done(write: Callable[[], None]) -> bool:
     """Write something; if that cannot be, say so and go on: the verdict is the exit code, whatever else fails."""
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     try:
         write()

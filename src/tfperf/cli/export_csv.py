@@ -29,7 +29,7 @@ def command(path: Path, output: Path, force: bool, **options: object) -> None:
     """
     from tfperf.render.csv_file import csv_files
     from tfperf.render.output import write_folder
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     files = csv_files(load_analysis(path, **options).report())
     write_folder(files, output, force=force)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from tfperf.render.formats import FORMATS, format_of_file
 
 if TYPE_CHECKING:
     from tfperf.analysis import Analysis
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-FORMATS = ("table", "json", "csv", "markdown", "html")
 ATTRIBUTIONS = ("corrected", "tensorflow")
 
 
@@ -49,7 +49,10 @@ def report_options(command: Command) -> Command:
     """Add the options that say how a report is shown, and where."""
     decorators = (
         click.option(
-            "--format", "format_name", type=click.Choice(FORMATS), help="Default: by the suffix of -o, else table."
+            "--format",
+            "format_name",
+            type=click.Choice(list(FORMATS)),
+            help="Default: by the suffix of -o, else table.",
         ),
         click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout."),
         FORCE,
@@ -74,7 +77,7 @@ def tracer_options(command: Command) -> Command:
 
 def say(line: str) -> None:
     """Tell the user something on stderr that is no part of the report."""
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     click.echo(safe(line), err=True)
 
@@ -88,9 +91,7 @@ def decorated(command: Command, decorators: Sequence[Callable[[Any], Any]]) -> C
 
 def chosen_format(format_name: str | None, output: Path | None) -> str:
     """Return the format that was asked for, in so many words or by the suffix of the file."""
-    from tfperf.render import guess_format
-
-    return format_name or (guess_format(output) if output else None) or "table"
+    return format_name or (format_of_file(output) if output else None) or "table"
 
 
 def refuse_existing(output: Path | None, *, force: bool) -> None:
@@ -110,7 +111,7 @@ def show(report: Report, format_name: str, output: Path | None, *, force: bool, 
     for line in report.omitted:
         say(line)
     suitable = RenderOptions() if output else options_for_stdout()
-    write(render(report, format_name, replace(suitable, **options)), output, force=force)
+    write(render(report, format_name, suitable._replace(**options)), output, force=force)
 
 
 def load_analysis(path: Path, **options: Any) -> Analysis:

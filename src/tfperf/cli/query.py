@@ -69,7 +69,7 @@ def _report(
     from tfperf.query.engine import QueryError
     from tfperf.query.answer_report import answered, schema_of
     from tfperf.render import RenderOptions, options_for_stdout
-    from tfperf.render.text import safe
+    from tfperf.render.safe_text import safe
 
     if sql is None or path is None:
         return schema_of(path, **options)

@@ -16,7 +16,7 @@ from tfperf.gate.check import Judged, Outcome
 from tfperf.gate.outcome_report import VERDICTS, check_report, headline, open_questions, sentence
 from tfperf.render import render
 from tfperf.render.output import write
-from tfperf.render.text import brief, safe
+from tfperf.render.safe_text import brief, safe
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 """The environment variable that names the file of the summary."""

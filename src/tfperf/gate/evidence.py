@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfperf.gate.limits import Metric
 from tfperf.gate.measure import JudgedHost, fullest_allocator, retraces_of
-from tfperf.render.text import brief
+from tfperf.render.safe_text import brief
 from tfperf.report.model import Finding
 from tfperf.units import format_bytes, format_percent
 

@@ -18,7 +18,7 @@ from tfperf.gate.grammar import column_of, limit_tables, metric_text
 from tfperf.gate.limits import Condition, Limit, compiled
 from tfperf.gate.measurement import Measurement, unknown
 from tfperf.intervals import median, percentile
-from tfperf.render.text import brief
+from tfperf.render.safe_text import brief
 from tfperf.report.model import Data
 
 Bools = npt.NDArray[np.bool_]

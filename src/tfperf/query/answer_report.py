@@ -9,8 +9,9 @@ from typing import Any
 from tfperf.query.dataframe import source_of
 from tfperf.query.engine import Answer, ask
 from tfperf.query.sql_tables import SqlTable, every_table
-from tfperf.render.column_widths import GAP, column_widths
-from tfperf.render.values import cell_text, text_table
+from tfperf.render.terminal_table import fits
+from tfperf.render.text_table import text_table
+from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Report, Section, Table, Unit, table_of
 from tfperf.trace.logdir import Run
 
@@ -44,7 +45,7 @@ def answer_report(answer: Answer, sql: str, run: Run, *, top: int | None = None,
     columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
     table = Table("result", _TITLE, columns, data, len(answer))
     table = table if top is None else table.head(top)
-    if width is not None and len(table) and not _fits(table, width):
+    if width is not None and len(table) and not fits(text_table(table), width):
         table = _as_blocks(table)
     source = {"run": run.name, "folder": str(run.folder), "hosts": [file.host for file in run.files]}
     summary = {"sql": sql, "row_count": len(answer)}
@@ -65,11 +66,6 @@ def _dtype(kinds: set[type]) -> type[int] | type[float] | type[bool] | type[str]
     if kinds <= {bool}:
         return bool if kinds else str
     return int if kinds == {int} else float if kinds <= {int, float} else str
-
-
-def _fits(table: Table, width: int) -> bool:
-    sizes = column_widths(text_table(table), width)
-    return sum(sizes) + GAP * (len(sizes) - 1) <= width
 
 
 def _as_blocks(table: Table) -> Table:

@@ -3,15 +3,16 @@
 Bars in groups are rows below each other: the first has the label of the group, each the name of its series.
 
 A person's terminal shows blocks in eighths of a cell; files and pipes get ASCII, since the encoding of their reader is
-not known.
+unknown.
 """
 
 from __future__ import annotations
 
 import math
 
-from tfperf.render.text import ELLIPSIS, PLAIN_ELLIPSIS, cells, safe, shorten
-from tfperf.render.values import cell_text
+from tfperf.render.safe_text import ELLIPSIS, safe
+from tfperf.render.text_fitting import PLAIN_ELLIPSIS, cells, shorten
+from tfperf.render.values import UNKNOWN, cell_text
 from tfperf.report.model import BarChart, GroupedBars
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -20,20 +21,20 @@ _LABEL_SHARE = 0.5
 _SMALLEST_BAR = 8
 
 
-def bar_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:
+def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:
     """Return the bars as lines of at most `width` cells (for widths of 30 and more), without the title."""
     if isinstance(chart, GroupedBars):
         chart = _in_rows(chart)
     if not chart.labels:
         return ["nothing to show"]
-    ellipsis = ELLIPSIS if interactive else PLAIN_ELLIPSIS
     values = [_value_text(value, chart.unit) for value in chart.values]
     right = max(map(cells, values))
-    most = max(min(int(width * _LABEL_SHARE), width - right - _SMALLEST_BAR - 3), 1)
-    labels = [shorten(safe(label), most, mark=ellipsis) for label in chart.labels]
+    longest = max(min(int(width * _LABEL_SHARE), width - right - _SMALLEST_BAR - 3), 1)
+    mark = ELLIPSIS if interactive else PLAIN_ELLIPSIS
+    labels = [shorten(safe(label), longest, mark=mark) for label in chart.labels]
     left = max(map(cells, labels))
     room = max(width - left - right - 3, 1)
-    lengths = [_length(value) for value in chart.values]
+    lengths = [max(value, 0.0) if value is not None and math.isfinite(value) else 0.0 for value in chart.values]
     scale = max(lengths)
     lines = []
     for label, length, text in zip(labels, lengths, values, strict=True):
@@ -46,20 +47,17 @@ def bar_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -
 def _in_rows(chart: GroupedBars) -> BarChart:
     """Return each bar of each group as a row of its own."""
     labels, values = [], []
-    for at, label in enumerate(chart.labels):
-        for number, (name, own) in enumerate(chart.series.items()):
+    for group, label in enumerate(chart.labels):
+        for number, (name, of_groups) in enumerate(chart.series.items()):
             labels.append(name if number else f"{label}, {name}")
-            values.append(own[at])
+            values.append(of_groups[group])
     return BarChart(chart.title, chart.unit, tuple(labels), tuple(values))
 
 
-def _length(value: float | None) -> float:
-    return max(value, 0.0) if value is not None and math.isfinite(value) else 0.0
-
-
 def _value_text(value: float | None, unit: str) -> str:
+    """Return the value, with a sign where it is a percentage; other units are in the title of the chart."""
     text = cell_text(value, unit)
-    return f"{text}%" if unit == "%" and value is not None else text
+    return f"{text}%" if unit == "%" and text != UNKNOWN else text
 
 
 def _bar(share: float, room: int, *, interactive: bool) -> str:

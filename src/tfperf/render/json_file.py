@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tfperf.render.options import RenderOptions
+from tfperf import __version__
+from tfperf.render.render_options import RenderOptions
 from tfperf.render.values import Plain, plain
 from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 
@@ -32,7 +32,7 @@ def _document(report: Report) -> dict[str, Any]:
     """Return the report as dicts, lists and plain values."""
     return {
         "format": FORMAT_VERSION,
-        "tfperf_version": _own_version(),
+        "tfperf_version": __version__,
         "source": _jsonable(report.source),
         "summary": _jsonable(report.summary),
         "sections": {_text(section.name): _section(section) for section in report.sections},
@@ -98,11 +98,3 @@ def _jsonable(value: Any) -> Any:
 def _text(text: str) -> str:
     """Return text that can be written as UTF-8."""
     return _LONE_SURROGATE.sub("\ufffd", text)
-
-
-def _own_version() -> str:
-    """Return the version of the installed tfperf."""
-    try:
-        return version("tfperf")
-    except PackageNotFoundError:
-        return "unknown"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tfperf.errors import OutputError
-from tfperf.render.text import safe
+from tfperf.render.safe_text import safe
 
 STDOUT = Path("-")
 

@@ -1,7 +1,7 @@
 """The step chart: one bar of letters per step, so that it reads without colour, in a log and in a CI comment.
 
-The longest step that is not flagged fills the width. A flagged step (a partial or a retraced one) that is
-longer is cut there and ends with `>`, so that one odd step does not press all others flat.
+The longest step without a flag fills the width. A flagged step (a partial or a retraced one) that is longer is cut
+there and ends with `>`, so that one unusual step does not make all other bars tiny.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from rich.text import Text
-
-from tfperf.render.text import PLAIN_ELLIPSIS, cells, safe, shorten
-from tfperf.render.values import NOT_KNOWN, plain
+from tfperf.render.safe_text import safe
+from tfperf.render.styled_line import Line, Part, line_of, width_of
+from tfperf.render.text_fitting import PLAIN_ELLIPSIS, cells, shorten
+from tfperf.render.values import UNKNOWN, plain
 from tfperf.report.model import StepChart
 from tfperf.units import format_ms
 
@@ -22,6 +22,7 @@ MOST_STEPS = 40
 CUT_MARK = ">"
 _LONGEST_TEXT = 16
 _SMALLEST_BAR = 10
+_BETWEEN_ENTRIES = Part("   ")
 
 _LETTERS = {
     "input": "I",
@@ -52,52 +53,49 @@ _STYLES = {
     "d": "black on bright_cyan",
     "H": "black on bright_magenta",
 }
+_OTHER_STYLE = "reverse"
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One step: milliseconds by category in the order of the chart, and their sum (None: not known)."""
+class Bar(NamedTuple):
+    """One step: milliseconds by category in the order of the chart, and their sum (None: unknown)."""
 
     label: str
     values: tuple[float, ...]
     total: float | None
-    flag: str = ""
+    flag: str
 
 
-def chart_lines(chart: StepChart, width: int) -> list[Text]:
+def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
     """Return the bars and the legend as styled lines of at most `width` cells, without the title."""
-    letters = category_letters(tuple(chart.series))
     if not chart.labels:
-        return [Text("no steps")]
-    bars = [_bar(chart, at) for at in shown_steps(_totals(chart), chart.flags)]
-    legend = _legend(chart, letters, bars=bars, width=width)
-    return [*_bar_lines(bars, letters, width=width), *_remarks(len(chart.labels), bars), *legend]
-
-
-def chart_text(chart: StepChart, width: int) -> str:
-    """Return the chart as plain text."""
-    return "\n".join(line.plain.rstrip() for line in chart_lines(chart, width))
-
-
-def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
-    """Return one letter per category: the usual one, else the first of its own letters that is free."""
-    usual = [_LETTERS.get(title.casefold(), "") for title in titles]
-    taken = set(_LETTERS.values())
-    chosen: list[str] = []
-    for title, letter in zip(titles, usual, strict=True):
-        own = [char for char in title if char.isascii() and char.isalnum()]
-        free = (char for char in [*own, *string.ascii_letters, *string.digits] if char not in taken)
-        chosen.append(letter if letter and letter not in chosen else next(free, "#"))
-        taken.add(chosen[-1])
-    return tuple(chosen)
-
-
-def _totals(chart: StepChart) -> list[float]:
-    """Return the length of each step, as far as it is known."""
+        return [line_of("no steps")]
+    letters = category_letters(tuple(chart.series))
     totals = [0.0] * len(chart.labels)
     for values in chart.series.values():
         totals = [total + (value or 0.0) for total, value in zip(totals, values, strict=True)]
-    return totals
+    bars = [_bar(chart, step) for step in shown_steps(totals, chart.flags)]
+    lines = _bar_lines(bars, letters, width=width)
+    if len(bars) < len(chart.labels):
+        lines.append(line_of(f"{len(bars)} of {len(chart.labels):,} steps shown"))
+    present = [
+        (letter, title)
+        for column, (letter, title) in enumerate(zip(letters, chart.series, strict=True))
+        if any(bar.values[column] for bar in bars)
+    ]
+    return lines + _legend(present, width)
+
+
+def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
+    """Return one letter per category: the usual one, else the first letter of its title that is free."""
+    taken = set(_LETTERS.values())
+    chosen: list[str] = []
+    for title in titles:
+        usual = _LETTERS.get(title.casefold(), "")
+        in_title = [char for char in title if char.isascii() and char.isalnum()]
+        free = (char for char in [*in_title, *string.ascii_letters, *string.digits] if char not in taken)
+        chosen.append(usual if usual and usual not in chosen else next(free, "#"))
+        taken.add(chosen[-1])
+    return tuple(chosen)
 
 
 def shown_steps(totals: Sequence[float], flags: Sequence[str]) -> list[int]:
@@ -105,8 +103,9 @@ def shown_steps(totals: Sequence[float], flags: Sequence[str]) -> list[int]:
     count = len(totals)
     if count <= MOST_STEPS:
         return list(range(count))
-    sample = {round(at * (count - 1) / (MOST_STEPS - 1)) for at in range(MOST_STEPS)}
-    needed = {0, count - 1, *_slowest(totals, flags)}
+    sample = {round(number * (count - 1) / (MOST_STEPS - 1)) for number in range(MOST_STEPS)}
+    unflagged = [step for step, flag in enumerate(flags) if not flag] or range(count)
+    needed = {0, count - 1, *(max(steps, key=totals.__getitem__) for steps in (unflagged, range(count)))}
     for step in sorted(needed - sample):
         sample.remove(min(sample - needed, key=lambda other: abs(other - step)))
         sample.add(step)
@@ -120,85 +119,71 @@ def apportion(values: Sequence[float], size: int) -> list[int]:
         return [0] * len(values)
     exact = [value / total * size for value in values]
     counts = [int(share) for share in exact]
-    by_remainder = sorted(range(len(values)), key=lambda at: counts[at] - exact[at])
-    for at in by_remainder[: max(size - sum(counts), 0)]:
-        counts[at] += 1
+    by_remainder = sorted(range(len(values)), key=lambda place: counts[place] - exact[place])
+    for place in by_remainder[: max(size - sum(counts), 0)]:
+        counts[place] += 1
     return counts
 
 
-def _bar(chart: StepChart, at: int) -> Bar:
-    """Return step number `at` of the chart; what is not known takes no room."""
-    found = [plain(values[at]) for values in chart.series.values()]
-    values = tuple(max(float(value), 0.0) if isinstance(value, (int, float)) else 0.0 for value in found)
-    known = any(value is not None for value in found) and math.isfinite(sum(values))
+def _bar(chart: StepChart, step: int) -> Bar:
+    """Return one step of the chart; unknown values take no room."""
+    items = [plain(values[step]) for values in chart.series.values()]
+    values = tuple(max(float(item), 0.0) if isinstance(item, (int, float)) else 0.0 for item in items)
+    is_known = any(item is not None for item in items) and math.isfinite(sum(values))
     return Bar(
-        label=shorten(safe(chart.labels[at]), _LONGEST_TEXT, mark=PLAIN_ELLIPSIS),
+        label=_short(chart.labels[step]),
         values=values,
-        total=sum(values) if known else None,
-        flag=shorten(safe(chart.flags[at]), _LONGEST_TEXT, mark=PLAIN_ELLIPSIS) if chart.flags else "",
+        total=sum(values) if is_known else None,
+        flag=_short(chart.flags[step]) if chart.flags else "",
     )
 
 
-def _slowest(totals: Sequence[float], flags: Sequence[str]) -> set[int]:
-    """Return the slowest step of all and the slowest that is not flagged, which sets the scale."""
-    plain_steps = [at for at, flag in enumerate(flags) if not flag] or list(range(len(totals)))
-    return {max(steps, key=totals.__getitem__) for steps in (plain_steps, range(len(totals)))}
+def _short(text: str) -> str:
+    return shorten(safe(text), _LONGEST_TEXT, mark=PLAIN_ELLIPSIS)
 
 
-def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> list[Text]:
+def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> list[Line]:
     """Return a heading and one line per bar: label, bar, milliseconds, flag."""
-    totals = [NOT_KNOWN if bar.total is None else format_ms(bar.total) for bar in bars]
+    totals = [UNKNOWN if bar.total is None else format_ms(bar.total) for bar in bars]
     left = max(4, *(cells(bar.label) for bar in bars))
     right = max(2, *map(len, totals))
     flags = max(cells(bar.flag) for bar in bars)
     room = max(width - left - right - flags - 4 - 2 * any(bar.flag for bar in bars), _SMALLEST_BAR)
     scale = max((bar.total or 0.0 for bar in bars if not bar.flag), default=0.0)
     scale = scale or max(bar.total or 0.0 for bar in bars)
-    lines = [Text(f"{'step':>{left}}  {'':{room}}  {'ms':>{right}}", style="dim")]
+    lines: list[Line] = [line_of(f"{'step':>{left}}  {'':{room}}  {'ms':>{right}}", "dim")]
     for bar, total in zip(bars, totals, strict=True):
-        line = Text(" " * (left - cells(bar.label)) + bar.label + " |")
-        line.append_text(_cells_of(bar, letters, scale=scale, room=room))
-        line.append(" " * (left + 2 + room - line.cell_len))
-        line.append(f"  {total:>{right}}").append(f"  {bar.flag}" if bar.flag else "", style="dim")
-        lines.append(line)
+        drawn = _bar_parts(bar, letters, scale=scale, room=room)
+        label = Part(f"{' ' * (left - cells(bar.label))}{bar.label} |")
+        space = Part(f"{' ' * (room - width_of(drawn))}  {total:>{right}}")
+        lines.append([label, *drawn, space, Part(f"  {bar.flag}" if bar.flag else "", "dim")])
     return lines
 
 
-def _cells_of(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> Text:
-    """Return the bar's letters; one that is longer than the scale is cut and says so."""
-    text = Text()
+def _bar_parts(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> list[Part]:
+    """Return the bar's letters; a bar that is longer than the scale is cut and ends with a mark."""
     if bar.total is None or scale <= 0:
-        return text
-    cut = bar.total > scale
-    size = room - len(CUT_MARK) if cut else round(bar.total / scale * room)
-    for letter, count in zip(letters, apportion(_within(bar.values, scale), size), strict=True):
-        text.append(letter * count, style=_STYLES.get(letter, "reverse"))
-    return text.append(CUT_MARK) if cut else text
+        return []
+    is_cut = bar.total > scale
+    size = room - len(CUT_MARK) if is_cut else round(bar.total / scale * room)
+    within: list[float] = []
+    for value in bar.values:
+        within.append(min(value, max(scale - sum(within), 0.0)))
+    counts = apportion(within, size)
+    parts = [
+        Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in zip(letters, counts, strict=True)
+    ]
+    return [*parts, Part(CUT_MARK)] if is_cut else parts
 
 
-def _within(values: Sequence[float], limit: float) -> list[float]:
-    """Return the values as far as their running sum stays within the limit."""
-    kept: list[float] = []
-    for value in values:
-        kept.append(min(value, max(limit - sum(kept), 0.0)))
-    return kept
-
-
-def _remarks(count: int, shown: Sequence[Bar]) -> list[Text]:
-    """Say which steps are left out."""
-    return [Text(f"{len(shown)} of {count:,} steps shown")] if len(shown) < count else []
-
-
-def _legend(chart: StepChart, letters: Sequence[str], *, bars: Sequence[Bar], width: int) -> list[Text]:
-    """Return `I Input  D Device compute ...` for the categories that occur, broken between entries."""
-    lines: list[Text] = []
-    for at, (title, letter) in enumerate(zip(chart.series, letters, strict=True)):
-        if not any(bar.values[at] for bar in bars):
-            continue
+def _legend(categories: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """Return `I Input   D Device compute ...`, broken between entries."""
+    lines: list[list[Part]] = []
+    for letter, title in categories:
         name = shorten(safe(title), width - 2, mark=PLAIN_ELLIPSIS)
-        entry = Text.assemble((letter, _STYLES.get(letter, "reverse")), f" {name}")
-        if lines and lines[-1].cell_len + 3 + entry.cell_len <= width:
-            lines[-1].append("   ").append_text(entry)
+        entry = [Part(letter, _STYLES.get(letter, _OTHER_STYLE)), Part(f" {name}")]
+        if lines and width_of([*lines[-1], _BETWEEN_ENTRIES, *entry]) <= width:
+            lines[-1] += [_BETWEEN_ENTRIES, *entry]
         else:
             lines.append(entry)
-    return lines
+    return list(lines)

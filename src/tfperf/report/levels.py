@@ -43,8 +43,6 @@ EVERYTHING = Detail("data", "data", for_people=False)
 
 def shown(report: Report, detail: Detail) -> Report:
     """Return the report with what is to be shown of it."""
-    if detail == EVERYTHING:
-        return report
     sections = [_section(section, detail) for section in _up_to(detail.sections, report.sections)]
     if detail.leads_first:
         sections.sort(key=lambda section: not section.is_lead)

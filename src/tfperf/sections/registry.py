@@ -14,8 +14,13 @@ GROUP = "tfperf.sections"
 OURS = (
     "overview",
     "steps",
+    "idle",
     "input",
     "tfdata",
+    "ops",
+    "kernels",
+    "functions",
+    "memory",
     "environment",
     "gaps",
 )

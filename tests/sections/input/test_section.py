@@ -104,7 +104,7 @@ def test_statistics_are_over_steps(tmp_path: Path) -> None:
     assert statistics["input_percent"][0] == pytest.approx(21.5)
 
 
-def test_waiting_and_transfers_stand_apart(tmp_path: Path) -> None:
+def test_waiting_and_copying_stand_apart(tmp_path: Path) -> None:
     result = section(tmp_path, [job(20, reader()), gpu(copy=30)])
     facts = {fact.key: fact.value for fact in result.facts}
     assert facts["input_wait_per_step"] == pytest.approx(0.0215)
@@ -227,6 +227,6 @@ def test_by_name_people_see_all_but_the_table_of_steps(tmp_path: Path) -> None:
         "input_ms",
         "input_wait_ms",
         "input_percent",
-    ], "without a device, no time of transfers"
+    ], "without a device, no time of copies"
     assert len(full.notes) == 2
     assert [len(table) for table in seen(whole, replace(BY_NAME, top=2)).tables] == [2, 2, 2]

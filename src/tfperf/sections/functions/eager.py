@@ -22,102 +22,111 @@ from tfperf.units import PS_PER_MS
 if TYPE_CHECKING:
     import pandas as pd
 
-EAGER_PERCENT = 10.0
-"""Share of eager execution from which TensorFlow's overview gives advice."""
 _FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
 
 
-@dataclass(frozen=True)
-class Eager:
-    """Eagerly run ops, the one with the most time first; times in picoseconds.
+@dataclass(frozen=True, kw_only=True)
+class EagerOps:
+    """Ops run eagerly by type, the one with the most time first; times in picoseconds.
 
-    `share_ps` is the wall time of the averaged steps in which an op runs eagerly, `step_time_ps` the time of these
+    `eager_ps` is the wall time of the averaged steps in which an op runs eagerly, `step_time_ps` the time of these
     steps, `step_calls` the ops run eagerly in them.
     """
 
-    ops: tuple[str, ...]
+    op_types: tuple[str, ...]
     calls: Int64s
     total_ps: Int64s
-    share_ps: int
+    eager_ps: int
     step_time_ps: int
     step_count: int
     step_calls: int
-    recorded: bool = True
+    is_recorded: bool = True
     """False: the trace holds no event of running anything from Python, so nothing is known."""
 
     @property
     def percent(self) -> float | None:
-        """Return the share of the step time in which an op runs eagerly; None if not known."""
-        return 100.0 * self.share_ps / self.step_time_ps if self.step_time_ps and self.recorded else None
+        """Return the share of the step time in which an op runs eagerly; None is unknown."""
+        return 100.0 * self.eager_ps / self.step_time_ps if self.step_time_ps and self.is_recorded else None
 
     @property
     def calls_per_step(self) -> float | None:
-        """Return how many ops a step runs eagerly; None if not known."""
-        return self.step_calls / self.step_count if self.step_count and self.recorded else None
+        """Return how many ops a step runs eagerly; None is unknown."""
+        return self.step_calls / self.step_count if self.step_count and self.is_recorded else None
 
     @property
     def table(self) -> pd.DataFrame:
-        """Return one row per op, times in milliseconds."""
+        """Return one row per op type, times in milliseconds."""
         import pandas as pd
 
         return pd.DataFrame(self.columns())
 
-    def columns(self) -> dict[str, object]:
+    def columns(self) -> dict[str, list[object]]:
         """Return the columns of `table` without pandas."""
         return {
-            "op_type": list(self.ops),
+            "op_type": list(self.op_types),
             "calls": self.calls.tolist(),
             "total_ms": (self.total_ps / PS_PER_MS).tolist(),
             "mean_ms": (self.total_ps / np.maximum(self.calls, 1) / PS_PER_MS).tolist(),
         }
 
 
-def analyze(trace: HostTrace, steps: Steps) -> Eager:
+def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
     """Find the ops that the host ran eagerly, and what they take of its averaged steps."""
-    rows, op, names = _eager_rows(trace)
-    counted = steps.averaged & (np.array(steps.kinds, object) == steps.headline_kind)
-    begin, end = steps.start_ps[counted], steps.end_ps[counted]
+    rows, op_type, names = _eager_rows(trace)
+    is_counted = steps.averaged & (np.array(steps.kinds, object) == steps.headline_kind)
+    start, end = steps.start_ps[is_counted], steps.end_ps[is_counted]
     busy = union(trace.start_ps[rows], trace.end_ps[rows])
-    first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (begin, end))
-    calls = np.bincount(op, minlength=len(names)).astype(np.int64)
-    total = np.bincount(op, weights=trace.duration_ps[rows], minlength=len(names))
-    order = np.array(sorted(np.flatnonzero(calls).tolist(), key=lambda at: (-total[at], names[at])), np.int64)
-    return Eager(
-        tuple(names[at] for at in order.tolist()), calls[order], np.minimum(total[order], MOST).astype(np.int64),
-        int(overlap(busy, begin, end).sum()), int((end - begin).sum()), len(begin), int((last - first).sum()),
-        notes_running(trace),
-    )  # fmt: skip
+    first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (start, end))
+    calls = np.bincount(op_type, minlength=len(names)).astype(np.int64)
+    total = np.bincount(op_type, weights=trace.duration_ps[rows], minlength=len(names))
+    called = np.flatnonzero(calls).tolist()
+    order = np.array(sorted(called, key=lambda index: (-total[index], names[index])), np.int64)
+    return EagerOps(
+        op_types=tuple(names[index] for index in order.tolist()),
+        calls=calls[order],
+        total_ps=np.minimum(total[order], MOST).astype(np.int64),
+        eager_ps=int(overlap(busy, start, end).sum()),
+        step_time_ps=int((end - start).sum()),
+        step_count=len(start),
+        step_calls=int((last - first).sum()),
+        is_recorded=notes_running(trace),
+    )
 
 
-def combine(parts: list[Eager]) -> Eager:
+def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
     """Add up the ops of several hosts; shares are of the steps of all hosts."""
-    sums: dict[str, list[int]] = {}
+    sums: dict[str, tuple[int, int]] = {}
     for part in parts:
-        for name, calls, total in zip(part.ops, part.calls.tolist(), part.total_ps.tolist(), strict=True):
-            before = sums.setdefault(name, [0, 0])
-            sums[name] = [before[0] + calls, min(before[1] + total, MOST)]
-    order = sorted(sums, key=lambda name: (-sums[name][1], name))
-    numbers = np.array([sums[name] for name in order], np.int64).reshape(-1, 2)
-    return Eager(
-        tuple(order), numbers[:, 0], numbers[:, 1], sum(part.share_ps for part in parts),
-        sum(part.step_time_ps for part in parts), sum(part.step_count for part in parts),
-        sum(part.step_calls for part in parts), any(part.recorded for part in parts),
-    )  # fmt: skip
+        for name, calls, total_ps in zip(part.op_types, part.calls.tolist(), part.total_ps.tolist(), strict=True):
+            calls_before, total_before = sums.get(name, (0, 0))
+            sums[name] = (calls_before + calls, min(total_before + total_ps, MOST))
+    ordered = sorted(sums, key=lambda name: (-sums[name][1], name))
+    return EagerOps(
+        op_types=tuple(ordered),
+        calls=np.array([sums[name][0] for name in ordered], np.int64),
+        total_ps=np.array([sums[name][1] for name in ordered], np.int64),
+        eager_ps=sum(part.eager_ps for part in parts),
+        step_time_ps=sum(part.step_time_ps for part in parts),
+        step_count=sum(part.step_count for part in parts),
+        step_calls=sum(part.step_calls for part in parts),
+        is_recorded=any(part.is_recorded for part in parts),
+    )
 
 
 def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
     """Return the rows of eagerly run ops, for each the index of its op type, and the op types."""
     rows = eager_calls(trace)
     rows = rows[~_inside_python(trace, rows)]
-    known: dict[str, int] = {}
-    named = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
+    indices: dict[str, int] = {}
+    from_names = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
+    # A missing stat is -1, so it takes what stands last: -1 again.
     by_name, by_text = (
-        np.array([known.setdefault(op, len(known)) if _counts(op) else -1 for op in (*ops, "")], np.int64)
-        for ops in (named, trace.stat("eager_op").texts)
+        np.array([indices.setdefault(op, len(indices)) if _counts(op) else -1 for op in (*ops, "")], np.int64)
+        for ops in (from_names, trace.stat("eager_op").texts)
     )
-    told = by_text[trace.number_at("eager_op", rows, -1)]
-    op = np.where(told >= 0, told, by_name[trace.name[rows]])
-    return rows[op >= 0], op[op >= 0], tuple(known)
+    noted = by_text[trace.number_at("eager_op", rows, -1)]
+    op_type = np.where(noted >= 0, noted, by_name[trace.name[rows]])
+    return rows[op_type >= 0], op_type[op_type >= 0], tuple(indices)
 
 
 def _counts(op_type: str) -> bool:
@@ -127,9 +136,10 @@ def _counts(op_type: str) -> bool:
 
 def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:
     """Tell which events lie inside a `py_function` on their thread."""
-    calls = trace.host_events(mask(trace.names, lambda name: name.endswith(_PYTHON))).astype(np.int64)
+    python_calls = trace.host_events(mask(trace.names, lambda name: name.endswith(_PYTHON))).astype(np.int64)
     inside = np.zeros(len(rows), np.bool_)
-    for line in distinct(trace.line_of[calls]).tolist() if len(calls) else ():
-        own, mine = calls[trace.line_of[calls] == line], np.flatnonzero(trace.line_of[rows] == line)
-        inside[mine] = covers(union(trace.start_ps[own], trace.end_ps[own]), trace.start_ps[rows[mine]])
+    for line in distinct(trace.line_of[python_calls]).tolist() if len(python_calls) else ():
+        calls = python_calls[trace.line_of[python_calls] == line]
+        on_line = np.flatnonzero(trace.line_of[rows] == line)
+        inside[on_line] = covers(union(trace.start_ps[calls], trace.end_ps[calls]), trace.start_ps[rows[on_line]])
     return inside

@@ -70,7 +70,7 @@ class InputPipeline:
     wall_ps: int
     """Time in which at least one thread ran an input op."""
     enqueue_shares: tuple[float, ...]
-    """For each host whose times were scaled: the share of its time (0 to 1) that transfers to the device take."""
+    """For each host whose times were scaled: the share of its time (0 to 1) that copies to the device take."""
     has_host_events: bool
     """False: the trace holds no event of a host thread at all."""
 
@@ -204,7 +204,7 @@ def _scaled(self_ps: dict[InputPart, int], share: float) -> dict[InputPart, floa
 
 
 def _enqueue_share(host: Host) -> float:
-    """Return the share of the host's time that transferring batches to the device takes, 0 if nothing tells.
+    """Return the share of the host's time that copying batches to the device takes, 0 if nothing tells.
 
     By the infeed where there is one: from each enqueue to the next, how long the enqueue takes. Else by the steps.
     """

@@ -38,7 +38,7 @@ _ACTIONS: dict[InputPart, str] = {
     "buffer_size; or store the data closer, in fewer and larger files",
     "preprocessing": "give map() num_parallel_calls=tf.data.AUTOTUNE, .cache() what stays the same in every epoch, or "
     "do that work once, before training",
-    "enqueue": "transfer fewer, larger tensors: combine small ones, send smaller types and convert them on the device",
+    "enqueue": "copy fewer, larger tensors: combine small ones, send smaller types and convert them on the device",
     "other": "move what the program does between batches into a tf.data pipeline",
 }
 _NOT_VISIBLE = (
@@ -92,7 +92,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     if is_input_known(results):
         titles = {"input": "Input per step", "input_wait": "Waiting for tf.data"}
         if results["steps"].has_device:
-            titles["host_to_device"] = "Transfer to the device"
+            titles["host_to_device"] = "Copying to the device"
         average = " (average over hosts)" if results.has_several_hosts else ""
         for key, title in titles.items():
             note = f"{format_percent(summary.percent[key])}% of the step time{average}"
@@ -167,9 +167,9 @@ def _notes(results: Results) -> tuple[str, ...]:
 
 def _scaling(pipeline: InputPipeline) -> str:
     if not pipeline.enqueue_shares:
-        return "Nothing was scaled: the trace holds no op of the host that transfers batches to a device."
+        return "Nothing was scaled: the trace holds no op of the host that copies batches to a device."
     if not pipeline.parts["enqueue"].ops:
-        return "Scaled to 0, as TensorFlow does where no op of the host transfers batches to a device."
+        return "Scaled to 0, as TensorFlow does where no op of the host copies batches to a device."
     shares = ", ".join(f"{format_percent(100.0 * share)}%" for share in pipeline.enqueue_shares)
     return f"Scaled: every class but enqueue, so that enqueue takes {shares} of the host's time, as measured."
 
@@ -179,10 +179,10 @@ def _advice(pipeline: InputPipeline, overview: Overview) -> list[Finding]:
     if overview.input_class == "none":
         return []
     severity: Severity = "hint" if overview.input_class in ("high", "moderate") else "info"
-    transfer, wait = (overview.percent.get(key, 0.0) for key in ("host_to_device", "input_wait"))
-    if transfer > wait:
+    copying, wait = (overview.percent.get(key, 0.0) for key in ("host_to_device", "input_wait"))
+    if copying > wait:
         text = (
-            f"Transferring batches to the device takes {format_percent(transfer)}% of the step time, waiting for "
+            f"Copying batches to the device takes {format_percent(copying)}% of the step time, waiting for "
             f"tf.data only {format_percent(wait)}%."
         )
         return [Finding("input_enqueue", severity, text, _ACTIONS["enqueue"])]
@@ -190,7 +190,7 @@ def _advice(pipeline: InputPipeline, overview: Overview) -> list[Finding]:
     for part, time in pipeline.parts.items():
         share = percent(time.self_ps, pipeline.self_ps) or 0.0
         if part == "other" and time.scaled_ps and not time.self_ps:
-            text = "No op of tf.data explains the host's time between two transfers to the device."
+            text = "No op of tf.data explains the host's time between two copies to the device."
             advice.append(Finding("input_other", "hint", text, _ACTIONS[part]))
         elif part != "other" and share >= _ADVICE_PERCENT:
             text = f"{INPUT_PART_TITLES[part]}: {format_percent(share)}% of the self time of input ops."

@@ -38,9 +38,9 @@ STATISTIC_TITLES = {
 
 _STEP_TIMES = (
     Column("step_time_ms", "Step", float, "ms", "step time"),
-    Column("input_ms", "Input", float, "ms", "waiting for input and transferring batches to the device"),
+    Column("input_ms", "Input", float, "ms", "waiting for input and copying batches to the device"),
     Column("input_wait_ms", "Waiting", float, "ms", "part of input: waiting for tf.data"),
-    Column("host_to_device_ms", "To device", float, "ms", "part of input: transferring batches to the device"),
+    Column("host_to_device_ms", "To device", float, "ms", "part of input: copying batches to the device"),
     Column("input_percent", "Input", float, "%", "input / step time of each step"),
 )
 
@@ -152,9 +152,7 @@ _HOST_COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
     Column("input_percent", "Input", float, "%", "share of step time spent on input"),
     Column("input_wait_percent", "Waiting", float, "%", "share of step time spent waiting for tf.data"),
-    Column(
-        "host_to_device_percent", "To device", float, "%", "share of step time spent transferring batches to the device"
-    ),
+    Column("host_to_device_percent", "To device", float, "%", "share of step time spent copying batches to the device"),
     Column("input_class", "Input-bound", str, "", "high, moderate, possible, none or unknown"),
     Column("part", "Largest part", str, "", "class of input ops that is active for most of the wall time"),
     Column("wall_percent", "Active", float, "%", "wall time of that class / duration of the capture"),

@@ -11,16 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s, Intervals, capped_sum, distinct, median, overlap, percentile, union_sorted
+from tfperf.intervals import Int64s, capped_sum, distinct, median, overlap, percentile, union_sorted
 from tfperf.trace.device_time import device_label
-from tfperf.trace.device_work import DeviceWork, device_work
-from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
+from tfperf.trace.device_work import DeviceWork
+from tfperf.trace.host_trace import NO_EVENTS, HostTrace
 from tfperf.trace.steps import Steps
-from tfperf.units import PS_PER_MS
 
 TINY_PS = 10_000_000
 """A kernel shorter than this (10 us) takes about as long as launching it."""
-_PS_PER_US = 1e6
 
 
 class Spread(NamedTuple):
@@ -31,7 +29,7 @@ class Spread(NamedTuple):
     max_ps: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DeviceLaunches:
     """The kernels of one device, and the calls that launched them."""
 
@@ -46,17 +44,17 @@ class DeviceLaunches:
     unmatched_kernels: int
     """Kernels whose call is not in the trace, or not the only one with its id."""
     delay: Spread
-    """From the end of the call to the begin of its first kernel; negative where the kernel begins earlier."""
+    """From the end of the call to the start of its first kernel; negative where the kernel starts earlier."""
     queued: Spread
     """The part of the delay in which the stream was busy with earlier work."""
     unqueued: int
     """Calls whose kernel did not wait for earlier work: the stream had run dry."""
     call: Spread
-    """How long the calls take."""
+    """Duration of the calls."""
     early: int
-    """Calls that had not returned when their kernel began, which is normal."""
+    """Calls that had not returned when their kernel started, which is normal."""
     before: int
-    """Kernels that begin before their call does: the clocks of host and device disagree."""
+    """Kernels that start before their call does: the clocks of host and device disagree."""
     shorter_than_call: int
     """Kernels shorter than their own call, of calls that launch a single kernel."""
     single: int
@@ -66,157 +64,120 @@ class DeviceLaunches:
     call_ps_per_step: float | None
 
     @property
-    def tiny_percent(self) -> float | None:
+    def tiny_kernel_percent(self) -> float | None:
         """Return the part of the kernels that is shorter than 10 us."""
         return _percent(self.tiny_kernels, self.kernels)
+
+    @property
+    def tiny_time_percent(self) -> float | None:
+        """Return the part of the time of all kernels that those shorter than 10 us take."""
+        return _percent(self.tiny_ps, self.kernel_ps)
 
     @property
     def unqueued_percent(self) -> float | None:
         """Return the part of the calls whose kernel found the stream idle; None if no call is known."""
         return _percent(self.unqueued, self.launches)
 
-
-@dataclass(frozen=True)
-class Launches:
-    """One entry per device of each host."""
-
-    devices: tuple[DeviceLaunches, ...]
-
     @property
-    def busiest(self) -> DeviceLaunches | None:
-        """Return the device with the most kernels, None without kernels."""
-        return max(self.devices, key=lambda own: own.kernels, default=None)
-
-    def columns(self) -> dict[str, list[object]]:
-        """Return one row per device; times in the unit that the key names."""
-        spreads = {"delay": "delay", "queued": "queued", "call": "call"}
-        found: dict[str, list[object]] = {
-            key: [getattr(own, key) for own in self.devices]
-            for key in ("host", "device", "kernels", "launches", "unmatched_kernels", "kernels_per_step",
-                        "launches_per_step", "early", "before")
-        }  # fmt: skip
-        for key, field in spreads.items():
-            for part in ("median", "p95", "max"):
-                values = [getattr(getattr(own, field), f"{part}_ps") for own in self.devices]
-                found[f"{key}_{part}_us"] = [None if value is None else value / _PS_PER_US for value in values]
-        found["step_calls_ms"] = [_scaled(own.call_ps_per_step, PS_PER_MS) for own in self.devices]
-        found["unqueued_percent"] = [own.unqueued_percent for own in self.devices]
-        found["tiny_kernel_percent"] = [own.tiny_percent for own in self.devices]
-        found["tiny_time_percent"] = [_percent(own.tiny_ps, own.kernel_ps) for own in self.devices]
-        found["shorter_than_call_percent"] = [_percent(own.shorter_than_call, own.single) for own in self.devices]
-        return found
-
-
-def analyze(trace: HostTrace, steps: Steps, work: DeviceWork | None = None) -> Launches:
-    """Match kernels with the calls that launched them, device by device; `work` saves finding it again."""
-    work = work or device_work(trace)
-    kernels = np.flatnonzero(~work.moves)
-    planes = distinct(work.plane[kernels]).tolist() if len(kernels) else []
-    calls = _calls(trace)
-    windows = _windows(steps)
-    busy = {line: _busy(trace, line) for line in distinct(work.line[kernels]).tolist()} if planes else {}
-    return Launches(tuple(
-        _of_device(trace, work, kernels[work.plane[kernels] == plane], calls, busy, windows) for plane in planes
-    ))  # fmt: skip
-
-
-def combine(parts: list[Launches]) -> Launches:
-    """Return the devices of all hosts."""
-    return Launches(tuple(own for part in parts for own in part.devices))
-
-
-def _scaled(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
+    def shorter_than_call_percent(self) -> float | None:
+        """Return the part of the kernels launched alone that is shorter than its call."""
+        return _percent(self.shorter_than_call, self.single)
 
 
 def _percent(part: float, whole: float) -> float | None:
     return 100.0 * part / whole if whole else None
 
 
-def _busy(trace: HostTrace, line: int) -> Intervals:
-    rows = slice(trace.lines[line].start, trace.lines[line].stop)
-    return union_sorted(trace.start_ps[rows], trace.end_ps[rows])
+class _Calls(NamedTuple):
+    """Calls of the host by their ids, which ascend: `rows` are rows of the trace."""
+
+    ids: Int64s
+    rows: Int64s
 
 
-def _windows(steps: Steps) -> tuple[Int64s, Int64s]:
-    counted = steps.averaged & (np.array(steps.kinds, object) == steps.headline_kind)
-    return steps.start_ps[counted], steps.end_ps[counted]
-
-
-def _calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
-    """Return ids, ascending, and the rows of the host's calls; an id that several calls carry tells nothing."""
-    stat = trace.stat("correlation_id")
-    mine = trace.on_host[stat.event] & (stat.value != 0)
-    order = np.argsort(stat.value[mine], kind="stable")
-    ids, rows = stat.value[mine][order], stat.event[mine][order].astype(np.int64)
-    alone = np.ones(len(ids), np.bool_)
-    alone[1:] &= ids[1:] != ids[:-1]
-    alone[:-1] &= ids[1:] != ids[:-1]
-    return ids[alone], rows[alone]
-
-
-class _Matched(NamedTuple):
-    """Calls with the first of their kernels, and how many each launched; `kernel` is an index into the kernels."""
+class _FirstKernels(NamedTuple):
+    """Calls (rows of the trace), the first kernel of each (an index into the kernels), how many kernels it launched."""
 
     call: Int64s
     kernel: Int64s
-    started: Int64s
+    kernel_count: Int64s
 
 
-def _match(trace: HostTrace, rows: Int64s, calls: tuple[Int64s, Int64s]) -> _Matched:
-    ids, call_rows = calls
-    if not len(ids) or not len(rows):
-        return _Matched(NO_EVENTS, NO_EVENTS, NO_EVENTS)
-    wanted = trace.number_at("correlation_id", rows, 0)
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    found = np.flatnonzero((ids[place] == wanted) & (wanted != 0))
-    order = found[np.lexsort((trace.start_ps[rows[found]], place[found]))]
+def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DeviceLaunches, ...]:
+    """Match kernels with the calls that launched them, device by device; medians per step are over all of `steps`."""
+    kernels = np.flatnonzero(~work.moves)
+    calls = _calls(trace)
+    planes = work.plane[kernels]
+    return tuple(_of_device(trace, work, kernels[planes == plane], calls, steps) for plane in distinct(planes).tolist())
+
+
+def _calls(trace: HostTrace) -> _Calls:
+    """Return the calls of the host; an id that several of them carry identifies none."""
+    stat = trace.stat("correlation_id")
+    is_call = trace.on_host[stat.event] & (stat.value != 0)
+    order = np.argsort(stat.value[is_call], kind="stable")
+    ids, rows = stat.value[is_call][order], stat.event[is_call][order].astype(np.int64)
+    is_unique = np.ones(len(ids), np.bool_)
+    is_unique[1:] &= ids[1:] != ids[:-1]
+    is_unique[:-1] &= ids[1:] != ids[:-1]
+    return _Calls(ids[is_unique], rows[is_unique])
+
+
+def _match(trace: HostTrace, rows: Int64s, calls: _Calls) -> _FirstKernels:
+    """Return the calls that launched any of the kernels at `rows`."""
+    if not len(calls.ids) or not len(rows):
+        return _FirstKernels(NO_EVENTS, NO_EVENTS, NO_EVENTS)
+    ids = trace.number_at("correlation_id", rows, 0)
+    place = np.minimum(np.searchsorted(calls.ids, ids), len(calls.ids) - 1)
+    matched = np.flatnonzero((calls.ids[place] == ids) & (ids != 0))
+    order = matched[np.lexsort((trace.start_ps[rows[matched]], place[matched]))]
     first = np.flatnonzero(np.diff(place[order], prepend=-1) != 0)
-    return _Matched(call_rows[place[order[first]]], order[first], np.diff(first, append=len(order)))
+    return _FirstKernels(calls.rows[place[order[first]]], order[first], np.diff(first, append=len(order)))
 
 
-def _of_device(
-    trace: HostTrace, work: DeviceWork, mine: Int64s, calls: tuple[Int64s, Int64s], busy: dict[int, Intervals],
-    windows: tuple[Int64s, Int64s],
-) -> DeviceLaunches:  # fmt: skip
-    rows = work.rows[mine]
+def _of_device(trace: HostTrace, work: DeviceWork, kernels: Int64s, calls: _Calls, steps: Steps) -> DeviceLaunches:
+    """Describe the kernels of one device, which are indices into `work`."""
+    rows = work.rows[kernels]
     duration = trace.duration_ps[rows]
-    tiny = duration < TINY_PS
-    found = _match(trace, rows, calls)
-    begin, call_end = trace.start_ps[rows[found.kernel]], trace.end_ps[found.call]
-    call_ps, before = trace.duration_ps[found.call], begin < trace.start_ps[found.call]
-    queued = _queued(work.line[mine[found.kernel]], call_end, begin, busy)
-    single = found.started == 1
-    launches_per_step, call_ps_per_step = _calls_per_step(trace, found.call, windows)
+    is_tiny = duration < TINY_PS
+    matched = _match(trace, rows, calls)
+    start, call_end = trace.start_ps[rows[matched.kernel]], trace.end_ps[matched.call]
+    call_start, call_ps = trace.start_ps[matched.call], trace.duration_ps[matched.call]
+    is_before = start < call_start
+    queued = _queued(trace, work.line[kernels[matched.kernel]], call_end, start)
+    is_single = matched.kernel_count == 1
+    has_calls = bool(len(matched.call))
     return DeviceLaunches(
         host=trace.host,
-        device=device_label(trace.planes[int(work.plane[mine[0]])].name),
+        device=device_label(trace.planes[int(work.plane[kernels[0]])].name),
         kernels=len(rows),
         kernel_ps=capped_sum(duration),
-        tiny_kernels=int(tiny.sum()),
-        tiny_ps=capped_sum(duration[tiny]),
-        launches=len(found.call),
-        unmatched_kernels=len(rows) - int(found.started.sum()),
-        delay=_spread(begin - call_end),
+        tiny_kernels=int(is_tiny.sum()),
+        tiny_ps=capped_sum(duration[is_tiny]),
+        launches=len(matched.call),
+        unmatched_kernels=len(rows) - int(matched.kernel_count.sum()),
+        delay=_spread(start - call_end),
         queued=_spread(queued),
         unqueued=int((queued == 0).sum()),
         call=_spread(call_ps),
-        early=int(((begin < call_end) & ~before).sum()),
-        before=int(before.sum()),
-        shorter_than_call=int((single & (duration[found.kernel] < call_ps)).sum()),
-        single=int(single.sum()),
-        kernels_per_step=_per_step(trace.start_ps[rows], None, windows),
-        launches_per_step=launches_per_step,
-        call_ps_per_step=call_ps_per_step,
+        early=int(((start < call_end) & ~is_before).sum()),
+        before=int(is_before.sum()),
+        shorter_than_call=int((is_single & (duration[matched.kernel] < call_ps)).sum()),
+        single=int(is_single.sum()),
+        kernels_per_step=_per_step(trace.start_ps[rows], steps),
+        launches_per_step=_per_step(call_start, steps) if has_calls else None,
+        call_ps_per_step=_per_step(call_start, steps, call_ps) if has_calls else None,
     )
 
 
-def _queued(line: Int64s, since: Int64s, begin: Int64s, busy: dict[int, Intervals]) -> Int64s:
-    """Return how much of the time from the end of the call to the begin of the kernel its stream was busy."""
+def _queued(trace: HostTrace, line: Int64s, call_end: Int64s, start: Int64s) -> Int64s:
+    """Return how much of the time from the end of the call to the start of its kernel the stream `line` was busy."""
     queued = np.zeros(len(line), np.int64)
-    for index, intervals in busy.items():
-        mine: Bools = line == index
-        queued[mine] = overlap(intervals, since[mine], begin[mine])
+    for stream in distinct(line).tolist():
+        rows = slice(trace.lines[stream].start, trace.lines[stream].stop)
+        busy = union_sorted(trace.start_ps[rows], trace.end_ps[rows])
+        on_stream = line == stream
+        queued[on_stream] = overlap(busy, call_end[on_stream], start[on_stream])
     return queued
 
 
@@ -224,23 +185,13 @@ def _spread(values: Int64s) -> Spread:
     return Spread(median(values), percentile(values, 0.95), float(values.max())) if len(values) else Spread()
 
 
-def _calls_per_step(
-    trace: HostTrace, call: Int64s, windows: tuple[Int64s, Int64s]
-) -> tuple[float | None, float | None]:
-    """Return the calls of a step and their time; not known where no call of the host is in the trace."""
-    if not len(call):
-        return None, None
-    begin = trace.start_ps[call]
-    return _per_step(begin, None, windows), _per_step(begin, trace.duration_ps[call], windows)
-
-
-def _per_step(begin: Int64s, weight: Int64s | None, windows: tuple[Int64s, Int64s]) -> float | None:
-    """Return the median over steps of how many events begin in a step, or of the sum of their weights.
+def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> float | None:
+    """Return the median over steps of how many events start in a step, or of the sum of their weights.
 
     None without steps, and where all events lie outside of them: then they are not of these steps.
     """
-    order = np.argsort(begin, kind="stable")
-    first, last = (np.searchsorted(begin[order], edge) for edge in windows)
+    order = np.argsort(start, kind="stable")
+    first, last = (np.searchsorted(start[order], edge) for edge in (steps.start_ps, steps.end_ps))
     if not (last > first).any():
         return None
     if weight is None:

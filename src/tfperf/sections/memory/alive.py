@@ -10,26 +10,18 @@ from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Float64s
 
 from tfperf.intervals import MOST, Int64s
+from tfperf.sections.memory.data_types import type_name
+from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Float64s
 
 Kind = Literal["tensor", "before the capture", "reserved"]
-
-_TYPES = (
-    "", "float32", "float64", "int32", "uint8", "int16", "int8", "string", "complex64", "int64", "bool", "qint8",
-    "quint8", "qint32", "bfloat16", "qint16", "quint16", "uint16", "complex128", "float16", "resource", "variant",
-    "uint32", "uint64", "float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz",
-    "int4", "uint4", "int2", "uint2", "float4_e2m1fn",
-)  # fmt: skip
-"""By number of TensorFlow's DataType; a reference to a type has 100 more."""
-_REFERENCE = 100
 _SCOPE_PARTS = 3
 _NUMBER = re.compile(r"_\d+(?=/|$)")
 _Key = TypeVar("_Key", bound=tuple[str, ...])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Alive:
     """What one allocator held at its peak: one row per op, shape, type, region and size, the largest sum first.
 
@@ -58,31 +50,36 @@ class Alive:
     @property
     def rounding_bytes(self) -> int:
         """Return what the tensors got beyond what was asked for, as far as that is known."""
-        asked = self.requested_bytes >= 0
-        spare = np.where(asked, self.each_bytes - self.requested_bytes, 0)
+        spare = np.where(self.requested_bytes >= 0, self.each_bytes - self.requested_bytes, 0)
         return total_of(np.maximum(spare, 0) * self.count.astype(np.float64))
 
     def columns(self, peak_bytes: int) -> dict[str, list[object]]:
         """Return one row per group, None where there is nothing to say; percentages are of the peak."""
-        is_tensor = [kind == "tensor" for kind in self.kind]
         texts = {
-            "kind": self.kind, "op": self.op, "scope": self.scope, "shape": self.shape, "data_type": self.data_type,
+            "kind": self.kind,
+            "op": self.op,
+            "scope": self.scope,
+            "shape": self.shape,
+            "data_type": self.data_type,
             "region": self.region,
-        }  # fmt: skip
+        }
         sizes = {
-            "count": self.count.tolist(), "each_bytes": self.each_bytes.tolist(),
+            "count": self.count.tolist(),
+            "each_bytes": self.each_bytes.tolist(),
             "requested_bytes": [size if size >= 0 else None for size in self.requested_bytes.tolist()],
-        }  # fmt: skip
+        }
         share = (self.total_bytes * (100.0 / peak_bytes)).tolist() if peak_bytes else [None] * len(self)
         return {
             **{key: [text or None for text in values] for key, values in texts.items()},
-            **{
-                key: [value if known else None for value, known in zip(values, is_tensor, strict=True)]
-                for key, values in sizes.items()
-            },
+            **{key: _of_tensors(values, self.kind) for key, values in sizes.items()},
             "total_bytes": self.total_bytes.tolist(),
             "peak_percent": share,
         }
+
+
+def _of_tensors(values: Sequence[int | None], kinds: Sequence[str]) -> list[object]:
+    """Return the values of tensors, None of what is not a tensor."""
+    return [value if kind == "tensor" else None for value, kind in zip(values, kinds, strict=True)]
 
 
 def total_of(values: npt.NDArray[np.int64] | Float64s) -> int:
@@ -91,7 +88,7 @@ def total_of(values: npt.NDArray[np.int64] | Float64s) -> int:
 
 
 def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
-    """Return what was allocated up to the peak and not freed until then, grouped; -1 is the text ''.
+    """Return what was allocated up to the peak (a row of the events) and not freed until then, grouped.
 
     An address is alive if the last that happened to it was an allocation, so addresses may be used again.
     """
@@ -103,14 +100,19 @@ def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
     first, count = _groups(alive)
     total = np.minimum(count * alive.size[first].astype(np.float64), MOST).astype(np.int64)
     largest = np.argsort(-total, kind="stable")
-    first, count, total = first[largest], count[largest], total[largest]
-    own = alive.rows(first)
+    rows = alive.rows(first[largest])
     tensor: tuple[Kind, ...] = ("tensor",)
     return Alive(
-        tensor * len(first), _named(own.op, texts.op), _named(own.shape, texts.shape),
-        _type_names(own.data_type.tolist()), _named(own.region, texts.region),
-        count, own.size, own.requested, total,
-    )  # fmt: skip
+        kind=tensor * len(first),
+        op=_texts_at(rows.op, texts.op),
+        shape=_texts_at(rows.shape, texts.shape),
+        data_type=_type_names(rows.data_type.tolist()),
+        region=_texts_at(rows.region, texts.region),
+        count=count[largest],
+        each_bytes=rows.size,
+        requested_bytes=rows.requested,
+        total_bytes=total[largest],
+    )
 
 
 def _groups(alive: AllocatorEvents) -> tuple[Int64s, Int64s]:
@@ -127,8 +129,8 @@ def _groups(alive: AllocatorEvents) -> tuple[Int64s, Int64s]:
     return order[starts], np.diff(np.append(starts, len(order)))
 
 
-def _named(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:
-    # The index -1 takes what stands last.
+def _texts_at(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:
+    # The index -1 takes what stands last: an empty text.
     return tuple(np.array([*texts, ""], object)[index].tolist())
 
 
@@ -137,33 +139,30 @@ def _type_names(numbers: list[int]) -> tuple[str, ...]:
     return tuple(names[number] for number in numbers)
 
 
-def type_name(number: int) -> str:
-    """Return the name of a TensorFlow data type; an empty text for none."""
-    base = number - _REFERENCE if number > _REFERENCE else number
-    return _TYPES[base] if 0 <= base < len(_TYPES) else f"type {number}"
-
-
-def with_unknown(known: Alive, before: int, stack: int) -> Alive:
+def with_unknown(tensors: Alive, before_bytes: int, reserved_bytes: int) -> Alive:
     """Add what no allocation of the capture explains, and what is reserved, where they belong by size."""
-    extra: tuple[tuple[Kind, int], ...] = (("before the capture", before), ("reserved", stack))
+    alive = tensors
+    extra: tuple[tuple[Kind, int], ...] = (("before the capture", before_bytes), ("reserved", reserved_bytes))
     for kind, size in extra:
-        known = _with_row(known, kind, size) if size > 0 else known
-    return known
+        alive = _with_row(alive, kind, size) if size > 0 else alive
+    return alive
 
 
-def _with_row(known: Alive, kind: Kind, size: int) -> Alive:
-    at = int(np.searchsorted(-known.total_bytes, -size))
+def _with_row(alive: Alive, kind: Kind, size: int) -> Alive:
+    row = int(np.searchsorted(-alive.total_bytes, -size))
     op, shape, data_type, region = (
-        (*texts[:at], "", *texts[at:]) for texts in (known.op, known.shape, known.data_type, known.region)
+        (*texts[:row], "", *texts[row:]) for texts in (alive.op, alive.shape, alive.data_type, alive.region)
     )
-    count, each, requested, total = (
-        np.insert(column, at, value)
-        for column, value in (
-            (known.count, 1), (known.each_bytes, size), (known.requested_bytes, -1), (known.total_bytes, size),
-        )
-    )  # fmt: skip
     return Alive(
-        (*known.kind[:at], kind, *known.kind[at:]), op, shape, data_type, region, count, each, requested, total
+        kind=(*alive.kind[:row], kind, *alive.kind[row:]),
+        op=op,
+        shape=shape,
+        data_type=data_type,
+        region=region,
+        count=np.insert(alive.count, row, 1),
+        each_bytes=np.insert(alive.each_bytes, row, size),
+        requested_bytes=np.insert(alive.requested_bytes, row, -1),
+        total_bytes=np.insert(alive.total_bytes, row, size),
     )
 
 
@@ -173,48 +172,51 @@ def _with_row(known: Alive, kind: Kind, size: int) -> Alive:
 def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
     """Add up tensors of one shape and type whose ops differ only in numbers at the end of a part, as layers do."""
     patterns = {op: _NUMBER.sub("_*", op) for op in set(alive.op)}
-    found: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(list)
-    for row, (kind, op, shape, data_type) in enumerate(
-        zip(alive.kind, alive.op, alive.shape, alive.data_type, strict=True)
-    ):
-        found[kind, patterns[op], shape, data_type].append(row)
-    names = {key: _one_name([alive.op[row] for row in rows]) for key, rows in found.items()}
-    sums = _sums(alive, {(*key[:1], names[key], *key[2:]): rows for key, rows in found.items()})
+    groups: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(list)
+    rows = zip(alive.kind, alive.op, alive.shape, alive.data_type, strict=True)
+    for row, (kind, op, shape, data_type) in enumerate(rows):
+        groups[kind, patterns[op], shape, data_type].append(row)
+    names = {key: _common_name([alive.op[row] for row in members]) for key, members in groups.items()}
+    sums = _sums(alive, {(key[0], names[key], *key[2:]): members for key, members in groups.items()})
     kinds, ops, shapes, types = zip(*sums, strict=True) if sums else ((), (), (), ())
     texts = {"op": ops, "shape": shapes, "data_type": types}
-    named = {key: [text or None for text in values] for key, values in texts.items()}
-    return {"kind": [*kinds], **named, **_sum_columns(peak_bytes, kinds, list(sums.values()))}
+    return {
+        "kind": [*kinds],
+        **{key: [text or None for text in values] for key, values in texts.items()},
+        **_sum_columns(peak_bytes, kinds, list(sums.values())),
+    }
 
 
-def _one_name(ops: list[str]) -> str:
+def _common_name(ops: list[str]) -> str:
     """Return the name of ops that differ in numbers only, those that differ as `*`."""
     parts = zip(*(op.split("/") for op in set(ops)), strict=True)
-    return "/".join(own[0] if len(set(own)) == 1 else _NUMBER.sub("_*", own[0]) for own in parts)
+    return "/".join(part[0] if len(set(part)) == 1 else _NUMBER.sub("_*", part[0]) for part in parts)
 
 
 def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
     """Add up tensors by the first parts of their scope."""
-    found: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for row, (kind, scope) in enumerate(zip(alive.kind, alive.scope, strict=True)):
-        found[kind, "/".join(scope.split("/", _SCOPE_PARTS)[:_SCOPE_PARTS])].append(row)
-    sums = _sums(alive, found)
+        groups[kind, "/".join(scope.split("/", _SCOPE_PARTS)[:_SCOPE_PARTS])].append(row)
+    sums = _sums(alive, groups)
     kinds, scopes = zip(*sums, strict=True) if sums else ((), ())
     return {
-        "kind": [*kinds], "scope": [text or None for text in scopes],
+        "kind": [*kinds],
+        "scope": [text or None for text in scopes],
         **_sum_columns(peak_bytes, kinds, list(sums.values())),
-    }  # fmt: skip
+    }
 
 
-def _sums(alive: Alive, rows: Mapping[_Key, list[int]]) -> dict[_Key, tuple[int, int]]:
+def _sums(alive: Alive, groups: Mapping[_Key, list[int]]) -> dict[_Key, tuple[int, int]]:
     """Return count and bytes of each group of rows, the largest first."""
     counts, totals = alive.count.tolist(), alive.total_bytes.tolist()
-    sums = {key: (sum(counts[at] for at in group), sum(totals[at] for at in group)) for key, group in rows.items()}
+    sums = {key: (sum(counts[row] for row in rows), sum(totals[row] for row in rows)) for key, rows in groups.items()}
     return dict(sorted(sums.items(), key=lambda item: (-item[1][1], item[0])))
 
 
 def _sum_columns(peak_bytes: int, kinds: Sequence[str], sums: list[tuple[int, int]]) -> dict[str, list[object]]:
     return {
-        "count": [count if kind == "tensor" else None for kind, (count, _) in zip(kinds, sums, strict=True)],
+        "count": _of_tensors([count for count, _ in sums], kinds),
         "total_bytes": [total for _, total in sums],
         "peak_percent": [100.0 * total / peak_bytes if peak_bytes else None for _, total in sums],
     }

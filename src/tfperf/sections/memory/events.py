@@ -1,9 +1,10 @@
-"""The events of allocators as columns, put in the order of time."""
+"""The events of allocators as columns, in the order of time."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,9 @@ _ON_DEVICE = re.compile(r"(xla_)?(gpu|tpu|cuda|hbm)|\d+$", re.IGNORECASE)
 _ON_HOST = re.compile("(mkl|xla_)?cpu", re.IGNORECASE)
 
 
-class AllocatorEvents(NamedTuple):
-    """Events of one allocator in the order of time; bytes are -1 and texts -1 where they are missing."""
+@dataclass(frozen=True, kw_only=True)
+class AllocatorEvents:
+    """Events of allocators: one entry per event; bytes are -1 and indices of texts -1 where they are missing."""
 
     start_ps: Int64s
     allocates: Bools
@@ -41,11 +43,12 @@ class AllocatorEvents(NamedTuple):
 
     def rows(self, chosen: Int64s | slice) -> AllocatorEvents:
         """Return the events at these rows."""
-        columns: dict[str, Any] = {name: column[chosen] for name, column in self._asdict().items()}
+        columns: dict[str, Any] = {field.name: getattr(self, field.name)[chosen] for field in fields(self)}
         return AllocatorEvents(**columns)
 
 
-class EventTexts(NamedTuple):
+@dataclass(frozen=True)
+class EventTexts:
     """What the indices of `AllocatorEvents` mean."""
 
     op: tuple[str, ...]
@@ -53,44 +56,55 @@ class EventTexts(NamedTuple):
     region: tuple[str, ...]
 
 
-def by_allocator(memory: MemoryEvents) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
-    """Return the events of each allocator, what their texts are, and how many events were left out.
+@dataclass(frozen=True)
+class EventLog:
+    """The events of each allocator by its name, in the order of time.
 
-    Left out are those that do not say how much is in use.
+    `malformed_events` counts those that are omitted, since they do not say how much is in use.
     """
-    events, texts = _events(memory)
-    names, index = _allocators(memory)
-    sound = events.heap >= 0
-    # Sorting by allocator too makes each one a slice; lexsort keeps the order of the file where times are equal.
-    order = np.lexsort((events.start_ps, index))
-    order = order[sound[order]]
-    bounds = np.searchsorted(index[order], np.arange(len(names) + 1)).tolist()
-    found = [
-        (name, events.rows(order[start:stop]))
-        for name, start, stop in zip(names, bounds, bounds[1:], strict=False)
-        if stop > start
-    ]
-    return found, texts, int((~sound).sum())
+
+    allocators: tuple[tuple[str, AllocatorEvents], ...]
+    texts: EventTexts
+    malformed_events: int
 
 
-def _events(memory: MemoryEvents) -> tuple[AllocatorEvents, EventTexts]:
+def event_log(memory: MemoryEvents) -> EventLog:
+    """Put the events of a host in order, each allocator apart."""
     op, ops = memory.text_index("tf_op")
     shape, shapes = memory.text_index("shape")
     region, regions = memory.text_index("region_type")
     size, requested = _bytes(memory, "allocation_bytes"), _bytes(memory, "requested_bytes")
     events = AllocatorEvents(
-        memory.start_ps, memory.allocates, _bytes(memory, "bytes_reserved"), _bytes(memory, "bytes_allocated"),
-        _bytes(memory, "bytes_available"), _bytes(memory, "peak_bytes_in_use"), memory.real("fragmentation"),
-        np.where(size >= 0, size, requested), requested, memory.number("addr", 0), op, shape, region,
-        memory.number("data_type", 0),
-    )  # fmt: skip
-    return events, EventTexts(ops, shapes, regions)
+        start_ps=memory.start_ps,
+        allocates=memory.allocates,
+        stack=_bytes(memory, "bytes_reserved"),
+        heap=_bytes(memory, "bytes_allocated"),
+        free=_bytes(memory, "bytes_available"),
+        lifetime_peak=_bytes(memory, "peak_bytes_in_use"),
+        fragmentation=memory.real("fragmentation"),
+        size=np.where(size >= 0, size, requested),
+        requested=requested,
+        address=memory.number("addr", 0),
+        op=op,
+        shape=shape,
+        region=region,
+        data_type=memory.number("data_type", 0),
+    )
+    names, allocator = _allocators(memory)
+    is_sound = events.heap >= 0
+    # Sorting by allocator too makes each one a slice; lexsort keeps the order of the file where times are equal.
+    order = np.lexsort((events.start_ps, allocator))
+    order = order[is_sound[order]]
+    bounds = np.searchsorted(allocator[order], np.arange(len(names) + 1)).tolist()
+    slices = zip(names, bounds, bounds[1:], strict=False)
+    by_name = [(name, events.rows(order[start:stop])) for name, start, stop in slices if stop > start]
+    return EventLog(tuple(by_name), EventTexts(ops, shapes, regions), int((~is_sound).sum()))
 
 
 def _bytes(memory: MemoryEvents, stat_name: str) -> Int64s:
     """Return sizes in bytes, -1 for those that are missing or impossible (negative, beyond 8 PiB)."""
-    found = memory.number(stat_name, -1)
-    return np.where((found >= 0) & (found <= _LARGEST_BYTES), found, -1)
+    sizes = memory.number(stat_name, -1)
+    return np.where((sizes >= 0) & (sizes <= _LARGEST_BYTES), sizes, -1)
 
 
 def _allocators(memory: MemoryEvents) -> tuple[list[str], Int64s]:
@@ -100,9 +114,9 @@ def _allocators(memory: MemoryEvents) -> tuple[list[str], Int64s]:
     for stat_name in ("index_on_host", "device_ordinal"):
         nameless = np.flatnonzero(index < 0)
         numbers = memory.number(stat_name, -1)[nameless]
-        known = nameless[numbers >= 0]
-        distinct, place = np.unique(numbers[numbers >= 0], return_inverse=True)
-        index[known] = place.reshape(-1) + len(names)
+        has_number = numbers >= 0
+        distinct, place = np.unique(numbers[has_number], return_inverse=True)
+        index[nameless[has_number]] = place.reshape(-1) + len(names)
         names += [str(number) for number in distinct.tolist()]
     index[index < 0] = len(names)
     return [*names, "unnamed"], index

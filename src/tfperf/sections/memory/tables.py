@@ -1,96 +1,214 @@
-"""The columns of the tables about memory."""
+"""The tables about memory."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column
+from tfperf.report.model import Column, Data
+from tfperf.sections.spec import TableSpec
 
-ALLOCATORS = (
-    Column("host", "Host", str, "", "name of the trace file", level="data"),
-    Column("allocator", "Allocator", str, "", "name of the allocator"),
-    Column("place", "Place", str, "", "device, pinned host, host, or other: by the allocator's name", level="data"),
-    Column("capacity_bytes", "Capacity", int, "bytes", "in use + free at the peak"),
-    Column("peak_bytes", "Peak", int, "bytes", "most in use in the capture"),
-    Column("peak_percent", "Full", float, "%", "share of the capacity in use at the peak"),
-    Column("peak_ms", "Peak at", float, "ms", "when the peak was reached last, from the begin of the capture"),
-    Column("peak_step", "Step", int, "", "number of the step that the peak fell into", level="data"),
-    Column("lifetime_peak_bytes", "Lifetime peak", int, "bytes", "most in use since the program began"),
-    Column("begin_bytes", "Begin", int, "bytes", "in use before the first event of the capture", level="data"),
-    Column("end_bytes", "End", int, "bytes", "in use after the last event of the capture", level="data"),
-    Column("fragmentation_percent", "Frag.", float, "%", "at the peak: share of the free memory held not in one piece"),
-    Column("max_fragmentation_percent", "Most fragmented", float, "%", "largest fragmentation in the capture", level="data"),
-    Column("allocations", "Allocs", int, "count", "allocations in the capture"),
-    Column("frees", "Frees", int, "count", "deallocations in the capture"),
-    Column("allocated_bytes", "Allocated", int, "bytes", "sum over all allocations", level="data"),
-    Column("allocations_per_step", "Allocs/step", float, "count", "average over the averaged steps", level="data"),
-    Column("allocated_bytes_per_step", "Allocated/step", float, "bytes", "average over the averaged steps", level="data"),
-    Column("growth_bytes_per_step", "Growth/step", float, "bytes", "steady growth of what stays; 0: none", level="data"),
-    Column("before_bytes", "Before", int, "bytes", "part of the peak that was allocated before the capture", level="data"),
-    Column("before_percent", "Before", float, "%", "share of the peak that was allocated before the capture", level="data"),
-    Column("rounding_bytes", "Rounding", int, "bytes", "what known tensors got beyond their size", level="data"),
-    Column("contradictions", "Contradictions", int, "count", "events that do not follow from the one before", level="data"),
-)  # fmt: skip
-
-
-def allocators(*, several_hosts: bool) -> tuple[Column, ...]:
-    """Return the columns of the table of allocators; people see hosts if there are several, instead of frees."""
-    shown = {"host": several_hosts, "frees": not several_hosts, "fragmentation_percent": not several_hosts}
-    return tuple(replace(column, compact=shown.get(column.key, column.compact)) for column in ALLOCATORS)
-
+if TYPE_CHECKING:
+    from tfperf.sections.results import Results
 
 _OF_ALLOCATOR = (
     Column("host", "Host", str, "", "name of the trace file", level="data"),
     Column("allocator", "Allocator", str, "", "name of the allocator", level="data"),
 )
-
+_TENSOR = (
+    Column("shape", "Shape", str, "", "shape of the tensor"),
+    Column("data_type", "Type", str, "", "type of its elements"),
+)
 _KIND = Column(
     "kind", "Kind", str, "", "tensor, before the capture (nothing tells what it is), or reserved", level="data"
 )
-_SHAPE, _TYPE = (
-    Column("shape", "Shape", str, "", "shape of the tensor"), Column("data_type", "Type", str, "", "type of its elements"),
-)  # fmt: skip
 _SUMS = (
     Column("count", "Count", int, "count", "tensors"),
     Column("total_bytes", "Total", int, "bytes", "size of all, as allocated"),
     Column("peak_percent", "Share", float, "%", "share of the peak"),
 )
+_UNNAMED = {
+    "tensor": "(no name)",
+    "before the capture": "(allocated before the capture)",
+    "reserved": "(stack, reserved)",
+}
 
-ALIVE = (
-    *_OF_ALLOCATOR,
-    _KIND,
-    Column("op", "Op", str, "", "name of the op that allocated it, with its scope"),
-    Column("scope", "Scope", str, "", "name scope of the op", level="data"),
-    _SHAPE,
-    _TYPE,
-    Column("region", "Region", str, "", "what it is to the op: output, temp, persist or dynamic", level="data"),
-    Column("each_bytes", "Each", int, "bytes", "size of one, as allocated", level="data"),
-    Column("requested_bytes", "Requested", int, "bytes", "size of one, as the op asked for", level="data"),
-    *_SUMS,
-)
 
-BY_OP = (
-    *_OF_ALLOCATOR,
-    _KIND,
-    Column("op", "Op", str, "", "op that allocated it; * stands for the numbers of several ops", level="data"),
-    Column("what", "Op", str, "", "the same, or what else is known"),
-    _SHAPE,
-    _TYPE,
-    *_SUMS,
-)
+def _allocators(results: Results) -> Data | None:
+    memory = results["memory"]
+    return memory.columns() if memory.allocators else None
 
-BY_SCOPE = (
-    *_OF_ALLOCATOR,
-    _KIND,
-    Column("scope", "Scope", str, "", "first three parts of the name scope", level="data"),
-    Column("what", "Scope", str, "", "the same, or what else is known"),
-    *_SUMS,
-)
 
-TIMELINE = (
-    *_OF_ALLOCATOR,
-    Column("time_ms", "Time", float, "ms", "from the begin of the capture"),
-    Column("in_use_bytes", "In use", int, "bytes", "memory in use; of each stretch of events the one with the most"),
-    Column("free_bytes", "Free", int, "bytes", "memory that could still be taken"),
-    Column("fragmentation_percent", "Frag.", float, "%", "share of the free memory held that is not in one piece"),
+def _alive(results: Results) -> Data | None:
+    memory = results["memory"]
+    return memory.alive_columns() if memory.allocators else None
+
+
+def _by_op(results: Results) -> Data | None:
+    memory = results["memory"]
+    return _named(memory.op_columns(), "op") if memory.allocators else None
+
+
+def _by_scope(results: Results) -> Data | None:
+    memory = results["memory"]
+    return _named(memory.scope_columns(), "scope") if memory.allocators else None
+
+
+def _named(columns: Data, key: str) -> Data:
+    """Return the columns and `what`: the text of the column `key`, or in words what has no name."""
+    names = zip(columns[key], columns["kind"], strict=True)
+    return {**columns, "what": [name or _UNNAMED[kind] for name, kind in names]}
+
+
+def _timeline(results: Results) -> Data | None:
+    memory = results["memory"]
+    return memory.timeline_columns() if memory.allocators else None
+
+
+ALLOCATORS = TableSpec(
+    name="memory_allocators",
+    title="Allocators, the fullest first",
+    row="allocators: how full they became",
+    columns=(
+        Column("host", "Host", str, "", "name of the trace file", level="data"),
+        Column("allocator", "Allocator", str, "", "name of the allocator"),
+        Column("place", "Place", str, "", "device, pinned host, host, or other: by the allocator's name", level="data"),
+        Column("capacity_bytes", "Capacity", int, "bytes", "in use + free at the peak"),
+        Column("peak_bytes", "Peak", int, "bytes", "most in use in the capture"),
+        Column("peak_percent", "Full", float, "%", "share of the capacity in use at the peak"),
+        Column("peak_ms", "Peak at", float, "ms", "when the peak was reached last, from the start of the capture"),
+        Column("peak_step", "Step", int, "", "number of the step that the peak fell into", level="data"),
+        Column("lifetime_peak_bytes", "Lifetime peak", int, "bytes", "most in use since the program started"),
+        Column("start_bytes", "Start", int, "bytes", "in use before the first event of the capture", level="data"),
+        Column("end_bytes", "End", int, "bytes", "in use after the last event of the capture", level="data"),
+        Column(
+            "fragmentation_percent", "Frag.", float, "%", "at the peak: share of the free memory held not in one piece"
+        ),
+        Column(
+            "max_fragmentation_percent",
+            "Most fragmented",
+            float,
+            "%",
+            "largest fragmentation in the capture",
+            level="data",
+        ),
+        Column("allocations", "Allocs", int, "count", "allocations in the capture"),
+        Column("frees", "Frees", int, "count", "deallocations in the capture"),
+        Column("allocated_bytes", "Allocated", int, "bytes", "sum over all allocations", level="data"),
+        Column(
+            "allocations_per_step",
+            "Allocs/step",
+            float,
+            "count",
+            "average over the averaged steps",
+            level="data",
+            over_steps=True,
+        ),
+        Column(
+            "allocated_bytes_per_step",
+            "Allocated/step",
+            float,
+            "bytes",
+            "average over the averaged steps",
+            level="data",
+            over_steps=True,
+        ),
+        Column(
+            "growth_bytes_per_step",
+            "Growth/step",
+            float,
+            "bytes",
+            "steady growth of what stays; 0: none",
+            level="data",
+            over_steps=True,
+        ),
+        Column(
+            "before_bytes",
+            "Before",
+            int,
+            "bytes",
+            "bytes of the peak allocated before the capture",
+            level="data",
+        ),
+        Column(
+            "before_percent",
+            "Before",
+            float,
+            "%",
+            "share of the peak allocated before the capture",
+            level="data",
+        ),
+        Column("rounding_bytes", "Rounding", int, "bytes", "what known tensors got beyond their size", level="data"),
+        Column(
+            "contradictions",
+            "Contradictions",
+            int,
+            "count",
+            "events that do not follow from the one before",
+            level="data",
+        ),
+    ),
+    data=_allocators,
+    name_key="allocator",
 )
+ALIVE = TableSpec(
+    name="memory_alive",
+    title="Alive at the peak of each allocator",
+    row="what is allocated at the peak of each allocator",
+    columns=(
+        *_OF_ALLOCATOR,
+        _KIND,
+        Column("op", "Op", str, "", "name of the op that allocated it, with its scope"),
+        Column("scope", "Scope", str, "", "name scope of the op", level="data"),
+        *_TENSOR,
+        Column("region", "Region", str, "", "what it is to the op: output, temp, persist or dynamic", level="data"),
+        Column("each_bytes", "Each", int, "bytes", "size of one, as allocated", level="data"),
+        Column("requested_bytes", "Requested", int, "bytes", "size of one, as the op asked for", level="data"),
+        *_SUMS,
+    ),
+    data=_alive,
+    name_key="op",
+)
+BY_OP = TableSpec(
+    name="memory_by_op",
+    title="Alive at the peak, by op",
+    row="the same by op",
+    columns=(
+        *_OF_ALLOCATOR,
+        _KIND,
+        Column("op", "Op", str, "", "op that allocated it; * stands for the numbers of several ops", level="data"),
+        Column("what", "Op", str, "", "the same, or what else is known"),
+        *_TENSOR,
+        *_SUMS,
+    ),
+    data=_by_op,
+    name_key="what",
+)
+BY_SCOPE = TableSpec(
+    name="memory_by_scope",
+    title="Alive at the peak, by name scope",
+    row="the same by name scope",
+    columns=(
+        *_OF_ALLOCATOR,
+        _KIND,
+        Column("scope", "Scope", str, "", "first three parts of the name scope", level="data"),
+        Column("what", "Scope", str, "", "the same, or what else is known"),
+        *_SUMS,
+    ),
+    data=_by_scope,
+    name_key="what",
+)
+TIMELINE = TableSpec(
+    name="memory_timeline",
+    title="Memory in use over time",
+    row="memory in use over time",
+    columns=(
+        *_OF_ALLOCATOR,
+        Column("time_ms", "Time", float, "ms", "from the start of the capture"),
+        Column("in_use_bytes", "In use", int, "bytes", "memory in use; of each stretch of events, the most"),
+        Column("free_bytes", "Free", int, "bytes", "memory that could still be taken"),
+        Column("fragmentation_percent", "Frag.", float, "%", "share of the free memory held that is not in one piece"),
+    ),
+    data=_timeline,
+    name_key="allocator",
+)
+TABLES = (ALLOCATORS, ALIVE, BY_OP, BY_SCOPE, TIMELINE)

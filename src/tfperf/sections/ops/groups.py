@@ -1,4 +1,4 @@
-"""Ops taken together: by type, by name scope, by layer of the model; and ops picked by a pattern.
+"""Ops taken together: by type, by name scope, by layer of the model.
 
 Names of ops are paths: scopes, then the op's own name. Keras makes the scopes of a model and of each layer in it; the
 backward pass repeats the path below `gradient_tape`.
@@ -7,24 +7,25 @@ backward pass repeats the path below `gradient_tape`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from tfperf.sections.ops.op_table import OpKey, OpTable, Side
-from tfperf.sections.ops.analysis import KERNEL_WITHOUT_OP, MEMSET
 
 from tfperf.intervals import MOST, Int64s, capped_sum
+from tfperf.sections.ops.device_ops import KERNEL_WITHOUT_OP, MEMSET
+from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
 from tfperf.trace.host_trace import Bools
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-By = Literal["op", "type", "scope", "layer"]
-BYS: tuple[By, ...] = get_args(By)
+    from tfperf.sections.results import By
+
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 
 _COPY_TYPES = ("MemcpyH2D", "MemcpyD2H", "MemcpyD2D", MEMSET)
@@ -40,15 +41,16 @@ _OPTIMIZER = re.compile(
     re.IGNORECASE,
 )
 _PATH_READ = 4096
+"""Characters of a name that are looked at: names in a hostile file are long."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupTable:
     """Ops of one side by group, the one with the largest self time first; times are int64 picoseconds.
 
     `total_ps` adds up ops that lie inside each other on a thread; `self_ps` does not. `backward_ps` is the part of
     `self_ps` in the backward pass. `all_self_ps` and `time_ps` are what shares are of: all ops of the side, also those
-    that a pattern left out, and the time with idle (None: not known).
+    that were left out, and the time with idle (None: unknown).
     """
 
     by: By
@@ -79,11 +81,8 @@ class GroupTable:
         return pd.DataFrame(self.columns())
 
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas; None stands for what is not known."""
+        """Return the columns of `table` without pandas; None is unknown."""
         share = 100 * self.share
-        with_idle: list[object] = [None] * len(self)
-        if self.time_ps:
-            with_idle = (100.0 * self.self_ps / float(self.time_ps)).tolist()
         return {
             "side": [self.side] * len(self),
             "rank": list(range(1, len(self) + 1)),
@@ -96,57 +95,58 @@ class GroupTable:
             "backward_self_ms": (self.backward_ps / PS_PER_MS).tolist(),
             "self_percent": share.tolist(),
             "cumulative_self_percent": np.cumsum(share).tolist(),
-            "self_with_idle_percent": with_idle,
+            "self_with_idle_percent": percent_of(self.self_ps, self.time_ps),
         }
 
 
-def group(table: OpTable, by: By, keep: Bools | None = None) -> GroupTable:
+def group_ops(table: OpTable, by: By, keep: Bools | None = None) -> GroupTable:
     """Add up ops by group; `keep` (one entry per op) leaves others out, but shares stay of all ops."""
     rows = np.arange(len(table)) if keep is None else np.flatnonzero(keep)
     keys = [table.keys[row] for row in rows.tolist()]
-    name = _namer(table, by)
-    known: dict[str, int] = {}
-    which = np.array([known.setdefault(name(key), len(known)) for key in keys], np.int64)
-    backward = np.array([is_backward(key.name) for key in keys], np.bool_)
+    name_of = _namer(table, by)
+    indices: dict[str, int] = {}
+    group = np.array([indices.setdefault(name_of(key), len(indices)) for key in keys], np.int64)
+    names = list(indices)
 
     def sums(values: npt.NDArray[np.int64]) -> Int64s:
-        found = np.bincount(which, weights=values, minlength=len(known))
-        return np.minimum(found, MOST).astype(np.int64)
+        totals = np.bincount(group, weights=values, minlength=len(names))
+        return np.minimum(totals, MOST).astype(np.int64)
 
-    own = table.self_ps[rows]
-    self_ps, backward_ps = sums(own), sums(np.where(backward, own, 0))
-    names = list(known)
-    order = np.array(sorted(range(len(names)), key=lambda at: (-int(self_ps[at]), names[at])), np.int64)
+    is_in_backward_pass = np.array([is_backward(key.name) for key in keys], np.bool_)
+    self_ps = sums(table.self_ps[rows])
+    order = np.array(sorted(range(len(names)), key=lambda index: (-int(self_ps[index]), names[index])), np.int64)
     return GroupTable(
-        by, table.side, tuple(names[at] for at in order.tolist()), sums(np.ones(len(rows), np.int64))[order],
-        sums(table.occurrences[rows])[order], sums(table.total_ps[rows])[order], self_ps[order], backward_ps[order],
-        capped_sum(table.self_ps), table.time_ps,
-    )  # fmt: skip
-
-
-def matching(table: OpTable, patterns: Sequence[re.Pattern[str]]) -> Bools:
-    """Tell which ops any pattern is found in: in the name, the type or the HLO op; without patterns all."""
-    if not patterns:
-        return np.ones(len(table), np.bool_)
-    texts = ((key.name, key.type, key.hlo_op) for key in table.keys)
-    return np.array([any(p.search(text) for p in patterns for text in row) for row in texts], np.bool_)
+        by=by,
+        side=table.side,
+        names=tuple(names[index] for index in order.tolist()),
+        ops=sums(np.ones(len(rows), np.int64))[order],
+        occurrences=sums(table.occurrences[rows])[order],
+        total_ps=sums(table.total_ps[rows])[order],
+        self_ps=self_ps[order],
+        backward_ps=sums(np.where(is_in_backward_pass, table.self_ps[rows], 0))[order],
+        all_self_ps=capped_sum(table.self_ps),
+        time_ps=table.time_ps,
+    )
 
 
 def is_backward(name: str) -> bool:
     """Tell whether an op belongs to the backward pass."""
-    return _BACKWARD.search(name[:_PATH_READ]) is not None
+    return "gradient" in name and _BACKWARD.search(name[:_PATH_READ]) is not None
 
 
 def _namer(table: OpTable, by: By) -> Callable[[OpKey], str]:
+    """Return the function that names the group of an op."""
     if by == "op":
         return lambda key: key.name
     if by == "type":
         return lambda key: key.type or "Unknown"
+    if by == "scope":
+        return lambda key: _group_without_path(key) or key.name.rpartition("/")[0] or NO_SCOPE
     models = _models(table)
-    return (lambda key: _special(key) or _scope(key)) if by == "scope" else lambda key: _layer(key, models)
+    return lambda key: _group_without_path(key) or _layer(key.name, models)
 
 
-def _special(key: OpKey) -> str:
+def _group_without_path(key: OpKey) -> str:
     """Return the group of what has no path: work without an op, stages of the input pipeline."""
     if key.type == KERNEL_WITHOUT_OP or (key.hlo_op and key.name == key.hlo_op):
         return NO_OP
@@ -155,35 +155,35 @@ def _special(key: OpKey) -> str:
     return INPUT if key.type == "Dataset" else ""
 
 
-def _scope(key: OpKey) -> str:
-    return key.name.rpartition("/")[0] or NO_SCOPE
-
-
 def _path(name: str) -> list[str]:
     """Return the scopes of an op without those that tell nothing of the model."""
     scopes = name[:_PATH_READ].split("/")[:-1]
-    return [scope for scope in scopes if not _BACKWARD.match(scope) and not _WRAPPER.fullmatch(scope)]
+    return [scope for scope in scopes if _tells_of_model(scope)]
+
+
+# The same few scopes are in the names of thousands of ops.
+@lru_cache(maxsize=2048)
+def _tells_of_model(scope: str) -> bool:
+    return not _BACKWARD.match(scope) and not _WRAPPER.fullmatch(scope)
 
 
 def _models(table: OpTable) -> frozenset[str]:
-    """Return the outermost scopes that are models: named as Keras names them, or with several layers inside.
+    """Return the outermost scopes with several layers inside: models, unless they are named otherwise.
 
     Only the forward pass tells: below a layer of it is an op at most, while in the backward pass the ops of the forward
     pass are scopes.
     """
     inside: dict[str, set[str]] = {}
     for key in table.keys:
-        path = () if is_backward(key.name) or _special(key) else _path(key.name)
+        path = () if is_backward(key.name) or _group_without_path(key) else _path(key.name)
         if path:
             inside.setdefault(path[0], set()).update(path[1:2])
     return frozenset(root for root, below in inside.items() if len(below) > 1 and not _NO_MODEL.fullmatch(root))
 
 
-def _layer(key: OpKey, models: frozenset[str]) -> str:
+def _layer(name: str, models: frozenset[str]) -> str:
     """Return the layer: the scope below the model, or the outermost scope where there is no model around it."""
-    path = _path(key.name)
-    if special := _special(key):
-        return special
+    path = _path(name)
     if not path:
         return NO_SCOPE
     if _OPTIMIZER.fullmatch(path[0]):

@@ -1,8 +1,9 @@
-"""The table of ops of one side, and how such tables come about and are added up."""
+"""The table of ops of one side, how it comes about, and how the tables of several hosts are added up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -11,18 +12,20 @@ import numpy.typing as npt
 
 from tfperf.intervals import Int64s
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
+from tfperf.trace.host_trace import Bools
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Side = Literal["device", "host"]
-_MOST = int(np.iinfo(np.int64).max)
-_EXECUTION = {EAGER: "eager", FUNCTION: "function", UNKNOWN: None}
+_LARGEST_INT64 = int(np.iinfo(np.int64).max)
+_EXECUTION_NAMES = {EAGER: "eager", FUNCTION: "function", UNKNOWN: None}
+_SUMS = ("occurrences", "total_ps", "self_ps", "kernel_ps", "tensor_core_ps", "unclear_ps")
 
 
 class OpKey(NamedTuple):
-    """What makes a row: the framework's op, and the HLO op where XLA compiled it (else empty)."""
+    """What makes a row: the framework's op, and the HLO op if XLA compiled it (else empty)."""
 
     name: str
     type: str
@@ -30,9 +33,9 @@ class OpKey(NamedTuple):
     hlo_module: str = ""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tally:
-    """What the events of one op add up to; times in picoseconds."""
+    """What the events of one op add up to; the fields are those of `OpTable`."""
 
     occurrences: int = 0
     total_ps: int = 0
@@ -40,19 +43,15 @@ class Tally:
     kernel_ps: int = 0
     tensor_core_ps: int = 0
     unclear_ps: int = 0
-    eager: int | None = None
+    execution: int | None = None
     """None: nothing was added yet."""
 
     def add(self, other: Tally) -> None:
         """Add up; eager once is eager, and a function is only what always is one."""
-        self.occurrences += other.occurrences
-        self.total_ps += other.total_ps
-        self.self_ps += other.self_ps
-        self.kernel_ps += other.kernel_ps
-        self.tensor_core_ps += other.tensor_core_ps
-        self.unclear_ps += other.unclear_ps
-        flags = [flag for flag in (self.eager, other.eager) if flag is not None]
-        self.eager = EAGER if EAGER in flags else min(flags, default=UNKNOWN)
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        flags = [flag for flag in (self.execution, other.execution) if flag is not None]
+        self.execution = EAGER if EAGER in flags else min(flags, default=UNKNOWN)
 
 
 @dataclass
@@ -67,29 +66,33 @@ class Tallies:
         row.add(tally)
         return row
 
-    def table(self, side: Side, idle_ps: int | None, time_ps: int | None, places: int) -> OpTable:
+    def table(self, side: Side, *, idle_ps: int | None, time_ps: int | None, places: int) -> OpTable:
         """Return the rows in order: the largest self time first, then by name."""
         ordered = sorted(self.rows.items(), key=lambda row: (-row[1].self_ps, *row[0]))
-        numbers = np.array([[min(value, _MOST) for value in _numbers(row)] for _, row in ordered], np.int64)
-        count, total, own, kernels, cores, unclear = numbers.reshape(-1, 6).T
-        eager = np.array([UNKNOWN if row.eager is None else row.eager for _, row in ordered], np.int8)
+        sums = {
+            name: np.array([min(getattr(tally, name), _LARGEST_INT64) for _, tally in ordered], np.int64)
+            for name in _SUMS
+        }
+        flags = [UNKNOWN if tally.execution is None else tally.execution for _, tally in ordered]
         return OpTable(
-            side, tuple(key for key, _ in ordered), count, total, own, kernels, cores, unclear, eager, idle_ps, time_ps,
-            places,
-        )  # fmt: skip
+            side=side,
+            keys=tuple(key for key, _ in ordered),
+            execution=np.array(flags, np.int8),
+            idle_ps=idle_ps,
+            time_ps=time_ps,
+            places=places,
+            **sums,
+        )
 
 
-def _numbers(row: Tally) -> tuple[int, ...]:
-    return row.occurrences, row.total_ps, row.self_ps, row.kernel_ps, row.tensor_core_ps, row.unclear_ps
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OpTable:
     """Ops of one side, the one with the largest self time first; times are int64 picoseconds.
 
     `kernel_ps` is the time of kernels, `tensor_core_ps` of those on tensor cores, `unclear_ps` of those whose names do
-    not tell. `eager` holds flags as `trace/host_ops.py` defines them. `idle_ps` is the time in which no op ran,
-    `time_ps` what shares with idle are of, and `places` on how many devices (threads) that is summed; None: not known.
+    not tell. `execution` holds flags as `trace/host_ops.py` defines them. `idle_ps` is the time in which no op ran,
+    `time_ps` what shares with idle are of, and `places` the number of devices (threads) that both are summed over;
+    None is unknown.
     """
 
     side: Side
@@ -100,7 +103,7 @@ class OpTable:
     kernel_ps: Int64s
     tensor_core_ps: Int64s
     unclear_ps: Int64s
-    eager: Flags
+    execution: Flags
     idle_ps: int | None
     time_ps: int | None
     places: int
@@ -135,6 +138,13 @@ class OpTable:
         rows = zip(self.tensor_core_ps.tolist(), self.kernel_ps.tolist(), self.unclear_ps.tolist(), strict=True)
         return [used / kernels if kernels and not unclear else None for used, kernels, unclear in rows]
 
+    def matching(self, patterns: Sequence[re.Pattern[str]]) -> Bools:
+        """Tell which ops any pattern is found in: in the name, the type or the HLO op; without patterns, all are."""
+        if not patterns:
+            return np.ones(len(self), np.bool_)
+        texts = ((key.name, key.type, key.hlo_op) for key in self.keys)
+        return np.array([any(pattern.search(text) for pattern in patterns for text in row) for row in texts], np.bool_)
+
     @property
     def table(self) -> pd.DataFrame:
         """Return one row per op, times in milliseconds."""
@@ -142,11 +152,13 @@ class OpTable:
 
         return pd.DataFrame(self.columns())
 
-    def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas; None stands for what is not known."""
+    def columns(self, keep: Bools | None = None) -> dict[str, list[object]]:
+        """Return the columns of `table` without pandas, None for what is unknown.
+
+        `keep` (one entry per op) leaves rows out; ranks and shares stay those among all ops.
+        """
         share, count = 100 * self.share, np.maximum(self.occurrences, 1)
-        cores = self.tensor_core_share
-        return {
+        columns: dict[str, list[object]] = {
             "rank": list(range(1, len(self) + 1)),
             "op_name": list(self.names),
             "op_type": list(self.types),
@@ -157,16 +169,21 @@ class OpTable:
             "average_self_ms": (self.self_ps / count / PS_PER_MS).tolist(),
             "self_percent": share.tolist(),
             "cumulative_self_percent": np.cumsum(share).tolist(),
-            "self_with_idle_percent": self.share_with_idle(self.self_ps),
-            "execution": [_EXECUTION[flag] for flag in self.eager.tolist()],
-            "tensor_core_percent": [None if used is None else 100 * used for used in cores],
+            "self_with_idle_percent": percent_of(self.self_ps, self.time_ps),
+            "execution": [_EXECUTION_NAMES[flag] for flag in self.execution.tolist()],
+            "tensor_core_percent": [None if used is None else 100 * used for used in self.tensor_core_share],
             "hlo_op": [key.hlo_op or None for key in self.keys],
             "hlo_module": [key.hlo_module or None for key in self.keys],
         }
+        if keep is None or keep.all():
+            return columns
+        rows = np.flatnonzero(keep).tolist()
+        return {key: [values[row] for row in rows] for key, values in columns.items()}
 
-    def share_with_idle(self, own_ps: Int64s) -> list[object]:
-        """Return times as percentages of `time_ps`; None where that is not known."""
-        return (100.0 * own_ps / float(self.time_ps)).tolist() if self.time_ps else [None] * len(own_ps)
+
+def percent_of(self_ps: Int64s, time_ps: int | None) -> list[object]:
+    """Return times in percent of a whole; None if that is unknown, or 0."""
+    return (100.0 * self_ps / float(time_ps)).tolist() if time_ps else [None] * len(self_ps)
 
 
 def merge(tables: list[OpTable]) -> OpTable:
@@ -175,16 +192,21 @@ def merge(tables: list[OpTable]) -> OpTable:
         return tables[0]
     sums = Tallies()
     for table in tables:
-        columns = (table.occurrences, table.total_ps, table.self_ps, table.kernel_ps, table.tensor_core_ps)
-        numbers = (column.tolist() for column in (*columns, table.unclear_ps, table.eager))
-        for key, *row in zip(table.keys, *numbers, strict=True):
-            sums.add(key, Tally(*row))
-    idle, time = (_sum(values) for values in ((t.idle_ps for t in tables), (t.time_ps for t in tables)))
-    return sums.table(tables[0].side, idle, time, sum(table.places for table in tables))
+        columns = {name: getattr(table, name).tolist() for name in (*_SUMS, "execution")}
+        for row, key in enumerate(table.keys):
+            sums.add(key, Tally(**{name: values[row] for name, values in columns.items()}))
+    return sums.table(
+        tables[0].side,
+        idle_ps=_sum_if_known(table.idle_ps for table in tables),
+        time_ps=_sum_if_known(table.time_ps for table in tables),
+        places=sum(table.places for table in tables),
+    )
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    """Return the sum, not known if any part is not."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if len(known) == len(found) else None
+def _sum_if_known(values: Iterable[int | None]) -> int | None:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

@@ -1,71 +1,177 @@
-"""Columns of the tables of ops."""
+"""The tables of ops: those of each side, both in one, and ops taken together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column
+from tfperf.report.model import Column, Data, Level
+from tfperf.sections.spec import TableSpec
 
-OPS = (
-    Column("rank", "#", int, "count", "place by self time, on this side"),
-    Column("self_percent", "Self", float, "%", "self time / self time of all ops of this side"),
-    Column("cumulative_self_percent", "Cum.", float, "%", "running sum of self %"),
+if TYPE_CHECKING:
+    from tfperf.sections.ops.op_table import Side
+    from tfperf.sections.results import By, Results
+
+_SIDE = Column("side", "Side", str, "", "device or host", level="data")
+_RANK = Column("rank", "#", int, "count", "rank by self time among the ops of this side")
+_SHARE = Column("self_percent", "Self", float, "%", "self time / self time of all ops of this side")
+_CUMULATIVE = Column("cumulative_self_percent", "Cum.", float, "%", "running sum of self %")
+
+_OP_COLUMNS = (
+    _RANK,
+    _SHARE,
+    _CUMULATIVE,
     Column("op_type", "Type", str, "", "op type; Dataset for a tf.data stage"),
     Column("op_name", "Name", str, "", "name of the op, with its scope"),
-    Column("occurrences", "Count", int, "count", "how often it ran", level="data"),
-    Column("total_ms", "Total", float, "ms", "time with the ops inside", level="data"),
+    Column("occurrences", "Count", int, "count", "how often it ran", level="full"),
+    Column("total_ms", "Total", float, "ms", "time including nested ops", level="data"),
     Column("average_ms", "Mean total", float, "ms", "total time / count", level="data"),
-    Column("self_ms", "Self", float, "ms", "time without the ops inside", level="data"),
-    Column("average_self_ms", "Mean", float, "ms", "self time / count", level="data"),
-    Column("self_with_idle_percent", "With idle", float, "%",
-           "self time / (length of the capture x devices); host: / (op time + time between ops on the same threads)",
-           level="data"),
-    Column("execution", "Run as", str, "", "eager: run from Python one by one; function: part of a graph; empty: not known",
-           level="data"),
-    Column("tensor_core_percent", "TC", float, "%",
-           "time of its kernels on tensor cores / time of its kernels; empty: no kernels, or names do not tell",
-           level="data"),
+    Column("self_ms", "Self", float, "ms", "time excluding nested ops", level="data"),
+    Column("average_self_ms", "Mean", float, "ms", "self time / count", level="full"),
+    Column(
+        "self_with_idle_percent",
+        "With idle",
+        float,
+        "%",
+        "self time / (duration of the capture x devices); host: / (op time + time between ops on the same threads)",
+        level="data",
+    ),
+    Column(
+        "execution",
+        "Run as",
+        str,
+        "",
+        "eager: run from Python one by one; function: part of a graph; empty: unknown",
+        level="data",
+    ),
+    Column(
+        "tensor_core_percent",
+        "TC",
+        float,
+        "%",
+        "time of its kernels on tensor cores / time of its kernels; empty: no kernels, or names do not tell",
+        level="data",
+    ),
     Column("hlo_op", "HLO op", str, "", "what XLA calls the op, if it compiled it", level="data"),
     Column("hlo_module", "HLO module", str, "", "the compiled program, if known", level="data"),
-)  # fmt: skip
-
-GROUPS = (
-    Column("side", "Side", str, "", "device or host", level="data"),
-    Column("rank", "#", int, "count", "place by self time, on this side"),
-    Column("self_percent", "Self", float, "%", "self time / self time of all ops of this side"),
-    Column("cumulative_self_percent", "Cum.", float, "%", "running sum of self %"),
-    Column("group", "Group", str, "", "what the ops have in common"),
-    Column("ops", "Ops", int, "count", "different ops"),
-    Column("occurrences", "Count", int, "count", "how often they ran, all together"),
-    Column("total_ms", "Total", float, "ms", "sum of times with the ops inside: ops inside each other count more than once",
-           level="data"),
-    Column("self_ms", "Self", float, "ms", "time without the ops inside"),
-    Column("forward_self_ms", "Forward", float, "ms", "self time outside the backward pass", level="data"),
-    Column("backward_self_ms", "Backward", float, "ms", "self time in the backward pass (gradient_tape)", level="data"),
-    Column("self_with_idle_percent", "With idle", float, "%", "self time / time with idle, as in the tables of ops",
-           level="data"),
-)  # fmt: skip
-_GROUP_TITLES = {"op": "Op", "type": "Type", "scope": "Name scope", "layer": "Layer"}
+)
 
 
-def brief_columns(*, hlo: bool) -> tuple[Column, ...]:
-    """Return the columns of the table in a whole report; the HLO op takes the room of the running sum."""
-    hidden, shown = ("cumulative_self_percent", "hlo_op") if hlo else ("", "")
-    return tuple(replace(own, compact=(own.compact or own.key == shown) and own.key != hidden) for own in OPS)
+def _group_columns(by: By, title: str) -> tuple[Column, ...]:
+    """Return the columns of ops in groups; of layers, people see the forward and the backward pass apart."""
+    passes_level: Level = "brief" if by == "layer" else "data"
+    sums_level: Level = "data" if by == "layer" else "brief"
+    return (
+        _SIDE,
+        _RANK,
+        _SHARE,
+        replace(_CUMULATIVE, level=sums_level),
+        Column("group", title, str, "", "what the ops have in common"),
+        Column("ops", "Ops", int, "count", "distinct ops"),
+        Column("occurrences", "Count", int, "count", "how often they ran in total", level=sums_level),
+        Column("total_ms", "Total", float, "ms", "sum of times including nested ops, which count again", level="data"),
+        Column("self_ms", "Self", float, "ms", "time excluding nested ops"),
+        Column("forward_self_ms", "Forward", float, "ms", "self time outside the backward pass", level=passes_level),
+        Column(
+            "backward_self_ms",
+            "Backward",
+            float,
+            "ms",
+            "self time in the backward pass (gradient_tape)",
+            level=passes_level,
+        ),
+        Column(
+            "self_with_idle_percent",
+            "With idle",
+            float,
+            "%",
+            "self time / time with idle, as in the tables of ops",
+            level="data",
+        ),
+    )
 
 
-def op_columns(*, tensor_cores: bool, hlo: bool) -> tuple[Column, ...]:
-    """Return the columns of the full table: people see counts and means, and what this table tells besides."""
-    shown = {"rank", "self_percent", "occurrences", "average_self_ms", "op_type", "op_name"}
-    shown |= {"tensor_core_percent"} if tensor_cores else set()
-    shown |= {"hlo_op"} if hlo else set()
-    return tuple(replace(column, compact=column.key in shown) for column in OPS)
+def _ops_of(side: Side, results: Results) -> Data | None:
+    """Return the ops of a side that the filters match; ranks and shares are those among all its ops."""
+    for table in results["ops"].sides:
+        if table.side == side:
+            columns: Data = table.columns(table.matching(results.view.filters))
+            return columns
+    return None
 
 
-def group_columns(by: str) -> tuple[Column, ...]:
-    """Return the columns of ops in groups; of layers, people see the backward pass apart."""
-    titled = [replace(own, title=_GROUP_TITLES[by]) if own.key == "group" else own for own in GROUPS]
-    if by != "layer":
-        return tuple(titled)
-    shown = {"rank", "self_percent", "group", "ops", "self_ms", "forward_self_ms", "backward_self_ms"}
-    return tuple(replace(column, compact=column.key in shown) for column in titled)
+def _ops_of_both(results: Results) -> Data | None:
+    parts = []
+    for table in results["ops"].sides:
+        columns = table.columns(table.matching(results.view.filters))
+        parts.append({"side": [table.side] * len(columns["rank"]), **columns})
+    return _stacked(parts)
+
+
+def _groups(by: By, results: Results) -> Data | None:
+    from tfperf.sections.ops.groups import group_ops
+
+    sides = results["ops"].sides
+    return _stacked([group_ops(table, by, table.matching(results.view.filters)).columns() for table in sides])
+
+
+def _stacked(parts: Sequence[Data]) -> Data | None:
+    """Return the rows of all parts, one below the other; None without parts."""
+    if not parts:
+        return None
+    return {key: [value for part in parts for value in part[key]] for key in parts[0]}
+
+
+DEVICE_OPS = TableSpec(
+    name="device_ops",
+    title="Device ops by self time",
+    row="ops by self time on devices",
+    columns=_OP_COLUMNS,
+    data=partial(_ops_of, "device"),
+    name_key="op_name",
+)
+HOST_OPS = TableSpec(
+    name="host_ops",
+    title="Host ops by self time",
+    row="ops by self time on host threads",
+    columns=_OP_COLUMNS,
+    data=partial(_ops_of, "host"),
+    name_key="op_name",
+)
+OPS = TableSpec(
+    name="ops",
+    title="Ops by self time",
+    row="device_ops and host_ops in one",
+    columns=(_SIDE, *_OP_COLUMNS),
+    data=_ops_of_both,
+    name_key="op_name",
+    in_report=False,
+)
+OP_TYPES = TableSpec(
+    name="op_types",
+    title="Ops by type",
+    row="ops added up by type",
+    columns=_group_columns("type", "Type"),
+    data=partial(_groups, "type"),
+    name_key="group",
+)
+OP_SCOPES = TableSpec(
+    name="op_scopes",
+    title="Ops by name scope",
+    row="ops added up by name scope",
+    columns=_group_columns("scope", "Name scope"),
+    data=partial(_groups, "scope"),
+    name_key="group",
+)
+OP_LAYERS = TableSpec(
+    name="op_layers",
+    title="Ops by layer",
+    row="ops added up by layer",
+    columns=_group_columns("layer", "Layer"),
+    data=partial(_groups, "layer"),
+    name_key="group",
+)
+GROUP_TABLES: dict[By, TableSpec] = {"type": OP_TYPES, "scope": OP_SCOPES, "layer": OP_LAYERS}
+TABLES = (OPS, DEVICE_OPS, HOST_OPS, OP_TYPES, OP_SCOPES, OP_LAYERS)

@@ -1,0 +1,20 @@
+"""Idle: where the device waits, and for what."""
+
+from tfperf.sections.idle.tables import TABLES
+from tfperf.sections.spec import SectionSpec
+
+SECTION = SectionSpec(
+    name="idle",
+    title="Where the device waits",
+    rests_on=("steps",),
+    analyze="tfperf.sections.idle.analysis:analyze",
+    combine="tfperf.sections.idle.analysis:combine",
+    narrow="tfperf.sections.idle.analysis:narrow",
+    build="tfperf.sections.idle.section:build",
+    stats=frozenset({"correlation_id", "id", "memcpy_details", "shape", "step_num", "tf_function_call"}),
+    tables=TABLES,
+    without_device=(
+        "Only the host recorded anything, so there is no idle time of a device to attribute. If the job used a GPU, "
+        "tfperf doctor says why it is missing."
+    ),
+)

@@ -1,0 +1,14 @@
+"""Memory: how full each allocator became, what lay in it then, and whether that is a problem."""
+
+from tfperf.sections.memory.tables import TABLES
+from tfperf.sections.spec import SectionSpec
+
+SECTION = SectionSpec(
+    name="memory",
+    title="Memory",
+    rests_on=("steps",),
+    analyze="tfperf.sections.memory.analysis:analyze",
+    combine="tfperf.sections.memory.analysis:combine",
+    build="tfperf.sections.memory.section:build",
+    tables=TABLES,
+)

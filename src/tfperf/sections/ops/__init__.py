@@ -1,0 +1,13 @@
+"""Ops: which take the time, on devices and on host threads, and how long none runs."""
+
+from tfperf.sections.ops.tables import TABLES
+from tfperf.sections.spec import SectionSpec
+
+SECTION = SectionSpec(
+    name="ops",
+    title="Ops",
+    analyze="tfperf.sections.ops.analysis:analyze",
+    combine="tfperf.sections.ops.analysis:combine",
+    build="tfperf.sections.ops.section:build",
+    tables=TABLES,
+)

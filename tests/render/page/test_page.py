@@ -1,0 +1,233 @@
+"""The HTML page as text: what is in it, what is escaped, what it may load, how large it is.
+
+tests/browser looks at it as a browser does.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfperf.render import render
+from tfperf.render.page.page import LIMIT_BYTES
+from tfperf.report.model import (
+    BarChart,
+    Chart,
+    Column,
+    Fact,
+    Finding,
+    GroupedBars,
+    Report,
+    Section,
+    Sparkline,
+    StepChart,
+    Table,
+)
+
+ECHARTS_SHA256 = "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5"
+NAMED = (
+    Column("name", "Name", str),
+    Column("self_ms", "Self", float, "ms"),
+    Column("size", "Size", int, "bytes", level="data"),
+)
+
+
+def table_of(names: Sequence[Any], times: Sequence[Any], sizes: Sequence[Any] = (), **more: Any) -> Table:
+    data: dict[str, Sequence[Any]] = {"name": names, "self_ms": times, "size": sizes or [None] * len(names)}
+    return Table("ops", "Ops", NAMED, data, len(names), **more)
+
+
+def page_of(*parts: Section) -> str:
+    return render(Report({"run": "night"}, {}, parts), "html")
+
+
+def tables_in(page: str) -> list[dict[str, Any]]:
+    """Return the data of the tables that the page carries."""
+    packed = re.findall(r'class="table-data">([^<]*)<', page)
+    return [json.loads(gzip.decompress(base64.b64decode(data))) for data in packed]
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would make of the page, its scripts left out."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(re.sub(r"(<script>).*?(</script>)", r"\1\2", page, flags=re.DOTALL))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "br"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, f"{tag} closes something else"
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.texts.setdefault(self._open[-1], []).append(data)
+
+
+def test_the_verdict_is_said_in_words_before_all_else() -> None:
+    finding = Finding("input", "problem", "Waits for input.", "prefetch")
+    first = Section(
+        "overview", "Overview", findings=(finding,), facts=(Fact("step", "Step time", 15.94, "ms", "± 1 ms"),)
+    )
+    page = page_of(first, Section("gaps", "Gaps", notes=("No device.",)))
+    main = page[page.index("<main") :]
+    assert main.index('class="verdict problem"') < main.index("Step time")
+    assert '<p class="severity">Problem</p><p>Waits for input.</p>' in main
+    assert "<b>Try:</b> prefetch" in main
+    assert "<dt>Step time</dt><dd>15.9 ms <small>± 1 ms</small></dd>" in main
+    badge = '<span class="badge">1<span class="visually-hidden"> problem</span></span>'
+    assert f'<a href="#section-0">Overview {badge}</a>' in page
+    assert "<title>night: tfperf report</title>" in page
+
+
+def test_the_policy_allows_the_scripts_and_the_style_of_the_page_and_nothing_else() -> None:
+    page = page_of(Section("s", "S", tables=(table_of(["a"], [1.0]),)))
+    tags = Tags(page)
+    scripts = [attributes for tag, attributes in tags.tags if tag == "script"]
+    assert [script for script in scripts if script.get("src")] == []
+    assert [script.get("type") for script in scripts] == ["text/plain", "application/json", None, None]
+    policy = next(meta["content"] for tag, meta in tags.tags if tag == "meta" and "http-equiv" in meta)
+    assert policy is not None
+    allowed = dict(part.split(" ", 1) for part in policy.split("; "))
+    assert {key: allowed[key] for key in ("default-src", "base-uri", "form-action")} == dict.fromkeys(
+        ("default-src", "base-uri", "form-action"), "'none'"
+    )
+    run = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    style = re.findall(r"<style>(.*?)</style>", page, flags=re.DOTALL)
+    assert allowed["script-src"].split() == [hash_of(text) for text in run]
+    assert allowed["style-src"].split() == [hash_of(text) for text in style]
+    assert "unsafe" not in policy
+
+
+def hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_no_markup_has_a_style_a_handler_or_an_address() -> None:
+    page = page_of(Section("s", "S", findings=(Finding("f", "hint", "x"),), tables=(table_of(["a"] * 20, [1.0] * 20),)))
+    for tag, attributes in Tags(page).tags:
+        assert not [name for name in attributes if name == "style" or name.startswith("on")], tag
+        assert (attributes.get("href") or "#").startswith("#")
+        assert "src" not in attributes
+    sources = "".join(
+        file.read_text("utf-8")
+        for file in (files("tfperf.render.page") / "static").iterdir()
+        if file.name.endswith((".css", ".js")) and not file.name.startswith("echarts")
+    )
+    assert "openTable" in sources
+    for address in ("http", "innerHTML", "url("):
+        assert address not in sources
+
+
+def test_the_chart_library_is_the_published_one_with_its_licences() -> None:
+    folder = files("tfperf.render.page") / "static"
+    assert hashlib.sha256(folder.joinpath("echarts.common.min.js").read_bytes()).hexdigest() == ECHARTS_SHA256
+    assert "Apache License" in folder.joinpath("echarts.LICENSE").read_text("utf-8")
+    assert "Apache Software Foundation" in folder.joinpath("echarts.NOTICE").read_text("utf-8")
+    assert "Mike Bostock" in folder.joinpath("echarts.LICENSE-d3").read_text("utf-8")
+
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"' onclick='alert(1)",
+    "<!--",
+    "&lt;b&gt;",
+    "{{ policy }}{% raw %}",
+    "\x1b[31m\x00\r\n",
+    "\u202egnp.exe\u200f",
+    "\udc80\ud800",
+    "x" * 100_000,
+    "日本語" * 50_000,
+]
+
+
+def everywhere(name: str) -> Report:
+    """Return a report that has one text in every place where a text can be."""
+    tree = Column("name", name, str, depth_key="depth", meaning=name)
+    data: dict[str, list[Any]] = {"name": [name, name + "2"], "value": [2.0, 1.0], "depth": [0, 1]}
+    table = Table(name, name, (tree, Column("value", name, float, "ms")), data, 9, note=name, bar_key="value")
+    charts: tuple[Chart, ...] = (
+        StepChart(name, (name, "2"), {name: [2.0, 1.0]}, (name, "")),
+        GroupedBars(name, "ms", (name,), {name: (1.0,)}),
+        Sparkline(title=name, times=(0.0, 1.0), values=(1.0, 2.0), low=1.0, high=2.0),
+    )
+    findings = (Finding(name, "problem", name, name), Finding(name, "info", name, name))
+    section = Section(
+        name,
+        name,
+        findings=findings,
+        facts=(Fact(name, name, name, note=name),),
+        charts=charts,
+        tables=(table,),
+        notes=(name,),
+    )
+    bars = Section(name, name, charts=(BarChart(name, "%", (name,), (1.0,)),))
+    return Report({name: name, "list": [name] * 9}, {name: name}, (section, bars))
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:12]))
+def test_a_hostile_name_adds_no_tag_anywhere(name: str) -> None:
+    page = render(everywhere(name), "html")
+    tags = [tag for tag, _ in Tags(page).tags]
+    assert tags == [tag for tag, _ in Tags(render(everywhere("name"), "html")).tags]
+    assert len(page.encode()) < LIMIT_BYTES
+    main = page.partition("<main")[2].partition('<script type="application/json"')[0]
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\ud800-\udfff]", main)
+
+
+@given(st.text(st.characters(), min_size=1))
+@settings(max_examples=30)
+def test_any_name_keeps_the_tags_of_the_page(name: str) -> None:
+    assert tags_of(everywhere(name)) == tags_of(everywhere("name"))
+
+
+def tags_of(report: Report) -> list[str]:
+    return [tag for tag, _ in Tags(render(report, "html")).tags]
+
+
+def test_the_first_rows_need_no_script() -> None:
+    page = page_of(Section("s", "S", tables=(table_of([f"op{n}" for n in range(12)], list(range(12))),)))
+    assert re.findall(r"<td>(op\d+)</td>", page) == [f"op{n}" for n in range(10)]
+    assert "The first 10 of 12 rows; with JavaScript, the page shows all." in page
+    assert "No rows." in page_of(Section("s", "S", tables=(table_of([], []),)))
+
+
+def test_what_does_not_fit_is_cut_from_the_largest_table_and_said() -> None:
+    words = [hashlib.sha512(str(n).encode()).hexdigest() for n in range(60_000)]
+    small, large = table_of(words[:50], range(50)), table_of(words, range(60_000), range(60_000))
+    page = page_of(Section("s", "S", tables=(small, large)))
+    assert len(page.encode()) <= LIMIT_BYTES
+    first, second = tables_in(page)
+    kept = len(second["columns"][0]["places"])
+    assert len(first["columns"][0]["places"]) == 50
+    assert 20_000 < kept < 60_000
+    assert f"This page is limited to 5 MB and holds {kept:,} of 60,000 rows; tfperf export-csv writes all." in page
+    assert "holds the main columns only" in page
+    assert [column["title"] for column in second["columns"]] == ["Name", "Self (ms)"]
+
+
+def test_sections_that_leave_no_room_are_named() -> None:
+    sections = [Section(f"s{n}", "S", notes=("x" * 2_000,) * 200) for n in range(15)]
+    page = page_of(*sections)
+    assert len(page.encode()) <= LIMIT_BYTES
+    note = re.search(r"(\d+) more sections are omitted from this page, .* JSON has them: s(\d+),", page)
+    assert note is not None
+    assert int(note[1]) + int(note[2]) == 15
