@@ -237,24 +237,28 @@ def check(name: str, folder: Path) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise SystemExit(done.stderr)
-    traces = [tfperf.load(folder / f"before{turn}") for turn in range(ROUNDS)]
-    trace = min(traces, key=step_ms)
-    outlook, change = trace.what_if(), jobs()[name].change
+    profiles = [tfperf.load(folder / f"before{turn}", sections=["tfdata"]) for turn in range(ROUNDS)]
+    outlook, change = min(profiles, key=step_ms)["tfdata"].outlook, jobs()[name].change
     assert outlook is not None, "no pipeline in the trace"
-    (found,) = [own for own in outlook.estimates if own.change == change][:1]
-    after = min(step_ms(tfperf.load(folder / f"after{turn}")) for turn in range(ROUNDS))
-    middle = (found.low_ms + found.high_ms) / 2
+    estimate = next(estimate for estimate in outlook.estimates if estimate.change == change)
+    changed = [tfperf.load(folder / f"after{turn}", sections=["tfdata"]) for turn in range(ROUNDS)]
+    after = min(map(step_ms, changed))
+    middle = (estimate.low_ms + estimate.high_ms) / 2
     return {
-        "change": change, "before_ms": outlook.step_ms, "slowest_ms": max(map(step_ms, traces)),
-        "low_ms": found.low_ms, "high_ms": found.high_ms,
-        "after_ms": after, "in_range": found.low_ms <= after <= found.high_ms,
+        "change": change,
+        "before_ms": outlook.step_ms,
+        "slowest_ms": max(map(step_ms, profiles)),
+        "low_ms": estimate.low_ms,
+        "high_ms": estimate.high_ms,
+        "after_ms": after,
+        "in_range": estimate.low_ms <= after <= estimate.high_ms,
         "near": abs(after - middle) <= NEAR_SHARE * after,
-    }  # fmt: skip
+    }
 
 
-def step_ms(trace: Any) -> float:
-    """Return the average step time that a report on the trace gives."""
-    time = trace.overview().step_time_ms
+def step_ms(analysis: Any) -> float:
+    """Return the average step time of a profile."""
+    time = analysis["overview"].step_time_ms
     assert time is not None
     return float(time.average)
 

@@ -132,14 +132,14 @@ def _input_shares(host: JudgedHost) -> Iterator[Finding]:
 
 def _blocking_stage(host: JudgedHost) -> str:
     """Say which stage of the pipeline is waited for most; nothing if nobody waits."""
-    from tfperf.sections.tfdata.advice import in_code
+    from tfperf.sections.tfdata.code_names import in_code
 
     pipeline = host.results["tfdata"].main
     if pipeline is None or pipeline.blocking is None or not pipeline.waited_ps:
         return ""
     stage = pipeline.stages[pipeline.blocking]
     share = format_percent(100.0 * stage.blocked_ps / pipeline.waited_ps)
-    code, name = in_code(stage), brief(stage.name, _LONGEST_NAME)
+    code, name = in_code(stage.name), brief(stage.name, _LONGEST_NAME)
     called = f" ({brief(code, _LONGEST_NAME)} in code)" if code != stage.name else ""
     return f"The stage waited for most is {name}{called}: {share}% of the waiting for the pipeline."
 

@@ -15,6 +15,8 @@ OURS = (
     "overview",
     "steps",
     "idle",
+    "input",
+    "tfdata",
     "ops",
     "kernels",
     "functions",

@@ -1,63 +1,96 @@
 """tf.data pipelines: which stage the consumer waits for, and which one limits how fast elements can come.
 
 The two differ. *Blocking*: while the consumer waits, some stage works; that stage gets the time (`waiting.py`).
-*Limiting*: stages that run on one thread add up; a thread (or a pool of them) cannot deliver elements faster than it
-works on one. The slowest of them limits the pipeline, whether or not anybody waits for it now.
+*Limiting*: the segment of the pipeline that takes longest for an element (`segments.py`), whether or not anybody waits
+for it now.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Section, StageStats, TfData
-from tfperf.sections.tfdata.waiting import blocked_times
 
-from tfperf.intervals import Int64s, Intervals, difference, intersection, percentile, union, union_all
-from tfperf.trace.host_trace import HostTrace
+from tfperf.intervals import Int64s, Intervals, difference, intersection, percentile, union_all
+from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
+from tfperf.sections.tfdata.segments import async_work_ps, cut_into_segments, elements_by_stage
+from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
+from tfperf.sections.tfdata.waiting import blocked_times, waiting_times
+from tfperf.sections.tfdata.whatif import Outlook, estimate_changes
 from tfperf.trace.names import mask
 from tfperf.trace.pipelines import Pipelines, find_pipelines
 
-_ASYNC = frozenset({
-    "Prefetch", "ParallelMap", "ParallelMapV2", "MapAndBatch", "ParallelInterleave", "ParallelInterleaveV2",
-    "ParallelInterleaveV3", "ParallelInterleaveV4", "LegacyParallelInterleave", "LegacyParallelInterleaveV2",
-    "ParallelBatch", "ParseExample", "ParseExampleV2",
-})  # fmt: skip
+if TYPE_CHECKING:
+    from tfperf.sections.host import Host
+    from tfperf.trace.host_trace import HostTrace
+
 _OP_BITS = 42
 """Picoseconds in so many bits are four seconds; what is left tells two million names apart."""
-_BATCHING = frozenset({"MapAndBatch", "ParallelBatch"})
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
 
 
-def analyze(trace: HostTrace) -> TfData:
-    """Find the pipelines of a host, and measure their stages over all calls in the capture."""
-    found = find_pipelines(trace)
-    if found is None:
+@dataclass(frozen=True)
+class TfData:
+    """The pipelines of a host, or of all hosts: the main one first, then those that were waited for longest."""
+
+    pipelines: tuple[Pipeline, ...]
+    outlook: Outlook | None = None
+    """What changes of the main pipeline would gain; None without steps, or without calls of a pipeline in them."""
+
+    @property
+    def main(self) -> Pipeline | None:
+        """Return the pipeline that steps wait for longest; without an outlook, the one that was waited for longest."""
+        if self.outlook is not None:
+            return self.outlook.pipeline
+        return next(iter(whole_pipelines(self.pipelines)), None)
+
+
+def analyze(host: Host) -> TfData:
+    """Find the pipelines of a host, measure their stages over all calls in the capture, and estimate changes."""
+    trace = host.trace
+    recorded = find_pipelines(trace)
+    if recorded is None:
         return TfData(())
-    measured = _Measured.of(found)
-    pipelines = []
-    counts = {True: 0, False: 0}
-    for index, is_device in enumerate(found.device):
-        name = f"{'Device' if is_device else 'Host'}:{counts[is_device]}"
-        counts[is_device] += 1
-        pipelines.append(_pipeline(trace, name, found, measured, index))
-    return TfData(_ordered(pipelines), _steadiness(trace, found.runs.other_ops))
-
-
-def combine(parts: list[TfData]) -> TfData:
-    """Put the pipelines of several hosts in one list."""
-    return TfData(
-        _ordered([own for part in parts for own in part.pipelines]),
-        min((part.steadiness for part in parts if part.pipelines), default=1.0),
+    times = measure_stages(recorded)
+    names = _names(recorded.device)
+    pipelines = _ordered(_pipeline(trace, recorded, times, number, name) for number, name in enumerate(names))
+    outlook = estimate_changes(
+        pipelines,
+        host["steps"],
+        steadiness=_steadiness(trace, recorded.runs.other_ops),
+        has_device=bool(trace.devices),
     )
+    return _main_first(pipelines, outlook)
 
 
-def _ordered(pipelines: list[Pipeline]) -> tuple[Pipeline, ...]:
-    return tuple(sorted(pipelines, key=lambda own: (own.is_device, own.is_cut, -own.waited_ps)))
+def combine(hosts: Sequence[TfData]) -> TfData:
+    """Put the pipelines of several hosts in one list; the outlook is that of the host that waits longest."""
+    outlooks = [host.outlook for host in hosts if host.outlook is not None]
+    pipelines = _ordered(pipeline for host in hosts for pipeline in host.pipelines)
+    return _main_first(pipelines, max(outlooks, key=lambda outlook: outlook.wait_ms, default=None))
+
+
+def _names(is_device: Sequence[bool]) -> list[str]:
+    """Return a name for each pipeline: its kind, and its number among those of its kind."""
+    numbers = {True: count(), False: count()}
+    return [f"{'Device' if device else 'Host'}:{next(numbers[device])}" for device in is_device]
+
+
+def _ordered(pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
+    return tuple(sorted(pipelines, key=lambda pipeline: (pipeline.is_device, pipeline.is_cut, -pipeline.waited_ps)))
+
+
+def _main_first(pipelines: tuple[Pipeline, ...], outlook: Outlook | None) -> TfData:
+    main = TfData(pipelines, outlook).main
+    return TfData(tuple(sorted(pipelines, key=lambda pipeline: pipeline is not main)), outlook)
 
 
 def _steadiness(trace: HostTrace, rows: Int64s) -> float:
+    """Return how long these ops would take if all were as fast as the fastest tenth of their name, as a share."""
     waits = mask(trace.names, lambda name: name.startswith("IteratorGetNext") or name.endswith(("_Recv", "_HostRecv")))
     rows = rows[~waits[trace.name[rows]]]
     if not len(rows):
@@ -67,283 +100,145 @@ def _steadiness(trace: HostTrace, rows: Int64s) -> float:
     ordered = np.sort((trace.name[rows].astype(np.int64) << _OP_BITS) | shortened)
     name, duration = ordered >> _OP_BITS, ordered & ((1 << _OP_BITS) - 1)
     first = np.flatnonzero(np.diff(name, prepend=-1))
-    count = np.diff(first, append=len(rows))
-    return float((duration[first + count // 10] * count).sum()) / max(float(duration.sum()), 1.0)
+    events = np.diff(first, append=len(rows))
+    return float((duration[first + events // 10] * events).sum()) / max(float(duration.sum()), 1.0)
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """Per stage of all pipelines: sums, and when it worked."""
-
-    count: Int64s
-    total: Int64s
-    work: Int64s
-    is_async: list[bool]
-    calls: list[Intervals]
-    functions: list[Intervals]
-    busy: list[Intervals]
-    latencies: list[Int64s]
-
-    @staticmethod
-    def of(found: Pipelines) -> _Measured:
-        """Measure all stages."""
-        calls, produced, runs = found.calls, found.produced, found.runs
-        count = len(found.stages)
-        is_async = _asynchronous(found)
-        own = _without(calls.end - calls.begin, calls.around)
-        made = _without(produced.end - produced.begin, calls.in_produce, calls.end - calls.begin)
-        works = ~np.array(is_async)[calls.stage]
-        work = np.zeros(count)  # What bincount returns of nothing are integers.
-        work += np.bincount(calls.stage[works], weights=own[works], minlength=count)
-        known = produced.stage >= 0
-        work += np.bincount(produced.stage[known], weights=made[known], minlength=count)
-        running = (runs.stage >= 0) & runs.is_async
-        elapsed = runs.end - runs.begin
-        work += np.bincount(runs.stage[running], weights=np.minimum(runs.busy, elapsed)[running], minlength=count)
-        call_sets = [_flat(calls.begin, calls.end, calls.stage == index) for index in range(count)]
-        functions = [_flat(runs.begin, runs.end, running & (runs.stage == index)) for index in range(count)]
-        made_sets = [_flat(produced.begin, produced.end, produced.stage == index) for index in range(count)]
-        busy = [
-            union_all([functions[index], made_sets[index] if is_async[index] else call_sets[index]])
-            for index in range(count)
-        ]
-        latency = calls.end - calls.begin
-        return _Measured(
-            np.bincount(calls.stage, minlength=count), np.bincount(calls.stage, weights=latency, minlength=count)
-            .astype(np.int64), work.astype(np.int64), is_async, call_sets, functions, busy,
-            [latency[calls.stage == index] for index in range(count)],
-        )  # fmt: skip
-
-
-def _flat(begin: Int64s, end: Int64s, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Intervals:
-    return union(begin[rows], end[rows])
-
-
-def _without(duration: Int64s, around: Int64s, inner: Int64s | None = None) -> Int64s:
-    """Return durations less those of what lies directly inside; `around` says in which of them each inner one lies."""
-    inner = duration if inner is None else inner
-    inside = around >= 0
-    taken = np.bincount(around[inside], weights=inner[inside], minlength=len(duration)).astype(np.int64)
-    return np.asarray(np.maximum(duration - taken, 0), np.int64)
-
-
-def _asynchronous(found: Pipelines) -> list[bool]:
-    """Tell which stages get their elements from threads of their own: by name, or because calls show it."""
-    calls, stages = found.calls, found.stages
-    parent = np.array([stage.parent for stage in stages], np.int64)
-    consumer = parent[calls.stage]
-    direct = (calls.around >= 0) & (calls.stage[calls.around] == consumer)
-    asked = consumer >= 0
-    all_calls = np.bincount(consumer[asked], minlength=len(stages))
-    direct_calls = np.bincount(consumer[asked & direct], minlength=len(stages))
-    handing = set(found.produced.stage.tolist())
-    started = set(found.runs.stage[found.runs.is_async].tolist())
-    return [
-        stage.name in _ASYNC or index in handing or index in started
-        or (stage.recorded and bool(all_calls[index]) and 2 * int(direct_calls[index]) < int(all_calls[index]))
-        for index, stage in enumerate(stages)
-    ]  # fmt: skip
-
-
-def _pipeline(trace: HostTrace, name: str, found: Pipelines, measured: _Measured, number: int) -> Pipeline:
-    members = found.members(number)
-    rows, owner = found.runs.inner_ops
-    place = {stage: index for index, stage in enumerate(members)}
-    elements = _elements(found, measured, members)
-    sections = _sections(found, measured, members, elements)
-    waits = _waits(found, measured, number)
-    blocked, untold = blocked_times(found, measured, members, sections, waits)
-    stages = tuple(_stage(found, measured, stage, place, blocked[stage], elements[stage]) for stage in members)
+def _pipeline(trace: HostTrace, recorded: Pipelines, times: StageTimes, number: int, name: str) -> Pipeline:
+    """Measure the pipeline of this number."""
+    members = recorded.members(number)
     root = members[0]
-    latency = measured.latencies[root]
-    everything = union_all([measured.busy[stage] for stage in members] + [measured.calls[stage] for stage in members])
-    shown = tuple(_renumbered(section, place) for section in sections)
+    op_rows, stage_of_op = recorded.runs.inner_ops
+    elements = elements_by_stage(recorded, times, members)
+    segments = cut_into_segments(recorded, times, members, elements)
+    waits = waiting_times(recorded, times, number)
+    blocked_ps, unattributed_ps = blocked_times(recorded, times, members=members, segments=segments, waits=waits)
+    place = {stage: index for index, stage in enumerate(members)}
+    stages = tuple(
+        _stage(recorded, times, stage, place=place, blocked_ps=blocked_ps[stage], elements=elements[stage])
+        for stage in members
+    )
+    segments = [segment.renumbered(place) for segment in segments]
+    latency_ps = times.latencies_ps[root]
+    is_slow = latency_ps > SLOW_CALL_PS
+    active = union_all([when for stage in members for when in (times.busy[stage], times.calls[stage])])
     return Pipeline(
-        trace.host, name, found.device[number], found.fetched[number], found.handed_on[number],
-        found.cut[number], stages, shown,
-        len(latency), float(latency.mean()) if len(latency) else 0.0, percentile(latency, 0.95),
-        int(latency.max(initial=0)), int((latency > SLOW_CALL_PS).sum()), found.calls.begin[found.calls.stage == root],
-        waits, waits.total(), untold,
-        int(everything.end[-1] - everything.begin[0]) if len(everything.begin) else 0,
-        int(measured.work[members].sum()), _beside(found, measured, members, waits),
-        _steadiness(trace, rows[np.isin(owner, members)]), _told(found, "cpu_budget", root),
-        _told(found, "threadpool_size", root),
-        _largest([stage.blocked_ps for stage in stages]) if (latency > SLOW_CALL_PS).any() else None,
-        _heaviest(shown, stages),
-    )  # fmt: skip
+        host=trace.host,
+        name=name,
+        is_device=recorded.device[number],
+        is_fetched=recorded.fetched[number],
+        is_handed_on=recorded.handed_on[number],
+        is_cut=recorded.cut[number],
+        stages=stages,
+        segments=tuple(segments),
+        calls=len(latency_ps),
+        mean_ps=float(latency_ps.mean()) if len(latency_ps) else 0.0,
+        p95_ps=percentile(latency_ps, 0.95),
+        max_ps=int(latency_ps.max(initial=0)),
+        slow_calls=int(is_slow.sum()),
+        call_start_ps=recorded.calls.begin[recorded.calls.stage == root],
+        waits=waits,
+        waited_ps=waits.total(),
+        unattributed_ps=unattributed_ps,
+        span_ps=int(active.end[-1] - active.begin[0]) if len(active.begin) else 0,
+        cpu_ps=int(times.work_ps[members].sum()),
+        overlapped_ps=_overlapped_ps(recorded, times, members, waits),
+        steadiness=_steadiness(trace, op_rows[np.isin(stage_of_op, members)]),
+        cores=_setting(recorded, "cpu_budget", root),
+        pool_threads=_setting(recorded, "threadpool_size", root),
+        blocking=_longest_blocked(stages) if is_slow.any() else None,
+        limiting=_limiting(stages, segments),
+    )
 
 
-def _waits(found: Pipelines, measured: _Measured, number: int) -> Intervals:
-    """Return when somebody waits for a pipeline: calls of it, or of the device pipelines that it is handed on to."""
-    if not found.handed_on[number]:
-        return measured.calls[found.roots[number]]
-    devices = [root for root, is_device in zip(found.roots, found.device, strict=True) if is_device]
-    return union_all([measured.calls[root] for root in devices])
-
-
-def _beside(found: Pipelines, measured: _Measured, members: list[int], waits: Intervals) -> int:
-    """Return the work that is done while nobody waits for the pipeline."""
-    beside = 0.0
+def _overlapped_ps(recorded: Pipelines, times: StageTimes, members: list[int], waits: Intervals) -> int:
+    """Return the work, in picoseconds, that is done while nobody waits for the pipeline."""
+    overlapped = 0.0
     for stage in members:
-        inputs = union_all([measured.calls[child] for child in found.children(stage)])
-        own = difference(measured.busy[stage], inputs) if not measured.is_async[stage] else measured.busy[stage]
-        if own.total():
-            beside += float(measured.work[stage]) * (1.0 - intersection(own, waits).total() / own.total())
-    return int(beside)
+        working = times.busy[stage]
+        if not times.is_async[stage]:
+            working = difference(working, union_all([times.calls[child] for child in recorded.children(stage)]))
+        if working.total():
+            overlapped += float(times.work_ps[stage]) * (1.0 - intersection(working, waits).total() / working.total())
+    return int(overlapped)
 
 
-def _renumbered(section: Section, place: dict[int, int]) -> Section:
-    return Section(section.kind, place[section.owner], tuple(place[stage] for stage in section.stages),
-                   section.element_ps, section.workers)  # fmt: skip
+def _longest_blocked(stages: Sequence[StageStats]) -> int | None:
+    """Return the stage that was waited for longest."""
+    longest = max(range(len(stages)), key=lambda index: stages[index].blocked_ps, default=None)
+    return longest if longest is not None and stages[longest].blocked_ps else None
 
 
-def _largest(values: list[int]) -> int | None:
-    best = max(range(len(values)), key=values.__getitem__, default=None)
-    return best if best is not None and values[best] > 0 else None
-
-
-def _heaviest(sections: tuple[Section, ...], stages: tuple[StageStats, ...]) -> int | None:
-    """Return the stage that works most for an element, in the section that limits."""
-    slowest = max((own for own in sections if own.stages), key=lambda own: own.limit_ps, default=None)
+def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int | None:
+    """Return the stage that works most for an element, in the segment that limits."""
+    working = (segment for segment in segments if segment.stages)
+    slowest = max(working, key=lambda segment: segment.limit_ps, default=None)
     if slowest is None:
         return None
-    work = {index: stages[index].element_ps or 0.0 for index in slowest.stages}
+    work_ps = {index: stages[index].element_ps or 0.0 for index in slowest.stages}
     if slowest.kind == "producer":  # Its function runs elsewhere.
-        functions = (own.element_ps for own in sections if (own.kind, own.owner) == ("function", slowest.owner))
-        work[slowest.owner] -= sum(functions)
-    return max(work, key=work.__getitem__)
+        functions = (other for other in segments if (other.kind, other.owner) == ("function", slowest.owner))
+        work_ps[slowest.owner] -= sum(function.element_ps for function in functions)
+    return max(work_ps, key=work_ps.__getitem__)
 
 
-def _told(found: Pipelines, setting: str, stage: int) -> int | None:
-    value = int(found.settings[setting][stage])
+def _setting(recorded: Pipelines, name: str, stage: int) -> int | None:
+    """Return what a stage says of itself, None if it says nothing."""
+    value = int(recorded.settings[name][stage])
     return value if value >= 0 else None
 
 
 def _stage(
-    found: Pipelines, measured: _Measured, index: int, place: dict[int, int], blocked: int, elements: float
+    recorded: Pipelines,
+    times: StageTimes,
+    index: int,
+    *,
+    place: Mapping[int, int],
+    blocked_ps: int,
+    elements: float,
 ) -> StageStats:
-    own, runs = found.stages[index], found.runs
-    mine = runs.stage == index
-    latency = measured.latencies[index]
-    ops = [(name, kind, count, time) for (stage, name, kind), (count, time) in runs.ops.items() if stage == index]
-    buffered = found.buffered[index]
-    deterministic = found.labels["deterministic"][index]
+    """Measure a stage, whose work was for so many `elements` of the pipeline; `place` are the indices of its stages."""
+    stage, runs = recorded.stages[index], recorded.runs
+    is_run = runs.stage == index
+    latency_ps = times.latencies_ps[index]
+    ops = [(name, kind, *sums) for (owner, name, kind), sums in runs.ops.items() if owner == index]
+    buffered, deterministic = recorded.buffered[index], recorded.labels["deterministic"][index]
+    element_ps = None
+    if elements:
+        in_threads = times.is_async[index]
+        work_ps = float(times.work_ps[index])
+        element_ps = sum(async_work_ps(recorded, times, index, elements)) if in_threads else work_ps / elements
     return StageStats(
-        own.name, own.path, place.get(own.parent, -1), own.depth, found.labels["name"][index], own.recorded,
-        int(measured.count[index]), int(measured.total[index]),
-        float(latency.mean()) if len(latency) else 0.0, percentile(latency, 0.95), int(measured.work[index]),
-        measured.busy[index].total(), blocked, _element_work(found, measured, index, elements),
-        measured.is_async[index], int(mine.sum()), int(np.minimum(runs.busy, runs.end - runs.begin)[mine].sum()),
-        _python(own.name, [kind for _, kind, _, _ in ops]), tuple(sorted(ops, key=lambda op: (-op[3], op))),
-        _told(found, "parallelism", index), found.labels["autotune"][index] == "true",
-        deterministic == "true" if deterministic else None, _told(found, "buffer_limit", index),
-        buffered if not math.isnan(buffered) else None, _told(found, "batch_size", index),
-        _told(found, "cycle_length", index),
-    )  # fmt: skip
+        name=stage.name,
+        path=stage.path,
+        parent=place.get(stage.parent, -1),
+        depth=stage.depth,
+        dataset=recorded.labels["name"][index],
+        calls=int(times.count[index]),
+        total_ps=int(times.total_ps[index]),
+        mean_ps=float(latency_ps.mean()) if len(latency_ps) else 0.0,
+        p95_ps=percentile(latency_ps, 0.95),
+        work_ps=int(times.work_ps[index]),
+        busy_ps=times.busy[index].total(),
+        blocked_ps=blocked_ps,
+        element_ps=element_ps,
+        is_async=times.is_async[index],
+        runs=int(is_run.sum()),
+        run_ps=int(np.minimum(runs.busy, runs.end - runs.begin)[is_run].sum()),
+        python=_python(stage.name, [kind for _, kind, _, _ in ops]),
+        ops=tuple(sorted(ops, key=lambda op: (-op[3], op))),
+        parallelism=_setting(recorded, "parallelism", index),
+        autotuned=recorded.labels["autotune"][index] == "true",
+        deterministic=deterministic == "true" if deterministic else None,
+        buffer_limit=_setting(recorded, "buffer_limit", index),
+        buffered=buffered if not math.isnan(buffered) else None,
+        batch_size=_setting(recorded, "batch_size", index),
+        cycle_length=_setting(recorded, "cycle_length", index),
+    )
 
 
-def _element_work(found: Pipelines, measured: _Measured, stage: int, elements: float) -> float | None:
-    if not elements:
-        return None
-    if measured.is_async[stage]:
-        return sum(_async_work(found, measured, stage, elements))
-    return float(measured.work[stage]) / elements
-
-
-def _python(stage: str, op_types: list[str]) -> str:
+def _python(stage: str, op_types: Sequence[str]) -> str:
+    """Return how the function of a stage runs Python, empty if it does not."""
     if stage == "Generator" and any(kind in _PYTHON_OPS for kind in op_types):
         return "from_generator"
     return next((_PYTHON_OPS[kind] for kind in op_types if kind in _PYTHON_OPS), "")
-
-
-def _elements(found: Pipelines, measured: _Measured, members: list[int]) -> dict[int, float]:
-    """Return, for each stage, how many elements of the pipeline its work in the capture was for.
-
-    A producer runs ahead of the consumer or lags behind it, so each stage is counted by its own calls, divided by how
-    many of them one element takes: as many as the consumer has calls inside, or the batch size where threads change.
-    """
-    per_element = {members[0]: 1.0}
-    elements = {}
-    for stage in members:
-        consumer = found.stages[stage].parent
-        if consumer >= 0 and stage in members[1:]:
-            per_element[stage] = per_element[consumer] * _per_call(found, measured, stage, consumer)
-        calls = float(measured.count[stage])
-        elements[stage] = calls / per_element[stage] if per_element[stage] else 0.0
-        if not calls:  # Known from its inputs only: as many elements as they.
-            elements[stage] = 0.0
-    for stage in reversed(members):
-        inputs = [elements[child] for child in found.children(stage) if elements.get(child)]
-        if not elements[stage] and inputs:
-            elements[stage] = max(inputs)
-    return elements
-
-
-def _per_call(found: Pipelines, measured: _Measured, stage: int, consumer: int) -> float:
-    own, asked = float(measured.count[stage]), float(measured.count[consumer])
-    name = found.stages[consumer].name
-    if measured.is_async[consumer] or not asked:
-        batch = int(found.settings["batch_size"][consumer])
-        if batch > 0 and (name in _BATCHING or not asked):
-            return float(batch)
-        alike = [child for child in found.children(consumer) if measured.count[child]]
-        if len(alike) <= 1 or not asked:
-            return 1.0
-    return own / asked if asked else 1.0
-
-
-def _sections(found: Pipelines, measured: _Measured, members: list[int], elements: dict[int, float]) -> list[Section]:
-    """Cut the pipeline where threads change, and add up what each thread does for an element."""
-    first = "producer" if found.handed_on[found.stages[members[0]].pipeline] else "consumer"
-    sections, waiting = [], [(first, members[0], [members[0]], 1)]
-    while waiting:
-        kind, owner, todo, workers = waiting.pop(0)
-        stages, work = [], 0.0
-        while todo:
-            stage = todo.pop()
-            inputs = found.children(stage)
-            if measured.is_async[stage]:
-                waiting.append(("producer", stage, inputs, _workers(found, stage)))
-            else:
-                stages.append(stage)
-                todo += inputs
-                work += float(measured.work[stage]) / elements[stage] if elements[stage] else 0.0
-        if kind == "producer" and owner not in stages:
-            function, handing = _async_work(found, measured, owner, elements[owner])
-            if function:
-                sections.append(Section("function", owner, (owner,), function, _pool_workers(found, owner, members[0])))
-            work += handing
-            stages.append(owner)
-        sections.append(Section(kind, owner, tuple(stages), work, workers))
-    return sections
-
-
-def _workers(found: Pipelines, stage: int) -> int:
-    """Return how many threads of an asynchronous stage fetch at the same time."""
-    if "Interleave" not in found.stages[stage].name:
-        return 1
-    cycle, parallel = (int(found.settings[key][stage]) for key in ("cycle_length", "parallelism"))
-    return max(min((value for value in (cycle, parallel) if value > 0), default=1), 1)
-
-
-def _pool_workers(found: Pipelines, stage: int, root: int) -> int:
-    """Return how many runs of a stage's function can be under way: as many as it says, if the pool has the threads."""
-    parallel, pool = int(found.settings["parallelism"][stage]), int(found.settings["threadpool_size"][root])
-    return max(min((value for value in (parallel, pool) if value > 0), default=1), 1)
-
-
-def _async_work(found: Pipelines, measured: _Measured, stage: int, elements: float) -> tuple[float, float]:
-    """Return what an asynchronous stage works for one element: its function in a pool, and its own threads.
-
-    Runs are counted by themselves: those of the elements in its buffer were not asked for yet.
-    """
-    runs = found.runs
-    mine = (runs.stage == stage) & runs.is_async
-    function = float(np.minimum(runs.busy, runs.end - runs.begin)[mine].sum())
-    handing = max(float(measured.work[stage]) - function, 0.0)
-    if not elements:
-        return 0.0, 0.0
-    calls = int(measured.count[stage])
-    batch = max(int(found.settings["batch_size"][stage]), 1) if found.stages[stage].name in _BATCHING else 1
-    made = int(mine.sum()) / batch * (elements / calls if calls else 1.0)
-    return (function / made if made else 0.0), handing / (made or elements)

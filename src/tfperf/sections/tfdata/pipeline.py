@@ -1,18 +1,35 @@
-"""What is known about a tf.data pipeline: its stages, and the sections that threads cut it into."""
+"""What is known about a tf.data pipeline: its stages, and the segments that threads cut it into."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
-from tfperf.intervals import Int64s, Intervals
+if TYPE_CHECKING:
+    from tfperf.intervals import Int64s, Intervals
 
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
+_PASSING_ON = (
+    "Root",
+    "Model",
+    "MaxIntraOpParallelism",
+    "PrivateThreadPool",
+    "Options",
+    "FinalizeDataset",
+    "AssertCardinality",
+    "ForeverRepeat",
+    "FiniteRepeat",
+)
+"""Stages that only hand elements on, or set options."""
+
+SegmentKind = Literal["consumer", "producer", "function"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StageStats:
-    """One stage over all its calls; times are picoseconds, `None` is not known."""
+    """One stage over all its calls; times are picoseconds, None is unknown."""
 
     name: str
     path: str
@@ -21,7 +38,6 @@ class StageStats:
     depth: int
     dataset: str
     """TensorFlow's name of it, such as `PrefetchDataset:2`; read for the outermost stage and for prefetches only."""
-    recorded: bool
     calls: int
     total_ps: int
     mean_ps: float
@@ -52,23 +68,28 @@ class StageStats:
 
 
 @dataclass(frozen=True)
-class Section:
+class Segment:
     """What one thread (or `workers` like it) does for each element: the work of these stages adds up."""
 
-    kind: str
-    """`consumer`, `producer` (the threads of an asynchronous stage) or `function` (what it runs in a pool)."""
+    kind: SegmentKind
+    """producer: the threads of an asynchronous stage; function: what such a stage runs in a pool."""
     owner: int
+    """Index of the asynchronous stage; of the consumer, the outermost stage."""
     stages: tuple[int, ...]
     element_ps: float
     workers: int
 
     @property
     def limit_ps(self) -> float:
-        """Return the least time between two elements of the pipeline that this section allows."""
+        """Return the least time between two elements of the pipeline that this segment allows."""
         return self.element_ps / self.workers
 
+    def renumbered(self, place: Mapping[int, int]) -> Segment:
+        """Return the same with other indices of the stages."""
+        return replace(self, owner=place[self.owner], stages=tuple(place[stage] for stage in self.stages))
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """One pipeline of one host. Latencies are those of its outermost stage, in picoseconds."""
 
@@ -80,27 +101,28 @@ class Pipeline:
     is_handed_on: bool
     """A device pipeline asks it in the program's place; then waiting is that for the device pipelines."""
     is_cut: bool
+    """No call of its outermost stage lies in the capture."""
     stages: tuple[StageStats, ...]
-    sections: tuple[Section, ...]
+    segments: tuple[Segment, ...]
     calls: int
     mean_ps: float
     p95_ps: float
     max_ps: int
     slow_calls: int
-    call_begins: Int64s
-    """When each call of the outermost stage begins."""
+    call_start_ps: Int64s
+    """When each call of the outermost stage starts."""
     waits: Intervals
     """When somebody waited for this pipeline."""
     waited_ps: int
     """Wall time in which somebody waited for this pipeline."""
-    untold_ps: int
+    unattributed_ps: int
     """Part of it for which no stage can be named, because the call of it is cut off by the capture's edge."""
     span_ps: int
     """From the first to the last event of the pipeline."""
     cpu_ps: int
     """Work of the pipeline on all threads together."""
-    beside_ps: int
-    """Part of it that was done while nobody waited for the pipeline: beside the step."""
+    overlapped_ps: int
+    """Part of it that was done while nobody waited for the pipeline."""
     steadiness: float
     """Of the ops in its functions: their time if all were as fast as the fastest tenth of their name, as a share of the
     time that they took. What is missing to 1 they may have waited for a core."""
@@ -112,9 +134,9 @@ class Pipeline:
     """Index of the stage that limits how fast elements can come."""
 
     @property
-    def limiting_section(self) -> Section | None:
-        """Return the section that allows the fewest elements."""
-        return max(self.sections, key=lambda own: own.limit_ps, default=None)
+    def limiting_segment(self) -> Segment | None:
+        """Return the segment that allows the fewest elements."""
+        return max(self.segments, key=lambda segment: segment.limit_ps, default=None)
 
     @property
     def final_prefetch(self) -> int | None:
@@ -127,32 +149,29 @@ class Pipeline:
         for index, stage in enumerate(self.stages):
             if stage.is_async or stage.name.startswith("DataService"):
                 return index
-            if sum(other.parent == index for other in self.stages) != 1 or not _passes_on(stage.name):
+            if sum(other.parent == index for other in self.stages) != 1 or stage.name not in _PASSING_ON:
                 return None
         return None
 
-
-@dataclass(frozen=True)
-class TfData:
-    """The pipelines of a capture, those that were waited for longest first."""
-
-    pipelines: tuple[Pipeline, ...]
-    steadiness: float = 1.0
-    """As that of a pipeline, for the ops of the program outside its pipelines."""
-
     @property
-    def main(self) -> Pipeline | None:
-        """Return the host pipeline that was waited for longest."""
-        return next(iter(self.whole), None)
+    def busy_share(self) -> float | None:
+        """Return the share of the host's cores that it keeps busy (more than 1: its threads wait for cores)."""
+        return self.cpu_ps / (self.cores * self.span_ps) if self.cores and self.span_ps else None
 
-    @property
-    def whole(self) -> tuple[Pipeline, ...]:
-        """Return the host pipelines of which calls are known: those that the program asks, if there are any."""
-        found = tuple(own for own in self.pipelines if not own.is_device and not own.is_cut)
-        return tuple(own for own in found if own.is_fetched or own.is_handed_on) or found
+    def workers(self, stage: int) -> int:
+        """Return how many threads do the work of a stage."""
+        return max((segment.workers for segment in self.segments if stage in segment.stages), default=1)
+
+    def consumers(self, stage: int) -> tuple[int, ...]:
+        """Return a stage, the one that asks it, and so on to the outermost."""
+        chain = []
+        while stage >= 0:
+            chain.append(stage)
+            stage = self.stages[stage].parent
+        return tuple(chain)
 
 
-def _passes_on(name: str) -> bool:
-    """Tell whether a stage only hands elements on, or sets options."""
-    return name in ("Root", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Options", "FinalizeDataset",
-                    "AssertCardinality", "ForeverRepeat", "FiniteRepeat")  # fmt: skip
+def whole_pipelines(pipelines: tuple[Pipeline, ...]) -> tuple[Pipeline, ...]:
+    """Return the host pipelines of which calls are known: those that the program asks, if there are any."""
+    whole = tuple(pipeline for pipeline in pipelines if not pipeline.is_device and not pipeline.is_cut)
+    return tuple(pipeline for pipeline in whole if pipeline.is_fetched or pipeline.is_handed_on) or whole

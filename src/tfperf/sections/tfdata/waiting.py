@@ -2,68 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from tfperf.sections.tfdata.pipeline import Section
+from typing import TYPE_CHECKING
 
 from tfperf.intervals import EMPTY, Intervals, difference, intersection, union_all
-from tfperf.trace.pipelines import Pipelines
+
+if TYPE_CHECKING:
+    from tfperf.sections.tfdata.pipeline import Segment
+    from tfperf.sections.tfdata.stage_times import StageTimes
+    from tfperf.trace.pipelines import Pipelines
 
 
-class Measured(Protocol):
-    """What is needed of each stage: whether it has threads of its own, when it was called, when its function ran."""
-
-    @property
-    def is_async(self) -> list[bool]:
-        """Return for each stage whether it gets its elements from threads of its own."""
-
-    @property
-    def calls(self) -> list[Intervals]:
-        """Return for each stage when it was called, as a flat set."""
-
-    @property
-    def functions(self) -> list[Intervals]:
-        """Return for each stage when its function ran in a pool, as a flat set."""
+def waiting_times(recorded: Pipelines, times: StageTimes, number: int) -> Intervals:
+    """Return when somebody waits for a pipeline: calls of it, or of the device pipelines that it is handed on to."""
+    if not recorded.handed_on[number]:
+        return times.calls[recorded.roots[number]]
+    devices = [root for root, is_device in zip(recorded.roots, recorded.device, strict=True) if is_device]
+    return union_all([times.calls[root] for root in devices])
 
 
 def blocked_times(
-    found: Pipelines, measured: Measured, members: list[int], sections: list[Section], waits: Intervals
+    recorded: Pipelines, times: StageTimes, *, members: list[int], segments: list[Segment], waits: Intervals
 ) -> tuple[dict[int, int], int]:
     """Return how long the consumer waited for each stage itself, and for how long no stage can be named.
 
-    `waits` is when it waited.
+    Both are picoseconds. `members` are the stages of the pipeline, `waits` is when the consumer waited.
     """
-    limits = {(own.kind, own.owner): own.limit_ps for own in sections}
-    blocked = dict.fromkeys(members, 0)
-    waiting, untold = {members[0]: intersection(waits, measured.calls[members[0]])}, 0
+    limits = {(segment.kind, segment.owner): segment.limit_ps for segment in segments}
+    blocked_ps, unattributed_ps = dict.fromkeys(members, 0), 0
+    waiting = {members[0]: intersection(waits, times.calls[members[0]])}
     for stage in members:
-        left = waiting.get(stage, EMPTY)
-        if not len(left.begin):
+        rest = waiting.get(stage, EMPTY)
+        if not len(rest.begin):
             continue
-        inputs = found.children(stage)
-        claims = [(limits.get(("producer", stage), 0.0), child, measured.calls[child]) for child in inputs]
-        if measured.is_async[stage]:
-            claims.append((limits.get(("function", stage), 0.0), -1, measured.functions[stage]))
+        inputs = recorded.children(stage)
+        claims = [(limits.get(("producer", stage), 0.0), child, times.calls[child]) for child in inputs]
+        if times.is_async[stage]:
+            claims.append((limits.get(("function", stage), 0.0), -1, times.functions[stage]))
         # Where two are under way at once, the one that limits more is what the consumer waits for.
         for _, child, active in sorted(claims, key=lambda claim: -claim[0]):
-            taken = intersection(left, active)
-            left = difference(left, active)
+            claimed, rest = intersection(rest, active), difference(rest, active)
             if child >= 0:
-                waiting[child] = taken
+                waiting[child] = claimed
             else:
-                blocked[stage] += taken.total()
-        if measured.is_async[stage]:
-            known = union_all([measured.calls[child] for child in inputs] + [measured.functions[stage]])
-            inside = _within(left, known)
-            untold += left.total() - inside.total()
-            left = inside
-        blocked[stage] += left.total()
-    return blocked, untold
+                blocked_ps[stage] += claimed.total()
+        if times.is_async[stage]:
+            attributable = _within(rest, union_all([active for _, _, active in claims]))
+            unattributed_ps += rest.total() - attributable.total()
+            rest = attributable
+        blocked_ps[stage] += rest.total()
+    return blocked_ps, unattributed_ps
 
 
-def _within(times: Intervals, known: Intervals) -> Intervals:
-    """Return the part from the first to the last of what is known: before and after, calls may be cut off."""
-    if not len(known.begin):
+def _within(times: Intervals, recorded: Intervals) -> Intervals:
+    """Return the part from the first to the last of what is recorded: before and after, calls may be cut off."""
+    if not len(recorded.begin):
         return EMPTY
-    span = Intervals(known.begin[:1], known.end[-1:])
-    return intersection(times, span)
+    return intersection(times, Intervals(recorded.begin[:1], recorded.end[-1:]))

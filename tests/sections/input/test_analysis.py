@@ -3,35 +3,34 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import STEPS_LINE, Line, Plane, event, host, line, plane, ref, trace_of
+from builders import STEPS_LINE, Line, Plane, event, host, host_of, line, plane, ref, trace_of
 
-from tfperf.analyzers import input_pipeline, step_breakdown
-from tfperf.sections.input.analysis import InputPipeline, Part, part_of
+from tfperf.sections.input.analysis import InputPart, InputPipeline, combine, part_of
 from tfperf.trace.activities import Attribution
 from tfperf.trace.names import parse_op
-from tfperf.trace.steps import find_steps
 
 US = 1_000_000
 READ = "Iterator::Root::Map::TFRecord"
 
 
-def found_in(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> InputPipeline:
-    old = attribution == "tensorflow"
-    trace = trace_of(tmp_path, *planes, links=old, instants=old)
-    steps = step_breakdown.as_tensorflow(trace) if old else step_breakdown.analyze(trace, find_steps(trace))
-    return input_pipeline.analyze(trace, steps)
+def pipeline_of(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> InputPipeline:
+    has_links = attribution == "tensorflow"
+    trace = trace_of(tmp_path, *planes, links=has_links, instants=has_links)
+    result: InputPipeline = host_of(trace, "input", attribution=attribution)["input"]
+    return result
 
 
-def rows(found: InputPipeline) -> list[tuple[str, Part, int, float, float, float, int]]:
+def rows(pipeline: InputPipeline) -> list[tuple[str, InputPart, int, float, float, float, int]]:
     """(name, class, count, total us, self us, wall us, threads)"""
     return [
-        (op.name, op.part, op.count, op.total_ps / US, op.self_ps / US, op.wall_ps / US, op.threads) for op in found.ops
+        (op.name, op.part, op.count, op.total_ps / US, op.self_ps / US, op.wall_ps / US, op.threads)
+        for op in pipeline.ops
     ]
 
 
-def scaled(found: InputPipeline) -> dict[str, float]:
+def scaled(pipeline: InputPipeline) -> dict[str, float]:
     """Scaled microseconds of the classes that have any."""
-    return {part: round(own.scaled_ps / US, 6) for part, own in found.parts.items() if own.scaled_ps}
+    return {part: round(time.scaled_ps / US, 6) for part, time in pipeline.parts.items() if time.scaled_ps}
 
 
 @pytest.mark.parametrize(
@@ -53,54 +52,54 @@ def scaled(found: InputPipeline) -> dict[str, float]:
         ("MemcpyHToD", "enqueue", "enqueue"),
     ],
 )
-def test_each_op_has_a_class(name: str, corrected: Part, tensorflow: Part) -> None:
+def test_each_op_has_a_class(name: str, corrected: InputPart, tensorflow: InputPart) -> None:
     op = parse_op(name)
     assert (part_of(op, "corrected"), part_of(op, "tensorflow")) == (corrected, tensorflow)
 
 
 def test_self_time_and_wall_time_are_without_the_ops_inside(tmp_path: Path) -> None:
     events = (event("Iterator::Root::Map", 0, 100), event(READ, 10, 20), event("d/Cast:Cast", 40, 30))
-    found = found_in(tmp_path, host(*events))
-    assert rows(found) == [
+    pipeline = pipeline_of(tmp_path, host(*events))
+    assert rows(pipeline) == [
         ("Iterator::Root::Map", "preprocessing", 1, 100, 50, 50, 1),
         (READ, "on_demand_read", 1, 20, 20, 20, 1),
     ]
-    assert found.wall_ps == 70 * US
-    assert found.largest == "preprocessing"
+    assert pipeline.wall_ps == 70 * US
+    assert pipeline.largest == "preprocessing"
 
 
 def test_threads_add_up_but_wall_time_does_not(tmp_path: Path) -> None:
-    made = plane(
+    threads = plane(
         "/host:CPU",
         line("a", event("Iterator::Root::Map", 0, 60), event(READ, 50, 10)),
         line("b", event("Iterator::Root::Map", 20, 60), event(READ, 20, 20)),
         line("c", event("Iterator::Root::BatchV2", 70, 20)),
     )
-    found = found_in(tmp_path, made)
-    assert rows(found) == [
+    pipeline = pipeline_of(tmp_path, threads)
+    assert rows(pipeline) == [
         ("Iterator::Root::Map", "preprocessing", 2, 120, 90, 80, 2),  # 0 to 50 and 40 to 80
         (READ, "on_demand_read", 2, 30, 30, 30, 2),  # 20 to 40 and 50 to 60
         ("Iterator::Root::BatchV2", "preprocessing", 1, 20, 20, 20, 1),
     ]
-    assert {part: own.wall_ps / US for part, own in found.parts.items() if own.ops} == {
+    assert {part: time.wall_ps / US for part, time in pipeline.parts.items() if time.ops} == {
         "preprocessing": 90,
         "on_demand_read": 30,
     }
-    assert (found.wall_ps, found.threads) == (90 * US, 2)
+    assert (pipeline.wall_ps, pipeline.threads) == (90 * US, 2)
 
 
 def test_percentages_are_of_the_self_time_of_all_input_ops(tmp_path: Path) -> None:
-    found = found_in(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
-    assert found.table["self_percent"].tolist() == [80, 20]
-    assert found.table["total_percent"].tolist() == [100, 20]
+    pipeline = pipeline_of(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
+    assert pipeline.table["self_percent"].tolist() == [80, 20]
+    assert pipeline.table["total_percent"].tolist() == [100, 20]
 
 
 # --- scaling ---
 
 
 def test_without_enqueue_nothing_is_scaled(tmp_path: Path) -> None:
-    found = found_in(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
-    assert (scaled(found), found.enqueue_shares) == ({"preprocessing": 80, "on_demand_read": 20}, ())
+    pipeline = pipeline_of(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
+    assert (scaled(pipeline), pipeline.enqueue_shares) == ({"preprocessing": 80, "on_demand_read": 20}, ())
 
 
 @pytest.mark.parametrize("attribution", ["corrected", "tensorflow"])
@@ -108,14 +107,14 @@ def test_infeed_tells_the_share_of_enqueue(tmp_path: Path, attribution: Attribut
     """From enqueue to enqueue 10 us, of which 2 us enqueue; so the rest is 4 times enqueue: 24 us."""
     enqueues = [event("infeed:InfeedEnqueue", 10 * n, 2) for n in range(3)]
     reading = line("reader", event("Iterator::Root::Map", 0, 90), event(READ, 0, 30))
-    found = found_in(tmp_path, plane("/host:CPU", line("feeder", *enqueues), reading), attribution=attribution)
-    assert list(found.enqueue_shares) == pytest.approx([0.2])
-    assert scaled(found) == {"enqueue": 6, "preprocessing": 16, "on_demand_read": 8}
+    pipeline = pipeline_of(tmp_path, plane("/host:CPU", line("feeder", *enqueues), reading), attribution=attribution)
+    assert list(pipeline.enqueue_shares) == pytest.approx([0.2])
+    assert scaled(pipeline) == {"enqueue": 6, "preprocessing": 16, "on_demand_read": 8}
 
 
 def test_infeed_without_any_reader_leaves_the_rest_unexplained(tmp_path: Path) -> None:
-    found = found_in(tmp_path, host(*(event("infeed:InfeedEnqueue", 10 * n, 2) for n in range(3))))
-    assert scaled(found) == {"enqueue": 6, "other": 24}
+    pipeline = pipeline_of(tmp_path, host(*(event("infeed:InfeedEnqueue", 10 * n, 2) for n in range(3))))
+    assert scaled(pipeline) == {"enqueue": 6, "other": 24}
 
 
 def steps_with_copy(*more: Line) -> list[Plane]:
@@ -131,29 +130,38 @@ def steps_with_copy(*more: Line) -> list[Plane]:
 
 def test_steps_tell_the_share_of_enqueue_where_there_is_no_infeed(tmp_path: Path) -> None:
     copying = line("driver", event("MemcpyHToD", 50, 10), event("MemcpyHToD", 150, 10))
-    found = found_in(tmp_path, *steps_with_copy(copying))
-    assert list(found.enqueue_shares) == pytest.approx([0.25])
-    assert scaled(found) == {"enqueue": 20, "preprocessing": 60}
+    pipeline = pipeline_of(tmp_path, *steps_with_copy(copying))
+    assert list(pipeline.enqueue_shares) == pytest.approx([0.25])
+    assert scaled(pipeline) == {"enqueue": 20, "preprocessing": 60}
 
 
 def test_copies_of_the_device_alone_scale_nothing(tmp_path: Path) -> None:
-    found = found_in(tmp_path, *steps_with_copy())
-    assert (scaled(found), found.enqueue_shares) == ({"preprocessing": 90}, ())
+    pipeline = pipeline_of(tmp_path, *steps_with_copy())
+    assert (scaled(pipeline), pipeline.enqueue_shares) == ({"preprocessing": 90}, ())
 
 
 def test_tensorflow_scales_by_an_enqueue_time_of_zero_then(tmp_path: Path) -> None:
     stored = {"group_id": 0}
-    made = [
-        plane("/host:CPU", line("python", event("train", 0, 100, step_num=0, step_name="train 0", **stored)),
-              line("reader", event("Iterator::Root::Map", 0, 90, **stored))),
-        plane("/device:GPU:0", line("Steps", event("0", 0, 100, **stored), id=STEPS_LINE),
-              line("Stream #1", event("MemcpyHToD", 10, 25, correlation_id=1, **stored),
-                   event("gemm", 50, 40, correlation_id=2, **stored))),
-    ]  # fmt: skip
-    found = found_in(tmp_path, *made, attribution="tensorflow")
-    assert list(found.enqueue_shares) == pytest.approx([0.25])
-    assert scaled(found) == {}
-    assert scaled(found_in(tmp_path, *made)) == {"preprocessing": 90}
+    planes = [
+        plane(
+            "/host:CPU",
+            line("python", event("train", 0, 100, step_num=0, step_name="train 0", **stored)),
+            line("reader", event("Iterator::Root::Map", 0, 90, **stored)),
+        ),
+        plane(
+            "/device:GPU:0",
+            line("Steps", event("0", 0, 100, **stored), id=STEPS_LINE),
+            line(
+                "Stream #1",
+                event("MemcpyHToD", 10, 25, correlation_id=1, **stored),
+                event("gemm", 50, 40, correlation_id=2, **stored),
+            ),
+        ),
+    ]
+    pipeline = pipeline_of(tmp_path, *planes, attribution="tensorflow")
+    assert list(pipeline.enqueue_shares) == pytest.approx([0.25])
+    assert scaled(pipeline) == {}
+    assert scaled(pipeline_of(tmp_path, *planes)) == {"preprocessing": 90}
 
 
 # --- ends in the same microsecond ---
@@ -163,13 +171,15 @@ def same_end() -> Plane:
     """Zip holds two stages, of which the outer one and the one inside it end together; all in a stored group."""
     stored = {"group_id": 0}
     return host(
-        event("Iterator::Zip", 0, 10, **stored), event("Iterator::Zip::FlatMap", 1, 5, **stored),
-        event("Iterator::Zip::FlatMap::Take", 2, 4, **stored), event("Iterator::Zip::Range", 7, 2, **stored),
-    )  # fmt: skip
+        event("Iterator::Zip", 0, 10, **stored),
+        event("Iterator::Zip::FlatMap", 1, 5, **stored),
+        event("Iterator::Zip::FlatMap::Take", 2, 4, **stored),
+        event("Iterator::Zip::Range", 7, 2, **stored),
+    )
 
 
 def test_corrected_ends_the_inner_one_first(tmp_path: Path) -> None:
-    assert rows(found_in(tmp_path, same_end())) == [
+    assert rows(pipeline_of(tmp_path, same_end())) == [
         ("Iterator::Zip::FlatMap::Take", "preprocessing", 1, 4, 4, 4, 1),
         ("Iterator::Zip", "preprocessing", 1, 10, 3, 3, 1),
         ("Iterator::Zip::Range", "preprocessing", 1, 2, 2, 2, 1),
@@ -178,7 +188,7 @@ def test_corrected_ends_the_inner_one_first(tmp_path: Path) -> None:
 
 
 def test_tensorflow_loses_the_inner_one_and_what_is_around_both(tmp_path: Path) -> None:
-    assert rows(found_in(tmp_path, same_end(), attribution="tensorflow")) == [
+    assert rows(pipeline_of(tmp_path, same_end(), attribution="tensorflow")) == [
         ("Iterator::Zip::FlatMap", "preprocessing", 1, 5, 5, 5, 1),
         ("Iterator::Zip::Range", "preprocessing", 1, 2, 2, 2, 1),
     ]
@@ -188,25 +198,25 @@ def test_tensorflow_loses_the_inner_one_and_what_is_around_both(tmp_path: Path) 
 
 
 def test_without_tf_data_there_is_nothing(tmp_path: Path) -> None:
-    found = found_in(tmp_path, host(event("d/MatMul:MatMul", 0, 10)))
-    assert (found.ops, found.largest, found.wall_ps, found.has_host_events) == ((), None, 0, True)
+    pipeline = pipeline_of(tmp_path, host(event("d/MatMul:MatMul", 0, 10)))
+    assert (pipeline.ops, pipeline.largest, pipeline.wall_ps, pipeline.has_host_events) == ((), None, 0, True)
 
 
 def test_the_device_alone_tells_nothing_about_the_host(tmp_path: Path) -> None:
     kernels = line("Stream #1", event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))
-    assert not found_in(tmp_path, plane("/device:GPU:0", kernels)).has_host_events
+    assert not pipeline_of(tmp_path, plane("/device:GPU:0", kernels)).has_host_events
 
 
 def test_waiting_is_the_largest_part_only_where_nothing_else_is(tmp_path: Path) -> None:
     waiting = event("Iterator::Root::Prefetch", 0, 90)
-    assert found_in(tmp_path, host(waiting)).largest == "other"
-    assert found_in(tmp_path, host(waiting, event("Iterator::Root", 95, 1))).largest == "preprocessing"
+    assert pipeline_of(tmp_path, host(waiting)).largest == "other"
+    assert pipeline_of(tmp_path, host(waiting, event("Iterator::Root", 95, 1))).largest == "preprocessing"
 
 
 def test_hosts_are_added_up(tmp_path: Path) -> None:
-    one = found_in(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
-    two = found_in(tmp_path, host(event(READ, 0, 70)))
-    both = input_pipeline.combine([one, two])
+    first = pipeline_of(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
+    second = pipeline_of(tmp_path, host(event(READ, 0, 70)))
+    both = combine([first, second])
     assert rows(both) == [
         (READ, "on_demand_read", 2, 90, 90, 90, 2),
         ("Iterator::Root::Map", "preprocessing", 1, 100, 80, 80, 1),

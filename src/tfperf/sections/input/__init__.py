@@ -1,0 +1,14 @@
+"""Input: how long steps wait for it, and what the host does to prepare it."""
+
+from tfperf.sections.input.tables import TABLES
+from tfperf.sections.spec import SectionSpec
+
+SECTION = SectionSpec(
+    name="input",
+    title="Input pipeline",
+    rests_on=("steps", "overview", "environment"),
+    analyze="tfperf.sections.input.analysis:analyze",
+    combine="tfperf.sections.input.analysis:combine",
+    build="tfperf.sections.input.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,14 @@
+"""tf.data: is the pipeline fast enough, which stage limits it, what to change, and what that would gain."""
+
+from tfperf.sections.spec import SectionSpec
+from tfperf.sections.tfdata.tables import TABLES
+
+SECTION = SectionSpec(
+    name="tfdata",
+    title="tf.data",
+    rests_on=("steps",),
+    analyze="tfperf.sections.tfdata.analysis:analyze",
+    combine="tfperf.sections.tfdata.analysis:combine",
+    build="tfperf.sections.tfdata.section:build",
+    tables=TABLES,
+)

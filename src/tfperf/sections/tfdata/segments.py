@@ -1,0 +1,122 @@
+"""A pipeline, cut where threads change: what each thread does for one element of the pipeline.
+
+Stages that run on one thread add up; a thread (or a pool of them) cannot deliver elements faster than it works on one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfperf.sections.tfdata.pipeline import Segment, SegmentKind
+
+if TYPE_CHECKING:
+    from tfperf.sections.tfdata.stage_times import StageTimes
+    from tfperf.trace.pipelines import Pipelines
+
+_BATCHING = frozenset({"MapAndBatch", "ParallelBatch"})
+
+
+def elements_by_stage(recorded: Pipelines, times: StageTimes, members: list[int]) -> dict[int, float]:
+    """Return, for each stage, how many elements of the pipeline its work in the capture was for.
+
+    A producer runs ahead of the consumer or lags behind it, so each stage is counted by its own calls, divided by how
+    many of them one element takes: as many as the consumer has calls inside, or the batch size where threads change.
+    """
+    per_element = {members[0]: 1.0}
+    elements = {}
+    for stage in members:
+        consumer = recorded.stages[stage].parent
+        if consumer >= 0 and stage in members[1:]:
+            per_element[stage] = per_element[consumer] * _calls_per_call(recorded, times, stage, consumer)
+        elements[stage] = float(times.count[stage]) / per_element[stage] if per_element[stage] else 0.0
+    # A stage without calls is known from its inputs only: it made as many elements as they.
+    for stage in reversed(members):
+        inputs = [elements[child] for child in recorded.children(stage) if elements.get(child)]
+        if not elements[stage] and inputs:
+            elements[stage] = max(inputs)
+    return elements
+
+
+def _calls_per_call(recorded: Pipelines, times: StageTimes, stage: int, consumer: int) -> float:
+    """Return how often a stage is called for one call of its consumer."""
+    calls, consumer_calls = float(times.count[stage]), float(times.count[consumer])
+    if times.is_async[consumer] or not consumer_calls:
+        batch = int(recorded.settings["batch_size"][consumer])
+        if batch > 0 and (recorded.stages[consumer].name in _BATCHING or not consumer_calls):
+            return float(batch)
+        called_inputs = [child for child in recorded.children(consumer) if times.count[child]]
+        if len(called_inputs) <= 1 or not consumer_calls:
+            return 1.0
+    return calls / consumer_calls
+
+
+def cut_into_segments(
+    recorded: Pipelines, times: StageTimes, members: list[int], elements: dict[int, float]
+) -> list[Segment]:
+    """Cut a pipeline where threads change, and add up what each thread does for an element.
+
+    `members` are its stages, `elements` how many elements the work of each was for. The indices of the segments are
+    those of all stages of the host.
+    """
+    root = members[0]
+    first: SegmentKind = "producer" if recorded.handed_on[recorded.stages[root].pipeline] else "consumer"
+    segments: list[Segment] = []
+    cuts: deque[tuple[SegmentKind, int, list[int], int]] = deque([(first, root, [root], 1)])
+    while cuts:
+        kind, owner, inner, workers = cuts.popleft()
+        stages, work_ps = [], 0.0
+        while inner:
+            stage = inner.pop()
+            inputs = recorded.children(stage)
+            if times.is_async[stage]:
+                cuts.append(("producer", stage, inputs, _fetching_threads(recorded, stage)))
+            else:
+                stages.append(stage)
+                inner += inputs
+                work_ps += float(times.work_ps[stage]) / elements[stage] if elements[stage] else 0.0
+        if kind == "producer" and owner not in stages:
+            function, handing_over = async_work_ps(recorded, times, owner, elements[owner])
+            if function:
+                segments.append(Segment("function", owner, (owner,), function, _pool_threads(recorded, owner, root)))
+            work_ps += handing_over
+            stages.append(owner)
+        segments.append(Segment(kind, owner, tuple(stages), work_ps, workers))
+    return segments
+
+
+def _fetching_threads(recorded: Pipelines, stage: int) -> int:
+    """Return how many threads of an asynchronous stage fetch at the same time."""
+    if "Interleave" not in recorded.stages[stage].name:
+        return 1
+    return _least_of(int(recorded.settings[key][stage]) for key in ("cycle_length", "parallelism"))
+
+
+def _pool_threads(recorded: Pipelines, stage: int, root: int) -> int:
+    """Return how many runs of a stage's function can be under way: as many as it says, if the pool has the threads."""
+    return _least_of((int(recorded.settings["parallelism"][stage]), int(recorded.settings["threadpool_size"][root])))
+
+
+def _least_of(settings: Iterable[int]) -> int:
+    """Return the smallest of the settings that are known, at least 1."""
+    return min((value for value in settings if value > 0), default=1)
+
+
+def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: float) -> tuple[float, float]:
+    """Return what an asynchronous stage works for one element, in picoseconds: its function in a pool, and its threads.
+
+    Runs are counted by themselves: those of the elements in its buffer were not asked for yet.
+    """
+    runs = recorded.runs
+    in_pool = (runs.stage == stage) & runs.is_async
+    function = float(np.minimum(runs.busy, runs.end - runs.begin)[in_pool].sum())
+    handing_over = max(float(times.work_ps[stage]) - function, 0.0)
+    if not elements:
+        return 0.0, 0.0
+    calls, is_batching = int(times.count[stage]), recorded.stages[stage].name in _BATCHING
+    batch = max(int(recorded.settings["batch_size"][stage]), 1) if is_batching else 1
+    elements_run = int(in_pool.sum()) / batch * (elements / calls if calls else 1.0)
+    return (function / elements_run if elements_run else 0.0), handing_over / (elements_run or elements)

@@ -1,0 +1,160 @@
+"""Advice for each kind of stage: why it is slow, the change in code, and when that does not help."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfperf.sections.tfdata.pipeline import Pipeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRule:
+    """Advice for stages whose names match `names`.
+
+    `why` and `action` may hold `{code}` (the stage in the user's program), `{python}` (how its function runs Python)
+    and `{together}` (how many threads work for it).
+    """
+
+    names: str
+    code: str
+    why: str
+    action: str
+    change: str = ""
+    """The kind of change whose estimate goes with it."""
+
+
+_SEQUENTIAL_MAP = StageRule(
+    names="",
+    code="sequential_map",
+    why="one call after the other",
+    action=(
+        "map(f, num_parallel_calls=tf.data.AUTOTUNE), with deterministic=False where order does not matter; does not "
+        "help once all cores are busy, or if f keeps a state that forces an order"
+    ),
+    change="parallel_map",
+)
+_PYTHON = StageRule(
+    names="",
+    code="python_function",
+    why="in a {python}, which holds Python's interpreter lock: parallel calls take turns",
+    action=(
+        "write the function with TensorFlow ops (tf.io, tf.image, tf.strings), or do the work once, offline; "
+        "num_parallel_calls helps only as far as the function waits or releases the lock (NumPy, I/O)"
+    ),
+    change="parallel_map",
+)
+_RULES = (
+    StageRule(
+        names="Generator",
+        code="generator",
+        why="in Python, one element at a time: it holds the interpreter lock",
+        action=(
+            "let the generator yield file names or ids and do the work with TensorFlow ops in map(..., "
+            "num_parallel_calls=tf.data.AUTOTUNE), or write TFRecord files once; where it waits (network), several in "
+            "interleave() overlap"
+        ),
+    ),
+    StageRule(
+        names="DataService",
+        code="data_service",
+        why="waiting for the workers of the data service",
+        action=(
+            "profile the workers (tfperf capture --worker HOST:PORT for each), or add workers; a slow network between "
+            "them and this host looks the same"
+        ),
+    ),
+    StageRule(
+        names="TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|Spanner|.*Remote",
+        code="slow_source",
+        why="reading and unpacking in one thread",
+        action=(
+            "read several files at once: tf.data.Dataset.list_files(PATTERN).interleave({code}, "
+            "num_parallel_calls=tf.data.AUTOTUNE, deterministic=False); needs several files (split one large file); "
+            "does not help where disk or network is the limit: then move the data closer, or cache() it"
+        ),
+        change="parallel_read",
+    ),
+    StageRule(
+        names="FromTensor|TensorSlice|Range",
+        code="memory_source",
+        why="handing out what is in memory",
+        action=(
+            "batch before anything else, so that slices are larger: from_tensor_slices(x).batch(n); arrays that are "
+            "used whole need no tf.data"
+        ),
+    ),
+    StageRule(
+        names="Map|ParallelMap|ParseExample",
+        code="heavy_map",
+        why="{together} calls at a time: its function itself is the work",
+        action=(
+            "do less for each element: decode to the size that is needed (decode_and_crop_jpeg, ratio=), stay in "
+            "uint8, move arithmetic to the device, or do it once and store the result; with free cores raise "
+            "num_parallel_calls"
+        ),
+    ),
+    StageRule(
+        names="ParallelInterleave|LegacyParallelInterleave",
+        code="interleave",
+        why="{together} inputs at a time",
+        action=(
+            "raise cycle_length (more files at once), split large files into more shards, pass deterministic=False; "
+            "does not help where disk or network is the limit"
+        ),
+    ),
+    StageRule(
+        names="Interleave|FlatMap",
+        code="sequential_interleave",
+        why="one input after the other",
+        action=(
+            "interleave(f, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False) instead of "
+            "{code}; keep the order if training depends on it"
+        ),
+    ),
+    StageRule(
+        names="Filter|Unbatch|Rebatch",
+        code="serial_transformation",
+        why="in one thread; {code} has no parallel form",
+        action=(
+            "run copies of the pipeline side by side, tf.data.Dataset.range(4).interleave(lambda i: make(shard=i), "
+            "num_parallel_calls=tf.data.AUTOTUNE), or do it once, offline"
+        ),
+    ),
+    StageRule(
+        names=".*Batch",
+        code="serial_transformation",
+        why="copying elements in one thread",
+        action=(
+            "batch(n, num_parallel_calls=tf.data.AUTOTUNE); smaller types (uint8) and no padding help too; for tiny "
+            "elements batch earlier and map() on batches"
+        ),
+    ),
+    StageRule(
+        names=".*Shuffle",
+        code="shuffle",
+        why="filling its buffer, or copying",
+        action=(
+            "shuffle file names and ids instead of decoded elements, or make the buffer smaller; in the first seconds "
+            "of an epoch it only fills: profile later"
+        ),
+    ),
+    StageRule(
+        names=".*Cache",
+        code="cache_cold",
+        why="still writing or reading what it keeps",
+        action=("profile after the first epoch; for cache(FILE) put the file on a local disk, or keep it in memory"),
+    ),
+)
+
+
+def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
+    """Return the advice for a stage; None if there is none for its kind."""
+    stage = pipeline.stages[index]
+    if stage.python and stage.name != "Generator":
+        return _PYTHON
+    rule = next((rule for rule in _RULES if re.match(rule.names, stage.name)), None)
+    is_sequential = pipeline.workers(index) == 1 and not stage.autotuned
+    return _SEQUENTIAL_MAP if rule is not None and rule.code == "heavy_map" and is_sequential else rule
