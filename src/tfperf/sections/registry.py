@@ -22,6 +22,7 @@ OURS = (
     "functions",
     "memory",
     "environment",
+    "recommendations",
     "gaps",
 )
 """The sections of tfperf, in the order of the report: each is a folder beside this file."""

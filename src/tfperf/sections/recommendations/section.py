@@ -41,7 +41,9 @@ def recommendations(results: Results) -> tuple[Finding, ...]:
     summary, breakdown, ops = results["overview"], results["steps"], results["ops"]
     if summary.step_time_ms is None:
         return (Finding("no_steps", "info", "No advice without step times.", "see 'What this trace cannot tell'"),)
-    advice = [*input_advice(summary, ops, pipeline_advice(results["tfdata"])), *share_advice(summary, ops)]
+    tfdata = results["tfdata"]
+    pipeline = pipeline_advice(tfdata) if tfdata.outlook else ()
+    advice = [*input_advice(summary, ops, pipeline), *share_advice(summary, ops)]
     codes = {finding.code for finding in advice}
     of_sections = (
         *function_findings(results["functions"]),
