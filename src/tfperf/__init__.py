@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfperf import keras
     from tfperf.capture.local import profile, start, step, stop
     from tfperf.capture.server import serve
-    from tfperf.compare.runs import diff
+    from tfperf.compare.diff import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.ask import check_profile as check
     from tfperf.outcomes import Captured

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfperf.compare.snapshot import read_snapshot
+from tfperf.compare.baseline_file import read_baseline
 from tfperf.gate.check import MAX_REGRESSION, MIN_STEPS, check
 from tfperf.gate.config import CheckConfig
 from tfperf.gate.errors import LimitError
@@ -14,14 +14,14 @@ from tfperf.gate.limits import named_limit, parse_limit, regression_tolerance
 from tfperf.session import Trace, load
 
 if TYPE_CHECKING:
-    from tfperf.compare.model import Stat
+    from tfperf.compare.bootstrap import StepStatistic
     from tfperf.gate.model import Outcome
 
 _ORIGIN = "tfperf.check"
 
 
 def check_profile(
-    profile: Trace | str | Path, *, limits: Sequence[str] = (), stat: Stat = "mean", skip_first: int = 0,
+    profile: Trace | str | Path, *, limits: Sequence[str] = (), stat: StepStatistic = "mean", skip_first: int = 0,
     min_steps: int = MIN_STEPS, baseline: str | Path | Sequence[str | Path] = (), max_regression: str = "5%",
     **named: str | float,
 ) -> Outcome:  # fmt: skip
@@ -46,7 +46,7 @@ def check_profile(
 
 def check_configured(trace: Trace, wanted: CheckConfig) -> Outcome:
     """Judge a profile as a configuration says; what is not set has its default."""
-    before = [read_snapshot(path) for path in wanted.baseline or ()]
+    before = [read_baseline(path) for path in wanted.baseline or ()]
     # Not `or`: 0 is a setting.
     least = MIN_STEPS if wanted.min_steps is None else wanted.min_steps
     allowed = MAX_REGRESSION if wanted.max_regression is None else wanted.max_regression

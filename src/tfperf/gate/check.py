@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.compare.model import Comparison, Stat
+from tfperf.compare.bootstrap import StepStatistic
 from tfperf.gate.bounds import bound_text
 from tfperf.gate.catalogue import OVER_HOSTS
 from tfperf.gate.counted import View, views_of
@@ -21,7 +21,8 @@ from tfperf.gate.model import Judged, Limit, Metric, Outcome, Status
 from tfperf.gate.tables import title_of
 
 if TYPE_CHECKING:
-    from tfperf.compare.snapshot import Snapshot
+    from tfperf.compare.regression import StepComparison
+    from tfperf.compare.run_summary import RunSummary
     from tfperf.session import Trace
 
 MIN_STEPS = 3
@@ -33,8 +34,9 @@ _SURE = ("high", "medium")
 
 
 def check(
-    trace: Trace, limits: Sequence[Limit], *, stat: Stat = "mean", skip_first: int = 0, min_steps: int = MIN_STEPS,
-    baselines: Sequence[Snapshot] = (), max_regression: float | None = None,
+    trace: Trace, limits: Sequence[Limit], *, stat: StepStatistic = "mean", skip_first: int = 0,
+    min_steps: int = MIN_STEPS,
+    baselines: Sequence[RunSummary] = (), max_regression: float | None = None,
 ) -> Outcome:  # fmt: skip
     """Judge a profile by limits, over its whole steps after the first `skip_first` of each host.
 
@@ -96,7 +98,7 @@ def _judged(limit: Limit, status: Status, view: View, value: float | None, why: 
     )  # fmt: skip
 
 
-def _title(limit: Limit, stat: Stat) -> str:
+def _title(limit: Limit, stat: StepStatistic) -> str:
     metric = limit.metric
     if metric.table:
         return title_of(limit)
@@ -124,28 +126,28 @@ def _sentence(text: str) -> str:
 
 
 def _judge_regression(
-    trace: Trace, views: Sequence[View], baselines: Sequence[Snapshot], tolerance: float, skip_first: int
+    trace: Trace, views: Sequence[View], baselines: Sequence[RunSummary], tolerance: float, skip_first: int
 ) -> Judged:
     bound = float(f"{100.0 * tolerance:.12g}")
     limit = Limit(f"max-regression {bound_text(bound, '%')}", Metric(REGRESSION), "<=", bound, "baseline")
     if not baselines:
         return Judged(limit, "unknown", REGRESSION_TITLE, None, "%", "", "There is no baseline to compare with.")
-    from tfperf.compare.baselines import compare_with
     from tfperf.compare.fairness import differences
-    from tfperf.compare.snapshot import kept_name, take
+    from tfperf.compare.regression import compare_with_baselines
+    from tfperf.compare.summarize import short_name, summarize_run
 
-    after = take(trace, trace.run.name, skip_first=skip_first)
-    found = compare_with(baselines, after, tolerance=tolerance, stat=views[0].stat)
+    after = summarize_run(trace, trace.run.name, skip_first=skip_first)
+    found = compare_with_baselines(baselines, after, tolerance=tolerance, stat=views[0].stat)
     unfair = [own for before in baselines for own in differences(before, after) if own.unfair]
     reasons = list(dict.fromkeys(f"{own.what}: {own.before} before, {own.after} now; {own.text}" for own in unfair))
     hosts = _hosts(views)
-    slowest = next((view for view in hosts if kept_name(view.name) == found.after_host), None)
+    slowest = next((view for view in hosts if short_name(view.name) == found.after_host), None)
     return _compared(limit, found, hosts, slowest, " ".join(reasons))
 
 
-def _compared(limit: Limit, found: Comparison, hosts: Sequence[View], slowest: View | None, unfair: str) -> Judged:
-    states: dict[str, Status] = {"slower": "breach", "holds": "pass"}
-    status, why = states.get(found.change, "unknown"), found.why
+def _compared(limit: Limit, found: StepComparison, hosts: Sequence[View], slowest: View | None, unfair: str) -> Judged:
+    states: dict[str, Status] = {"slower": "breach", "not slower": "pass"}
+    status, why = states.get(found.verdict, "unknown"), found.why
     thin = next((view for view in hosts if view.too_few_steps), None)
     if unfair:
         status, why = "unknown", f"The runs cannot be compared. {unfair}"

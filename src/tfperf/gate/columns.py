@@ -34,7 +34,7 @@ BASELINE = (
     Column("interval", "Interval", "", "interval of the change by bootstrap, in digits that agree with the result"),
     Column("allowed", "Allowed", "", "change from which it is a regression"),
     Column("result", "Result", "", "pass, breach, or unknown if it could not be judged"),
-    Column("change", "Said", "", "what the interval says: slower, holds, or cannot tell", compact=False),
+    Column("verdict", "Verdict", "", "what the interval shows: slower, not slower, or inconclusive", compact=False),
     Column("before_steps", "Steps before", "count", "whole steps in the baseline", compact=False),
     Column("after_steps", "Steps now", "count", "whole steps in the profile that is checked", compact=False),
     Column("steps_needed", "Steps needed", "count", "steps in each run that would tell", compact=False),

@@ -12,8 +12,8 @@ import numpy as np
 from tfperf.analyzers.idle import Idle
 from tfperf.analyzers.step_breakdown import Breakdown
 from tfperf.analyzers.summary import Summary, summarize
-from tfperf.compare.model import Stat
-from tfperf.compare.whole_steps import whole_steps
+from tfperf.compare.bootstrap import StepStatistic
+from tfperf.compare.summarize import whole_steps
 from tfperf.gate.catalogue import REPORT_NAMES, TABLES
 from tfperf.query.tables import BUILT
 from tfperf.report.model import Finding, Report
@@ -28,7 +28,7 @@ class View:
     """Of this host alone, without the steps that do not count."""
     name: str
     """How messages name the host: empty where there is only one."""
-    stat: Stat
+    stat: StepStatistic
     min_steps: int
     found_steps: int
     """Steps that the profile holds, also those that do not count."""
@@ -72,7 +72,7 @@ class View:
         return next((own.findings for own in self.report.sections if own.name == section), ())
 
 
-def views_of(trace: Trace, *, stat: Stat, skip_first: int, min_steps: int) -> tuple[View, ...]:
+def views_of(trace: Trace, *, stat: StepStatistic, skip_first: int, min_steps: int) -> tuple[View, ...]:
     """Return one view for each host, then, if there are several, one of all of them."""
     narrow = whole_steps(trace, skip_first)
     pairs = list(zip(trace.hosts, narrow.hosts, strict=True))

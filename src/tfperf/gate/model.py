@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from tfperf.compare.model import Comparison
+    from tfperf.compare.regression import StepComparison
     from tfperf.report.model import Finding, Report, Unit
 
 Relation = Literal["<", "<=", ">", ">="]
@@ -66,7 +66,7 @@ class Judged:
     """For unknown: what is missing and what to try. For others: what the number rests on; may be empty."""
     evidence: tuple[Finding, ...] = ()
     """For a breach: the sentences of the report that explain it, with the first advice."""
-    comparison: Comparison | None = None
+    comparison: StepComparison | None = None
     """For a limit on the regression against a baseline."""
 
 

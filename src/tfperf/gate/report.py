@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfperf.compare.model import Comparison
+from tfperf.compare.regression import StepComparison
 from tfperf.gate import columns
 from tfperf.gate.digits import shown, side_of
 from tfperf.gate.model import Judged, Limit, Outcome
@@ -172,10 +172,10 @@ def _baseline_sections(outcome: Outcome) -> list[Section]:
     return [Section("baseline", "Against the baseline", tables=tuple(found[:1]))] if found else []
 
 
-def _baseline_table(one: Judged, found: Comparison) -> Table:
-    if one.status == "unknown" and found.change != "cannot tell":
+def _baseline_table(one: Judged, found: StepComparison) -> Table:
+    if one.status == "unknown" and found.verdict != "inconclusive":
         # The times may be right and still not be comparable: then their ratio says nothing.
-        found = replace(found, change="cannot tell", ratio=None)
+        found = replace(found, verdict="inconclusive", ratio=None)
     row: dict[str, Any] = {column.key: getattr(found, column.key, None) for column in columns.BASELINE}
     row |= {"result": one.status, "interval": _interval(found), "allowed": _allowed(found)}
     row["tolerance_percent"] = _percent(found)
@@ -187,15 +187,15 @@ def _baseline_table(one: Judged, found: Comparison) -> Table:
     return Table("baseline", "Step time before and now", columns.BASELINE, data, 1, why(one))
 
 
-def _allowed(found: Comparison) -> str:
+def _allowed(found: StepComparison) -> str:
     return f"{_percent(found):.10g}%"
 
 
-def _percent(found: Comparison) -> float:
+def _percent(found: StepComparison) -> float:
     return 100.0 * found.tolerance
 
 
-def _interval(found: Comparison) -> str | None:
+def _interval(found: StepComparison) -> str | None:
     """Return the interval of the change in percent, in digits that stand to the allowed change as the numbers do."""
     if found.ratio is None:
         return None
@@ -203,7 +203,7 @@ def _interval(found: Comparison) -> str | None:
     return f"{low}% to {high}%"
 
 
-def _end(found: Comparison, ratio: float) -> str:
+def _end(found: StepComparison, ratio: float) -> str:
     side = side_of(ratio, 1.0 + found.tolerance)
     texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
     return next((text for text in texts if side_of(float(text), _percent(found)) == side), f"{_percent(found):.10g}")
