@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tfperf.query.frame import sql
     from tfperf.sampling import Sampled, sample
     from tfperf.session import HostAnalysis, Trace, load
-    from tfperf.timeline.write import write_timeline
+    from tfperf.timeline.export import write_timeline
 
 __all__ = [
     "CaptureError",
@@ -60,7 +60,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Captured": "outcomes",
     "Sampled": "sampling",
-    "diff": "compare.runs",
+    "diff": "compare.diff",
     "profile": "capture.local",
     "sample": "sampling",
     "serve": "capture.server",
@@ -68,7 +68,7 @@ _HOMES = {
     "start": "capture.local",
     "step": "capture.local",
     "stop": "capture.local",
-    "write_timeline": "timeline.write",
+    "write_timeline": "timeline.export",
 }
 
 
