@@ -86,7 +86,8 @@ def child(job: str, captures: int) -> None:
     import tensorflow as tf
 
     import tfperf
-    from tfperf.compare.snapshot import snapshot_text, take
+    from tfperf.compare.baseline_file import baseline_text
+    from tfperf.compare.summarize import summarize_run
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     kinds = {rounds: build(job, rounds) for rounds in (ROUNDS, MORE_ROUNDS)}
@@ -102,7 +103,7 @@ def child(job: str, captures: int) -> None:
                             step(next(iterator)).numpy()
                             probes.append(probe_ms())
                 if number:  # the first capture of a process warms up
-                    text = snapshot_text(take(tfperf.load(folder), "run"))
+                    text = baseline_text(summarize_run(tfperf.load(folder), "run"))
                     print(rounds, fmean(probes), text.replace("\n", " "), flush=True)
 
 
@@ -130,7 +131,7 @@ def judge(captures: list[Capture]) -> bool:
     bars = {("storage", "one"): (MOST_FALSE_ALARMS, LEAST_FOUND), ("storage", "five"): (MOST_FALSE_ALARMS, 0.0),
             ("compute", "five"): (MOST_FALSE_ALARMS, 0.0)}  # fmt: skip
     good = True
-    print(f"{'job':8} {'trials':12} {'false alarms':>12} {'found':>6} {'cannot tell':>11}  bars")
+    print(f"{'job':8} {'trials':12} {'false alarms':>12} {'found':>6} {'inconclusive':>11}  bars")
     for job in JOBS:
         own: dict[int, list[Probed]] = {ROUNDS: [], MORE_ROUNDS: []}
         for name, rounds, probe, text in captures:
@@ -143,7 +144,7 @@ def judge(captures: list[Capture]) -> bool:
             held = bool(same) and false <= most and found >= least
             good &= held
             verdict = ("PASS" if held else "FAIL") if (job, kind) in bars else "none"
-            unsure = same.count("cannot tell") / max(len(same), 1)
+            unsure = same.count("inconclusive") / max(len(same), 1)
             print(f"{job:8} {kind:5} {len(same):6} {false:12.1%} {found:6.0%} {unsure:11.1%}  {verdict}")
         means = {rounds: [fmean(run.hosts[0].step_ms) for _, run in runs] for rounds, runs in own.items()}
         truth = fmean(means[MORE_ROUNDS]) / fmean(means[ROUNDS])
@@ -157,7 +158,7 @@ def judge(captures: list[Capture]) -> bool:
 
 def changes(before: list[Probed], after: list[Probed], kind: str) -> list[str]:
     """Return what is said of each capture against others."""
-    from tfperf.compare.baselines import compare_with
+    from tfperf.compare.regression import compare_with_baselines
 
     draw = random.Random(1)
     found = []
@@ -167,18 +168,18 @@ def changes(before: list[Probed], after: list[Probed], kind: str) -> list[str]:
             others = [(own, one) for own, one in others if max(own, probe) <= ALIKE * min(own, probe)]
         runs = [one for _, one in others]
         drawn = [draw.sample(runs, 5) for _ in range(20)] if kind == "five" else [[one] for one in runs]
-        found += [compare_with(some, run, tolerance=0.05).change for some in drawn]
+        found += [compare_with_baselines(some, run, tolerance=0.05).verdict for some in drawn]
     return found
 
 
 def snapshot(text: str) -> Any:
     """Return the snapshot that a process wrote."""
-    from tfperf.compare.snapshot import read_snapshot
+    from tfperf.compare.baseline_file import read_baseline
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "one.json"
         path.write_text(text, encoding="utf-8")
-        return read_snapshot(path)
+        return read_baseline(path)
 
 
 def main() -> int:

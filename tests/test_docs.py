@@ -26,7 +26,7 @@ from click.testing import Result
 
 import tfperf
 from tfperf.cli import main
-from tfperf.compare import columns as compare_columns
+from tfperf.compare import diff_tables
 from tfperf.gate import columns as gate_columns
 from tfperf.outcomes import Captured
 from tfperf.render import render
@@ -54,11 +54,7 @@ TABLES = {
     "tfdata_stages": columns.TFDATA_STAGES, "tfdata_functions": columns.TFDATA_FUNCTIONS,
     "tfdata_pipelines": columns.TFDATA_PIPELINES, "what_if": columns.WHAT_IF,
     "limits": gate_columns.limits(several_hosts=True), "baseline": gate_columns.BASELINE,
-    "runs": compare_columns.RUNS, "category_changes": compare_columns.CATEGORIES, "step_times": compare_columns.STEPS,
-    "ops_changes": compare_columns.OPS, "kernels_changes": compare_columns.KERNELS,
-    "copies_changes": compare_columns.COPIES, "stages_changes": compare_columns.STAGES,
-    "functions_changes": compare_columns.FUNCTIONS, "idle_changes": compare_columns.IDLE,
-    "memory_changes": compare_columns.MEMORY, "differences": compare_columns.DIFFERENCES,
+    **diff_tables.COLUMNS,
 }  # fmt: skip
 _PART = re.compile(r"<!-- (output|columns|priorities): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -287,17 +283,18 @@ def test_the_page_of_the_json_document_has_keys_of_a_diff(samples: Path, run_tfp
 
 def test_the_tables_of_a_comparison_are_on_its_page(samples: Path, run_tfperf: Callable[..., Result]) -> None:
     page = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")
-    documented = {
-        name.strip(): TABLES[part]
-        for names, part in re.findall(r"^### (.*)\n\n<!-- columns: (\w+) -->", page, re.MULTILINE)
+    documented = [
+        name.strip()
+        for names in re.findall(r"^### (.*)\n\n<!-- columns: \w+ -->", page, re.MULTILINE)
         for name in names.split(",")
-    }
+    ]
+    assert documented == [*diff_tables.COLUMNS]
     runs = (samples / "input_fixed", samples / "input_bound")
     sections = json.loads(run_tfperf("diff", *runs, "--format", "json").stdout)["sections"]
     tables = {name: table for section in sections.values() for name, table in section["tables"].items()}
-    assert {"runs", "category_changes", "host_ops_changes", "stages_changes"} <= tables.keys() <= documented.keys()
+    assert {"runs", "category_changes", "host_ops_changes", "stages_changes"} <= tables.keys() <= {*documented}
     for name, table in tables.items():
-        assert [column["key"] for column in table["columns"]] == [column.key for column in documented[name]]
+        assert [column["key"] for column in table["columns"]] == [column.key for column in TABLES[name]]
 
 
 def test_the_json_document_says_its_format(workplace: Path) -> None:

@@ -77,10 +77,11 @@ def test_steps_that_are_left_out(tfperf_profile, tmp_path):
     assert "Steps averaged" in p.report()
 
 def test_a_baseline(tfperf_profile, tmp_path):
-    from tfperf.compare.snapshot import snapshot_text, take
+    from tfperf.compare.baseline_file import baseline_text
+    from tfperf.compare.summarize import summarize_run
     with tfperf_profile() as p:
         train()
-    (tmp_path / "baseline.json").write_text(snapshot_text(take(p.trace, "before")))
+    (tmp_path / "baseline.json").write_text(baseline_text(summarize_run(p.trace, "before")))
     p.check(baseline=tmp_path / "baseline.json", max_regression="500%")
 
 def test_errors_of_figures(tfperf_profile):

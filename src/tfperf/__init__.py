@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from tfperf.analysis import Analysis, load
     from tfperf.capture.local import profile, start, step, stop
     from tfperf.capture.server import serve
-    from tfperf.compare.runs import diff
+    from tfperf.compare.diff import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.check import check_profile as check
     from tfperf.outcomes import Captured
     from tfperf.query.dataframe import sql
-    from tfperf.sampling import Sampled, sample
     from tfperf.report.model import Column, Fact, Finding, Section
+    from tfperf.sampling import Sampled, sample
     from tfperf.sections.results import HostResults
     from tfperf.sections.spec import SectionSpec, TableSpec
-    from tfperf.timeline.write import write_timeline
+    from tfperf.timeline.export import write_timeline
 
 __all__ = [
     "Analysis",
@@ -76,7 +76,7 @@ _HOMES = {
     "SectionSpec": "sections.spec",
     "TableSpec": "sections.spec",
     "Sampled": "sampling",
-    "diff": "compare.runs",
+    "diff": "compare.diff",
     "profile": "capture.local",
     "sample": "sampling",
     "serve": "capture.server",
@@ -84,7 +84,7 @@ _HOMES = {
     "start": "capture.local",
     "step": "capture.local",
     "stop": "capture.local",
-    "write_timeline": "timeline.write",
+    "write_timeline": "timeline.export",
 }
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tfperf.analysis import Analysis
     from tfperf.capture.local import profile
-    from tfperf.compare.model import Stat
+    from tfperf.compare.bootstrap import StepStatistic
     from tfperf.gate.check import Outcome
 
 __all__ = ["FigureError", "Profiled", "tfperf_profile"]
@@ -145,7 +145,7 @@ class Profiled:
         __tracebackhide__ = True
         return self.step_time("mean")
 
-    def step_time(self, stat: Stat = "mean") -> float:
+    def step_time(self, stat: StepStatistic = "mean") -> float:
         """Return the step time in milliseconds: its "mean", "median" or "p95"."""
         __tracebackhide__ = True
         if stat not in ("mean", "median", "p95"):
@@ -167,7 +167,7 @@ class Profiled:
     def report(self, sections: Sequence[str] = ("overview", "recommendations")) -> str:
         """Return the report as text of 80 columns, without colour; `sections` are those of `tfperf analyze -s`."""
         __tracebackhide__ = True
-        from tfperf.compare.whole_steps import whole_steps
+        from tfperf.compare.summarize import whole_steps
         from tfperf.render import RenderOptions, render
 
         skipped = self._reading.skip_first
@@ -178,7 +178,7 @@ class Profiled:
         self,
         *,
         limits: Sequence[str] = (),
-        stat: Stat = "mean",
+        stat: StepStatistic = "mean",
         baseline: str | Path | Sequence[str | Path] = (),
         max_regression: str = "5%",
         **named: str | float,
@@ -210,7 +210,7 @@ class Profiled:
             raise AssertionError(f"tfperf check:\n{render(check_report(outcome), 'table')}")
         return outcome
 
-    def _figure(self, name: str, stat: Stat = "mean") -> float:
+    def _figure(self, name: str, stat: StepStatistic = "mean") -> float:
         """Measure a figure, in percent, ms or bytes."""
         __tracebackhide__ = True
         from tfperf.gate.check import check

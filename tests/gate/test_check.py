@@ -262,51 +262,51 @@ def noisy(length: float, steps: int = 40) -> bytes:
 
 
 def test_a_regression_is_a_breach(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
+    from tfperf.compare.summarize import summarize_run
 
     before, after = load(tmp_path / "1", a=noisy(100)), load(tmp_path / "2", a=noisy(120))
-    found = check(after, [], baselines=[take(before, "before")])
+    found = check(after, [], baselines=[summarize_run(before, "before")])
     judged = one(found)
     assert (judged.status, found.exit_code, judged.title, judged.unit) == ("breach", 3, "Regression", "%")
     assert judged.limit.text == "max-regression 5%"
     assert judged.measured == pytest.approx(20.0)
     assert judged.comparison is not None
-    assert judged.comparison.change == "slower"
+    assert judged.comparison.verdict == "slower"
     assert [own.code for own in judged.evidence] == ["all_others"]
-    looser = check(after, [], baselines=[take(before, "before")], max_regression=0.25)
+    looser = check(after, [], baselines=[summarize_run(before, "before")], max_regression=0.25)
     assert (one(looser).status, one(looser).limit.bound, looser.exit_code) == ("pass", 25.0, 0)
 
 
 def test_the_same_run_is_no_regression(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
+    from tfperf.compare.summarize import summarize_run
 
     trace = load(tmp_path, a=noisy(100))
-    assert check(trace, [], baselines=[take(trace, "same")]).exit_code == 0
+    assert check(trace, [], baselines=[summarize_run(trace, "same")]).exit_code == 0
 
 
 def test_too_few_steps_cannot_tell(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
+    from tfperf.compare.summarize import summarize_run
 
     trace = load(tmp_path, a=noisy(100, steps=4))
-    judged = one(check(trace, [], baselines=[take(trace, "same")]))
+    judged = one(check(trace, [], baselines=[summarize_run(trace, "same")]))
     assert (judged.status, judged.measured) == ("unknown", None)
     assert judged.comparison is not None
     assert judged.why == judged.comparison.why
 
 
 def test_a_host_without_steps_is_no_pass_of_a_regression(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
+    from tfperf.compare.summarize import summarize_run
 
     trace = load(tmp_path, a=noisy(100), b=space(host(event("idle", 0, 10))))
-    judged = one(check(trace, [], baselines=[take(trace, "same")]))
+    judged = one(check(trace, [], baselines=[summarize_run(trace, "same")]))
     assert (judged.status, judged.why[:7]) == ("unknown", "host b:")
 
 
 def test_what_is_not_the_same_job_is_not_compared(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
+    from tfperf.compare.summarize import summarize_run
 
     before, after = load(tmp_path / "1", a=noisy(100)), load(tmp_path / "2", a=noisy(120), b=noisy(120))
-    judged = one(check(after, [], baselines=[take(before, "before")]))
+    judged = one(check(after, [], baselines=[summarize_run(before, "before")]))
     assert judged.status == "unknown"
     assert judged.why.startswith("The runs cannot be compared. Hosts: 1 before, 2 now;")
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from tfperf.compare.model import Change, Comparison, Ratio
+from tfperf.compare.bootstrap import Ratio
+from tfperf.compare.regression import RegressionVerdict, StepComparison
 from tfperf.gate.model import Judged, Limit, Metric, Outcome, Relation, Status
 from tfperf.gate.report import check_report, headline, not_judged, sentence
 from tfperf.render import FORMATS, render
@@ -35,13 +36,16 @@ def outcome(*some: Judged, hosts: tuple[str, ...] = ("a",), notes: tuple[str, ..
     return Outcome(some, "2026_01_01", "/logs/run", hosts, 12, notes)
 
 
-def compared(change: Change, low: float, high: float, tolerance: float = 0.05) -> Judged:
+def compared(verdict: RegressionVerdict, low: float, high: float, tolerance: float = 0.05) -> Judged:
     ratio = Ratio((low + high) / 2, low, high, 0.95)
-    found = Comparison(change, ratio, tolerance, "mean", 40.0, 40.0 * ratio.value, 30, 50, "a", "b", None, "the reason")
-    status: dict[Change, Status] = {"slower": "breach", "holds": "pass", "cannot tell": "unknown"}
+    found = StepComparison(
+        verdict=verdict, ratio=ratio, tolerance=tolerance, stat="mean", before_ms=40.0, after_ms=40.0 * ratio.value,
+        before_steps=30, after_steps=50, before_host="a", after_host="b", steps_needed=None, why="the reason",
+    )  # fmt: skip
+    status: dict[RegressionVerdict, Status] = {"slower": "breach", "not slower": "pass", "inconclusive": "unknown"}
     limit = Limit("max-regression 5%", Metric("regression"), "<=", 100.0 * tolerance)
     return Judged(
-        limit, status[change], "Regression", 100.0 * (ratio.value - 1), "%", "", "the reason", comparison=found
+        limit, status[verdict], "Regression", 100.0 * (ratio.value - 1), "%", "", "the reason", comparison=found
     )
 
 
@@ -181,7 +185,7 @@ def test_runs_that_cannot_be_compared_have_no_ratio() -> None:
     unfair = replace(compared("slower", 1.3, 1.5), status="unknown", measured=None, why="The devices differ.")
     report = check_report(outcome(unfair))
     row = {key: values[0] for key, values in report.sections[1].tables[0].data.items()}
-    assert (row["result"], row["change"], row["before_ms"]) == ("unknown", "cannot tell", 40.0)
+    assert (row["result"], row["verdict"], row["before_ms"]) == ("unknown", "inconclusive", 40.0)
     assert (row["change_percent"], row["interval"], row["ratio"], row["ratio_low"]) == (None, None, None, None)
     assert report.sections[1].tables[0].note == "The devices differ."
 
@@ -190,13 +194,13 @@ def test_the_digits_of_an_interval_never_contradict_the_result() -> None:
     """The interval decides: 1.0504 lies above 5 %, although it is 5.0 % in the usual form."""
     rows = rows_of(compared("slower", 1.0504, 1.09))
     assert "(5.04% to 9.0%)" in str(rows["measured_text"][0])
-    assert "4.9996%" in str(rows_of(compared("holds", 0.98, 1.049996))["measured_text"][0])
-    exact = rows_of(compared("holds", 1.0, 1.05))
+    assert "4.9996%" in str(rows_of(compared("not slower", 0.98, 1.049996))["measured_text"][0])
+    exact = rows_of(compared("not slower", 1.0, 1.05))
     assert "(0.0% to 5.0%)" in str(exact["measured_text"][0])
 
 
 def test_a_comparison_without_an_interval() -> None:
-    one = compared("cannot tell", 1.0, 1.1)
+    one = compared("inconclusive", 1.0, 1.1)
     assert one.comparison is not None
     bare = replace(one, measured=None, comparison=replace(one.comparison, ratio=None, before_ms=None))
     report = check_report(outcome(bare))

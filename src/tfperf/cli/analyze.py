@@ -99,7 +99,8 @@ def _report(path: Path, *, force: bool, **options: Any) -> Report:
 
 def _save(analysis: Analysis, path: Path, baseline: Path, skip_first: int, *, force: bool) -> None:
     """Write what later runs are compared with."""
-    from tfperf.compare.snapshot import snapshot_text, take
+    from tfperf.compare.baseline_file import baseline_text
+    from tfperf.compare.summarize import summarize_run
     from tfperf.render.output import write
 
-    write(snapshot_text(take(analysis, str(path), skip_first=skip_first)), baseline, force=force)
+    write(baseline_text(summarize_run(analysis, str(path), skip_first=skip_first)), baseline, force=force)

@@ -9,8 +9,7 @@ import click
 
 from tfperf.cli.options import (
     chosen_format,
-    default_top,
-    load_trace,
+    load_analysis,
     read_options,
     refuse_existing,
     report_options,
@@ -18,24 +17,27 @@ from tfperf.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from tfperf.compare.model import Stat
+    from tfperf.compare.bootstrap import StepStatistic
 
 
-@click.command("diff", short_help="Say whether a job became slower, and what explains it.")
+@click.command("diff", short_help="Compare runs: is a job slower, and why?")
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
 @read_options
 @click.option(
-    "--stat", type=click.Choice(("mean", "median", "p95")), default="mean", show_default=True,
-    help="What stands for the step times of a run.",
-)  # fmt: skip
-@click.option("--skip-first", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N steps.")
+    "--stat",
+    type=click.Choice(("mean", "median", "p95")),
+    default="mean",
+    show_default=True,
+    help="Statistic of the step times to compare.",
+)
+@click.option("--skip-first", type=click.IntRange(min=0), default=0, metavar="N", help="Omit the first N steps.")
 @report_options
 @click.option(
     "--top", type=click.IntRange(min=1), help="Rows of long tables (default: 10 for table and markdown, else all)."
 )
 def command(
     paths: tuple[Path, ...],
-    stat: Stat,
+    stat: StepStatistic,
     skip_first: int,
     format_name: str | None,
     output: Path | None,
@@ -43,22 +45,22 @@ def command(
     top: int | None,
     **options: object,
 ) -> None:
-    """Compare runs: is the job slower, by how much and how sure is that, and what explains the change.
+    """Compare runs: is the job slower, by how much, how certain is that, and what explains the change.
 
     Each of BEFORE, AFTER and MORE is a logdir, a run folder, one *.xplane.pb file, or a baseline that
-    `tfperf analyze --save-baseline` wrote. Of more than two, there is a trend too.
+    `tfperf analyze --save-baseline` wrote. More than two runs also give a trend.
 
     \b
     Example:
       tfperf diff logs_before/ logs_after/
       tfperf diff baseline.json logs/ -o diff.html
     """
-    from tfperf.compare.report import diff_report
-    from tfperf.compare.runs import snapshots
+    from tfperf.compare.diff import run_summaries
+    from tfperf.compare.diff_report import diff_report
 
     if len(paths) < 2:
-        raise click.UsageError("name at least two runs: tfperf diff BEFORE AFTER")
+        raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
     format_name = chosen_format(format_name, output)
     refuse_existing(output, force=force)
-    runs = snapshots(paths, skip_first=skip_first, read=lambda path: load_trace(path, **options))
-    show(diff_report(runs, stat=stat, top=top or default_top(format_name)), format_name, output, force=force)
+    runs = run_summaries(paths, skip_first=skip_first, read=lambda path: load_analysis(path, **options))
+    show(diff_report(runs, stat=stat), format_name, output, force=force, top=top)

@@ -66,8 +66,8 @@ def _text(file: TextIO) -> str:
 def _report(
     path: Path | None, sql: str | None, format_name: str, output: Path | None, top: int | None, options: dict[str, Any]
 ) -> Report:
-    from tfperf.query.engine import QueryError
     from tfperf.query.answer_report import answered, schema_of
+    from tfperf.query.engine import QueryError
     from tfperf.render import RenderOptions, options_for_stdout
     from tfperf.render.safe_text import safe
 

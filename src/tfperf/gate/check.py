@@ -30,8 +30,9 @@ from tfperf.gate.table_rows import metric_title
 from tfperf.sections.registry import find_table, section_names
 
 if TYPE_CHECKING:
-    from tfperf.compare.model import Comparison, Stat
-    from tfperf.compare.snapshot import Snapshot
+    from tfperf.compare.bootstrap import StepStatistic
+    from tfperf.compare.regression import StepComparison
+    from tfperf.compare.run_summary import RunSummary
     from tfperf.report.model import Finding, Unit
 
 MIN_STEPS = 3
@@ -63,7 +64,7 @@ class Judged:
     """For unknown: what is missing and what to try. For others: what the number rests on; may be empty."""
     evidence: tuple[Finding, ...] = ()
     """For a breach: the sentences of the report that explain it, with the first advice."""
-    comparison: Comparison | None = None
+    comparison: StepComparison | None = None
     """For a limit on the regression against a baseline."""
 
 
@@ -117,7 +118,7 @@ def check_profile(
     profile: Analysis | str | Path,
     *,
     limits: Sequence[str] = (),
-    stat: Stat = "mean",
+    stat: StepStatistic = "mean",
     skip_first: int = 0,
     min_steps: int = MIN_STEPS,
     baseline: str | Path | Sequence[str | Path] = (),
@@ -168,9 +169,7 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
     cannot be judged where a limit rests on steps. Raises no error for what cannot be measured: that is unknown, with
     the reason.
     """
-    from tfperf.compare.snapshot import read_snapshot
-
-    baselines = [read_snapshot(path) for path in config.baseline or ()]
+    baselines = _read_baselines(config.baseline or ())
     profile = profile.more(needed_sections(config))
     skip_first = config.skip_first or 0
     hosts = _hosts_of(profile, config)
@@ -188,6 +187,14 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         step_count=min(host.summary.averaged_count for host in single),
         notes=_notes(single, skip_first),
     )
+
+
+def _read_baselines(paths: Sequence[Path]) -> list[RunSummary]:
+    if not paths:
+        return []
+    from tfperf.compare.baseline_file import read_baseline
+
+    return [read_baseline(path) for path in paths]
 
 
 def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
@@ -241,7 +248,7 @@ def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
     return _judged(limit, status, single[0].stat, replace(measurements[worst], host=single[worst].name))
 
 
-def _judged_together(limit: Limit, measurement: Measurement, stat: Stat) -> Judged:
+def _judged_together(limit: Limit, measurement: Measurement, stat: StepStatistic) -> Judged:
     """Judge what is measured once for all hosts; the figure itself says which host is the worst."""
     status = measurement.status(limit)
     if status == "unknown":
@@ -249,7 +256,7 @@ def _judged_together(limit: Limit, measurement: Measurement, stat: Stat) -> Judg
     return _judged(limit, status, stat, measurement)
 
 
-def _judged(limit: Limit, status: Status, stat: Stat, measurement: Measurement) -> Judged:
+def _judged(limit: Limit, status: Status, stat: StepStatistic, measurement: Measurement) -> Judged:
     metric = limit.metric
     if metric.table:
         title = metric_title(limit)
@@ -287,24 +294,24 @@ def _sentence(text: str) -> str:
 
 
 def _judge_regression(
-    profile: Analysis, hosts: Sequence[JudgedHost], baselines: Sequence[Snapshot], tolerance: float, skip_first: int
+    profile: Analysis, hosts: Sequence[JudgedHost], baselines: Sequence[RunSummary], tolerance: float, skip_first: int
 ) -> Judged:
-    from tfperf.compare.baselines import compare_with
     from tfperf.compare.fairness import differences
-    from tfperf.compare.snapshot import kept_name, take
+    from tfperf.compare.regression import compare_with_baselines
+    from tfperf.compare.summarize import short_name, summarize_run
 
     single = _single(hosts)
-    after = take(profile, profile.run.name, skip_first=skip_first)
-    comparison = compare_with(baselines, after, tolerance=tolerance, stat=single[0].stat)
+    after = summarize_run(profile, profile.run.name, skip_first=skip_first)
+    comparison = compare_with_baselines(baselines, after, tolerance=tolerance, stat=single[0].stat)
     unfair = [
         f"{difference.what}: {difference.before} before, {difference.after} now; {difference.text}"
         for before in baselines
         for difference in differences(before, after)
         if difference.unfair
     ]
-    slowest = next((host.name for host in single if kept_name(host.name) == comparison.after_host), "")
-    states: dict[str, Status] = {"slower": "breach", "holds": "pass"}
-    status, why = states.get(comparison.change, "unknown"), comparison.why
+    slowest = next((host.name for host in single if short_name(host.name) == comparison.after_host), "")
+    states: dict[str, Status] = {"slower": "breach", "not slower": "pass"}
+    status, why = states.get(comparison.verdict, "unknown"), comparison.why
     thin = next((host for host in single if host.too_few_steps), None)
     if unfair:
         status, why = "unknown", f"The runs cannot be compared. {' '.join(dict.fromkeys(unfair))}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from tfperf.compare.model import Stat
+from tfperf.compare.bootstrap import StepStatistic
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, did_you_mean, named_limit, regression_tolerance
 
@@ -25,7 +25,7 @@ else:
     import tomli as tomllib
 
 OWN_FILE, SHARED_FILE = "tfperf.toml", "pyproject.toml"
-STATS: tuple[Stat, ...] = ("mean", "median", "p95")
+STATS: tuple[StepStatistic, ...] = ("mean", "median", "p95")
 _MOST = 10**9
 
 
@@ -34,7 +34,7 @@ class CheckConfig:
     """What is asked of a gate: limits, and settings; None is not set."""
 
     limits: tuple[Limit, ...] = ()
-    stat: Stat | None = None
+    stat: StepStatistic | None = None
     skip_first: int | None = None
     min_steps: int | None = None
     baseline: tuple[Path, ...] | None = None
@@ -147,10 +147,10 @@ def _integer_from(least: int) -> Callable[[Any, str, Path], int]:
     return read
 
 
-def _stat(value: Any, origin: str, _: Path) -> Stat:
+def _stat(value: Any, origin: str, _: Path) -> StepStatistic:
     if value not in STATS:
         raise ConfigError(f"{origin}: it must be one of {', '.join(STATS)}")
-    return cast("Stat", value)
+    return cast("StepStatistic", value)
 
 
 def _paths(value: Any, origin: str, file: Path) -> tuple[Path, ...]:

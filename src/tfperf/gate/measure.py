@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tfperf.compare.whole_steps import whole_steps
+from tfperf.compare.summarize import whole_steps
 from tfperf.gate.grammar import limit_tables
 from tfperf.gate.limits import FIGURES, Limit
 from tfperf.gate.measurement import Measurement, unknown
@@ -22,9 +22,9 @@ from tfperf.sections.registry import find_section
 from tfperf.sections.spec import call
 
 if TYPE_CHECKING:
-    from tfperf.compare.model import Stat
+    from tfperf.compare.bootstrap import StepStatistic
     from tfperf.sections.functions.calls import FunctionStats
-    from tfperf.sections.memory.analysis import Allocator
+    from tfperf.sections.memory.allocator import Allocator
     from tfperf.sections.results import HostResults, Results
     from tfperf.sections.steps.breakdown import Breakdown
 
@@ -49,7 +49,7 @@ class JudgedHost:
     """Of this host alone, without the steps that do not count."""
     name: str
     """How messages name the host: empty where there is only one."""
-    stat: Stat
+    stat: StepStatistic
     min_steps: int
     recorded_steps: int
     """Steps that the profile holds, also those that do not count."""
@@ -95,7 +95,7 @@ class JudgedHost:
         return findings
 
 
-def judged_hosts(results: Results, *, stat: Stat, skip_first: int, min_steps: int) -> tuple[JudgedHost, ...]:
+def judged_hosts(results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int) -> tuple[JudgedHost, ...]:
     """Return each host alone, then, if there are several, all of them together."""
     counted = whole_steps(results, skip_first)
     several = results.has_several_hosts

@@ -13,7 +13,7 @@ from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity
 from tfperf.units import format_bytes, format_ms, format_percent
 
 if TYPE_CHECKING:
-    from tfperf.compare.model import Comparison
+    from tfperf.compare.regression import StepComparison
 
 VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
 """The verdict of each exit code."""
@@ -48,7 +48,7 @@ BASELINE_COLUMNS = (
     ),
     Column("allowed", "Allowed", str, "", "change from which it is a regression"),
     Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
-    Column("change", "Conclusion", str, "", "what the interval says: slower, holds, or cannot tell", level="data"),
+    Column("verdict", "Verdict", str, "", "what the interval says: slower, not slower, or inconclusive", level="data"),
     Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", level="data"),
     Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", level="data"),
     Column("steps_needed", "Steps needed", int, "count", "steps in each run that would tell", level="data"),
@@ -216,10 +216,10 @@ def _baseline_sections(outcome: Outcome) -> list[Section]:
     return []
 
 
-def _baseline_table(judged: Judged, comparison: Comparison) -> Table:
-    if judged.status == "unknown" and comparison.change != "cannot tell":
+def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
+    if judged.status == "unknown" and comparison.verdict != "inconclusive":
         # The times may be right and still not be comparable: then their ratio says nothing.
-        comparison = replace(comparison, change="cannot tell", ratio=None)
+        comparison = replace(comparison, verdict="inconclusive", ratio=None)
     row: dict[str, Any] = {column.key: getattr(comparison, column.key, None) for column in BASELINE_COLUMNS}
     row |= {
         "result": judged.status,
@@ -239,15 +239,15 @@ def _baseline_table(judged: Judged, comparison: Comparison) -> Table:
     return table_of("baseline", "Step time before and now", BASELINE_COLUMNS, data, note=why(judged))
 
 
-def _allowed(comparison: Comparison) -> str:
+def _allowed(comparison: StepComparison) -> str:
     return f"{_tolerance_percent(comparison):.10g}%"
 
 
-def _tolerance_percent(comparison: Comparison) -> float:
+def _tolerance_percent(comparison: StepComparison) -> float:
     return 100.0 * comparison.tolerance
 
 
-def _interval(comparison: Comparison) -> str | None:
+def _interval(comparison: StepComparison) -> str | None:
     """Return the interval of the change in percent, in digits that stand to the allowed change as the numbers do."""
     if comparison.ratio is None:
         return None
@@ -255,7 +255,7 @@ def _interval(comparison: Comparison) -> str | None:
     return f"{low}% to {high}%"
 
 
-def _interval_end(comparison: Comparison, ratio: float) -> str:
+def _interval_end(comparison: StepComparison, ratio: float) -> str:
     allowed = _tolerance_percent(comparison)
     side = side_of(ratio, 1.0 + comparison.tolerance)
     texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))

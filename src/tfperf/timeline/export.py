@@ -1,4 +1,4 @@
-"""A profile as a file for trace viewers: read each host, lay out what to show, write it, let it go."""
+"""A profile as a file for trace viewers: read each host, lay out what to show, write it, release it."""
 
 from __future__ import annotations
 
@@ -6,176 +6,161 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING, TypedDict
 
 from tfperf.errors import TfperfError
-from tfperf.intervals import Int64s
-from tfperf.timeline.choose import chosen_steps, matching_lines, nothing_chosen
-from tfperf.timeline.file import Format, format_of, new_file
-from tfperf.timeline.layout import host_timeline
-from tfperf.timeline.model import HostTimeline, Selection
-from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.logdir import HostFile
+from tfperf.timeline.export_result import ExportResult
+from tfperf.timeline.host_timeline import EncodeJob, HostTimeline
+from tfperf.timeline.output_file import format_of, open_new_file
+from tfperf.timeline.selection import Selection, SelectionCheck, selected_steps
+from tfperf.timeline.track_groups import host_timeline
+from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import read_host
 from tfperf.trace.steps import find_steps
 
-EVERYTHING = Selection()
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Progress = Callable[[int, int], None]
+"""Called with bytes read so far and bytes in all."""
+
+_EVERYTHING = Selection()
+_PS_PER_US = 1_000_000
 _WORKERS = 2
 _GZIP = 31
 """What zlib calls the frame of a gzip file."""
 _LEVEL = 1
 
-Job = Callable[[], bytes]
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
+
+class TimelineParts(TypedDict, total=False):
+    """The parts of a profile that `write_timeline` writes; without any, the whole profile."""
+
+    hosts: Sequence[str]
+    """Names of hosts."""
+    steps: tuple[int, int] | None
+    """First and last number of the steps that events overlap."""
+    threads: Sequence[str]
+    """Names of lines or planes; `*` is a wildcard."""
+    min_duration_us: float
+    """Duration that an event must have at least, in microseconds."""
 
 
-@dataclass
-class Exported:
-    """What was written. `left_out` says why how many of the `events` of the profile are not in the file.
+def write_timeline(
+    path: str | Path,
+    output: str | Path,
+    *,
+    run: str | None = None,
+    step_marker: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **parts: Unpack[TimelineParts],
+) -> ExportResult:
+    """Write the events of a profile as a file for a trace viewer, and return what is in it.
 
-    `cut_arrows` are not there because one of their ends is not, `backwards` are drawn from target to source, because
-    the target begins before the source.
+    `path`, `run`, `hosts` and `step_marker` are those of `tfperf.load`. The suffix of `output` gives the format:
+    `.pftrace` for Perfetto, `.json` or `.json.gz` for chrome://tracing and others. `steps` are the first and the last
+    number, `threads` patterns of the names of lines or planes, `min_duration_us` is the duration that an event must
+    have at least. A file that exists is replaced only with `force`. `progress` is called with the bytes read so far and
+    the bytes of all hosts. Raises TfperfError.
     """
-
-    path: Path
-    size_bytes: int = 0
-    events: int = 0
-    shown: int = 0
-    steps: int = 0
-    tracks: int = 0
-    counters: int = 0
-    arrows: int = 0
-    cut_arrows: int = 0
-    backwards: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass
-class _Found:
-    """What hosts have of what was asked for, and what there is, for the message if none has anything."""
-
-    chosen: bool = False
-    threads: list[str] = field(default_factory=list)
-    numbers: list[Int64s] = field(default_factory=list)
-
-    def add(self, trace: HostTrace, numbers: Int64s, selection: Selection) -> None:
-        """Note what a host has; `numbers` are those of its steps."""
-        first, last = selection.steps or (0, -1)
-        has_steps = selection.steps is None or bool(((numbers >= first) & (numbers <= last)).any())
-        has_threads = not selection.threads or bool(matching_lines(trace, selection.threads))
-        self.chosen |= has_steps and has_threads
-        self.numbers.append(numbers)
-        self.threads += [line.name for line in trace.lines]
+    unknown = parts.keys() - TimelineParts.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"write_timeline() has no parameter {unknown.pop()!r}")
+    chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(parts.get("hosts", ())))
+    min_duration_ps = round(parts.get("min_duration_us", 0.0) * _PS_PER_US)
+    selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps)
+    return export(chosen.files, Path(output), selection, step_marker=step_marker, force=force, progress=progress)
 
 
 def export(
     files: Sequence[HostFile],
     output: Path,
-    selection: Selection = EVERYTHING,
+    selection: Selection = _EVERYTHING,
     *,
     step_marker: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
-) -> Exported:
-    """Write the traces of these hosts into one file; its suffix says in which format (`file.SUFFIXES`).
+) -> ExportResult:
+    """Write the traces of these hosts into one file; its suffix gives the format (`output_file.FORMATS`).
 
     `step_marker` names the events that are steps. Raises TraceNotFoundError, TraceFormatError and OutputError, and
     TfperfError if there is nothing of what was asked for.
     """
     form = format_of(output)
     if form is None:
-        raise TfperfError(f"{output.name} has no suffix of a trace; end it in .pftrace, .json or .json.gz")
-    exported, found = Exported(output), _Found()
-    with new_file(output, force=force) as file:
-        hosts = _hosts(files, selection, step_marker, exported, found, progress)
-        for data in _perfetto(hosts) if form == "perfetto" else _chrome(hosts, exported, form):
-            exported.size_bytes += len(data)
-            file.write(data)
-        if not found.chosen:
-            raise nothing_chosen(selection, found.threads, np.concatenate([np.empty(0, np.int64), *found.numbers]))
-    return exported
+        raise TfperfError(f"{output.name} has an unknown suffix; end it in .pftrace, .json or .json.gz")
+    result, check = ExportResult(path=output), SelectionCheck(selection)
+    with open_new_file(output, force=force) as file:
+        hosts = _host_timelines(files, step_marker, result, check, progress)
+        chunks = _perfetto_chunks(hosts) if form == "perfetto" else _json_chunks(hosts, result)
+        for chunk in _compressed(chunks) if form == "json.gz" else chunks:
+            result.size_bytes += len(chunk)
+            file.write(chunk)
+        check.raise_if_empty()
+    return result
 
 
-def _hosts(
-    files: Sequence[HostFile], selection: Selection, step_marker: str | None, exported: Exported, found: _Found,
+def _host_timelines(
+    files: Sequence[HostFile],
+    step_marker: str | None,
+    result: ExportResult,
+    check: SelectionCheck,
     progress: Progress | None,
-) -> Iterator[HostTimeline]:  # fmt: skip
+) -> Iterator[HostTimeline]:
     """Read host after host; add up what is in it."""
     sizes = [file.size_bytes or 0 for file in files]
     for number, file in enumerate(files):
-        told = partial(_shifted, progress, sum(sizes[:number]), sum(sizes)) if progress else None
-        trace = read_host(file.path, file.host, everything=True, progress=told)
+
+        def report(done: int, _: int, before: int = sum(sizes[:number])) -> None:
+            if progress:
+                progress(before + done, sum(sizes))
+
+        trace = read_host(file.path, file.host, everything=True, progress=report)
         steps = find_steps(trace, step_marker)
-        found.add(trace, steps.numbers, selection)
+        check.add(trace, steps.numbers)
         prefix = f"{file.host} " if len(files) > 1 else ""
-        timeline = host_timeline(trace, steps, selection, prefix=prefix, first_arrow=exported.arrows + 1)
-        _count(exported, timeline, trace, len(chosen_steps(steps, selection)))
+        timeline = host_timeline(trace, steps, check.selection, prefix=prefix, first_arrow=result.arrows + 1)
+        selected = len(selected_steps(steps, check.selection))
+        result.add(timeline, steps=selected, warnings=trace.errors + trace.warnings)
+        # While the timeline is written, which takes long, only what is shown of the trace stays in memory.
         del trace
         yield timeline
 
 
-def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
-
-
-def _count(exported: Exported, timeline: HostTimeline, trace: HostTrace, steps: int) -> None:
-    exported.events += timeline.events
-    exported.steps += steps
-    exported.shown += sum(len(group.start_ps) for group in timeline.groups) - steps
-    exported.tracks += sum(len(group.tracks) for group in timeline.groups)
-    exported.counters += sum(len(group.counters) for group in timeline.groups)
-    exported.arrows += timeline.arrows
-    exported.cut_arrows += timeline.cut_arrows
-    exported.backwards += timeline.backwards
-    for reason, count in timeline.left_out.items():
-        exported.left_out[reason] = exported.left_out.get(reason, 0) + count
-    exported.warnings += trace.errors + trace.warnings
-
-
-def _perfetto(hosts: Iterable[HostTimeline]) -> Iterator[bytes]:
+def _perfetto_chunks(hosts: Iterable[HostTimeline]) -> Iterator[bytes]:
     from tfperf.timeline import perfetto
 
     yield perfetto.root()
     sequence, track = 1, 1
     for host in hosts:
-        yield from _side_by_side(perfetto.jobs(host.groups, sequence, track))
+        yield from _encoded(perfetto.encode_jobs(host.groups, sequence, track))
         sequence += len(host.groups)
         track += sum(perfetto.track_count(group) for group in host.groups)
 
 
-def _chrome(hosts: Iterable[HostTimeline], exported: Exported, form: Format) -> Iterator[bytes]:
-    text = _json(hosts, exported)
-    return _zipped(text) if form == "json.gz" else text
-
-
-def _json(hosts: Iterable[HostTimeline], exported: Exported) -> Iterator[bytes]:
+def _json_chunks(hosts: Iterable[HostTimeline], result: ExportResult) -> Iterator[bytes]:
     from tfperf.timeline import chrome
 
     yield chrome.HEAD
     process, thread = 1, 1
     for host in hosts:
-        yield from _side_by_side(chrome.jobs(host.groups, process, thread))
+        yield from _encoded(chrome.encode_jobs(host.groups, process, thread))
         process += len(host.groups)
         thread += sum(len(group.tracks) for group in host.groups)
-    yield chrome.last(exported.shown)
+    yield chrome.last(result.shown)
 
 
-def _zipped(text: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress text as one stream: not every viewer reads a gzip file of several."""
+def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress chunks as one stream: not every viewer reads a gzip file of several."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    for data in text:
-        yield packer.compress(data)
+    for chunk in chunks:
+        yield packer.compress(chunk)
     yield packer.flush()
 
 
-def _side_by_side(jobs: Iterable[Job]) -> Iterator[bytes]:
-    """Do jobs on several threads and return what they make, in order; few wait, so that memory stays bounded."""
+def _encoded(jobs: Iterable[EncodeJob]) -> Iterator[bytes]:
+    """Run jobs on several threads and return what they make, in order; few wait, so that memory stays bounded."""
     waiting: deque[Future[bytes]] = deque()
     with ThreadPoolExecutor(_WORKERS) as pool:
         try:

@@ -10,27 +10,26 @@ from pathlib import Path
 import pytest
 
 from tfperf.errors import TfperfError
-from tfperf.timeline import serve
-from tfperf.timeline.serve import FileServer
+from tfperf.timeline.viewer_server import VIEWER, FileServer, has_browser
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[FileServer]:
     path = tmp_path / "a trace.pftrace"
     path.write_bytes(b"packets")
-    found = FileServer(path, port=0)
-    yield found
-    found.close()
+    server = FileServer(path, port=0)
+    yield server
+    server.close()
 
 
 def ask(server: FileServer, method: str, path: str | None = None) -> tuple[int, dict[str, str], bytes]:
     host, _, rest = server.url.removeprefix("http://").partition("/")
     connection = http.client.HTTPConnection(host, timeout=10)
-    connection.request(method, path or f"/{rest}", headers={"Origin": serve.VIEWER})
+    connection.request(method, path or f"/{rest}", headers={"Origin": VIEWER})
     reply = connection.getresponse()
-    found = reply.status, dict(reply.getheaders()), reply.read()
+    answer = reply.status, dict(reply.getheaders()), reply.read()
     connection.close()
-    return found
+    return answer
 
 
 def test_ends_when_the_file_was_fetched(server: FileServer) -> None:
@@ -65,8 +64,8 @@ def test_no_browser_over_ssh_or_without_a_display(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("sys.platform", "linux")
     for name in ("SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    assert not serve.has_browser()
+    assert not has_browser()
     monkeypatch.setenv("DISPLAY", ":0")
-    assert serve.has_browser()
+    assert has_browser()
     monkeypatch.setenv("SSH_CONNECTION", "a b c d")
-    assert not serve.has_browser()
+    assert not has_browser()

@@ -1,4 +1,4 @@
-"""The file to write: in one piece or not at all, and never over another without being told so."""
+"""The file to write: whole or not at all, and never over another without `force`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from typing import BinaryIO, Literal
 
 from tfperf.errors import OutputError
 
-Format = Literal["perfetto", "json", "json.gz"]
+TimelineFormat = Literal["perfetto", "json", "json.gz"]
 
-SUFFIXES: dict[str, Format] = {
+FORMATS: dict[str, TimelineFormat] = {
     ".pftrace": "perfetto",
     ".perfetto-trace": "perfetto",
     ".json": "json",
     ".json.gz": "json.gz",
 }
+"""The format of each suffix."""
 
 
-def format_of(path: Path) -> Format | None:
+def format_of(path: Path) -> TimelineFormat | None:
     """Return the format that the name of a file asks for; None if it asks for none."""
-    return next((form for suffix, form in SUFFIXES.items() if path.name.endswith(suffix)), None)
+    return next((form for suffix, form in FORMATS.items() if path.name.endswith(suffix)), None)
 
 
 @contextlib.contextmanager
-def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Open a file that takes its place when all is written; what was there goes only with `force`.
+def open_new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """Open a file that takes its place when all is written; an existing one is replaced only with `force`.
 
     Raises OutputError.
     """
@@ -37,19 +38,21 @@ def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
         raise OutputError(f"{path} exists; pass --force to replace it")
     try:
         if path.exists() and not path.is_file():
+            # A device or a named pipe is written to, not replaced.
             with path.open("wb") as device:
                 yield device
             return
-        with _beside(Path(os.path.realpath(path))) as file:
+        with _moved_into(Path(os.path.realpath(path))) as file:
             yield file
+    except FileNotFoundError as error:
+        raise OutputError(f"cannot write {path}: {path.parent} does not exist; make it first") from error
     except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise OutputError(f"cannot write {path}: {path.parent} does not exist; make it first") from error
         raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
 
 
 @contextlib.contextmanager
-def _beside(target: Path) -> Iterator[BinaryIO]:
+def _moved_into(target: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside the target that is moved there at the end; leave nothing behind if that fails."""
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
         with temporary.open("xb") as file:

@@ -41,47 +41,51 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.compare.model import Ratio, Stat
 from tfperf.intervals import median, percentile
 
-Times = npt.NDArray[np.float64]
+StepTimes = npt.NDArray[np.float64]
+StepStatistic = Literal["mean", "median", "p95"]
+"""The statistic of the step times of a run that is compared."""
 
 MOST_STEPS_NEEDED = 20_000
-"""Nobody captures more steps than this for a comparison; where more were needed, the answer is to calm the machine."""
+"""Nobody captures more steps than this for a comparison; where more are needed, the machine has to be calmer."""
 _RESAMPLES = 2000
 _SEED = 20_170_314
 _AT_ONCE = 1 << 20
 """Blocks drawn at the same time, which bounds memory."""
-_QUANTILE: dict[Stat, float] = {"median": 0.5, "p95": 0.95}
+_QUANTILE: dict[StepStatistic, float] = {"median": 0.5, "p95": 0.95}
 _LONGEST_CORRELATION = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Resampled:
-    """The ratio of two series with its interval; `steps` is how many steps each run had, seen from its half-width.
+class Ratio:
+    """Step time after / step time before, with its bootstrap interval at `confidence` (0.9: 90 %)."""
 
-    With different numbers of steps, the run that adds more to the width counts more.
-    """
-
-    ratio: Ratio
-    steps: float
+    value: float
+    low: float
+    high: float
+    confidence: float
+    steps: float | None = None
+    """How many steps each run had, as far as the width goes: with different numbers of steps, the run that adds more to
+    the width counts more. None for a ratio to several runs."""
 
     @property
     def half_width(self) -> float:
         """Return half the width of the interval."""
-        return self.ratio.half_width
+        return (self.high - self.low) / 2
 
     def steps_needed(self, tolerance: float) -> int | None:
         """Return about how many steps in each run bring the half-width to `tolerance`, in two digits.
 
         The width falls with the square root of the number of steps. None where it is that narrow already, and where
-        more than `MOST_STEPS_NEEDED` would be needed.
+        more than `MOST_STEPS_NEEDED` are needed.
         """
-        if tolerance <= 0 or self.half_width <= tolerance:
+        if self.steps is None or tolerance <= 0 or self.half_width <= tolerance:
             return None
         exact = self.steps * (self.half_width / tolerance) ** 2
         if not exact <= MOST_STEPS_NEEDED:
@@ -90,7 +94,7 @@ class Resampled:
         return math.ceil(exact / unit) * unit
 
 
-def statistic(times: Sequence[float] | Times, stat: Stat) -> float | None:
+def statistic(times: Sequence[float] | StepTimes, stat: StepStatistic) -> float | None:
     """Return the mean, the median or the 95th percentile of step times, in their unit; None of none."""
     values = np.asarray(times, np.float64)
     if not len(values):
@@ -100,44 +104,38 @@ def statistic(times: Sequence[float] | Times, stat: Stat) -> float | None:
     return median(values) if stat == "median" else percentile(values, _QUANTILE[stat])
 
 
-def resample(
-    before: Sequence[float] | Times, after: Sequence[float] | Times, stat: Stat = "mean", confidence: float = 0.95
-) -> Resampled | None:
+def bootstrap_ratio(
+    before: Sequence[float] | StepTimes,
+    after: Sequence[float] | StepTimes,
+    stat: StepStatistic = "mean",
+    confidence: float = 0.95,
+) -> Ratio | None:
     """Return statistic(after) / statistic(before) with its bootstrap interval; always the same for the same series.
 
     Times are positive, in any unit. None with fewer than two steps in a series, or with times that are not positive
     and finite.
     """
-    series = tuple(np.asarray(times, np.float64) for times in (before, after))
+    series = [np.asarray(times, np.float64) for times in (before, after)]
     if not all(len(times) > 1 and bool((times > 0).all()) and bool(np.isfinite(times).all()) for times in series):
         return None
     random = np.random.default_rng(_SEED)
-    drawn = [_deviations(times / times.max(), stat, confidence, random) for times in series]
+    deviations = [_log_deviations(times / times.max(), stat, confidence, random) for times in series]
     first, second = (statistic(times / times.max(), stat) or 0.0 for times in series)
     value = second / first * (float(series[1].max()) / float(series[0].max()))
     if not (0 < value < math.inf):
         return None
-    low, high = _middle(drawn[1] - drawn[0], confidence)
-    widths = [float(own.var()) for own in drawn]
-    steps = _weighted([len(times) for times in series], widths)
-    return Resampled(Ratio(value, value * math.exp(low), value * math.exp(high), confidence), steps)
+    logarithms, tail = deviations[1] - deviations[0], (1 - confidence) / 2
+    low, high = (value * math.exp(percentile(logarithms, share)) for share in (tail, 1 - tail))
+    counts, weights = [len(times) for times in series], [float(logs.var()) for logs in deviations]
+    steps = float(np.average(counts, weights=weights)) if any(weights) else float(min(counts))
+    return Ratio(value, low, high, confidence, steps)
 
 
-def _weighted(counts: list[int], weights: list[float]) -> float:
-    total = sum(weights)
-    return sum(count * weight for count, weight in zip(counts, weights, strict=True)) / total if total else min(counts)
-
-
-def _middle(values: Times, confidence: float) -> tuple[float, float]:
-    """Return the bounds of the middle share of some values."""
-    tail = (1 - confidence) / 2
-    return percentile(values, tail), percentile(values, 1 - tail)
-
-
-def _deviations(times: Times, stat: Stat, confidence: float, random: np.random.Generator) -> Times:
+def _log_deviations(times: StepTimes, stat: StepStatistic, confidence: float, random: np.random.Generator) -> StepTimes:
     """Return, for each resample, the logarithm of its statistic over that of the series, stretched for few blocks."""
-    length = block_length(times)
-    stretch = _stretch(len(times), length, confidence)
+    count, length = len(times), block_length(times)
+    freedom = max(1.5 * count / length - 1, 2.0)
+    stretch = student(confidence, freedom) / _normal(confidence) * math.sqrt(count / (count - length))
     if stat == "mean":
         mean = float(times.mean())
         return stretch * np.log(_block_means(times, length, random) / mean)
@@ -145,11 +143,11 @@ def _deviations(times: Times, stat: Stat, confidence: float, random: np.random.G
     middle = percentile(ordered, share)
     below = (times <= middle).astype(np.float64)
     fractions = share + stretch * (float(below.mean()) - _block_means(below, length, random))
-    found = np.interp(np.clip(fractions, 0.0, 1.0) * (len(times) - 1), np.arange(len(times)), ordered)
-    return np.log(found / middle)
+    quantiles = np.interp(np.clip(fractions, 0.0, 1.0) * (count - 1), np.arange(count), ordered)
+    return np.log(quantiles / middle)
 
 
-def _block_means(values: Times, length: int, random: np.random.Generator) -> Times:
+def _block_means(values: StepTimes, length: int, random: np.random.Generator) -> StepTimes:
     """Return the mean of as many drawn blocks as the series has, for each resample.
 
     The last block would be cut where the length does not divide the series; instead there are whole blocks, and the
@@ -167,7 +165,7 @@ def _block_means(values: Times, length: int, random: np.random.Generator) -> Tim
     return mean + (np.concatenate(parts) - mean) * math.sqrt(count * length / len(values))
 
 
-def block_length(times: Times) -> int:
+def block_length(times: StepTimes) -> int:
     """Return how many neighbours are drawn together (see above)."""
     count = len(times)
     away = times - times.mean()
@@ -178,12 +176,8 @@ def block_length(times: Times) -> int:
     return int(min(max(round(best), round(count ** (1 / 3)), 1), max(count // 4, 1)))
 
 
-def _stretch(count: int, length: int, confidence: float) -> float:
-    freedom = max(1.5 * count / length - 1, 2.0)
-    return student(confidence, freedom) / _normal(confidence) * math.sqrt(count / (count - length))
-
-
 def _normal(confidence: float) -> float:
+    # Imported here: it takes longer than the rest of this module, and only a comparison needs it.
     from statistics import NormalDist
 
     return NormalDist().inv_cdf((1 + confidence) / 2)

@@ -1,4 +1,4 @@
-"""Hands one file to the viewer in the browser, from this machine to itself.
+"""Serves one file to the viewer in the browser, from this machine to itself.
 
 ui.perfetto.dev loads a trace from an address only if that is port 9001 of this machine: its page forbids itself all
 others. Nothing leaves the machine; the page runs in the browser.
@@ -23,7 +23,7 @@ _TIMEOUT_S = 30.0
 
 
 class FileServer:
-    """Serves one file on the loopback interface, until it was fetched once. Raises TfperfError if the port is taken."""
+    """Serves one file on the loopback interface, until it is fetched once. Raises TfperfError if the port is taken."""
 
     def __init__(self, path: Path, port: int = PORT) -> None:
         self.path = path
@@ -31,13 +31,13 @@ class FileServer:
             self._server = _Server((ADDRESS, port), path)
         except OSError as error:
             raise TfperfError(
-                f"cannot serve on {ADDRESS}:{port}: {error.strerror}; end what uses the port (the viewer loads from no "
-                f"other), or open {VIEWER} and drop the file there"
+                f"cannot serve on {ADDRESS}:{port}: {error.strerror}; stop the program that uses the port (the viewer "
+                f"loads from no other), or open {VIEWER} and drop the file there"
             ) from error
 
     @property
     def url(self) -> str:
-        """Return where the file is."""
+        """Return the address of the file."""
         return f"http://{ADDRESS}:{self._server.server_port}/{quote(self.path.name)}"
 
     @property
@@ -46,7 +46,7 @@ class FileServer:
         return f"{VIEWER}/#!/?url={self.url}"
 
     def serve(self) -> bool:
-        """Wait until the file was fetched, or Ctrl-C; return whether it was, and free the port."""
+        """Wait until the file is fetched, or Ctrl-C; return whether it was, and free the port."""
         with contextlib.suppress(KeyboardInterrupt), contextlib.closing(self):
             while not self._server.fetched:
                 self._server.handle_request()
@@ -77,7 +77,7 @@ class _Server(HTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a browser that hangs up is no news."""
+        """Say nothing: browsers hang up all the time."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,8 +7,9 @@ from pathlib import Path
 from builders import Plane, space
 from timeline.perfetto_reader import Read, read_perfetto
 
-from tfperf.timeline.export import Exported, export
-from tfperf.timeline.model import Selection
+from tfperf.timeline.export import export
+from tfperf.timeline.export_result import ExportResult
+from tfperf.timeline.selection import Selection
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import read_host
@@ -22,7 +23,7 @@ def host_file(folder: Path, *planes: Plane, host: str = "h0") -> HostFile:
 
 def exported(
     folder: Path, *planes: Plane, selection: Selection | None = None, name: str = "made.pftrace"
-) -> tuple[Exported, Path]:
+) -> tuple[ExportResult, Path]:
     output = folder / name
     return export([host_file(folder, *planes)], output, selection or Selection()), output
 

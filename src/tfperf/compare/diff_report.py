@@ -1,0 +1,250 @@
+"""The report of `tfperf diff`: is it slower, what explains it, and is the comparison fair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfperf.compare.bootstrap import StepStatistic, statistic
+from tfperf.compare.changes import RunComparison, compare_runs, ranking_changes
+from tfperf.compare.diff_tables import (
+    RANKING_TITLES,
+    categories_table,
+    differences_table,
+    memory_table,
+    most_input_bound,
+    percent_of,
+    ranking_tables,
+    runs_table,
+    step_times_table,
+    summary_of_run,
+)
+from tfperf.compare.regression import STATISTIC_TITLES, format_interval, format_times
+from tfperf.compare.run_summary import RankingName, RunSummary
+from tfperf.errors import TfperfError
+from tfperf.report.model import Fact, Finding, GroupedBars, Report, Section, Severity
+from tfperf.units import format_percent
+
+_ALWAYS_SHOWN = ("overview", "categories", "steps", "environment")
+_INPUT_CLASSES = {"high": "highly", "moderate": "moderately", "possible": "possibly", "none": "not"}
+
+
+def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> Report:
+    """Return the report that compares two runs, or the trend of more and its first with its last.
+
+    Raises TfperfError for fewer than two runs.
+    """
+    if len(runs) < 2:
+        raise TfperfError("a comparison needs two or more runs")
+    comparison = compare_runs(runs, stat)
+    sections = [build(comparison) for build in _SECTIONS]
+    source = {
+        "runs": [run.label for run in runs],
+        "attribution": " and ".join(dict.fromkeys(run.attribution for run in runs)),
+    }
+    # Sections that have nothing to say are for programs only.
+    return Report(
+        source,
+        _summary(comparison),
+        tuple(
+            section if section.name in _ALWAYS_SHOWN or section.tables else replace(section, level="full")
+            for section in sections
+        ),
+    )
+
+
+def _summary(comparison: RunComparison) -> dict[str, Any]:
+    ratio = comparison.steps.ratio
+    return {
+        "stat": comparison.stat,
+        "change": comparison.direction,
+        "ratio": ratio.value if ratio else None,
+        "ratio_low": ratio.low if ratio else None,
+        "ratio_high": ratio.high if ratio else None,
+        "confidence": ratio.confidence if ratio else None,
+        "verdict": _verdict(comparison).text,
+        "comparable": not any(difference.unfair for difference in comparison.differences[-1]),
+        "before": summary_of_run(comparison.before, comparison),
+        "after": summary_of_run(comparison.after, comparison),
+        "run_count": len(comparison.runs),
+    }
+
+
+# --- overview ---
+
+
+def _overview(comparison: RunComparison) -> Section:
+    findings = (_verdict(comparison), *_largest_change(comparison), *_unfair(comparison), _input_bound(comparison))
+    notes = [
+        "The interval covers the noise within each capture, not how the machine changes between captures: if that is "
+        "large, capture both runs again, alternately."
+    ]
+    if len(comparison.runs) > 2:
+        notes.insert(0, f"Everything below compares {comparison.before.label} with {comparison.after.label}.")
+    return Section("overview", "Comparison", findings=findings, tables=(runs_table(comparison),), notes=tuple(notes))
+
+
+def _verdict(comparison: RunComparison) -> Finding:
+    steps, ratio = comparison.steps, comparison.steps.ratio
+    if ratio is None:
+        return Finding("diff_unknown", "hint", f"The step times cannot be compared: {steps.why}")
+    measured = (
+        f"{STATISTIC_TITLES[comparison.stat]} step time {format_times(steps.before_ms, steps.after_ms)}, "
+        f"{format_interval(ratio)}, from {steps.before_steps:,} and {steps.after_steps:,} steps"
+    )
+    if comparison.direction == "no clear change":
+        return Finding("diff_none", "info", f"No clear change: {measured}.")
+    # Not `faster` by a percentage, which readers take in two ways.
+    percent = format_percent(100 * abs(ratio.value - 1))
+    change = f"is {percent}% slower" if ratio.value > 1 else f"takes {percent}% less time"
+    if ratio.value >= 2:
+        change = f"takes {ratio.value:.3g} times as long"
+    severity: Severity = "problem" if comparison.direction == "slower" else "info"
+    text = f"{comparison.after.label} {change} per step: {measured}."
+    return Finding(f"diff_{comparison.direction}", severity, text)
+
+
+def _largest_change(comparison: RunComparison) -> Iterator[Finding]:
+    """Name the category that changed most in the direction of the step time, and what in it changed."""
+    whole_ms = comparison.mean_change_ms or 0.0
+    explaining = [category for category in comparison.categories if (category.change_ms or 0.0) * whole_ms > 0]
+    if not explaining:
+        return
+    category = explaining[0]
+    share = format_percent(percent_of(category.change_ms, whole_ms))
+    times = format_times(category.before_ms, category.after_ms)
+    text = f"{category.entry.name} changed most: {times} per step ({share}% of the change)"
+    if category.entry.detail == "input":
+        stages = ranking_changes(comparison.before, comparison.after, "stages")
+        for stage in [stage for stage in stages if (stage.change_ms or 0.0) * whole_ms > 0][:1]:
+            times = format_times(stage.before_ms, stage.after_ms)
+            text += f"; of the tf.data stages, waiting for {stage.entry.detail} changed most, {times}"
+    yield Finding("diff_explained", "hint", f"{text}.")
+
+
+def _unfair(comparison: RunComparison) -> Iterator[Finding]:
+    for run, unlike in zip(comparison.runs[1:], comparison.differences, strict=True):
+        label = f"{run.label}: " if len(comparison.runs) > 2 else ""
+        for difference in unlike:
+            if difference.unfair:
+                what = f"{difference.what.lower()} {difference.before} -> {difference.after}"
+                yield Finding("diff_unfair", "problem", f"{label}Not a fair comparison: {what}; {difference.text}")
+
+
+def _input_bound(comparison: RunComparison) -> Finding:
+    texts = []
+    for run in (comparison.before, comparison.after):
+        host = most_input_bound(run)
+        if host is None or host.input_class not in _INPUT_CLASSES:
+            texts.append("unknown whether input-bound")
+        elif host.input_percent is None:
+            texts.append(f"{_INPUT_CLASSES[host.input_class]} input-bound")
+        else:
+            share = format_percent(host.input_percent)
+            texts.append(f"{_INPUT_CLASSES[host.input_class]} input-bound ({share}% of the step time)")
+    return Finding("diff_input", "info", f"Before: {texts[0]}. After: {texts[1]}.")
+
+
+# --- what changed ---
+
+
+def _categories(comparison: RunComparison) -> Section:
+    title, changes = "Where the time went", comparison.categories
+    if not changes:
+        return Section("categories", title, notes=("Unknown: a run has no whole steps.",))
+    mean_ms = [statistic(host.step_ms, "mean") if host else None for host in comparison.hosts]
+    chart = GroupedBars(
+        "Milliseconds per step",
+        "ms",
+        tuple(change.entry.name for change in changes),
+        {
+            "before": tuple(change.before_ms for change in changes),
+            "after": tuple(change.after_ms for change in changes),
+        },
+    )
+    notes = [f"The categories add up to the mean step time: {format_times(mean_ms[0], mean_ms[1])}."]
+    if comparison.mean_change_ms is None:
+        notes.append("The step time has no clear change, so shares of the change are omitted.")
+    tables = (categories_table(comparison, mean_ms), *ranking_tables(comparison, ("idle",)))
+    return Section("categories", title, charts=(chart,), tables=tables, notes=tuple(notes))
+
+
+def _steps(comparison: RunComparison) -> Section:
+    facts = [
+        Fact(
+            f"{side}_steps",
+            f"Steps {side}",
+            len(host.step_ms) if host else 0,
+            "count",
+            f"whole steps of host {host.host if host else '-'}",
+        )
+        for side, host in zip(("before", "after"), comparison.hosts, strict=True)
+    ]
+    return Section("steps", "Step times", facts=tuple(facts), tables=(step_times_table(comparison),))
+
+
+def _ranking_section(
+    name: str, title: str, rankings: Sequence[RankingName], note: str
+) -> Callable[[RunComparison], Section]:
+    def build(comparison: RunComparison) -> Section:
+        tables = ranking_tables(comparison, rankings)
+        notes = [note] if tables else []
+        for ranking in rankings:
+            empty = [run.label for run in (comparison.before, comparison.after) if not run.ranking(ranking).rows]
+            # That both runs show nothing is news only where nothing else is said.
+            if empty and (len(empty) == 1 or not tables):
+                labels = " and ".join(dict.fromkeys(empty))
+                notes.append(f"{RANKING_TITLES[ranking]}: none in the profile of {labels}, so nothing is compared.")
+        return Section(name, title, tables=tuple(tables), notes=tuple(notes))
+
+    return build
+
+
+def _memory(comparison: RunComparison) -> Section:
+    table = memory_table(comparison)
+    if table is None:
+        return Section("memory", "Memory", notes=("No allocator appears in both runs.",))
+    return Section("memory", "Memory", tables=(table,))
+
+
+def _environment(comparison: RunComparison) -> Section:
+    table = differences_table(comparison)
+    remarks = [
+        f"{difference.what}: {difference.text}"
+        for unlike in comparison.differences
+        for difference in unlike
+        if not difference.unfair
+    ]
+    notes = list(dict.fromkeys(remarks)) if table else ["The profiles show no other difference."]
+    notes.append("TensorFlow versions and host CPUs are not compared: a profile does not contain them.")
+    if any(run.batch_size is None for run in comparison.runs):
+        notes.append("Batch sizes are not compared: not every run has a tf.data stage that makes batches.")
+    return Section("environment", "Is it fair", tables=(table,) if table else (), notes=tuple(notes))
+
+
+_SECTIONS: tuple[Callable[[RunComparison], Section], ...] = (
+    _overview,
+    _categories,
+    _steps,
+    _ranking_section(
+        "ops",
+        "Ops",
+        ("device_ops", "host_ops"),
+        "Times are self time per step, summed over parallel threads, streams and devices, so their changes overlap.",
+    ),
+    _ranking_section(
+        "kernels", "Kernels and copies", ("kernels", "copies"), "Times are per step, summed over streams."
+    ),
+    _ranking_section(
+        "tfdata",
+        "tf.data",
+        ("stages",),
+        "Waited: time per step in which the step waits for this stage. Work: for one element.",
+    ),
+    _ranking_section(
+        "functions", "tf.functions", ("functions",), "Traced: calls that traced the Python function again."
+    ),
+    _memory,
+    _environment,
+)
