@@ -89,9 +89,10 @@ class JudgedHost:
 
     def findings(self, section: str) -> tuple[Finding, ...]:
         """Return what a section of the report concludes."""
-        if self.results[section] is None and find_section(section).without_device:
+        spec = find_section(section)
+        if spec.without_device and not self.results.has_device:
             return ()
-        findings: tuple[Finding, ...] = call(find_section(section).build, self.results).findings
+        findings: tuple[Finding, ...] = call(spec.build, self.results).findings
         return findings
 
 

@@ -89,6 +89,8 @@ class Results:
             raise TfperfError(omission(section, self.omitted[section]))
         if spec.derive is not None:
             return call(spec.derive, self)
+        if spec.analyze is None:
+            return None
         parts = self.of_hosts(section)
         if spec.without_device:
             parts = [part for part in parts if part is not None]
