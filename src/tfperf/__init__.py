@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfperf import keras
     from tfperf.capture.local import profile, start, step, stop
+    from tfperf.capture.outcomes import Captured
     from tfperf.capture.server import serve
     from tfperf.compare.runs import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.ask import check_profile as check
-    from tfperf.outcomes import Captured
     from tfperf.query.frame import sql
-    from tfperf.sampling import Sampled, sample
+    from tfperf.sampling.jobs import sample
+    from tfperf.sampling.result import Sampled
     from tfperf.session import HostAnalysis, Trace, load
     from tfperf.timeline.write import write_timeline
 
@@ -58,11 +59,11 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Captured": "outcomes",
-    "Sampled": "sampling",
+    "Captured": "capture.outcomes",
+    "Sampled": "sampling.result",
     "diff": "compare.runs",
     "profile": "capture.local",
-    "sample": "sampling",
+    "sample": "sampling.jobs",
     "serve": "capture.server",
     "sql": "query.frame",
     "start": "capture.local",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from tfperf.errors import OutputError
+from tfperf.files import temporary_beside
 
 Format = Literal["perfetto", "json", "json.gz"]
 
@@ -40,22 +41,12 @@ def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
             with path.open("wb") as device:
                 yield device
             return
-        with _beside(Path(os.path.realpath(path))) as file:
-            yield file
+        target = Path(os.path.realpath(path))
+        with temporary_beside(target) as temporary:
+            with temporary.open("xb") as file:
+                yield file
+            temporary.replace(target)
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise OutputError(f"cannot write {path}: {path.parent} does not exist; make it first") from error
         raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
-
-
-@contextlib.contextmanager
-def _beside(target: Path) -> Iterator[BinaryIO]:
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
