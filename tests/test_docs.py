@@ -25,15 +25,15 @@ from builders import event, host, iterator_call, line, logdir_of, plane, space
 from click.testing import Result
 
 import tfperf
+from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
 from tfperf.compare import diff_tables
 from tfperf.gate import columns as gate_columns
-from tfperf.outcomes import Captured
 from tfperf.render import render
 from tfperf.report.model import Column
 from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
-from tfperf.reports.capture import COLUMNS as CAPTURED_COLUMNS
-from tfperf.reports.capture import capture_report
+from tfperf.sampling.capture_report import COLUMNS as CAPTURED_COLUMNS
+from tfperf.sampling.capture_report import capture_report
 from tfperf.trace.activities import PRIORITY, Attribution
 
 ROOT = Path(__file__).parents[1]
@@ -240,8 +240,10 @@ def test_the_page_of_the_json_document_has_the_keys_of_a_list(samples: Path, run
 
 
 def test_the_page_of_the_json_document_has_the_keys_of_a_capture() -> None:
-    kept = Captured("a:1", Path("/logs/r/a_1.xplane.pb"), 10, 2, overhead_percent=1.5)
-    failed = Captured("b:1", reason="busy", message="b:1 is busy")
+    kept = Captured(
+        worker="a:1", path=Path("/logs/r/a_1.xplane.pb"), size_bytes=10, event_count=2, overhead_percent=1.5
+    )
+    failed = Captured(worker="b:1", reason="busy", message="b:1 is busy")
     assert kept.path
     reports = [capture_report(kept.path.parent, some, {kept.path: 3}) for some in ([kept], [failed])]
     found: dict[str, set[str]] = {}

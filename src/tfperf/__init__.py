@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from tfperf import keras
     from tfperf.analysis import Analysis, load
     from tfperf.capture.local import profile, start, step, stop
+    from tfperf.capture.outcomes import Captured
     from tfperf.capture.server import serve
     from tfperf.compare.diff import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.check import check_profile as check
-    from tfperf.outcomes import Captured
     from tfperf.query.dataframe import sql
     from tfperf.report.model import Column, Fact, Finding, Section
-    from tfperf.sampling import Sampled, sample
+    from tfperf.sampling.jobs import sample
+    from tfperf.sampling.result import Sampled
     from tfperf.sections.results import HostResults
     from tfperf.sections.spec import SectionSpec, TableSpec
     from tfperf.timeline.export import write_timeline
@@ -67,7 +68,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Captured": "outcomes",
+    "Captured": "capture.outcomes",
     "Column": "report.model",
     "Fact": "report.model",
     "Finding": "report.model",
@@ -75,10 +76,10 @@ _HOMES = {
     "Section": "report.model",
     "SectionSpec": "sections.spec",
     "TableSpec": "sections.spec",
-    "Sampled": "sampling",
+    "Sampled": "sampling.result",
     "diff": "compare.diff",
     "profile": "capture.local",
-    "sample": "sampling",
+    "sample": "sampling.jobs",
     "serve": "capture.server",
     "sql": "query.dataframe",
     "start": "capture.local",

@@ -39,7 +39,7 @@ def serving(
     credentials: grpc.ServerCredentials | None = None,
 ) -> Iterator[int]:
     """Serve these methods; gives the port."""
-    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    server = grpc.server(ThreadPoolExecutor(max_workers=4), options=[("grpc.max_send_message_length", -1)])
     server.add_generic_rpc_handlers((_Methods(answers, service),))
     port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     server.start()

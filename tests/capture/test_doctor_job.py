@@ -18,7 +18,7 @@ from capture.made import by_name
 from tfperf.capture.address import Address
 from tfperf.capture.doctor_job import job_checks
 from tfperf.capture.machine import Machine
-from tfperf.outcomes import Check
+from tfperf.capture.outcomes import Check
 
 BUSY_SERVER: Answer = refuse(grpc.StatusCode.INTERNAL, "Another profiling session active.")
 
@@ -66,7 +66,7 @@ def http_port() -> Iterator[int]:
 def test_something_else_listens(http_port: int) -> None:
     check = ask(http_port)["profiler"]
 
-    assert (check.status, "no profiler server" in check.found) == ("fail", True)
+    assert (check.status, "not a profiler server" in check.found) == ("fail", True)
 
 
 def test_a_job_that_is_profiled_already() -> None:

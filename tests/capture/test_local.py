@@ -120,7 +120,7 @@ told["stopped_inside"] = [str(inside.path), captured.result]
 with local.profile(LOGS / "restarted") as captured:
     local.stop()
     local.start(LOGS / "goes_on")
-told["still_running"] = local.running()
+told["still_running"] = local.is_running()
 work()
 told["goes_on"] = str(local.stop().path)
 
@@ -149,7 +149,7 @@ with local.profile(LOGS / "forked") as captured:
     work(range(5))
     child = os.fork()
     if not child:
-        told = [local.running(), reason(local.stop)[0], reason(local.start, LOGS / "child")[0]]
+        told = [local.is_running(), reason(local.stop)[0], reason(local.start, LOGS / "child")[0]]
         (LOGS / "child.json").write_text(json.dumps(told))
         sys.exit(0)
     told["child_status"] = os.waitpid(child, 0)[1]
@@ -162,7 +162,7 @@ signal.signal(signal.SIGALRM, stop_on_alarm)
 local.start(LOGS / "signal")
 signal.setitimer(signal.ITIMER_REAL, 0.05)
 until = time.monotonic() + 10
-while local.running() and time.monotonic() < until:
+while local.is_running() and time.monotonic() < until:
     work()
 print(json.dumps(told))
 """

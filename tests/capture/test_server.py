@@ -1,4 +1,4 @@
-"""The profiler server inside a job: a real TensorFlow process, and a plain gRPC client that asks it.
+"""The profiler server inside a job, and its methods: a real TensorFlow process, and a plain gRPC client that asks it.
 
 The job executes the lines that the tests send it, and prints what they evaluate to.
 """
@@ -18,7 +18,7 @@ import grpc
 import pytest
 
 from tfperf.wire.contents import Contents, look_into
-from tfperf.wire.profiler_service import SERVICE, message_class, split_reply
+from tfperf.wire.profiler_service import SERVICE, message_class, read_message
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -130,10 +130,8 @@ def request(seconds: float, *, emit_xspace: bool = True, session_id: str = "test
 
 def contents(reply: bytes, tmp_path: Path) -> Contents:
     """Count the events of the trace in a reply."""
-    xspace = split_reply(reply).xspace
-    assert xspace is not None
     path = tmp_path / f"{time.monotonic_ns()}.xplane.pb"
-    path.write_bytes(xspace)
+    path.write_bytes(read_message("ProfileResponse", reply).xspace)
     return look_into(path)
 
 
@@ -172,11 +170,9 @@ def test_the_trace_comes_in_the_reply(job: Job, tmp_path: Path) -> None:
     reply = job.profile(0.5).result()
     assert 0.5 <= time.monotonic() - began < 5
     found = contents(reply, tmp_path)
-    assert not split_reply(reply).empty_trace
+    assert not read_message("ProfileResponse", reply).empty_trace
     assert "train" in found.event_names
     assert not found.has_python_frames
-    parsed = message_class("ProfileResponse").FromString(reply)
-    assert len(parsed.xspace) == found.size_bytes  # a whole message for protobuf's own parser, too
 
 
 def test_levels_reach_the_tracers(job: Job, tmp_path: Path) -> None:
@@ -204,7 +200,7 @@ def test_an_idle_job_gives_an_empty_trace(job: Job, tmp_path: Path) -> None:
     job.work(on=False)
     time.sleep(0.1)
     reply = job.profile(0.1).result()
-    assert split_reply(reply).empty_trace
+    assert read_message("ProfileResponse", reply).empty_trace
     assert contents(reply, tmp_path).event_count == 0
 
 
@@ -236,7 +232,7 @@ def test_a_session_that_has_not_begun_can_be_ended(job: Job) -> None:
     call = job.profile(20, start_timestamp_ns=time.time_ns() + 20 * 10**9)
     time.sleep(0.2)
     job.terminate("test")
-    assert refusal(call) == ("CANCELLED", "the session was ended before it began")
+    assert refusal(call) == ("CANCELLED", "the session was ended before it started")
 
 
 def test_a_client_that_goes_away_frees_the_session(job: Job) -> None:
@@ -304,7 +300,7 @@ def test_what_cannot_be(job: Job, levels: dict[str, int], words: str) -> None:
 
 @pytest.mark.parametrize("method", ["Profile", "Terminate"])
 def test_damaged_requests(job: Job, method: str) -> None:
-    assert refusal(job.call(method, b"\xff\xff\xff")) == ("INVALID_ARGUMENT", f"the request is no {method}Request")
+    assert refusal(job.call(method, b"\xff\xff\xff")) == ("INVALID_ARGUMENT", f"the request is not a {method}Request")
 
 
 def test_other_methods_are_not_there(job: Job) -> None:
@@ -347,7 +343,9 @@ def test_another_address_has_a_warning(job: Job, errors: Path) -> None:
     said = errors.read_text().splitlines()
     job.do("other.stop()")
     assert f"To profile this job: tfperf capture --worker {socket.gethostname()}:{port} --duration 2s" in said
-    assert f"Warning: the profiler server listens on 0.0.0.0:{port}; whoever can reach it can read this job." in said
+    assert (
+        f"Warning: the profiler server listens on 0.0.0.0:{port}; everyone who can reach it can read this job." in said
+    )
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")
@@ -366,7 +364,7 @@ def test_ipv6(job: Job, errors: Path) -> None:
 def test_a_port_that_is_taken(job: Job) -> None:
     taken = job.do(f"reason(serve, {job.port})")
     assert taken[0] == "port_taken"
-    assert f"127.0.0.1:{job.port} is taken" in taken[1]
+    assert f"another program or server uses 127.0.0.1:{job.port}" in taken[1]
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert job.do(f"reason(serve, {other.getsockname()[1]})")[0] == "port_taken"
 

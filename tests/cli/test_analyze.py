@@ -314,7 +314,7 @@ def test_filters_keep_ops_and_say_of_how_many(samples: Path, run_tfperf: Run) ->
 def test_a_filter_that_is_none_is_wrong_usage(samples: Path, run_tfperf: Run) -> None:
     result = run_tfperf("analyze", samples / "input_bound", "--filter", "a(")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "is no regular expression" in result.stderr
+    assert "is not a regular expression" in result.stderr
 
 
 def test_a_job_without_a_device_has_no_sections_of_devices_for_people(samples: Path, run_tfperf: Run) -> None:

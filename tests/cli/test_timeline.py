@@ -53,7 +53,7 @@ def test_omitted_events_are_counted(logdir: Path, tmp_path: Path) -> None:
         (("-o", "trace.txt"), ".pftrace, .perfetto-trace, .json or .json.gz"),
         (("-o", "o.json", "--steps", "5..3"), "3..5"),
         (("-o", "o.json", "--steps", "few"), "3..5, or 3"),
-        (("-o", "o.json", "--min-duration", "10"), "is no duration"),
+        (("-o", "o.json", "--min-duration", "10"), "is not a duration"),
     ],
 )
 def test_wrong_usage(logdir: Path, options: tuple[str, ...], message: str) -> None:

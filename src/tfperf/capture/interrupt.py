@@ -10,27 +10,28 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_ONE_SIGNAL_SECONDS = 0.5
+_SAME_SIGNAL_SECONDS = 0.5
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
-    """Turn the first SIGINT or SIGTERM into a set event; a later one is what it always was.
+    """Set an event at the first SIGINT or SIGTERM; a later one acts as it did before.
 
     Signals within half a second count as one: `timeout` and shells send them to the process and to its group. Outside
-    the main thread, where signals cannot be caught, the event stays unset.
+    the main thread, which alone can handle signals, the event stays unset.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
-    first: list[float] = []
+    first_s: list[float] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        first.append(time.monotonic())
+        now = time.monotonic()
+        first_s.append(now)
         stop.set()
-        if first[-1] - first[0] > _ONE_SIGNAL_SECONDS:
+        if now - first_s[0] > _SAME_SIGNAL_SECONDS:
             _restore(before)
             signal.raise_signal(number)
 

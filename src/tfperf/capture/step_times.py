@@ -1,55 +1,58 @@
-"""When steps began, to tell by how much profiling slows them down."""
+"""When steps start, to tell by how much profiling slows them down."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from statistics import median
 from threading import get_ident
 
-_ENOUGH = 5
-_LATEST_STEPS = 10_000
-_LATEST_SESSIONS = 16
+_MIN_STEPS = 5
+_MAX_STEPS = 10_000
+_MAX_SESSIONS = 16
 
 Interval = tuple[float, float]
+"""Start and end, in seconds."""
 
 
 class StepTimes:
-    """The begin of the latest steps of each thread, on the clock of `time.perf_counter`."""
+    """When the latest steps of each thread started, by a clock that counts seconds."""
 
-    def __init__(self) -> None:
-        self._begins: deque[tuple[int, float]] = deque(maxlen=_LATEST_STEPS)
-        self._sessions: deque[Interval] = deque(maxlen=_LATEST_SESSIONS)
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._starts: deque[tuple[int, float]] = deque(maxlen=_MAX_STEPS)
+        self._sessions: deque[Interval] = deque(maxlen=_MAX_SESSIONS)
 
     def mark(self) -> None:
-        """Note that a step begins now in this thread; the one before it ends."""
-        self._begins.append((get_ident(), time.perf_counter()))
+        """Note that a step starts now in this thread; the one before it ends."""
+        self._starts.append((get_ident(), self._clock()))
 
-    def overhead_percent(self, began: float, ended: float) -> float | None:
-        """Return by how many percent steps in the session [began, ended] took longer than those before, by medians.
+    def overhead_percent(self, started_s: float, ended_s: float) -> float | None:
+        """Return by how many percent the median step in a session is longer than the median step before it.
 
-        None if fewer than five whole steps lie on one of the two sides, 0 if they did not get longer. Steps in earlier
-        sessions count on neither side.
+        None if there are fewer than five whole steps before or in the session; 0 if steps did not get longer. Steps in
+        earlier sessions count as neither.
         """
-        if (began, ended) not in self._sessions:
-            self._sessions.append((began, ended))
+        if (started_s, ended_s) not in self._sessions:
+            self._sessions.append((started_s, ended_s))
         steps = self._steps()
-        during = [end - begin for begin, end in steps if began <= begin and end <= ended]
-        before = [end - begin for begin, end in steps if end <= began and not self._profiled(begin, end)]
-        if min(len(before), len(during)) < _ENOUGH:
+        during = [end - start for start, end in steps if started_s <= start and end <= ended_s]
+        before = [end - start for start, end in steps if end <= started_s and not self._is_profiled(start, end)]
+        if min(len(before), len(during)) < _MIN_STEPS:
             return None
-        # As many steps before as during: the job may have been in another phase long ago.
-        usual = median(before[-max(len(during), _ENOUGH) :])
+        # As many steps before as during: long ago, the job may have been in another phase.
+        usual = median(before[-max(len(during), _MIN_STEPS) :])
         return max(0.0, 100 * (median(during) / usual - 1)) if usual else None
 
     def _steps(self) -> list[Interval]:
-        """Return begin and end of whole steps, by their end: a step lasts until the next one of its thread."""
+        """Return the whole steps, by their end: a step lasts until the next one of its thread starts."""
         steps, latest = [], dict[int, float]()
-        for thread, begin in self._begins.copy():
+        for thread, start in self._starts.copy():
             if thread in latest:
-                steps.append((latest[thread], begin))
-            latest[thread] = begin
+                steps.append((latest[thread], start))
+            latest[thread] = start
         return steps
 
-    def _profiled(self, begin: float, end: float) -> bool:
-        return any(begin < ended and end > began for began, ended in self._sessions)
+    def _is_profiled(self, start: float, end: float) -> bool:
+        return any(start < session_end and end > session_start for session_start, session_end in self._sessions)

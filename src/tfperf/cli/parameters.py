@@ -1,4 +1,4 @@
-"""Values as people type them, made into numbers once: `2s`, `50ms`, `64MB`."""
+"""Values as people type them, parsed once: `2s`, `50ms`, `64MB`, `3..5`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A positive number with one of the units; a bare number is refused, since it might mean anything."""
+    """A positive number with a unit; a number without one is refused, since it could mean anything."""
 
     def __init__(self, name: str, units: Mapping[str, int], per: int, example: str) -> None:
         self.name, self._units, self._per, self._example = name, units, per, example
@@ -20,12 +20,12 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, (int, float)):
             return float(value)
-        found = split_quantity(str(value))
-        if not found or found[1] not in self._units:
-            self.fail(f"{value!r} is no {self.name}; write {self._example}", param, ctx)
-        amount = converted(found[0], self._units[found[1]], self._per)
+        quantity = split_quantity(str(value))
+        if not quantity or quantity[1] not in self._units:
+            self.fail(f"{value!r} is not a {self.name}: write {self._example}", param, ctx)
+        amount = converted(quantity[0], self._units[quantity[1]], self._per)
         if not amount:
-            self.fail(f"{value!r} is nothing; write {self._example}", param, ctx)
+            self.fail(f"{value!r} is zero: write {self._example}", param, ctx)
         return amount
 
 
@@ -36,7 +36,7 @@ SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
 
 
 class _Regex(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A regular expression, kept as the text it is."""
+    """A regular expression, kept as text."""
 
     name = "regex"
 
@@ -44,7 +44,11 @@ class _Regex(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         try:
             re.compile(str(value))
         except re.error as error:
-            self.fail(f"{value!r} is no regular expression: {error}; write \\ before ( ) [ ] * + ? .", param, ctx)
+            self.fail(
+                f"{value!r} is not a regular expression: {error}; write \\ before ( ) [ ] * + ? . that are text",
+                param,
+                ctx,
+            )
         return str(value)
 
 
@@ -57,18 +61,17 @@ class _StepRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        first, dots, last = str(value).partition("..")
-        try:
-            found = int(first), int(last if dots else first)
-        except ValueError:
-            self.fail(f"{value!r} is no range of steps; write 3..5, or 3", param, ctx)
-        if found[0] > found[1]:
-            self.fail(f"{value!r} ends before it begins; write {found[1]}..{found[0]}", param, ctx)
-        return found
+        numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", str(value).strip(), re.ASCII)
+        if not numbers:
+            self.fail(f"{value!r} is not a range of steps: write 3..5 (both included), or 3", param, ctx)
+        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+        if first > last:
+            self.fail(f"{value!r} ends before it starts: write {last}..{first}", param, ctx)
+        return first, last
 
 
 STEP_RANGE = _StepRange()
-"""First and last number."""
+"""First and last number, both included."""
 
 
 class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tfperf.errors import OutputError
+from tfperf.files import replace_file
 from tfperf.render.safe_text import safe
 
 STDOUT = Path("-")
@@ -70,22 +71,9 @@ def _write_file(text: str, destination: Path) -> None:
             # A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
             destination.write_bytes(data)
         else:
-            _replace(Path(os.path.realpath(destination)), data)
+            replace_file(Path(os.path.realpath(destination)), data)
     except OSError as error:
         raise _failed(destination, error) from error
-
-
-def _replace(target: Path, data: bytes) -> None:
-    """Put data in the target's place in one move; leave nothing behind if that fails."""
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _write_stdout(text: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from tfperf.errors import OutputError
+from tfperf.files import temporary_beside
 
 TimelineFormat = Literal["perfetto", "json", "json.gz"]
 
@@ -42,23 +43,12 @@ def open_new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
             with path.open("wb") as device:
                 yield device
             return
-        with _moved_into(Path(os.path.realpath(path))) as file:
-            yield file
+        target = Path(os.path.realpath(path))
+        with temporary_beside(target) as temporary:
+            with temporary.open("xb") as file:
+                yield file
+            temporary.replace(target)
     except FileNotFoundError as error:
-        raise OutputError(f"cannot write {path}: {path.parent} does not exist; make it first") from error
+        raise OutputError(f"cannot write {path}: {path.parent} does not exist; create it first") from error
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
-
-
-@contextlib.contextmanager
-def _moved_into(target: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside the target that is moved there at the end; leave nothing behind if that fails."""
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise

@@ -1,0 +1,110 @@
+"""The flight recorder: servers record without pause, and only the last recordings are kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfperf.capture.client import ProfilerClient
+from tfperf.capture.interrupt import stop_on_signal
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.remote import CaptureRequest, Say, as_they_come, failed, open_clients, profile_request_for, receive
+from tfperf.capture.run_folder import RunFolder
+from tfperf.errors import CaptureError
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The traces of all workers over one interval, in a run folder of their own."""
+
+    folder: RunFolder
+    captured: tuple[Captured, ...]
+
+    def delete(self) -> None:
+        """Delete the traces and their folder."""
+        with contextlib.suppress(OSError):
+            for result in self.captured:
+                if result.path:
+                    result.path.unlink()
+        self.folder.drop_if_empty()
+
+
+def record(
+    request: CaptureRequest,
+    logdir: str | Path,
+    say: Say = lambda _: None,
+    *,
+    keep: int = 5,
+    is_wanted: Callable[[Sequence[Captured]], bool] = lambda _: True,
+) -> tuple[list[Recording], list[Captured]]:
+    """Profile continuously until Ctrl-C, or until no worker answers.
+
+    Every `request.duration_s`, the traces since the last time are fetched into a run folder; of the recordings that
+    are wanted, the last `keep` stay on disk. Returns these, the newest last, and a result for each worker that failed.
+    """
+    RunFolder(logdir)  # Raises before any worker is asked if the logdir cannot be used.
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signal())
+        clients, kept = open_clients(stack, request), deque[Recording]()
+        lost = _start(clients, request, logdir)
+        running = [client for client in clients if client not in lost]
+        if running:
+            say(f"recording: a trace every {request.duration_s:g} s, the last {keep} are kept; Ctrl-C ends it")
+        try:
+            while running and not stop.is_set():
+                stop.wait(request.duration_s)
+                recording, failures = _fetch(running, request, logdir)
+                lost.update(failures)
+                running = [client for client in running if client not in failures]
+                if not recording.captured:
+                    continue
+                if not is_wanted(recording.captured):
+                    recording.delete()
+                    continue
+                kept.append(recording)
+                say(f"kept {recording.folder.path}")
+                if len(kept) > keep:
+                    kept.popleft().delete()
+        finally:
+            for client in running:
+                with contextlib.suppress(CaptureError):
+                    client.stop_continuous()
+        if running and not kept:
+            say("no recording was worth keeping, so nothing was kept")
+        return list(kept), [lost[client] for client in clients if client in lost]
+
+
+def _start(
+    clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path
+) -> dict[ProfilerClient, Captured]:
+    """Start recording on every server; return the failures."""
+    failures = {}
+    for client in clients:
+        try:
+            client.connect()
+            client.start_continuous(profile_request_for(client, request, RunFolder(logdir)))
+        except CaptureError as error:
+            failures[client] = failed(client, error)
+    return failures
+
+
+def _fetch(
+    clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path
+) -> tuple[Recording, dict[ProfilerClient, Captured]]:
+    """Fetch what all servers recorded since the last time; return it and the failures. An idle job is not a failure."""
+    folder = RunFolder(logdir)
+    pending = {client: client.snapshot(request.timeout_s) for client in clients}
+    captured, failures = [], {}
+    try:
+        for client, call in as_they_come(pending):
+            result = receive(client, call, folder, request)
+            if result.path:
+                captured.append(result)
+            elif result.reason != "idle":
+                failures[client] = result
+    finally:
+        folder.drop_if_empty()
+    return Recording(folder, tuple(captured)), failures

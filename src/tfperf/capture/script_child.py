@@ -1,0 +1,182 @@
+"""The process of a script that `tfperf run` profiles: waits for its moment, runs the script, and reports the result.
+
+The script does what it does without tfperf: arguments, modules, output, signals and exit code are the same.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tfperf.capture import local
+from tfperf.capture.keras_callback import ProfileCallback
+from tfperf.capture.keras_import_hook import hook_keras
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.safe_profile import no_trace
+from tfperf.capture.script_main import run_as_main
+from tfperf.capture.script_plan import Orders, write_result
+from tfperf.capture.tensorflow_session import require_tensorflow
+from tfperf.capture.timed_profile import TimedProfile
+
+_NEVER = (sys.maxsize - 1, sys.maxsize - 1)
+
+
+def main() -> None:
+    """Profile the script that the other arguments name, as the first argument orders."""
+    orders = Orders.from_json(sys.argv[1])
+    job = _ScriptJob(orders)
+    job.start()
+    atexit.register(_end_by_interrupt, job)  # Registered first, called last.
+    try:
+        run_as_main(sys.argv[2:], is_module=orders.is_module)
+    except KeyboardInterrupt:
+        job.is_interrupted = True
+        raise
+    finally:
+        # At the exit: only then have the threads of the script ended, too.
+        atexit.register(job.conclude)
+
+
+def _end_by_interrupt(job: _ScriptJob) -> None:
+    """End by the signal, as Python does after Ctrl-C; Python forgets to if other code is compiled at the exit."""
+    if job.is_interrupted and os.name == "posix":
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+
+
+class _ScriptJob:
+    """The script and its profile."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders, self._plan = orders, orders.plan
+        self._process = os.getpid()
+        self.is_interrupted = False
+        self._started_s = time.monotonic()
+        self._lock = threading.RLock()
+        self._callback = _ScriptCallback(self, orders)
+        self._timed: TimedProfile | None = None
+        if self._plan.after_s is not None:
+            retry_idle = self._plan.steps is not None
+            self._timed = TimedProfile(self._plan, self._plan.after_s, lambda _: self.write(), retry_idle=retry_idle)
+
+    def start(self) -> None:
+        """Get ready, before the script starts."""
+        hook_keras(self._callback)
+        _count_steps(self._callback)
+        self._watch_exits()
+        if self._orders.stop_fd is not None:
+            threading.Thread(target=self._listen, args=(self._orders.stop_fd,), name="tfperf-stop", daemon=True).start()
+        if self._timed:
+            self._timed.start()
+
+    def step_starts(self) -> None:
+        """Note that a step of a training starts: with steps to profile, no profile is taken by time."""
+        if self._timed and self._plan.steps:
+            self._timed.finish()
+
+    def conclude(self) -> None:
+        """End a running profile and write the result: the script is at its end."""
+        if os.getpid() != self._process:
+            return  # A forked child.
+        with contextlib.suppress(Exception):
+            if self._timed:
+                self._timed.finish("the script ended while it was profiled")
+            self._callback.close()
+            self.write(is_over=True)
+
+    def write(self, *, is_over: bool = False) -> None:
+        """Write the result so far, if there is one; once the script is over, there always is."""
+        with self._lock:
+            captured = self._best_result() or (self._why_no_trace() if is_over else None)
+            if captured is not None:
+                with contextlib.suppress(OSError):
+                    write_result(Path(self._orders.result_file), captured)
+
+    def _best_result(self) -> Captured | None:
+        """Return the trace of steps rather than that of a time, and any trace rather than a reason for none."""
+        # Without steps to profile, the callback only marks them.
+        results = [self._plan.steps and self._callback.result, self._timed and self._timed.result]
+        taken = [result for result in results if result]
+        return next((result for result in taken if result.path), taken[0] if taken else None)
+
+    def _why_no_trace(self) -> Captured:
+        seconds, after_s = time.monotonic() - self._started_s, self._plan.after_s
+        if "tensorflow" not in sys.modules:
+            return no_trace("no_tensorflow", "the script did not import TensorFlow, so there was nothing to profile")
+        if after_s is None:
+            hint = "profile by time with --after 10s"
+            return no_trace("no_steps", f"the script has no training with Keras or tfperf.step; {hint}")
+        if seconds < after_s:
+            ended = f"the script ended after {seconds:.1f} s, before profiling started at {after_s:g} s"
+            return no_trace("no_steps", f"{ended}; pass --after {max(seconds / 2, 0.1):.1g}s")
+        return no_trace("idle", "TensorFlow did nothing that the profiler records")
+
+    def _watch_exits(self) -> None:
+        """Conclude before `os._exit`, which calls no exit function."""
+        leave = os._exit
+
+        def _exit(status: int) -> Any:
+            self.conclude()
+            leave(status)
+
+        os._exit = _exit
+
+    def _listen(self, stop_fd: int) -> None:
+        """Wait to be asked to stop, which the other process does before it passes on a signal that would kill."""
+        with contextlib.suppress(OSError):
+            os.set_inheritable(stop_fd, False)
+            if os.read(stop_fd, 1):
+                self.conclude()
+                Path(self._orders.result_file).with_suffix(".stopped").touch()
+
+
+class _ScriptCallback(ProfileCallback):
+    """The callback that every call of Keras in the script gets."""
+
+    def __init__(self, job: _ScriptJob, orders: Orders) -> None:
+        plan = orders.plan
+        steps = plan.steps or _NEVER
+        super().__init__(plan.logdir, steps, limit_s=plan.limit_s, verbose=False, **asdict(plan.options))
+        self._job = job
+
+    def _start_step(self, mode: str, batch: int, name: str = "", number: int | None = None) -> None:
+        self._job.step_starts()
+        super()._start_step(mode, batch, name, number)
+
+    def _hint(self, first: int, last: int) -> str:
+        return f"pass --steps {first}..{last}"
+
+    def _tell(self, captured: Captured) -> None:
+        self._job.write()
+
+
+def _count_steps(callback: ProfileCallback) -> None:
+    """Make `tfperf.step` of the script count as well."""
+
+    class CountedStep(local.step):
+        __slots__ = ("_counting",)
+
+        def __enter__(self) -> CountedStep:
+            require_tensorflow()
+            self._counting = callback.watched_step(self._name, self._number)
+            if not self._counting.__enter__():
+                super().__enter__()
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            super().__exit__(*error)
+            self._counting.__exit__(None, None, None)
+
+    CountedStep.__name__ = CountedStep.__qualname__ = "step"
+    vars(local)["step"] = CountedStep

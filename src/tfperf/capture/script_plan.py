@@ -1,0 +1,73 @@
+"""How `tfperf run` profiles a script: handed from the command to the process of the script, and the result back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.step_profile import LIMIT_SECONDS
+from tfperf.capture.tracer_options import TracerOptions
+from tfperf.files import replace_file
+
+AFTER_SECONDS = 10.0
+DURATION_SECONDS = 2.0
+STEPS = (10, 19)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """When to profile a script: at `steps` of its training (first and last), or `after_s` seconds after its start.
+
+    With both, time counts only if no step of a training has started by then.
+    """
+
+    logdir: str
+    steps: tuple[int, int] | None = STEPS
+    after_s: float | None = AFTER_SECONDS
+    duration_s: float = DURATION_SECONDS
+    options: TracerOptions = field(default_factory=TracerOptions)
+    limit_s: float = LIMIT_SECONDS
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the process of the script is told: the plan, where to write the result, and how it is asked to stop.
+
+    `stop_fd` is the read end of a pipe: a byte means that a signal is about to come.
+    """
+
+    plan: Plan
+    is_module: bool
+    result_file: str
+    stop_fd: int | None
+
+    def to_json(self) -> str:
+        """Return the orders as one argument for a command line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Orders:
+        """Return the orders from what `to_json` returned."""
+        fields: dict[str, Any] = json.loads(text)
+        plan: dict[str, Any] = fields.pop("plan")
+        plan["options"] = TracerOptions(**plan["options"])
+        plan["steps"] = plan["steps"] and tuple(plan["steps"])
+        return cls(Plan(**plan), **fields)
+
+
+def write_result(file: Path, captured: Captured) -> None:
+    """Write a result for the other process, whole or not at all."""
+    fields = {**asdict(captured), "path": captured.path and str(captured.path)}
+    replace_file(file, json.dumps(fields).encode())
+
+
+def read_result(file: Path) -> Captured | None:
+    """Read what `write_result` wrote; None if there is no file."""
+    try:
+        fields = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    return Captured(**{**fields, "path": Path(fields["path"]) if fields["path"] else None})

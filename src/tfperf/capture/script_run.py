@@ -1,0 +1,105 @@
+"""Run a script in a process of its own and profile it there; neither the script nor what it does is changed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.run_folder import local_folder
+from tfperf.capture.safe_profile import no_trace
+from tfperf.capture.script_plan import Orders, Plan, read_result
+
+_CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.capture.script_child import main; main()"
+"""Removes the current folder, which `-c` puts first among the places for modules: `python SCRIPT` does not have it."""
+_STOP_SECONDS = 30.0
+"""How long a script that is to be ended may take to write its trace."""
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOutcome:
+    """The exit code of a script, as a shell shows it (128 + N for signal N), and the result of profiling it."""
+
+    exit_code: int
+    captured: Captured
+
+
+def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> ScriptOutcome:
+    """Run `python COMMAND...` (or `python -m COMMAND...`) and profile it as planned.
+
+    Its stdin, stdout and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is
+    passed on once the trace is written. Raises CaptureError `not_written` if the logdir cannot be used; then nothing
+    was run.
+    """
+    local_folder(plan.logdir)
+    with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
+        result_file = Path(folder) / "result.json"
+        with _pipe() as (stop_fd, ask_fd):
+            orders = Orders(plan, is_module, str(result_file), stop_fd)
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, orders.to_json(), *command],
+                pass_fds=() if stop_fd is None else (stop_fd,),
+            )
+            with _signals_passed_on(process, result_file, ask_fd):
+                status = process.wait()
+        exit_code = status if status >= 0 else 128 - status
+        captured = read_result(result_file) or no_trace(
+            "no_result", f"the script was killed (exit code {exit_code}) before a trace could be written"
+        )
+        return ScriptOutcome(exit_code, captured)
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int | None, int | None]]:
+    """Lend both ends of a pipe, on systems where processes can inherit one."""
+    if os.name != "posix":
+        yield None, None
+        return
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+@contextmanager
+def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_fd: int | None) -> Iterator[None]:
+    """Leave Ctrl-C to the script; have it write its trace before it gets a signal that ends it."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if ask_fd is not None:
+            with suppress(OSError):
+                os.write(ask_fd, b"!")
+        # In a thread: while this handler runs, this process does not learn that the script ended.
+        waiting = (process, number, result_file.with_suffix(".stopped"))
+        threading.Thread(target=_signal_when_stopped, args=waiting, daemon=True).start()
+
+    handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
+    if hasattr(signal, "SIGHUP"):
+        handlers[signal.SIGHUP] = pass_on
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _signal_when_stopped(process: subprocess.Popen[bytes], number: int, stopped: Path) -> None:
+    until = time.monotonic() + _STOP_SECONDS
+    while process.poll() is None and not stopped.exists() and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+    process.send_signal(number)

@@ -1,0 +1,271 @@
+"""The methods of the server of `serve`: one session of TensorFlow's profiler at a time, returned as a reply."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tfperf.capture import local
+from tfperf.capture.tensorflow_session import TensorflowSession
+from tfperf.capture.tracer_options import TracerOptions
+from tfperf.errors import CaptureError, TfperfError
+from tfperf.wire.profiler_service import OVERHEAD_KEY, message_class, read_message
+from tfperf.wire.schema import LARGEST_MESSAGE
+
+BUSY = "Another profiling session active."
+"""TensorFlow's own text, which its clients recognize."""
+_MAX_DELAY_S = 60.0
+_UNFETCHED_SECONDS = 300.0
+
+
+class _RefusalError(Exception):
+    """A call that ends with a status; `code` is its name in gRPC."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class _RequestedSession:
+    """What a ProfileRequest asks for."""
+
+    options: TracerOptions
+    session_id: str
+    duration_s: float
+    delay_s: float
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set by Terminate, by the end of the call, and by the end of the server."""
+
+    @classmethod
+    def parse(cls, data: bytes) -> _RequestedSession:
+        """Read a ProfileRequest; raises _RefusalError if it is invalid."""
+        request = _read("ProfileRequest", data)
+        if not request.emit_xspace:
+            raise _RefusalError(
+                "FAILED_PRECONDITION",
+                "this server only returns traces and never writes files for a client: use `tfperf capture`, or any "
+                "client that sets emit_xspace",
+            )
+        opts = request.opts
+        options = TracerOptions()  # Without a version, TensorFlow ignores the levels and takes its defaults.
+        if opts.version:
+            try:
+                options = TracerOptions(opts.host_tracer_level, opts.device_tracer_level, opts.python_tracer_level)
+            except TfperfError as error:
+                raise _RefusalError("INVALID_ARGUMENT", str(error)) from error
+        delay_s = max(0.0, (opts.start_timestamp_ns - time.time_ns()) / 1e9)
+        if delay_s > _MAX_DELAY_S:
+            raise _RefusalError(
+                "INVALID_ARGUMENT",
+                f"the start is {delay_s:.0f} s ahead on this machine's clock, and {_MAX_DELAY_S:.0f} s is the limit; "
+                "do the clocks agree?",
+            )
+        duration_s = min((opts.duration_ms or request.duration_ms) / 1000, threading.TIMEOUT_MAX)
+        return cls(options, request.session_id or opts.session_id, duration_s, delay_s)
+
+
+def _read(message: str, data: bytes) -> Any:
+    try:
+        return read_message(message, data)
+    except ValueError as error:
+        raise _RefusalError("INVALID_ARGUMENT", f"the request is not a {message}") from error
+
+
+@dataclass
+class _Continuous:
+    """A recording without an end."""
+
+    options: TracerOptions
+    session: TensorflowSession
+    expiry: threading.Timer | None = None
+
+
+class ServerMethods:
+    """The methods of the server, which share one session."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._current: _RequestedSession | None = None
+        self._finished = False
+        self._unanswered = 0
+        self._continuous: _Continuous | None = None
+
+    def by_name(self) -> dict[str, Callable[[bytes, Any], bytes]]:
+        """Return the method of each name in the service."""
+        return {
+            "Profile": self._profile,
+            "Terminate": self._terminate,
+            "StartContinuousProfiling": partial(self._answer_locked, self._start_continuous),
+            "GetSnapshot": partial(self._answer_locked, self._snapshot),
+            "StopContinuousProfiling": partial(self._answer_locked, self._stop_continuous),
+        }
+
+    def finish(self, export_seconds: float, send_seconds: float) -> None:
+        """End the session, start no other, and wait until the trace is taken and sent."""
+        with self._lock:
+            self._finished = True
+            if self._current:
+                self._current.ended.set()
+            self._drop_continuous()
+            self._lock.wait_for(lambda: self._current is None, export_seconds)
+            self._lock.wait_for(lambda: not self._unanswered, send_seconds)
+
+    def _profile(self, data: bytes, context: Any) -> bytes:
+        """Return a ProfileResponse with the trace of the time that was asked for."""
+        try:
+            asked = _RequestedSession.parse(data)
+            with self._lock:
+                if self._finished:
+                    raise _RefusalError("UNAVAILABLE", "the server is being stopped")
+                self._refuse_if_busy()
+                self._current = asked
+            try:
+                self._watch(asked, context)
+                return _record(asked, context)
+            finally:
+                with self._lock:
+                    self._current = None
+                    self._lock.notify_all()
+        except (_RefusalError, TfperfError) as error:
+            _abort(error, context)
+
+    def _terminate(self, data: bytes, context: Any) -> bytes:
+        """End the session of that id, or any if there is no id."""
+        try:
+            session_id = _read("TerminateRequest", data).session_id
+        except _RefusalError as error:
+            _abort(error, context)
+        with self._lock:
+            if self._current and session_id in ("", self._current.session_id):
+                self._current.ended.set()
+        return b""  # A TerminateResponse has no fields.
+
+    def _answer_locked(self, answer: Callable[[bytes], bytes], data: bytes, context: Any) -> bytes:
+        """Answer a call of continuous profiling; no other such call runs meanwhile."""
+        try:
+            with self._lock:
+                return answer(data)
+        except (_RefusalError, TfperfError) as error:
+            _abort(error, context)
+
+    def _start_continuous(self, data: bytes) -> bytes:
+        asked = _RequestedSession.parse(data)
+        self._refuse_if_busy()
+        self._record_on(asked.options)
+        return b""
+
+    def _snapshot(self, data: bytes) -> bytes:
+        """Return what was recorded since the last snapshot, and go on recording."""
+        if not self._continuous:
+            raise _RefusalError("NOT_FOUND", "No continuous profiling session found.")
+        options = self._continuous.options
+        with self._continuous.session.export() as file:
+            self._forget_continuous()
+            self._record_on(options)
+            return _reply(file)
+
+    def _stop_continuous(self, data: bytes) -> bytes:
+        if not self._continuous:
+            raise _RefusalError("NOT_FOUND", "No continuous profiling session found.")
+        self._drop_continuous()
+        return b""
+
+    def _refuse_if_busy(self) -> None:
+        if self._current or self._continuous or local.is_running():
+            raise _RefusalError("INTERNAL", BUSY)
+
+    def _record_on(self, options: TracerOptions) -> None:
+        """Start recording; if nobody fetches a snapshot, end it before it fills the memory of the job."""
+        recording = self._continuous = _Continuous(options, _start_session(options))
+
+        def expire() -> None:
+            with self._lock:
+                if recording is self._continuous:
+                    self._drop_continuous()
+
+        recording.expiry = threading.Timer(_UNFETCHED_SECONDS, expire)
+        recording.expiry.daemon = True
+        recording.expiry.start()
+
+    def _forget_continuous(self) -> TensorflowSession | None:
+        recording, self._continuous = self._continuous, None
+        if recording and recording.expiry:
+            recording.expiry.cancel()
+        return recording.session if recording else None
+
+    def _drop_continuous(self) -> None:
+        session = self._forget_continuous()
+        if session:
+            session.drop()
+
+    def _watch(self, asked: _RequestedSession, context: Any) -> None:
+        """End the session when the call is over because the client is gone; note when the client has its reply."""
+
+        def over() -> None:
+            asked.ended.set()
+            with self._lock:
+                self._unanswered -= 1
+                self._lock.notify_all()
+
+        with self._lock:
+            self._unanswered += 1
+        if not context.add_callback(over):
+            over()
+
+
+def _record(asked: _RequestedSession, context: Any) -> bytes:
+    """Wait for the start, profile until the end, and return the reply."""
+    if asked.ended.wait(asked.delay_s):
+        raise _RefusalError("CANCELLED", "the session was ended before it started")
+    session = _start_session(asked.options)
+    started_s = time.perf_counter()
+    asked.ended.wait(asked.duration_s)
+    ended_s = time.perf_counter()
+    if not context.is_active():
+        session.drop()
+        raise _RefusalError("CANCELLED", "the client is gone")
+    with session.export() as file:
+        reply = _reply(file)
+    overhead = local.step_times.overhead_percent(started_s, ended_s)
+    if overhead is not None:
+        context.set_trailing_metadata(((OVERHEAD_KEY, f"{overhead:.2f}"),))
+    return reply
+
+
+def _start_session(options: TracerOptions) -> TensorflowSession:
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix="tfperf-"))
+    except OSError as error:
+        raise CaptureError("not_written", f"the job has no space for temporary files: {error}") from error
+    return TensorflowSession(options, scratch)
+
+
+def _reply(file: Path) -> bytes:
+    """Return the ProfileResponse with a trace."""
+    from tfperf.wire.contents import look_into
+
+    contents = look_into(file)
+    if contents.size_bytes > LARGEST_MESSAGE - 100:
+        size = f"{contents.size_bytes / 1e9:.1f} GB"
+        raise _RefusalError(
+            "RESOURCE_EXHAUSTED", f"the trace takes {size}, more than a reply can hold; use a shorter duration"
+        )
+    reply = message_class("ProfileResponse")(empty_trace=not contents.event_count, xspace=file.read_bytes())
+    return bytes(reply.SerializeToString())
+
+
+def _abort(error: Exception, context: Any) -> NoReturn:
+    """End the call with the status of an error, as TensorFlow's server has it."""
+    import grpc
+
+    is_busy = isinstance(error, CaptureError) and error.reason == "busy"
+    code = error.code if isinstance(error, _RefusalError) else "INTERNAL"
+    context.abort(grpc.StatusCode[code], BUSY if is_busy else str(error))
+    raise AssertionError("abort returned")

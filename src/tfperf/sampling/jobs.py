@@ -1,0 +1,57 @@
+"""Profile running jobs: once, or continuously as a flight recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfperf.capture.address import parse_address
+from tfperf.capture.flight_recorder import record
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.remote import CaptureRequest, Say, profile_workers
+from tfperf.errors import TfperfError
+from tfperf.sampling.result import Sampled
+from tfperf.sampling.trace_steps import longest_step_s
+
+
+def sample(*workers: str, logdir: str | Path = "logs", **options: Any) -> Sampled:
+    """Profile running jobs at the same moment: `tfperf.sample("localhost:6009").analyzed().report()`.
+
+    `workers` are addresses of profiler servers, `options` fields of `tfperf.capture.remote.CaptureRequest`
+    (`duration_s`, 2.0 by default, `delay_s`, `retries`, ...). A worker that fails does not raise: see `captured`, or
+    call `raise_problem`. Raises CaptureError `bad_address`, or `not_written` if the logdir cannot be used.
+    """
+    return sample_once(CaptureRequest(workers=[parse_address(worker) for worker in workers], **options), logdir)
+
+
+def sample_once(request: CaptureRequest, logdir: str | Path, say: Say = lambda _: None) -> Sampled:
+    """Profile all workers of the request at the same moment; see `tfperf.capture.remote.profile_workers`."""
+    folder, captured = profile_workers(request, logdir, say)
+    return Sampled(next((result.path.parent for result in captured if result.path), folder), tuple(captured))
+
+
+def sample_continuously(
+    request: CaptureRequest,
+    logdir: str | Path,
+    say: Say = lambda _: None,
+    *,
+    keep: int = 5,
+    slow_step_s: float | None = None,
+) -> Sampled:
+    """Profile continuously until Ctrl-C and keep the last traces, only those with a step over `slow_step_s` if given.
+
+    See `tfperf.capture.flight_recorder.record`.
+    """
+
+    def has_slow_step(captured: Sequence[Captured]) -> bool:
+        try:
+            return slow_step_s is None or any(
+                longest_step_s(result.path) > slow_step_s for result in captured if result.path
+            )
+        except TfperfError:
+            return False
+
+    kept, lost = record(request, logdir, say, keep=keep, is_wanted=has_slow_step)
+    captured = [result for recording in kept for result in recording.captured]
+    return Sampled(Path(logdir) / "plugins" / "profile", (*captured, *lost))

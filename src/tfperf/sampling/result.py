@@ -1,0 +1,87 @@
+"""What came of profiling jobs: the traces, the reasons for those that did not come, and the report on both."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfperf.capture.outcomes import Captured
+from tfperf.errors import CaptureError, TfperfError
+from tfperf.sampling.capture_report import capture_report
+from tfperf.sampling.trace_steps import steps_of
+
+if TYPE_CHECKING:
+    from tfperf.analysis import Analysis
+    from tfperf.report.model import Report
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The result of profiling jobs: `captured` has one entry for each trace and for each worker that failed.
+
+    `folder` is the run folder of the traces, or that of all runs if there are several. After `analyzed`, `analysis` is
+    that of the newest run, None if there is none; `error` then says why it could not be analyzed.
+    """
+
+    folder: Path
+    captured: tuple[Captured, ...]
+    is_analyzed: bool = False
+    analysis: Analysis | None = None
+    error: str = ""
+
+    @property
+    def kept(self) -> tuple[Captured, ...]:
+        """Return the entries with a trace."""
+        return tuple(result for result in self.captured if result.path)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return a line on each entry: where the trace is, or why there is none."""
+        return tuple(result.describe() for result in self.captured) + ((self.error,) if self.error else ())
+
+    def analyzed(self) -> Sampled:
+        """Return the result with an analysis of the newest run that was kept; never raises for its traces."""
+        # The job was asked first: numpy and Arrow take their time to load.
+        from tfperf.analysis import load
+
+        paths = [result.path for result in self.captured if result.path]
+        if not paths:
+            return replace(self, is_analyzed=True)
+        try:
+            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent))
+        except TfperfError as error:
+            return replace(self, is_analyzed=True, error=str(error))
+
+    def report(self, *, sections: Sequence[str] = ()) -> Report:
+        """Return what came of each worker, followed by the report on the newest run if that is analyzed."""
+        report = capture_report(self.folder, self.captured, self._step_counts() if self.is_analyzed else None)
+        if self.analysis is None:
+            return report
+        of_run = self.analysis.report(sections)
+        return replace(
+            of_run, summary={**of_run.summary, **report.summary}, sections=(*report.sections, *of_run.sections)
+        )
+
+    def raise_problem(self) -> None:
+        """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
+        problems = [result for result in self.captured if result.reason]
+        for result in problems:
+            if result.reason:
+                raise CaptureError(result.reason, "; ".join(problem.message for problem in problems))
+        if self.error:
+            raise TfperfError(self.error)
+
+    def _step_counts(self) -> dict[Path, int]:
+        """Return the number of steps in each trace that can be read."""
+        counts: dict[Path, int] = {}
+        if self.analysis:
+            for file, host in zip(self.analysis.run.files, self.analysis.hosts, strict=True):
+                counts[file.path] = len(host["steps"].steps)
+        for result in self.captured:
+            if result.path and result.path not in counts:
+                with contextlib.suppress(TfperfError):
+                    counts[result.path] = len(steps_of(result.path))
+        return counts
