@@ -33,9 +33,9 @@ from tfperf.trace import logdir
 from tfperf.trace.activities import Attribution
 from tfperf.trace.device_time import device_times
 from tfperf.trace.device_work import device_work
+from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_ops import host_ops
 from tfperf.trace.read import read_host
-from tfperf.trace.steps import find_steps
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -7,7 +7,7 @@ from builders import Event, event, host, line, logdir_of, plane, ref, space, tra
 
 import tfperf
 from tfperf.analyzers import eager
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 
 def run_eagerly(op: str, start_us: float, duration_us: float, *, is_func: int = 0) -> Event:

@@ -13,9 +13,9 @@ from tfperf.analyzers.idle import Gap, Idle
 from tfperf.analyzers.idle_pieces import CAUSES
 from tfperf.intervals import overlap
 from tfperf.trace.device_time import device_times
-from tfperf.trace.host_state import State, state_of
+from tfperf.trace.find_steps import find_steps
+from tfperf.trace.host_state_names import State, state_of
 from tfperf.trace.read import read_host
-from tfperf.trace.steps import find_steps
 
 US = 1_000_000
 SHARED = Path(__file__).parents[3] / "shared" / "traces"

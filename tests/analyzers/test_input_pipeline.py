@@ -8,8 +8,8 @@ from builders import STEPS_LINE, Line, Plane, event, host, line, plane, ref, tra
 from tfperf.analyzers import input_pipeline, step_breakdown
 from tfperf.analyzers.input_pipeline import InputPipeline, Part, part_of
 from tfperf.trace.activities import Attribution
-from tfperf.trace.names import parse_op
-from tfperf.trace.steps import find_steps
+from tfperf.trace.event_names import parse_op
+from tfperf.trace.find_steps import find_steps
 
 US = 1_000_000
 READ = "Iterator::Root::Map::TFRecord"

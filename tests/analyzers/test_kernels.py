@@ -12,8 +12,8 @@ from protobytes import field, message
 from tfperf.analyzers import kernels
 from tfperf.analyzers.kernels import Kernels
 from tfperf.trace.activities import Attribution
+from tfperf.trace.find_steps import find_steps
 from tfperf.trace.read import read_host
-from tfperf.trace.steps import find_steps
 
 US = 1_000_000
 DETAILS = "regs:32 static_shared:1024 dynamic_shared:0 grid:{},1,1 block:256,1,1 occ_pct:50"

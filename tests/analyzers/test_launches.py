@@ -9,7 +9,7 @@ from builders import Event, Line, Plane, event, host, line, plane, trace_of, u64
 
 from tfperf.analyzers import launches
 from tfperf.analyzers.launches import DeviceLaunches, Launches
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 US = 1_000_000
 

@@ -11,7 +11,7 @@ from tfperf.analyzers import memory
 from tfperf.analyzers.memory import Allocator, Memory
 from tfperf.analyzers.memory_alive import type_name
 from tfperf.analyzers.memory_rows import place_of
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 CAPACITY = 1000
 

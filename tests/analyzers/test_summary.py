@@ -9,7 +9,7 @@ from builders import Event, event, host, trace_of
 from tfperf.analyzers import step_breakdown
 from tfperf.analyzers.step_breakdown import Breakdown
 from tfperf.analyzers.summary import by_kind, input_class, level, over_hosts, statistics, summarize
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 
 @pytest.mark.parametrize(

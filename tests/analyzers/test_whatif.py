@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tfperf.analyzers import step_breakdown, tfdata, whatif
 from tfperf.analyzers.whatif import DISTURBED, NOISE, OVERLAP, PARALLEL_EFFICIENCY, UNDISTURBED, Estimate, Load, Outlook
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 STEP, COUNT = 100.0, 5
 """Microseconds, and how many."""

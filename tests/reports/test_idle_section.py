@@ -16,7 +16,7 @@ from tfperf.render.terminal import render_terminal
 from tfperf.report.model import Report, Section, Table
 from tfperf.reports import idle_columns
 from tfperf.reports.idle_section import brief_idle_section, idle_findings, idle_section
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 
 def analyzed(tmp_path: Path, *planes: Plane) -> Idle:

@@ -13,7 +13,7 @@ from tfperf.render import render
 from tfperf.report.model import Report, Section
 from tfperf.reports.kernels_section import in_ms, kernels_section
 from tfperf.trace.activities import Attribution
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 MS = 1_000_000_000
 VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}

@@ -10,9 +10,10 @@ from builders import Event, Plane, event, host, line, plane, ref, space, trace_o
 from protobytes import field, message
 
 from tfperf.errors import TraceFormatError
-from tfperf.trace.host_trace import HostTrace, StatKind
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import plane_kind, read_host
-from tfperf.wire import decode
+from tfperf.wire import planes
+from tfperf.wire.stats import StatKind
 
 US = 1_000_000
 DAY_NS = 86_400 * 10**9
@@ -220,13 +221,13 @@ def everything(trace: HostTrace) -> tuple[object, ...]:
 @pytest.mark.parametrize("limit", [1, 64, 200, 1000])
 def test_reading_in_small_batches_changes_nothing(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trace_of(tmp_path, LARGE)
-    monkeypatch.setattr(decode, "BATCH_BYTES", limit)
+    monkeypatch.setattr(planes, "BATCH_BYTES", limit)
     assert everything(trace_of(tmp_path, LARGE)) == everything(whole)
     assert len(whole.name) == 200
 
 
 def test_progress_ends_at_the_size_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "BATCH_BYTES", 200)
+    monkeypatch.setattr(planes, "BATCH_BYTES", 200)
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(space(LARGE))
     seen: list[tuple[int, int]] = []
@@ -321,7 +322,7 @@ def test_everything_keeps_instants_all_planes_and_all_stats(tmp_path: Path) -> N
 
 
 def test_every_stat_follows_its_event_through_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "BATCH_BYTES", 64)
+    monkeypatch.setattr(planes, "BATCH_BYTES", 64)
     events = [event(f"e{n}", 100 - n, 1, n=n, text=ref(f"t{n % 3}")) for n in range(50)]
     trace = read_everything(tmp_path, host(*events))
     every = trace.every_stat

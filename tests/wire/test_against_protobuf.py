@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from protobytes import damage
 
 from tfperf.errors import TraceFormatError
-from tfperf.wire import decode, schema
-from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
-from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import EveryStat, StatKind, Wanted
+from tfperf.wire import planes, schema
+from tfperf.wire.planes import EventBatch, PlaneHeader, read_events, read_header
+from tfperf.wire.stats import EveryStat, StatKind, WantedStats
+from tfperf.wire.trace_file import TraceFile, walk
 
-WANTED = Wanted(frozenset({"id"}), frozenset({"tf_op"}))
-EVERYTHING = Wanted(frozenset(), frozenset(), reals=frozenset({"id"}), every=True)
+WANTED = WantedStats(frozenset({"id"}), frozenset({"tf_op"}))
+EVERYTHING = WantedStats(frozenset(), frozenset(), reals=frozenset({"id"}), every=True)
 EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True)
 
 Row = tuple[int, int, int, bool, dict[str, int | str]]
@@ -75,7 +75,7 @@ def made(random: Random) -> bytes:
 
 # Drawing every number of a space from Hypothesis takes longer than all else here.
 spaces = st.builds(lambda seed: made(Random(seed)), st.integers(0, 1 << 32))
-limits = st.sampled_from([1, 64, 200, decode.BATCH_BYTES])
+limits = st.sampled_from([1, 64, 200, planes.BATCH_BYTES])
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("wire") / "made.xplane.pb"
 
 
-def ours(path: Path, data: bytes, limit: int, wanted: Wanted = WANTED) -> list[tuple[PlaneHeader, list[EventBatch]]]:
+def ours(
+    path: Path, data: bytes, limit: int, wanted: WantedStats = WANTED
+) -> list[tuple[PlaneHeader, list[EventBatch]]]:
     path.write_bytes(data)
-    with pytest.MonkeyPatch.context() as patch, Source(path) as source:
-        patch.setattr(decode, "BATCH_BYTES", limit)
+    with pytest.MonkeyPatch.context() as patch, TraceFile(path) as source:
+        patch.setattr(planes, "BATCH_BYTES", limit)
         read = [read_header(source, span, wanted) for span in walk(source).planes]
         return [(header, list(read_events(source, span, header, wanted))) for header, span in read]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.intervals import distinct
+from tfperf.arrays import distinct
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
 from tfperf.units import PS_PER_MS

@@ -33,10 +33,12 @@ from tfperf.analyzers.idle_pieces import (
     pieces_of,
     work_rows,
 )
-from tfperf.intervals import Int64s, overlap
+from tfperf.arrays import Bools, Int64s
+from tfperf.intervals import overlap
 from tfperf.trace.device_time import DeviceTime, device_times
-from tfperf.trace.host_state import HostStates, host_states, launches
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.trace.host_state import HostStates, host_states
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launch_links import launch_links
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
@@ -223,7 +225,7 @@ def analyze(trace: HostTrace, steps: Steps, times: Sequence[DeviceTime] | None =
         return Idle((), (), 0, 1, (trace.host,), reason, no_main_thread=False)
     windows = _windows(steps, devices[0])
     rows = {own.plane: work_rows(trace, own.plane) for own in devices}
-    links = launches(trace, np.sort(np.concatenate(list(rows.values()))))
+    links = launch_links(trace, np.sort(np.concatenate(list(rows.values()))))
     states = host_states(trace, links)
     pieces = [pieces_of(trace, own, windows, rows[own.plane], links, states) for own in devices]
     found = [_device(trace, own, windows, cut) for own, cut in zip(devices, pieces, strict=True)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.intervals import Int64s, union
+from tfperf.arrays import NO_NUMBERS, Int64s
+from tfperf.intervals import union
 from tfperf.trace.host_state import HostStates
-from tfperf.trace.host_trace import NO_EVENTS, HostTrace
+from tfperf.trace.host_trace import HostTrace
 
 _MOSTLY = 0.5
 
@@ -44,10 +45,10 @@ def _rows_within(trace: HostTrace, states: HostStates, begin: Int64s, end: Int64
     """Return the host rows that say what their thread does and that overlap any of the gaps."""
     wanted = union(begin, end)
     if not len(wanted.begin):
-        return NO_EVENTS
+        return NO_NUMBERS
     parts = []
     for line in trace.host_lines:
         rows = np.flatnonzero(states.code[line.start : line.stop]) + line.start
         last = np.searchsorted(wanted.begin, trace.end_ps[rows]) - 1
         parts.append(rows[(last >= 0) & (wanted.end[np.maximum(last, 0)] > trace.start_ps[rows])])
-    return np.concatenate([NO_EVENTS, *parts])
+    return np.concatenate([NO_NUMBERS, *parts])

@@ -6,10 +6,13 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tfperf.intervals import Int64s, overlap
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s
+from tfperf.intervals import overlap
 from tfperf.trace.device_time import DeviceTime, work_lines
-from tfperf.trace.host_state import HostStates, Launches, State
-from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
+from tfperf.trace.host_state import HostStates
+from tfperf.trace.host_state_names import State
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launch_links import LaunchLinks
 
 Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
@@ -56,11 +59,11 @@ class Pieces(NamedTuple):
 
 def work_rows(trace: HostTrace, plane: int) -> Int64s:
     """Return the rows of what a device did, in row order."""
-    return np.concatenate([NO_EVENTS, *(np.arange(line.start, line.stop) for line in work_lines(trace, plane))])
+    return np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in work_lines(trace, plane))])
 
 
 def pieces_of(
-    trace: HostTrace, device: DeviceTime, windows: Windows, rows: Int64s, links: Launches, states: HostStates
+    trace: HostTrace, device: DeviceTime, windows: Windows, rows: Int64s, links: LaunchLinks, states: HostStates
 ) -> Pieces:
     """Cut the idle time of a device at windows, and attribute each piece."""
     first = min(device.start_ps, int(windows.begin.min()))
@@ -78,7 +81,7 @@ def pieces_of(
     launch = np.where(after >= 0, links.of(np.maximum(after, 0)), -1)
     own = np.maximum(launch, 0)
     called = np.where(launch >= 0, np.clip(trace.start_ps[own], piece_begin, piece_end), piece_end)
-    made = Pieces(window, piece_begin, piece_end, called, launch, before, after, end[gap], NO_EVENTS)
+    made = Pieces(window, piece_begin, piece_end, called, launch, before, after, end[gap], NO_NUMBERS)
     return made._replace(time=_attribute(trace, made, begin[gap], states, device.plane))
 
 

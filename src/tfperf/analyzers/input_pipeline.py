@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from tfperf.analyzers.step_breakdown import Breakdown
-from tfperf.intervals import Int64s, union
+from tfperf.arrays import Int64s
+from tfperf.intervals import union
 from tfperf.trace.activities import Attribution
+from tfperf.trace.event_names import Op
 from tfperf.trace.host_ops import HostOps, Work, host_ops, is_input_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import Op
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

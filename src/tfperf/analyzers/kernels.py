@@ -19,21 +19,15 @@ import numpy.typing as npt
 from tfperf.analyzers import launches
 from tfperf.analyzers.copies import Copies, copies_of
 from tfperf.analyzers.launches import Launches
-from tfperf.intervals import MOST, Int64s
+from tfperf.arrays import MOST, Column, Int64s, group_sums
 from tfperf.trace.activities import Attribution
 from tfperf.trace.device_time import DeviceTime, device_label, device_times
-from tfperf.trace.device_work import Column, DeviceOp, DeviceWork, device_work, group_sums, trace_texts
-from tfperf.trace.groups import stored_groups
+from tfperf.trace.device_work import DeviceOp, DeviceWork, device_work, trace_texts
+from tfperf.trace.event_names import parse_op
+from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_trace import HostTrace, Plane
-from tfperf.trace.kernel_details import (
-    NO_DETAILS,
-    Dim,
-    KernelDetails,
-    occupancy,
-    parse_kernel,
-    short_name,
-)
-from tfperf.trace.names import parse_op
+from tfperf.trace.kernel_details import NO_DETAILS, Dim, KernelDetails, occupancy, parse_kernel
+from tfperf.trace.kernel_names import short_name
 from tfperf.trace.steps import Steps
 from tfperf.trace.tensor_cores import (
     is_op_eligible,

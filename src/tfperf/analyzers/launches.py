@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s, Intervals, capped_sum, distinct, median, overlap, percentile, union_sorted
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, capped_sum, distinct, median, percentile
+from tfperf.intervals import Intervals, overlap, union_sorted
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceWork, device_work
-from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
@@ -166,7 +167,7 @@ class _Matched(NamedTuple):
 def _match(trace: HostTrace, rows: Int64s, calls: tuple[Int64s, Int64s]) -> _Matched:
     ids, call_rows = calls
     if not len(ids) or not len(rows):
-        return _Matched(NO_EVENTS, NO_EVENTS, NO_EVENTS)
+        return _Matched(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)
     wanted = trace.number_at("correlation_id", rows, 0)
     place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     found = np.flatnonzero((ids[place] == wanted) & (wanted != 0))

@@ -15,7 +15,7 @@ import numpy as np
 
 from tfperf.analyzers.memory_alive import Alive, by_op, by_scope, tensors_at, total_of, with_unknown
 from tfperf.analyzers.memory_rows import AllocatorEvents, EventTexts, Float64s, Place, by_allocator, place_of
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int64s
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.analyzers.memory_rows import AllocatorEvents, EventTexts, Float64s
-from tfperf.intervals import MOST, Int64s
+from tfperf.arrays import MOST, Int64s
 
 Kind = Literal["tensor", "before the capture", "reserved"]
 

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from tfperf.analyzers.op_table import OpKey, OpTable, Side
 from tfperf.analyzers.ops import KERNEL_WITHOUT_OP, MEMSET
-from tfperf.intervals import MOST, Int64s, capped_sum
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import MOST, Bools, Int64s, capped_sum
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.intervals import EMPTY, Int64s, distinct, overlap, union_all
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.intervals import EMPTY, overlap, union_all
 from tfperf.trace.activities import Activity, Attribution
-from tfperf.trace.grouping import group_trace
-from tfperf.trace.groups import group_spans, stored_groups
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
+from tfperf.trace.find_steps import find_steps
+from tfperf.trace.group_by_links import group_trace
+from tfperf.trace.group_spans import group_spans, stored_groups
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.step_stored import step_line
-from tfperf.trace.steps import LEFT_OUT, Confidence, Steps, find_steps
-from tfperf.trace.timeline import Timeline, corrected_timeline, grouped_timeline, tpu_timeline
+from tfperf.trace.steps import LEFT_OUT, Confidence, Steps
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ def analyze(trace: HostTrace, steps: Steps) -> Breakdown:
     """Attribute the time of each step window, by the corrected rules."""
     if trace.device_kind == "tpu" and steps.source == "device steps":
         return _tpu(trace, steps)
-    timeline = corrected_timeline(trace, steps.start_ps, steps.end_ps)
+    timeline = corrected_times(trace, steps.start_ps, steps.end_ps)
     visible = bool(timeline.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING})
     return _breakdown(steps, timeline, "corrected", input_visible=visible, has_device=bool(trace.devices))
 
@@ -129,7 +131,7 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
             count = min(len(steps), len(begin))
             own = steps.only(np.arange(count))
             own = replace(own, start_ps=begin[:count], end_ps=end[:count])
-            timeline = tpu_timeline(trace, plane, own.start_ps, own.end_ps)
+            timeline = tpu_times(trace, plane, own.start_ps, own.end_ps)
             visible = bool(timeline.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
             cores.append(_breakdown(own, timeline, "corrected", input_visible=visible, has_device=True))
     return replace(combine(cores), compute_16_ps=0, compute_32_ps=0)
@@ -148,7 +150,7 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
     trace = trace if stored else group_trace(trace)
     group = trace.number("group_id", -1)
     spans = group_spans(trace, group)
-    timeline = grouped_timeline(trace, group, spans)
+    timeline = grouped_times(trace, group, spans)
     found = _breakdown(
         _group_steps(spans.group, spans.begin, spans.end, spans.names), timeline, "tensorflow", input_visible=True,
         has_device=bool(trace.devices),
@@ -228,7 +230,7 @@ def _matched(all_steps: list[Steps]) -> list[Int64s]:
 
 
 def _breakdown(
-    steps: Steps, timeline: Timeline, attribution: Attribution, *, input_visible: bool, has_device: bool
+    steps: Steps, timeline: ActivityTimes, attribution: Attribution, *, input_visible: bool, has_device: bool
 ) -> Breakdown:
     time: dict[Activity, Int64s] = {}
     covered, before = EMPTY, np.zeros(len(steps), np.int64)
@@ -250,7 +252,7 @@ def _breakdown(
     )  # fmt: skip
 
 
-def _net(timeline: Timeline, activities: tuple[Activity, ...]) -> Int64s:
+def _net(timeline: ActivityTimes, activities: tuple[Activity, ...]) -> Int64s:
     """Return how long the activities hold in each group, also outside its step window."""
     order = np.argsort(timeline.begin)
     begin = np.empty_like(timeline.begin)

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
-from tfperf.intervals import median, percentile
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import Bools, median, percentile
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ import numpy as np
 
 from tfperf.analyzers.pipeline import SLOW_CALL_PS, Pipeline, Section, StageStats, TfData
 from tfperf.analyzers.waiting import blocked_times
-from tfperf.intervals import Int64s, Intervals, difference, intersection, percentile, union, union_all
+from tfperf.arrays import Int64s, percentile
+from tfperf.intervals import Intervals, difference, intersection, union, union_all
+from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import mask
 from tfperf.trace.pipelines import Pipelines, find_pipelines
 
 _ASYNC = frozenset({

@@ -17,7 +17,8 @@ import numpy as np
 
 from tfperf.analyzers.pipeline import Pipeline, StageStats, TfData
 from tfperf.analyzers.step_breakdown import Breakdown
-from tfperf.intervals import Int64s, overlap
+from tfperf.arrays import Int64s
+from tfperf.intervals import overlap
 from tfperf.units import PS_PER_MS
 
 PARALLEL_EFFICIENCY = 0.85

@@ -29,7 +29,7 @@ from tfperf.capture.store import RunFolder
 from tfperf.capture.verdict import judge
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.outcomes import Captured
-from tfperf.wire.source import SUFFIX
+from tfperf.wire.trace_file import SUFFIX
 
 step_times = StepTimes()
 _lock = threading.RLock()

@@ -22,7 +22,7 @@ from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.outcomes import Captured
 from tfperf.wire.profiler_service import OVERHEAD_KEY
 from tfperf.wire.schema import LARGEST_MESSAGE
-from tfperf.wire.source import SUFFIX
+from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.wire.contents import Contents

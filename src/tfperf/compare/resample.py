@@ -45,8 +45,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tfperf.arrays import median, percentile
 from tfperf.compare.model import Ratio, Stat
-from tfperf.intervals import median, percentile
 
 Times = npt.NDArray[np.float64]
 

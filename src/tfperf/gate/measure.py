@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from tfperf.analyzers.functions import FunctionStats
 from tfperf.analyzers.memory import Allocator
 from tfperf.analyzers.summary import Statistics
+from tfperf.arrays import median
 from tfperf.gate.catalogue import OVER_HOSTS, counts_all_steps, rests_on_steps
 from tfperf.gate.counted import View
 from tfperf.gate.figures import FIGURES
 from tfperf.gate.measured import Measured, unknown
 from tfperf.gate.model import Limit
 from tfperf.gate.tables import measure_rows, numbers
-from tfperf.intervals import median
 
 _STAT_NAMES: Mapping[str, str] = {
     "mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum",

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tfperf.arrays import median, percentile
 from tfperf.gate.catalogue import NAME_COLUMNS, column_of, type_of
 from tfperf.gate.grammar import metric_text
 from tfperf.gate.measured import Measured, unknown
 from tfperf.gate.model import Condition, Limit
 from tfperf.gate.patterns import compiled
-from tfperf.intervals import median, percentile
 from tfperf.render.text import brief
 
 Bools = npt.NDArray[np.bool_]

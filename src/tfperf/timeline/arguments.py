@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int32s, Int64s, Uint8s
 from tfperf.timeline.model import Arguments
-from tfperf.trace.host_trace import HostTrace, StatRows
-from tfperf.wire.arrow import Int32s, Uint8s
-from tfperf.wire.stats import StatKind
+from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.stats import StatKind, StatRows
 
 INTERNAL = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
 """Stats that link events; viewers get arrows for them."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int64s
 from tfperf.timeline.model import ArrowEnds, Counter, Group
 from tfperf.wire import json_lines as text
 from tfperf.wire.stats import StatKind

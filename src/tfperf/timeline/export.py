@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
+from tfperf.arrays import Int64s
 from tfperf.errors import TfperfError
-from tfperf.intervals import Int64s
 from tfperf.timeline.choose import chosen_steps, matching_lines, nothing_chosen
 from tfperf.timeline.file import Format, format_of, new_file
 from tfperf.timeline.layout import host_timeline
 from tfperf.timeline.model import HostTimeline, Selection
+from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import read_host
-from tfperf.trace.steps import find_steps
 
 EVERYTHING = Selection()
 _WORKERS = 2

@@ -8,13 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from tfperf.intervals import Int64s, union
+from tfperf.arrays import Bools, Int64s
+from tfperf.intervals import union
 from tfperf.timeline.arguments import TraceArguments, shown_names, trace_arguments
 from tfperf.timeline.choose import choose, chosen_steps, within
 from tfperf.timeline.links import Pairs, handovers, launches
 from tfperf.timeline.model import Arguments, ArrowEnds, Counter, Group, HostTimeline, Selection, Track
 from tfperf.timeline.tracks import split
-from tfperf.trace.host_trace import Bools, HostTrace, Line
+from tfperf.trace.host_trace import HostTrace, Line
 from tfperf.trace.steps import Steps
 from tfperf.wire.stats import StatKind
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.arrays import Bools, Int64s
+from tfperf.trace.host_trace import HostTrace
 
 _NARROW_TYPES, _NARROW_IDS = 1 << 6, 1 << 56
 

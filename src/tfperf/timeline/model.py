@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfperf.intervals import Int64s
-from tfperf.wire.arrow import Int32s, Uint8s
+from tfperf.arrays import Int32s, Int64s, Uint8s
 
 
 @dataclass(frozen=True, slots=True)

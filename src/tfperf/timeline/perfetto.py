@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
 from tfperf.timeline.model import ArrowEnds, Counter, Group
 from tfperf.timeline.tracks import END, Marks, marks_of_tracks
-from tfperf.trace.host_trace import Bools
-from tfperf.wire.arrow import Int32s, Uint8s
 from tfperf.wire.encode import Cells, below, beside, cells, constant, fixed64, prefixed, sums, varint
 from tfperf.wire.perfetto_schema import message_class, tag
 from tfperf.wire.stats import StatKind

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Bools, Int64s
 from tfperf.timeline.model import Track
-from tfperf.trace.host_trace import Bools
 from tfperf.trace.nesting import nest
 
 Uint8s = npt.NDArray[np.uint8]

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from tfperf.trace.event_names import is_fetch, is_memory, is_python_frame, parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import is_fetch, is_memory, is_python_frame, parse_op
 
 Attribution = Literal["corrected", "tensorflow"]
 Codes = npt.NDArray[np.uint8]

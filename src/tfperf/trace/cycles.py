@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import Bools, Int64s
 
 _AGREEMENT = 0.95
 _LONGEST = 4096

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Intervals, capped_sum, difference, union_all, union_sorted
+from tfperf.arrays import Bools, capped_sum
+from tfperf.intervals import Intervals, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, device_codes
-from tfperf.trace.host_trace import Bools, HostTrace, Line
-from tfperf.trace.names import mask
-from tfperf.trace.timeline import OP_LINES
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace, Line
+
+OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
+"""Lines of a TPU core that hold its ops."""
 
 COPIES = (Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_DEVICE)
 

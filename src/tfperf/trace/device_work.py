@@ -9,23 +9,20 @@ profile, or through the stat `name` where JAX notes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tfperf.intervals import MOST, Int64s
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, group_equal
 from tfperf.trace.activities import Attribution, Codes, device_codes
 from tfperf.trace.device_time import is_memset, moves_data
-from tfperf.trace.groups import stored_groups
-from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace, Program
-from tfperf.trace.names import mask, parse_op
+from tfperf.trace.event_names import mask, parse_op
+from tfperf.trace.group_spans import stored_groups
+from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.hlo import Program
 
 NO_TYPE = "Unknown"
-Column = npt.NDArray[np.signedinteger[Any]]
 
 
 class DeviceOp(NamedTuple):
@@ -61,7 +58,7 @@ def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> Dev
     """Return what GPUs did (a TPU's ops are names of their own, see `analyzers/ops.py`)."""
     gpus = trace.devices if trace.device_kind == "gpu" else ()
     lines = [(index, line) for index, line in enumerate(trace.lines) if line.plane in gpus and not line.derived]
-    rows = np.concatenate([NO_EVENTS, *(np.arange(line.start, line.stop) for _, line in lines)])
+    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for _, line in lines)])
     counts = [line.stop - line.start for _, line in lines]
     of_line = np.repeat(np.array([index for index, _ in lines], np.int64), counts)
     of_plane = np.repeat(np.array([line.plane for _, line in lines], np.int64), counts)
@@ -76,45 +73,6 @@ def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> Dev
     op, ops = _ops(trace, rows, old=attribution == "tensorflow" and stored_groups(trace) is not None)
     fills = mask(trace.names, is_memset)[trace.name[rows]]
     return DeviceWork(rows, of_plane, of_line, codes[rows], fills, moves, op, ops)
-
-
-def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
-    """Return an order that brings equal rows of the columns together, and where in it each group begins.
-
-    Columns are packed into one number where it is large enough, which sorts several times faster.
-    """
-    count = len(columns[0])
-    if not count:
-        return NO_EVENTS, NO_EVENTS
-    lowest = [int(column.min()) for column in columns]
-    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
-    if prod(sizes) < MOST:
-        packed = np.zeros(count, np.int64)
-        for column, low, size in zip(columns, lowest, sizes, strict=True):
-            packed = packed * size + (column - low)
-        columns = [packed]
-    order = np.lexsort(columns[::-1]) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
-    changes = np.zeros(count, np.bool_)
-    changes[0] = True
-    for column in columns:
-        ordered = column[order]
-        changes[1:] |= ordered[1:] != ordered[:-1]
-    return np.asarray(order, np.int64), np.flatnonzero(changes)
-
-
-def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[list[int], tuple[int, int, int, int]]]:
-    """Iterate over the distinct rows of the columns: (values, (count, sum, least, most of the durations))."""
-    order, starts = group_equal(columns)
-    if not len(order):
-        return
-    ordered = duration[order]
-    rough = np.add.reduceat(ordered.astype(np.float64), starts)
-    total = np.where(rough < MOST, np.add.reduceat(ordered, starts), MOST)
-    least, most = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
-    numbers = np.stack((np.diff(starts, append=len(order)), total, least, most), axis=1)
-    values = np.stack([column[order[starts]] for column in columns], axis=1)
-    for row, own in zip(values.tolist(), numbers.tolist(), strict=True):
-        yield row, (own[0], own[1], own[2], own[3])
 
 
 def trace_texts(trace: HostTrace, stat: str) -> tuple[str, ...]:

@@ -19,48 +19,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import EMPTY, Int64s, Intervals, difference, distinct, union_all, union_sorted
+from tfperf.arrays import Int64s, distinct
+from tfperf.intervals import EMPTY, Intervals, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, host_rules
-from tfperf.trace.host_trace import NO_EVENTS, HostTrace
-from tfperf.trace.names import is_memory, is_python_frame, mask, parse_op
-
-
-class State(IntEnum):
-    """What a host thread does; at any moment the first in this order holds for the host."""
-
-    NONE = 0
-    INPUT = 1
-    COMPILE = 2
-    COPY = 3
-    LAUNCH = 4
-    COMPUTE = 5
-    EXECUTOR = 6
-    SYNC = 7
-    CALL = 8
-    PYTHON = 9
-    OTHER = 10
-    """An event that says nothing by its name, on a thread that is not the main one."""
-
-
-class Launches(NamedTuple):
-    """Links from device work to the host: `device` rows (ascending) and the `host` row that launched each."""
-
-    device: Int64s
-    host: Int64s
-
-    def of(self, rows: Int64s) -> Int64s:
-        """Return the host row that launched each device row, -1 where the trace does not tell."""
-        if not len(self.device):
-            return np.full(len(rows), -1, np.int64)
-        place = np.minimum(np.searchsorted(self.device, rows), len(self.device) - 1)
-        return np.where(self.device[place] == rows, self.host[place], -1)
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_state_names import State, state_of
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launch_links import LaunchLinks
 
 
 @dataclass(frozen=True)
@@ -100,89 +70,15 @@ class HostStates:
         return tuple(found)
 
 
-_DRIVER = re.compile(r"(?:cu|hip|cuda|nccl|rccl)[A-Z]")
-_POLLS = re.compile(r"(?:cu|hip|cuda)(?:Event|Stream)Query")
-_LOADS = re.compile(r"(?:cu|hip|cuda)(?:Module|Library|Link)(?:Load|Complete|AddData|Get)")
-_WAITS = re.compile(
-    r"(?:cu|hip|cuda)(?:Stream|Ctx|Device|Event)Synchronize|TFE_TensorHandle|.*TensorHandle::(?:WaitReady|Resolve|Tensor)"
-    r"|.*(?:BlockHostUntil|BlockUntilReady|block_until_ready|::Await\b|CopyToHost|ToLiteral)|np\.asarray|.*numpy\(\)$"
-)
-_COPY = re.compile(r".*memcpy\s*_?(h(?:to|2)d|d(?:to|2)h|d(?:to|2)d|p(?:to|2)p)", re.IGNORECASE)
-_COPY_CALL = re.compile(r"(?:cu|hip|cuda)?memcpy|_?(?:InfeedEnqueue|TransferLiteral|TransferToDevice)", re.IGNORECASE)
-_COPIES = re.compile(
-    r".*:_(?:Host)?(?:Send|Recv)$|EagerCopyToDevice$|CopyToDevice|.*(?:BufferFromHost|TransferToDevice|CopyRawToDevice)"
-    r"|.*:InfeedEnqueue"
-)
-_COMPILES = re.compile(
-    r".*(?:PJRT_Client_Compile|backend_compile|trace_to_jaxpr|lower_jaxpr|XlaCompile)", re.IGNORECASE
-)
-_EXECUTES = re.compile(r".*(?:Executable_Execute|Executable::(?:Execute|Run)|ExecuteAsyncOnStream|ExecuteHelper)")
-_CALLS = re.compile(
-    r"TFE_|Eager(?:Local|Kernel)?Execute|EagerCopyToDeviceAndAdd|KernelAndDevice|FunctionRun|PjitFunction|PJRT_|PjRt"
-)
-_OF_TFDATA = re.compile(
-    r"Iterator::|(?:Prefetch|ParallelMap|ParallelInterleave|MapAndBatch|ParallelBatch)\w*(?:Produce|Consume)"
-    r"|InstantiatedCapturedFunction"
-)
 _DRIVES_STEPS = re.compile(r"TFE_|Eager(?:Local|Kernel)?Execute|PjitFunction")
 """Calls that Python makes; workers of a cluster run functions too, but nobody's Python."""
-_EXECUTOR = re.compile(r"Executor(?:PropagateOutputs|DoneCallback)")
-_FRAME_WAITS = re.compile(r".* (?:block_until_ready|try_to_block|numpy|_numpy|__array__|synchronize)$")
-_FRAME_COMPILES = re.compile(
-    r".* (?:backend_compile\w*|compile_or_get_cached|trace_to_jaxpr\w*|lower_jaxpr\w*|func_graph_from_py_func)$"
-)
 _BY_ACTIVITY = {
     Activity.WAIT_INPUT: State.INPUT, Activity.STAGING: State.COPY, Activity.HOST_TO_DEVICE: State.COPY,
     Activity.COMPILE: State.COMPILE, Activity.KERNEL_LAUNCH: State.EXECUTOR,
 }  # fmt: skip
 
 
-def state_of(name: str) -> State:
-    """Return what an event of this name does; copies out of a device count as waiting for it."""
-    if is_memory(name) or name.startswith("ThreadpoolListener::") or _OF_TFDATA.match(name) or _POLLS.match(name):
-        return State.NONE
-    if is_python_frame(name):
-        return (
-            State.SYNC if _FRAME_WAITS.match(name) else State.COMPILE if _FRAME_COMPILES.match(name) else State.PYTHON
-        )
-    for pattern, state in (
-        (_WAITS, State.SYNC), (_LOADS, State.COMPILE), (_COMPILES, State.COMPILE), (_COPIES, State.COPY),
-    ):  # fmt: skip
-        if pattern.match(name):
-            return state
-    if _COPY_CALL.match(name):
-        return _copy_state(name)
-    for pattern, state in (
-        (_DRIVER, State.LAUNCH), (_EXECUTES, State.LAUNCH), (_CALLS, State.CALL), (_EXECUTOR, State.EXECUTOR),
-    ):  # fmt: skip
-        if pattern.match(name):
-            return state
-    return State.COMPUTE if ":" in name and parse_op(name).kind in ("tensorflow", "jax") else State.OTHER
-
-
-def _copy_state(name: str) -> State:
-    """Return what a copy call is: handing over, waiting for a result, or (inside devices) launching work."""
-    found = _COPY.match(name)
-    kind = found.group(1).lower() if found else "h"
-    return State.COPY if kind[0] == "h" else State.SYNC if kind[-1] == "h" else State.LAUNCH
-
-
-def launches(trace: HostTrace, device_rows: Int64s) -> Launches:
-    """Link device work to the calls that launched it, by `correlation_id`; `device_rows` ascend."""
-    stat = trace.stat("correlation_id")
-    called = trace.on_host[stat.event] & (stat.value > 0)
-    host, ids = stat.event[called].astype(np.int64), stat.value[called]
-    if not len(host) or not len(device_rows):
-        return Launches(NO_EVENTS, NO_EVENTS)
-    order = np.argsort(ids, kind="stable")
-    host, ids = host[order], ids[order]
-    wanted = trace.number_at("correlation_id", device_rows, 0)
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    known = ids[place] == wanted
-    return Launches(device_rows[known], host[place[known]])
-
-
-def host_states(trace: HostTrace, links: Launches) -> HostStates:
+def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
     """Return what the threads of a host do; `links` tell which of them drive which device."""
     code = _codes(trace)
     main = _main_line(trace)
@@ -299,7 +195,7 @@ def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:
     return np.bincount(trace.line_of[rows], minlength=len(trace.lines))
 
 
-def _drives(trace: HostTrace, links: Launches) -> dict[int, frozenset[int]]:
+def _drives(trace: HostTrace, links: LaunchLinks) -> dict[int, frozenset[int]]:
     """Return which devices each thread launches work for."""
     plane_of = np.array([line.plane for line in trace.lines], np.int64)
     count = max(len(trace.planes), 1)

@@ -14,17 +14,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s
-from tfperf.wire.arrow import Int32s, Uint8s
+from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s
 from tfperf.wire.hlo import Program, parse_program
-from tfperf.wire.stats import StatKind
+from tfperf.wire.stats import NO_STAT, Stat, StatRows
 
-__all__ = ["HostTrace", "Line", "MemoryEvents", "Plane", "Program", "Stat", "StatKind", "StatRows"]
-
-Bools = npt.NDArray[np.bool_]
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
-
-NO_EVENTS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,38 +48,6 @@ class Line:
     stop: int
     derived: bool
     """True for lines that the profiler computed (steps, name scopes, ops) instead of recording."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """One stat: the rows that carry it (ascending) and its values; for a text, indices into `texts`."""
-
-    event: Int32s
-    value: Int64s
-    texts: tuple[str, ...] = ()
-
-    def text(self, position: int) -> str:
-        """Return the text of the stat at this position of `event`."""
-        return self.texts[int(self.value[position])]
-
-
-NO_STAT = Stat(np.empty(0, np.int32), NO_EVENTS)
-
-
-@dataclass(frozen=True, slots=True)
-class StatRows:
-    """Every stat of every event, one row per stat, ordered by event.
-
-    `event` is the row of the event, `key` an index into `keys`. What `value` is depends on `kind` (a `StatKind`): a
-    number, the bits of a uint64 or of a float64, an index into `texts`, or how many bytes there are.
-    """
-
-    event: Int32s
-    key: Int32s
-    kind: Uint8s
-    value: Int64s
-    keys: tuple[str, ...]
-    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +84,7 @@ class MemoryEvents:
         return self.number(stat_name, -1), self.stats.get(stat_name, NO_STAT).texts
 
 
-NO_MEMORY = MemoryEvents(NO_EVENTS, np.empty(0, np.bool_), {})
+NO_MEMORY = MemoryEvents(NO_NUMBERS, np.empty(0, np.bool_), {})
 
 
 @dataclass(frozen=True)

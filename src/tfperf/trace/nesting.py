@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import Bools, Int64s
 
 
 class Nesting(NamedTuple):

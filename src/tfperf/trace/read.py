@@ -9,17 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
+from tfperf.arrays import Bools, Int32s, Int64s
 from tfperf.errors import TraceFormatError
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools, HostTrace, Line, MemoryEvents, Plane, PlaneKind, Stat, StatRows
-from tfperf.trace.names import is_memory, mask
-from tfperf.trace.wanted import ON_NAMES, wanted_stats
-from tfperf.wire.arrow import Int32s
-from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
+from tfperf.trace.event_names import is_memory, mask
+from tfperf.trace.host_trace import HostTrace, Line, MemoryEvents, Plane, PlaneKind
+from tfperf.trace.stat_names import ON_NAMES, wanted_stats
 from tfperf.wire.hlo import PLANE as HLO_PLANE
 from tfperf.wire.hlo import read_programs
-from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import EveryStat, StatColumn, StatKind
+from tfperf.wire.planes import EventBatch, PlaneHeader, read_events, read_header
+from tfperf.wire.stats import EveryStat, Stat, StatColumn, StatKind, StatRows
+from tfperf.wire.trace_file import TraceFile, walk
 
 _HOST_PLANES = (
     "/host:CPU", "/host:TPU-runtime", "/host:CUPTI", "/host:python-tracer", "/host:ROCTRACER", "/host:NVTX-CUPTI",
@@ -89,7 +88,7 @@ def read_host(
     columns, instants, links = _Columns(), instants or everything, links or everything
     planes: list[Plane] = []
     programs: dict[int, bytes] = {}
-    with Source(path) as source:
+    with TraceFile(path) as source:
         space = walk(source)
         for span in space.planes:
             header, span = read_header(source, span, ON_NAMES)

@@ -2,92 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from tfperf.intervals import Int64s, distinct, median
+from tfperf.arrays import Int64s, distinct, median
 from tfperf.trace.cycles import cycle_starts
-from tfperf.trace.host_trace import Bools, HostTrace
-from tfperf.trace.names import concrete_function, is_eager_call, is_fetch, is_gradient, is_root_iterator, mask
+from tfperf.trace.event_names import is_eager_call, mask
+from tfperf.trace.function_calls import Calls, Fetches, find_calls, find_fetches, retraced_flags
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
+from tfperf.trace.step_kinds import label_kinds
 from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Candidates, Confidence
-
-
-@dataclass(frozen=True)
-class Calls:
-    """Outermost tf.function calls in time order; `name` indexes `names`."""
-
-    begin: Int64s
-    end: Int64s
-    name: Int64s
-    names: tuple[str, ...]
-    traced: Bools
-
-    def __len__(self) -> int:
-        return len(self.begin)
-
-    @property
-    def dominant(self) -> int:
-        """Return the name with the largest total time."""
-        return int(np.bincount(self.name, weights=(self.end - self.begin).astype(np.float64)).argmax())
-
-
-@dataclass(frozen=True)
-class Fetches:
-    """Fetches of an element by the program, in time order; `iterator` tells the pipelines apart."""
-
-    begin: Int64s
-    end: Int64s
-    iterator: Int64s
-
-    def __len__(self) -> int:
-        return len(self.begin)
-
-
-def find_calls(trace: HostTrace) -> Calls:
-    """Return the tf.function calls that are not inside another call on their thread."""
-    stat = trace.stat("tf_function_call")
-    rows, traced = stat.event.astype(np.int64), np.array([text.startswith("traced") for text in stat.texts], np.bool_)
-    on_host = trace.on_host[rows] & (trace.duration_ps[rows] > 0)
-    rows, value = rows[on_host], stat.value[on_host]
-    keep = np.zeros(len(rows), np.bool_)
-    line_of = trace.line_of[rows] if len(rows) else rows
-    for line in distinct(line_of):
-        mine = np.flatnonzero(line_of == line)
-        keep[mine] = nest(trace.start_ps[rows[mine]], trace.end_ps[rows[mine]]).parent < 0
-    kept = np.flatnonzero(keep)
-    kept = kept[np.argsort(trace.start_ps[rows[kept]], kind="stable")]
-    texts = [trace.names[name] for name in trace.name[rows[kept]].tolist()]
-    known = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-    name = np.array([known[text] for text in texts], np.int64)
-    at = rows[kept]
-    return Calls(trace.start_ps[at], trace.end_ps[at], name, tuple(known), traced[value[kept]] if len(kept) else keep)
-
-
-def find_fetches(trace: HostTrace) -> Fetches:
-    """Return the fetches, each with the id of the pipeline that it asked."""
-    rows = trace.host_events(mask(trace.names, is_fetch))
-    rows = rows[trace.duration_ps[rows] > 0]
-    roots = trace.host_events(mask(trace.names, is_root_iterator))
-    iterator = np.zeros(len(rows), np.int64)
-    if len(roots) and len(rows):
-        next_root = roots[np.minimum(np.searchsorted(roots, rows), len(roots) - 1)]
-        inside = (next_root > rows) & (trace.line_of[next_root] == trace.line_of[rows])
-        inside &= trace.start_ps[next_root] < trace.end_ps[rows]
-        iterator = np.where(inside, trace.number("id", 0)[next_root], 0)
-    order = np.argsort(trace.start_ps[rows], kind="stable")
-    rows = rows[order]
-    return Fetches(trace.start_ps[rows], trace.end_ps[rows], iterator[order])
-
-
-def dominant_calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
-    """Return begin and end of the calls of the dominant function."""
-    calls = find_calls(trace)
-    if not len(calls):
-        return calls.begin, calls.end
-    mine = calls.name == calls.dominant
-    return calls.begin[mine], calls.end[mine]
 
 
 def from_calls(trace: HostTrace) -> Candidates | None:
@@ -202,13 +126,6 @@ def _sequence(trace: HostTrace, calls: Calls, fetches: Fetches) -> Candidates | 
     return _candidates(trace, (begin[starts], work_end), named, how, flags=flags)
 
 
-def retraced_flags(calls: Calls, begin: Int64s, end: Int64s) -> tuple[str, ...]:
-    """Flag the spans in which a call traced Python again."""
-    traced = calls.begin[calls.traced]
-    count = np.searchsorted(traced, end) - np.searchsorted(traced, begin)
-    return tuple(RETRACE if n else "" for n in count.tolist())
-
-
 def _longest_call(token: Int64s, begin: Int64s, end: Int64s, starts: Int64s, fetch_kinds: int) -> list[int]:
     """Return, per step, the token of its longest call."""
     step = np.searchsorted(starts, np.arange(len(token)), side="right") - 1
@@ -267,38 +184,6 @@ def from_function_runs(trace: HostTrace) -> Candidates | None:
         how: tuple[str, Confidence, str] = ("executor runs", "low", f"{len(outer)} {name} events outside tf.data")
         return _candidates(trace, (trace.start_ps[outer], trace.end_ps[outer]), [UNLABELLED] * len(outer), how)
     return None
-
-
-def label_kinds(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:
-    """Label steps of the same name `train` or `eval` by whether gradient or optimizer ops run in them.
-
-    The label belongs to the concrete function (most of its steps decide), since an op of an asynchronous step may run
-    late. Where no step shows such an op (an XLA-compiled function hides them) steps keep their name.
-    """
-    plain = tuple(name if name in ("train", "test", "eval") else UNLABELLED for name in names)
-    rows = trace.host_events(mask(trace.names, is_gradient))
-    if not len(rows) or not len(begin):
-        return plain if len(set(names)) == 1 else tuple(names)
-    times = np.sort(trace.start_ps[rows])
-    training = np.searchsorted(times, end) > np.searchsorted(times, begin)
-    group = _concrete(trace, begin, end, names)
-    votes: dict[str, list[bool]] = {}
-    for key, vote in zip(group, training.tolist(), strict=True):
-        votes.setdefault(key, []).append(vote)
-    label = {key: "train" if 2 * sum(given) >= len(given) else "eval" for key, given in votes.items()}
-    return tuple(label[key] for key in group)
-
-
-def _concrete(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) -> list[str]:
-    """Return, per step, its name and the concrete function that it runs first."""
-    rows = trace.host_events(mask(trace.names, concrete_function))
-    rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
-    first = np.searchsorted(trace.start_ps[rows], begin)
-    group = []
-    for index, name, stop in zip(first.tolist(), names, end.tolist(), strict=True):
-        found = index < len(rows) and trace.start_ps[rows[index]] < stop
-        group.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if found else name)
-    return group
 
 
 def _listed(names: list[str]) -> str:

@@ -7,11 +7,12 @@ import re
 
 import numpy as np
 
-from tfperf.intervals import Int64s, distinct
+from tfperf.arrays import Int64s, distinct
+from tfperf.trace.event_names import mask
+from tfperf.trace.function_calls import dominant_calls, find_calls, retraced_flags
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import mask
 from tfperf.trace.nesting import nest
-from tfperf.trace.step_calls import dominant_calls, find_calls, label_kinds, retraced_flags
+from tfperf.trace.step_kinds import label_kinds
 from tfperf.trace.steps import PARTIAL, Candidates
 
 

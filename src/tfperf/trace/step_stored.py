@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.trace.groups import STEPS_LINE, group_spans, stored_groups
+from tfperf.arrays import Int64s
+from tfperf.trace.group_spans import STEPS_LINE, group_spans, stored_groups
 from tfperf.trace.host_trace import HostTrace, Line
-from tfperf.trace.step_calls import label_kinds
+from tfperf.trace.step_kinds import label_kinds
 from tfperf.trace.steps import UNLABELLED, Candidates, Confidence
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfperf.wire import arrow
-from tfperf.wire.decode import BATCH_BYTES, read_header
-from tfperf.wire.pieces import groups, pieces
-from tfperf.wire.source import PlaneSpan, Source, Span, walk
-from tfperf.wire.stats import Wanted
+from tfperf.wire import decoder
+from tfperf.wire.batching import groups, pieces
+from tfperf.wire.planes import BATCH_BYTES, read_header
+from tfperf.wire.stats import WantedStats
+from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk
 
 _PYTHON_FRAME = "$"
-_NO_STATS = Wanted(frozenset(), frozenset())
+_NO_STATS = WantedStats(frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def look_into(path: Path) -> Contents:
     """
     counts: dict[str, int] = {}
     names: set[str] = set()
-    with Source(path) as source:
+    with TraceFile(path) as source:
         space = walk(source)
         for span in space.planes:
             header, whole = read_header(source, span, _NO_STATS)
@@ -52,15 +52,15 @@ def look_into(path: Path) -> Contents:
     )  # fmt: skip
 
 
-def _count(source: Source, plane: PlaneSpan) -> int:
+def _count(source: TraceFile, plane: PlaneSpan) -> int:
     """Count the events of a plane without decoding one."""
     total = 0
     for group in groups(plane.lines, BATCH_BYTES):
         if isinstance(group, Span):
             for position, payload in pieces(source, group, BATCH_BYTES):
-                total += len(arrow.items(arrow.decode(source, "Line", payload, position).column("events")))
+                total += len(decoder.items(decoder.decode(source, "Line", payload, position).column("events")))
         else:
             start, stop = group
-            lines = arrow.items(arrow.decode(source, "Lines", source.read(start, stop), start).column("lines"))
-            total += len(arrow.items(lines.field("events")))
+            lines = decoder.items(decoder.decode(source, "Lines", source.read(start, stop), start).column("lines"))
+            total += len(decoder.items(lines.field("events")))
     return total

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from tfperf.wire.schema import message_class
-from tfperf.wire.source import PlaneSpan, Source
+from tfperf.wire.trace_file import PlaneSpan, TraceFile
 
 PLANE = "/host:metadata"
 _PROTO = "Hlo Proto"
@@ -30,7 +30,7 @@ class Program:
     instructions: dict[str, Instruction]
 
 
-def read_programs(source: Source, span: PlaneSpan) -> dict[int, bytes]:
+def read_programs(source: TraceFile, span: PlaneSpan) -> dict[int, bytes]:
     """Return the serialized programs of the plane by program id; none if it cannot be parsed."""
     plane = message_class("XPlane")()
     try:

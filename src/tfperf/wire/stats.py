@@ -11,13 +11,43 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s, distinct
-from tfperf.wire import arrow
-from tfperf.wire.arrow import Int32s
-from tfperf.wire.source import Source
+from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, distinct
+from tfperf.wire import decoder
+from tfperf.wire.trace_file import TraceFile
 
-Bools = npt.NDArray[np.bool_]
 _TABLE_SIZE = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One stat: the rows that carry it (ascending) and its values; for a text, indices into `texts`."""
+
+    event: Int32s
+    value: Int64s
+    texts: tuple[str, ...] = ()
+
+    def text(self, position: int) -> str:
+        """Return the text of the stat at this position of `event`."""
+        return self.texts[int(self.value[position])]
+
+
+NO_STAT = Stat(np.empty(0, np.int32), NO_NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class StatRows:
+    """Every stat of every event, one row per stat, ordered by event.
+
+    `event` is the row of the event, `key` an index into `keys`. What `value` is depends on `kind` (a `StatKind`): a
+    number, the bits of a uint64 or of a float64, an index into `texts`, or how many bytes there are.
+    """
+
+    event: Int32s
+    key: Int32s
+    kind: Uint8s
+    value: Int64s
+    keys: tuple[str, ...]
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +68,7 @@ Barred = Sequence[tuple[frozenset[str], Bools]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedStats:
     """The stats to decode: by name, as whole numbers, texts or real numbers. All others are skipped unread.
 
     `only_on` narrows stats to events whose name matches: a stat that nearly every event carries is costly. `every`
@@ -76,16 +106,16 @@ class EveryStat:
 
     event: Int32s
     key: Int64s
-    kind: arrow.Uint8s
+    kind: Uint8s
     value: Int64s
     texts: list[str]
 
 
 def wanted_stats(
-    source: Source,
+    source: TraceFile,
     lists: Any,
     names: dict[int, str],
-    wanted: Wanted,
+    wanted: WantedStats,
     *,
     position: int,
     barred: Barred = (),
@@ -94,22 +124,22 @@ def wanted_stats(
 
     `names` maps the metadata ids of the plane to stat names; `position` is where in the file the lists come from.
     """
-    flat = arrow.items(lists)
+    flat = decoder.items(lists)
     ids = _listed(names, wanted)
     if not ids or not len(flat):
         return {}
     chosen, owner = _choose(lists, flat, ids, barred)
     if not len(chosen):
         return {}
-    return _columns(_decode(source, arrow.take(flat, chosen), owner, position), names, wanted, barred)
+    return _columns(_decode(source, decoder.take(flat, chosen), owner, position), names, wanted, barred)
 
 
 def all_stats(
-    source: Source, lists: Any, names: dict[int, str], wanted: Wanted, *, position: int, barred: Barred = ()
+    source: TraceFile, lists: Any, names: dict[int, str], wanted: WantedStats, *, position: int, barred: Barred = ()
 ) -> tuple[dict[str, StatColumn], EveryStat]:
     """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
-    flat = arrow.items(lists)
-    owner = np.repeat(np.arange(len(lists), dtype=np.int32), np.diff(arrow.offsets(lists)))
+    flat = decoder.items(lists)
+    owner = np.repeat(np.arange(len(lists), dtype=np.int32), np.diff(decoder.offsets(lists)))
     rows = _decode(source, flat, owner, position)
     known, which = np.unique(rows.key, return_inverse=True)
     listed = np.isin(known, list(_listed(names, wanted)))
@@ -117,7 +147,7 @@ def all_stats(
     return columns, _every(rows, _kinds(flat), names)
 
 
-def _listed(names: dict[int, str], wanted: Wanted) -> dict[int, str]:
+def _listed(names: dict[int, str], wanted: WantedStats) -> dict[int, str]:
     listed = wanted.names
     return {key: name for key, name in names.items() if name in listed}
 
@@ -139,17 +169,17 @@ class _Rows:
         """Return these rows alone."""
         return _Rows(
             self.owner[rows], self.key[rows], self.number[rows], self.real[rows], self.refs[rows],
-            arrow.take(self.strings, rows), self.sizes[rows],
+            decoder.take(self.strings, rows), self.sizes[rows],
         )  # fmt: skip
 
 
-def _decode(source: Source, flat: Any, owner: Int32s, position: int) -> _Rows:
-    rows = arrow.decode_all(source, "Stat", flat, position)
-    signed, unsigned = (arrow.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
+def _decode(source: TraceFile, flat: Any, owner: Int32s, position: int) -> _Rows:
+    rows = decoder.decode_all(source, "Stat", flat, position)
+    signed, unsigned = (decoder.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
     return _Rows(
-        owner, arrow.numbers(rows.column("metadata_id")), signed | unsigned.view(np.int64),
-        arrow.numbers(rows.column("double_value")), arrow.numbers(rows.column("ref_value")).view(np.int64),
-        rows.column("str_value"), np.diff(arrow.offsets(rows.column("bytes_value"))),
+        owner, decoder.numbers(rows.column("metadata_id")), signed | unsigned.view(np.int64),
+        decoder.numbers(rows.column("double_value")), decoder.numbers(rows.column("ref_value")).view(np.int64),
+        rows.column("str_value"), np.diff(decoder.offsets(rows.column("bytes_value"))),
     )  # fmt: skip
 
 
@@ -172,7 +202,7 @@ def _choose(lists: Any, flat: Any, ids: dict[int, str], barred: Barred) -> tuple
 
 def _owners(lists: Any, flat_indices: npt.NDArray[np.intp]) -> Int32s:
     """Return which list each flattened item came from."""
-    ends = arrow.offsets(lists)
+    ends = decoder.offsets(lists)
     found = np.searchsorted(ends, flat_indices + ends[0], side="right") - 1
     return np.asarray(found, np.int32)
 
@@ -182,7 +212,7 @@ def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
 
     An XStat begins with tag 0x08 and the id as a varint; anything else must be decoded to be known.
     """
-    ends, data = arrow.offsets(flat), arrow.bytes_of(flat)
+    ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
     first, second = data[np.minimum(start, last)], data[np.minimum(start + 1, last)]
     plain = (first == 0x08) & (length > 2)
@@ -195,7 +225,7 @@ def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
     return key, known
 
 
-def _columns(rows: _Rows, names: dict[int, str], wanted: Wanted, barred: Barred) -> dict[str, StatColumn]:
+def _columns(rows: _Rows, names: dict[int, str], wanted: WantedStats, barred: Barred) -> dict[str, StatColumn]:
     ids: dict[str, list[int]] = {}
     for stat_id in distinct(rows.key).tolist():
         ids.setdefault(names.get(stat_id, ""), []).append(stat_id)
@@ -212,7 +242,7 @@ def _columns(rows: _Rows, names: dict[int, str], wanted: Wanted, barred: Barred)
             real = np.where(number != 0, number.astype(np.float64), rows.real[which])
             columns[name] = StatColumn(rows.owner[which], real.view(np.int64), None)
         elif name in wanted.texts:
-            texts, value = _text_column(arrow.take(rows.strings, which), rows.refs[which], names)
+            texts, value = _text_column(decoder.take(rows.strings, which), rows.refs[which], names)
             columns[name] = StatColumn(rows.owner[which], value, texts)
     return columns
 
@@ -222,19 +252,19 @@ def _text_column(strings: Any, refs: Int64s, names: dict[int, str]) -> tuple[lis
     found, ref_index = np.unique(refs, return_inverse=True)
     texts = [names.get(ref, "") if ref else "" for ref in found.tolist()]
     value = ref_index.reshape(-1).astype(np.int64)
-    ends = arrow.offsets(strings)
+    ends = decoder.offsets(strings)
     if ends[-1] > ends[0]:
         encoded = strings.dictionary_encode()
-        own = arrow.numbers(encoded.indices).astype(np.int64) + len(texts)
+        own = decoder.numbers(encoded.indices).astype(np.int64) + len(texts)
         value = np.where(refs != 0, value, own)
-        texts += arrow.texts(encoded.dictionary)
+        texts += decoder.texts(encoded.dictionary)
     return texts, value
 
 
-def _every(rows: _Rows, kind: arrow.Uint8s, names: dict[int, str]) -> EveryStat:
+def _every(rows: _Rows, kind: Uint8s, names: dict[int, str]) -> EveryStat:
     value = np.where(kind == StatKind.REAL, rows.real.view(np.int64), rows.number)
     is_text, is_blob = np.flatnonzero(kind == StatKind.TEXT), kind == StatKind.BYTES
-    texts, value[is_text] = _text_column(arrow.take(rows.strings, is_text), rows.refs[is_text], names)
+    texts, value[is_text] = _text_column(decoder.take(rows.strings, is_text), rows.refs[is_text], names)
     value[is_blob] = rows.sizes[is_blob]
     return EveryStat(rows.owner, rows.key, kind, value, texts)
 
@@ -247,12 +277,12 @@ _KIND_OF_TAG[[0x11, 0x18, 0x2A, 0x32, 0x38]] = (
 _LONGEST_VARINT, _ID_TAG = 10, 0x08
 
 
-def _kinds(flat: Any) -> arrow.Uint8s:
+def _kinds(flat: Any) -> Uint8s:
     """Return the kind of each stat by the tag of its value, since a value of zero does not tell its arm.
 
     The value stands behind the id of the stat, or first where the id is 0 and therefore left out.
     """
-    ends, data = arrow.offsets(flat), arrow.bytes_of(flat)
+    ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, last = ends[:-1].astype(np.int64), len(data) - 1
     has_id = data[np.minimum(start, last)] == _ID_TAG
     place, more = start + 1, has_id

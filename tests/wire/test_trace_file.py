@@ -10,8 +10,8 @@ from builders import event, host, line, plane, space
 from protobytes import BYTES, END_GROUP, FIXED32, FIXED64, GROUP, field, message, tag, varint
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
-from tfperf.wire import source as source_module
-from tfperf.wire.source import Source, SpaceSpans, walk, walk_plane
+from tfperf.wire import trace_file as source_module
+from tfperf.wire.trace_file import SpaceSpans, TraceFile, walk, walk_plane
 
 GOOD = space(host(event("step", 0, 10, step_num=1)))
 PLANE = field(1, message(field(2, b"/host:CPU"), field(3, field(4, field(3, 7)))))
@@ -24,7 +24,7 @@ def written(tmp_path: Path, data: bytes) -> Path:
 
 
 def walked(tmp_path: Path, data: bytes) -> SpaceSpans:
-    with Source(written(tmp_path, data)) as source:
+    with TraceFile(written(tmp_path, data)) as source:
         return walk(source)
 
 
@@ -46,7 +46,7 @@ def test_the_header_of_a_plane_is_all_but_its_lines(tmp_path: Path) -> None:
 
 def test_lines_behind_the_metadata_are_found_by_looking_at_every_field(tmp_path: Path) -> None:
     data = field(1, field(4, b"") + field(3, b"") + field(5, b"") + field(3, b""))
-    with Source(written(tmp_path, data)) as source:
+    with TraceFile(written(tmp_path, data)) as source:
         (found,) = walk(source).planes
         assert (len(found.lines), found.header) == (0, ((2, 10),))
         again = walk_plane(source, found.start, found.stop, every_field=True)
@@ -123,13 +123,13 @@ def test_a_plane_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_file_or_a_folder_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(TraceNotFoundError, match="No such file or directory; check the path"):
-        Source(tmp_path / "nowhere")
+        TraceFile(tmp_path / "nowhere")
     with pytest.raises(TraceNotFoundError, match="cannot open"):
-        Source(tmp_path)
+        TraceFile(tmp_path)
 
 
 def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with Source(written(tmp_path, GOOD)) as source:
+    with TraceFile(written(tmp_path, GOOD)) as source:
         os.truncate(source.path, len(GOOD) - 1)
         assert source.read(0, 4) == GOOD[:4]
         with pytest.raises(TraceFormatError, match="changed while it was read; wait until its writer is done"):
@@ -137,7 +137,7 @@ def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_grows_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with Source(written(tmp_path, GOOD)) as source:
+    with TraceFile(written(tmp_path, GOOD)) as source:
         source.check_unchanged()
         with source.path.open("ab") as writer:
             writer.write(b"more")
@@ -146,14 +146,14 @@ def test_a_file_that_grows_meanwhile_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_rewritten_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with Source(written(tmp_path, GOOD)) as source:
+    with TraceFile(written(tmp_path, GOOD)) as source:
         os.utime(source.path, ns=(0, 0))
         with pytest.raises(TraceFormatError, match="changed while it was read"):
             source.check_unchanged()
 
 
 def test_damage_in_a_file_that_changes_is_put_down_to_the_change(tmp_path: Path) -> None:
-    with Source(written(tmp_path, GOOD)) as source:
+    with TraceFile(written(tmp_path, GOOD)) as source:
         source.path.write_bytes(PLANE[:-1] + b"\xff" * (len(GOOD) - len(PLANE)) + b"more")
         with pytest.raises(TraceFormatError, match="changed while it was read"):
             walk(source)

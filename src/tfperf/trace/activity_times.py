@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import EMPTY, Int64s, Intervals, covers, distinct, union, union_all, union_sorted
+from tfperf.arrays import Int64s, distinct
+from tfperf.intervals import EMPTY, Intervals, covers, union, union_all, union_sorted
 from tfperf.trace.activities import (
     PRIORITY,
     TPU_PRIORITY,
@@ -21,15 +22,13 @@ from tfperf.trace.activities import (
     host_rules,
     tpu_activity,
 )  # fmt: skip
-from tfperf.trace.groups import GroupSpans, has_device_plane, host_markers
+from tfperf.trace.device_time import OP_LINES
+from tfperf.trace.group_spans import GroupSpans, has_device_plane, host_markers
 from tfperf.trace.host_trace import HostTrace
-
-OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
-"""Lines of a TPU core that hold its ops."""
 
 
 @dataclass(frozen=True)
-class Timeline:
+class ActivityTimes:
     """Flat intervals per activity, and the windows of the steps on the same time axis."""
 
     priority: tuple[Activity, ...]
@@ -40,7 +39,7 @@ class Timeline:
     """Where the stretch of time of each window begins (for real time, the window itself)."""
 
 
-def corrected_timeline(trace: HostTrace, begin: Int64s, end: Int64s) -> Timeline:
+def corrected_times(trace: HostTrace, begin: Int64s, end: Int64s) -> ActivityTimes:
     """Return what happens in real time, for step windows [begin, end)."""
     gpu = trace.device_kind == "gpu"
     rules = host_rules(trace, "corrected", has_device=bool(trace.devices))
@@ -55,10 +54,12 @@ def corrected_timeline(trace: HostTrace, begin: Int64s, end: Int64s) -> Timeline
         on_device = device_codes(trace, "corrected")
         for line in (line for plane in trace.devices for line in trace.device_lines(plane)):
             _add_line(parts, trace, on_device, slice(line.start, line.stop))
-    return Timeline(PRIORITY["corrected"], {kind: union_all(sets) for kind, sets in parts.items()}, begin, end, begin)
+    return ActivityTimes(
+        PRIORITY["corrected"], {kind: union_all(sets) for kind, sets in parts.items()}, begin, end, begin
+    )
 
 
-def tpu_timeline(trace: HostTrace, plane: int, begin: Int64s, end: Int64s) -> Timeline:
+def tpu_times(trace: HostTrace, plane: int, begin: Int64s, end: Int64s) -> ActivityTimes:
     """Return what happens on one TPU core, for its step windows.
 
     If no op is an infeed, the time in which the host waits for input and the core is idle counts as input.
@@ -71,7 +72,7 @@ def tpu_timeline(trace: HostTrace, plane: int, begin: Int64s, end: Int64s) -> Ti
         waits = host_rules(trace, "corrected", has_device=True).by_name == Activity.WAIT_INPUT
         rows = trace.host_events(waits)
         parts[Activity.WAIT_WHILE_IDLE] = [union(trace.start_ps[rows], trace.end_ps[rows])]
-    return Timeline(TPU_PRIORITY, {kind: union_all(sets) for kind, sets in parts.items()}, begin, end, begin)
+    return ActivityTimes(TPU_PRIORITY, {kind: union_all(sets) for kind, sets in parts.items()}, begin, end, begin)
 
 
 def _tpu_codes(trace: HostTrace) -> Codes:
@@ -95,7 +96,7 @@ def _add_line(parts: dict[Activity, list[Intervals]], trace: HostTrace, codes: C
             parts.setdefault(Activity(code), []).append(union_sorted(begin[which], end[which]))
 
 
-def grouped_timeline(trace: HostTrace, group: Int64s, spans: GroupSpans) -> Timeline:
+def grouped_times(trace: HostTrace, group: Int64s, spans: GroupSpans) -> ActivityTimes:
     """Return what happens in each group, as TensorFlow attributes it, on stretched time."""
     has_device = has_device_plane(trace)
     rows, codes = _grouped_events(trace, group, spans, has_device=has_device)
@@ -112,7 +113,7 @@ def grouped_timeline(trace: HostTrace, group: Int64s, spans: GroupSpans) -> Time
     busy = {Activity(code): union(begin[codes == code], end[codes == code]) for code in distinct(codes).tolist()}
     busy = _with_instants(busy, begin, end, codes, stops=last + shift)
     back = np.argsort(order)
-    return Timeline(
+    return ActivityTimes(
         PRIORITY["tensorflow"], busy, spans.begin + shift[back], spans.end + shift[back], (first + shift)[back]
     )
 

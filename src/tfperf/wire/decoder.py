@@ -18,11 +18,9 @@ import ptars
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from tfperf.arrays import Int32s, Uint8s
 from tfperf.wire import schema
-from tfperf.wire.source import Source
-
-Int32s = npt.NDArray[np.int32]
-Uint8s = npt.NDArray[np.uint8]
+from tfperf.wire.trace_file import TraceFile
 
 _SHORT = 1 << 12
 _OUTLINES = {"Lines": "LinesOutline", "Line": "LineOutline"}
@@ -35,7 +33,7 @@ def _handlers() -> Mapping[str, Any]:
     return {name: pool.get_for_message(schema.descriptor(name)) for name in names}
 
 
-def decode(source: Source, message: str, payload: bytes, position: int) -> Any:
+def decode(source: TraceFile, message: str, payload: bytes, position: int) -> Any:
     """Decode one serialized message into an Arrow record batch of one row; `position` says where it lies."""
     if len(payload) > schema.LARGEST_MESSAGE:
         raise source.damaged(position, f"a {message} of {len(payload)} bytes")
@@ -43,13 +41,13 @@ def decode(source: Source, message: str, payload: bytes, position: int) -> Any:
     return _decode(source, message, binary(ends, payload), [payload], position)
 
 
-def decode_all(source: Source, message: str, payloads: Any, position: int) -> Any:
+def decode_all(source: TraceFile, message: str, payloads: Any, position: int) -> Any:
     """Decode an array of serialized messages into an Arrow record batch, one row each."""
     long = np.flatnonzero(np.diff(offsets(payloads)) > _SHORT).tolist()
     return _decode(source, message, payloads, [payloads[row].as_py() for row in long], position)
 
 
-def _decode(source: Source, message: str, payloads: Any, doubtful: list[bytes], position: int) -> Any:
+def _decode(source: TraceFile, message: str, payloads: Any, doubtful: list[bytes], position: int) -> Any:
     parser = schema.message_class(_OUTLINES.get(message, message))
     try:
         for payload in doubtful:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from google.protobuf.message import DecodeError
 
 from tfperf.wire import schema
-from tfperf.wire.source import Source, Span, fields
+from tfperf.wire.trace_file import Span, TraceFile, fields
 
 _TAIL = 1 << 14
 _GUESSES = 4
@@ -39,7 +39,7 @@ def groups(lines: tuple[Span, ...], limit: int) -> Iterator[tuple[int, int] | Sp
         yield start, stop
 
 
-def pieces(source: Source, line: Span, limit: int) -> Iterator[tuple[int, bytes]]:
+def pieces(source: TraceFile, line: Span, limit: int) -> Iterator[tuple[int, bytes]]:
     """Iterate over (position, bytes) of a line in pieces of whole fields, each as long as `limit` allows."""
     position = line.start
     while line.stop - position > limit:
@@ -64,7 +64,7 @@ def _guessed_border(payload: bytes) -> int:
     return 0
 
 
-def _last_border(source: Source, position: int, limit: int, stop: int) -> int:
+def _last_border(source: TraceFile, position: int, limit: int, stop: int) -> int:
     """Walk from field to field to the last border before `limit`; a field longer than that is a piece by itself."""
     border = position
     for _, span in fields(source, position, stop):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from protobytes import field, message
 
-from tfperf.wire.pieces import groups, pieces
-from tfperf.wire.source import Source, Span
+from tfperf.wire.batching import groups, pieces
+from tfperf.wire.trace_file import Span, TraceFile
 
 LOOKALIKE = message(field(4, field(1, 1) + field(2, 5)), b'{"a": "b"}', b'"' * 20)
 EVENTS: dict[str, Callable[[int], bytes]] = {
@@ -32,7 +32,7 @@ def test_pieces_hold_whole_events_and_all_bytes(kind: str, limit: int, tmp_path:
     body = message(field(1, 5), field(2, b"python"), *events)
     path = tmp_path / "line"
     path.write_bytes(b"before" + body + b"behind")
-    with Source(path) as source:
+    with TraceFile(path) as source:
         found = list(pieces(source, Span(0, 6, 6 + len(body)), limit))
     assert b"".join(payload for _, payload in found) == body
     assert [position for position, _ in found] == [*accumulate((len(payload) for _, payload in found), initial=6)][:-1]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.intervals import Int64s, covers, distinct, union
-from tfperf.trace.host_trace import Bools, HostTrace
-from tfperf.trace.names import mask
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.intervals import covers, union
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
 
 NAMED, _NAMED_FUNCTION = "EagerExecute: ", "EagerExecute: __inference_"

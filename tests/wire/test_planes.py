@@ -12,26 +12,26 @@ from builders import Plane, event, host, line, plane, ref, space, u64
 from protobytes import BYTES, field, message, nested_groups, tag, varint
 
 from tfperf.errors import TraceFormatError
-from tfperf.wire import decode, schema
-from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
-from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import StatColumn, Wanted
+from tfperf.wire import planes, schema
+from tfperf.wire.planes import EventBatch, PlaneHeader, read_events, read_header
+from tfperf.wire.stats import StatColumn, WantedStats
+from tfperf.wire.trace_file import TraceFile, walk
 
-WANTED = Wanted(frozenset({"id", "step_num"}), frozenset({"tf_op", "graph_type"}))
+WANTED = WantedStats(frozenset({"id", "step_num"}), frozenset({"tf_op", "graph_type"}))
 EVENT = field(4, message(field(1, 1), field(2, 5), field(3, 7)))
 
 
-def decoded(tmp_path: Path, data: bytes, wanted: Wanted = WANTED) -> tuple[PlaneHeader, list[EventBatch]]:
+def decoded(tmp_path: Path, data: bytes, wanted: WantedStats = WANTED) -> tuple[PlaneHeader, list[EventBatch]]:
     """Decode the only plane of a space."""
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(data)
-    with Source(path) as source:
+    with TraceFile(path) as source:
         (span,) = walk(source).planes
         header, span = read_header(source, span, wanted)
         return header, list(read_events(source, span, header, wanted))
 
 
-def only_batch(tmp_path: Path, made: Plane, wanted: Wanted = WANTED) -> EventBatch:
+def only_batch(tmp_path: Path, made: Plane, wanted: WantedStats = WANTED) -> EventBatch:
     (batch,) = decoded(tmp_path, space(made), wanted)[1]
     return batch
 
@@ -145,13 +145,13 @@ def test_a_narrowed_stat_is_read_only_on_events_of_that_name(stat_id: int, tmp_p
         field(4, message(field(1, n), field(2, field(2, name)))) for n, name in ((1, b"Iterator::A"), (2, b"MatMul"))
     ]
     data = plane_bytes(field(3, message(*events)), *names, stat_metadata(stat_id, b"id"))
-    wanted = Wanted(frozenset({"id"}), frozenset(), {re.compile("Iterator"): frozenset({"id"})})
+    wanted = WantedStats(frozenset({"id"}), frozenset(), {re.compile("Iterator"): frozenset({"id"})})
     (batch,) = decoded(tmp_path, data, wanted)[1]
     assert (batch.stats["id"].event.tolist(), batch.stats["id"].value.tolist()) == ([0], [11])
 
 
 def test_a_narrowed_stat_without_such_names_is_not_read(tmp_path: Path) -> None:
-    wanted = Wanted(frozenset({"id"}), frozenset(), {re.compile("Iterator"): frozenset({"id"})})
+    wanted = WantedStats(frozenset({"id"}), frozenset(), {re.compile("Iterator"): frozenset({"id"})})
     assert only_batch(tmp_path, host(event("MatMul", 0, 1, id=5)), wanted).stats == {}
 
 
@@ -186,7 +186,7 @@ def test_fields_out_of_order_give_the_same_plane(tmp_path: Path) -> None:
 
 
 def test_lines_behind_a_very_long_header_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "_LONG_HEADER", 30)
+    monkeypatch.setattr(planes, "_LONG_HEADER", 30)
     header, (batch,) = decoded(tmp_path, plane_bytes(stat_metadata(1, b"a name that takes room"), field(3, EVENT)))
     assert header.stat_names == {1: "a name that takes room"}
     assert batch.duration_ps.tolist() == [7]
@@ -227,7 +227,7 @@ def test_impossible_lengths_are_refused(length: int, place: str, tmp_path: Path)
 def test_what_a_writer_puts_behind_the_events_of_a_large_line_is_not_lost(
     limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "BATCH_BYTES", limit)
+    monkeypatch.setattr(planes, "BATCH_BYTES", limit)
     data = plane_bytes(field(3, EVENT * 20 + field(1, 5) + field(2, b"late") + field(3, 9) + field(11, b"shown")))
     last = decoded(tmp_path, data)[1][-1].lines[0]
     assert (last.id, last.own_name, last.name, last.timestamp_ns) == (5, "late", "shown", 9)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tfperf.intervals import Int64s, distinct
-from tfperf.trace.host_trace import Bools, HostTrace, Stat
-from tfperf.trace.names import is_fetch, mask
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.trace.event_names import is_fetch, mask
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
+from tfperf.wire.stats import Stat
 
 _LOOPS = frozenset(("WhileOp-EvalCond", "WhileOp-StartBody", "ForOp", "ParallelForOp", "ForeverOp"))
 _IMPLICIT_ROOTS = ("FunctionRun", "SessionRun", "RunGraph", "ExecutorState::Process")

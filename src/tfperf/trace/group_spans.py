@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int64s
+from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import mask
 
 STEPS_LINE = -559038737
 """Reserved id of the line of step markers that the profiler derives for a device."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tfperf.trace.host_trace import PlaneKind
-from tfperf.wire.stats import Wanted
+from tfperf.wire.stats import WantedStats
 
 _NUMBERS = {"group_id", "step_num", "correlation_id", "tracing_count", "is_eager", "id", "is_func"}
 _LINK_NUMBERS = {"_r", "_pt", "_p", "_ct", "_c", "_a", "iter_num"}
@@ -33,20 +33,20 @@ _NAMED_ITERATOR = re.compile("Iterator::(?:[^:]+|.*::Prefetch)$")
 _ID_ON = re.compile("Iterator::|FunctionRun$|InstantiatedCapturedFunction|ExecutorState::Process|IteratorGetNext.*::")
 
 
-def wanted_stats(kind: PlaneKind, *, links: bool = False, every: bool = False) -> Wanted:
+def wanted_stats(kind: PlaneKind, *, links: bool = False, every: bool = False) -> WantedStats:
     """Return the stats to decode on planes of a kind.
 
     `links` adds those that connect threads, which most events carry; `every` all stats besides.
     """
     if kind != "host":
-        return Wanted(frozenset(_NUMBERS | _DEVICE_NUMBERS), frozenset(_TEXTS | _DEVICE_TEXTS), every=every)
+        return WantedStats(frozenset(_NUMBERS | _DEVICE_NUMBERS), frozenset(_TEXTS | _DEVICE_TEXTS), every=every)
     numbers = _NUMBERS | _TFDATA_NUMBERS | _MEMORY_NUMBERS | {"program_id"}
     texts = frozenset(_TEXTS | _TFDATA_TEXTS | _MEMORY_TEXTS | {"name"})
     only_on = {_ITERATOR: frozenset(_TFDATA_NUMBERS | _TFDATA_TEXTS), _NAMED_ITERATOR: frozenset({"name"})}
     if links:
-        return Wanted(frozenset(numbers | _LINK_NUMBERS), texts, only_on, _MEMORY_REALS, every)
-    return Wanted(frozenset(numbers), texts, {**only_on, _ID_ON: frozenset({"id"})}, _MEMORY_REALS, every)
+        return WantedStats(frozenset(numbers | _LINK_NUMBERS), texts, only_on, _MEMORY_REALS, every)
+    return WantedStats(frozenset(numbers), texts, {**only_on, _ID_ON: frozenset({"id"})}, _MEMORY_REALS, every)
 
 
-ON_NAMES = Wanted(frozenset(_NUMBERS | _DEVICE_NUMBERS), frozenset(_TEXTS | _DEVICE_TEXTS))
+ON_NAMES = WantedStats(frozenset(_NUMBERS | _DEVICE_NUMBERS), frozenset(_TEXTS | _DEVICE_TEXTS))
 """Stats that may stand on event names instead of on events."""

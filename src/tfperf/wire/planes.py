@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s
-from tfperf.wire import arrow
-from tfperf.wire.pieces import groups, pieces
-from tfperf.wire.source import PlaneSpan, Source, Span, walk_plane
-from tfperf.wire.stats import EveryStat, StatColumn, Wanted, all_stats, wanted_stats
+from tfperf.arrays import Int64s
+from tfperf.wire import decoder
+from tfperf.wire.batching import groups, pieces
+from tfperf.wire.stats import EveryStat, StatColumn, WantedStats, all_stats, wanted_stats
+from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk_plane
 
 BATCH_BYTES = 1 << 22
 _LONG_HEADER = 1 << 26
@@ -71,7 +71,7 @@ class EventBatch:
     """All stats, where they are wanted."""
 
 
-def read_header(source: Source, span: PlaneSpan, wanted: Wanted) -> tuple[PlaneHeader, PlaneSpan]:
+def read_header(source: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[PlaneHeader, PlaneSpan]:
     """Read the names and facts of a plane; return also its span, walked again if lines hid in the header."""
     if sum(stop - start for start, stop in span.header) > _LONG_HEADER:
         span = walk_plane(source, span.start, span.stop, every_field=True)
@@ -79,26 +79,26 @@ def read_header(source: Source, span: PlaneSpan, wanted: Wanted) -> tuple[PlaneH
     if len(row.column("lines")[0]):
         span = walk_plane(source, span.start, span.stop, every_field=True)
         row = _header_row(source, span)
-    events = arrow.items(row.column("event_metadata"))
-    stat_items = arrow.items(row.column("stat_metadata"))
-    stat_names = arrow.texts(stat_items.field("value").field("name"))
+    events = decoder.items(row.column("event_metadata"))
+    stat_items = decoder.items(row.column("stat_metadata"))
+    stat_names = decoder.texts(stat_items.field("value").field("name"))
     names = dict(zip(stat_items.field("key").to_pylist(), stat_names, strict=True))
     metadata = events.field("value")
     return PlaneHeader(
         id=int(row.column("id")[0].as_py()),
         name=row.column("name")[0].as_py().decode("utf-8", "replace"),
-        event_ids=arrow.numbers(events.field("key")),
-        event_names=arrow.texts(metadata.field("name")),
-        event_display_names=arrow.texts(metadata.field("display_name")),
+        event_ids=decoder.numbers(events.field("key")),
+        event_names=decoder.texts(metadata.field("name")),
+        event_display_names=decoder.texts(metadata.field("display_name")),
         event_stats=_metadata_stats(source, span, metadata.field("stats"), names, wanted),
         stat_names=names,
-        stats=_plane_stats(arrow.items(row.column("stats")), names),
+        stats=_plane_stats(decoder.items(row.column("stats")), names),
     ), span
 
 
-def _header_row(source: Source, span: PlaneSpan) -> Any:
+def _header_row(source: TraceFile, span: PlaneSpan) -> Any:
     payload = b"".join(source.read(start, stop) for start, stop in span.header)
-    return arrow.decode(source, "PlaneHeader", payload, span.start)
+    return decoder.decode(source, "PlaneHeader", payload, span.start)
 
 
 def _plane_stats(stats: Any, names: dict[int, str]) -> dict[str, int | float | str]:
@@ -115,7 +115,7 @@ def _plane_stats(stats: Any, names: dict[int, str]) -> dict[str, int | float | s
 
 
 def _metadata_stats(
-    source: Source, span: PlaneSpan, lists: Any, names: dict[int, str], wanted: Wanted
+    source: TraceFile, span: PlaneSpan, lists: Any, names: dict[int, str], wanted: WantedStats
 ) -> dict[str, dict[int, int | str]]:
     """Return the wanted stats that stand on event metadata (constant for all events of that name)."""
     found: dict[str, dict[int, int | str]] = {}
@@ -126,7 +126,7 @@ def _metadata_stats(
     return found
 
 
-def read_events(source: Source, span: PlaneSpan, header: PlaneHeader, wanted: Wanted) -> Iterator[EventBatch]:
+def read_events(source: TraceFile, span: PlaneSpan, header: PlaneHeader, wanted: WantedStats) -> Iterator[EventBatch]:
     """Iterate over the events of a plane in batches of about `BATCH_BYTES`."""
     reader = _EventReader(source, header.stat_names, wanted, _allowed_ids(header, wanted))
     for group in groups(span.lines, BATCH_BYTES):
@@ -134,15 +134,15 @@ def read_events(source: Source, span: PlaneSpan, header: PlaneHeader, wanted: Wa
             yield from reader.large_line(group)
         else:
             start, stop = group
-            rows = arrow.decode(source, "Lines", source.read(start, stop), start)
-            yield reader.batch(arrow.items(rows.column("lines")), start)
+            rows = decoder.decode(source, "Lines", source.read(start, stop), start)
+            yield reader.batch(decoder.items(rows.column("lines")), start)
 
 
 Allowed = tuple[tuple[frozenset[str], Int64s], ...]
 """Narrowed stats, and the ids of the event metadata that may carry them."""
 
 
-def _allowed_ids(header: PlaneHeader, wanted: Wanted) -> Allowed:
+def _allowed_ids(header: PlaneHeader, wanted: WantedStats) -> Allowed:
     known = list(zip(header.event_ids.tolist(), header.event_names, strict=True))
     return tuple(
         (stats, np.array([key for key, name in known if pattern.match(name)], np.int64))
@@ -154,16 +154,16 @@ def _allowed_ids(header: PlaneHeader, wanted: Wanted) -> Allowed:
 class _EventReader:
     """What stays the same while the events of one plane are read."""
 
-    source: Source
+    source: TraceFile
     stat_names: dict[int, str]
-    wanted: Wanted
+    wanted: WantedStats
     allowed: Allowed
 
     def large_line(self, line: Span) -> Iterator[EventBatch]:
         """Decode one line piece by piece; later pieces carry on the line of the first."""
         info = None
         for position, payload in pieces(self.source, line, BATCH_BYTES):
-            rows = arrow.decode(self.source, "Line", payload, position)
+            rows = decoder.decode(self.source, "Line", payload, position)
             batch = self.batch(rows.to_struct_array(), position, info)
             info = batch.lines[0]
             yield batch
@@ -171,17 +171,17 @@ class _EventReader:
     def batch(self, lines: Any, position: int, first: LineInfo | None = None) -> EventBatch:
         """Turn decoded lines into columns; `first` is the line that a piece carries on."""
         lists = lines.field("events")
-        events = arrow.decode_all(self.source, "Event", arrow.items(lists), position)
-        metadata_id = arrow.numbers(events.column("metadata_id"))
+        events = decoder.decode_all(self.source, "Event", decoder.items(lists), position)
+        metadata_id = decoder.numbers(events.column("metadata_id"))
         infos = _line_infos(lines)
         stats, every = self._stats(events.column("stats"), metadata_id, position)
         return EventBatch(
             lines=(_carried_on(first, infos[0]),) if first else infos,
-            line_stop=tuple((arrow.offsets(lists)[1:] - arrow.offsets(lists)[0]).tolist()),
+            line_stop=tuple((decoder.offsets(lists)[1:] - decoder.offsets(lists)[0]).tolist()),
             metadata_id=metadata_id,
-            offset_ps=arrow.numbers(events.column("offset_ps")),
-            duration_ps=arrow.numbers(events.column("duration_ps")),
-            aggregated=arrow.numbers(events.column("num_occurrences")) != 0,
+            offset_ps=decoder.numbers(events.column("offset_ps")),
+            duration_ps=decoder.numbers(events.column("duration_ps")),
+            aggregated=decoder.numbers(events.column("num_occurrences")) != 0,
             stats=stats,
             continued=first is not None,
             every=every,
@@ -206,7 +206,7 @@ def _none_of(metadata_id: Int64s, ids: Int64s) -> npt.NDArray[np.bool_]:
 
 
 def _line_infos(lines: Any) -> tuple[LineInfo, ...]:
-    names, shown = arrow.texts(lines.field("name")), arrow.texts(lines.field("display_name"))
+    names, shown = decoder.texts(lines.field("name")), decoder.texts(lines.field("display_name"))
     ids, timestamps = lines.field("id").to_pylist(), lines.field("timestamp_ns").to_pylist()
     return tuple(map(LineInfo, ids, names, shown, timestamps))
 

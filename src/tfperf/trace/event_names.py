@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import Bools
 
 OpKind = Literal["", "tensorflow", "tf.data", "jax", "copy"]
 

@@ -54,7 +54,7 @@ class SpaceSpans:
     hostnames: tuple[str, ...]
 
 
-class Source:
+class TraceFile:
     """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError."""
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +70,7 @@ class Source:
         """How far the file has been read."""
         self._window_start, self._window = 0, b""
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> TraceFile:
         return self
 
     def __exit__(
@@ -127,7 +127,7 @@ class Source:
         )
 
 
-def _varint(source: Source, position: int, stop: int) -> tuple[int, int]:
+def _varint(source: TraceFile, position: int, stop: int) -> tuple[int, int]:
     """Return the varint at `position` and the position after it."""
     window, index = source.peek(position)
     value = 0
@@ -141,7 +141,7 @@ def _varint(source: Source, position: int, stop: int) -> tuple[int, int]:
     raise source.damaged(position, "a broken number")
 
 
-def fields(source: Source, start: int, stop: int) -> Iterator[tuple[int, Span]]:
+def fields(source: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]:
     """Iterate over (field number, span) of the message in [start, stop); 0 for fields that are no bytes.
 
     A field of a wire type other than the declared one is unknown, as in protobuf; here, only bytes are looked for.
@@ -167,7 +167,7 @@ def fields(source: Source, start: int, stop: int) -> Iterator[tuple[int, Span]]:
         yield (tag >> 3 if wire_type == _BYTES else 0), Span(tag_at, begin, position)
 
 
-def walk_plane(source: Source, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
+def walk_plane(source: TraceFile, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
     """Find the lines of a plane.
 
     Writers put fields in number order, so what follows the first event metadata (field 4) is taken as header unseen;
@@ -189,7 +189,7 @@ def walk_plane(source: Source, start: int, stop: int, *, every_field: bool = Fal
     return PlaneSpan(start, stop, tuple(lines), tuple(header))
 
 
-def walk(source: Source) -> SpaceSpans:
+def walk(source: TraceFile) -> SpaceSpans:
     """Find the planes and lines of an XSpace.
 
     Raises TraceFormatError for an empty, cut off or foreign file.
