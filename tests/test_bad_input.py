@@ -89,7 +89,7 @@ FOREIGN = {
     "ones": (b"\xff" * 1000, "damaged or not an XSpace"),
     "HTML": (b"<!DOCTYPE html><html></html>", "damaged or not an XSpace"),
     "zip": (b"PK\x03\x04" + bytes(60), "damaged or not an XSpace"),
-    "another protobuf": (field(4, b"a") + field(5, b"b"), "holds no planes"),
+    "another protobuf": (field(4, b"a") + field(5, b"b"), "contains no planes"),
     "nameless planes": (field(1, field(3, b"")) * 2, "none of its 2 planes has a name"),
 }
 

@@ -36,6 +36,7 @@ from tfperf.trace.device_work import device_work
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_ops import host_ops
 from tfperf.trace.read import read_host
+from tfperf.trace.stat_names import DEFAULT, LINKS
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -212,7 +213,13 @@ def analyse_host(
 ) -> HostAnalysis:
     """Read and analyse the trace of one host."""
     as_tensorflow = attribution == "tensorflow"
-    trace = read_host(file.path, file.host, links=as_tensorflow, instants=as_tensorflow, progress=progress)
+    trace = read_host(
+        file.path,
+        file.host,
+        stats=DEFAULT | LINKS if as_tensorflow else None,
+        instants=as_tensorflow,
+        progress=progress,
+    )
     if as_tensorflow:
         breakdown = step_breakdown.as_tensorflow(trace)
     else:

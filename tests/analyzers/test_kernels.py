@@ -14,6 +14,7 @@ from tfperf.analyzers.kernels import Kernels
 from tfperf.trace.activities import Attribution
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.read import read_host
+from tfperf.trace.stat_names import DEFAULT, LINKS
 
 US = 1_000_000
 DETAILS = "regs:32 static_shared:1024 dynamic_shared:0 grid:{},1,1 block:256,1,1 occ_pct:50"
@@ -207,7 +208,7 @@ def test_programs_name_the_op_of_an_hlo_op(
                  for at, op in enumerate(("dot.1", "loop.9"))))  # fmt: skip
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(space(made) + metadata_plane())
-    trace = read_host(path, links=True)
+    trace = read_host(path, stats=DEFAULT | LINKS)
     own = kernels.analyze(trace, find_steps(trace), attribution)
     assert rows(own, "op_name", "hlo_op", "is_op_tensor_core_eligible") == expected
 

@@ -74,7 +74,7 @@ def test_two_workers_are_profiled_at_the_same_moment(jobs: dict[str, Job], captu
 
 def profile_start_ns(trace: Path) -> int:
     """Return when the session began on the server's clock, as it notes in the trace."""
-    nothing = WantedStats(frozenset(), frozenset())
+    nothing = WantedStats({})
     with TraceFile(trace) as source:
         headers = [read_header(source, span, nothing)[0] for span in walk(source).planes]
     (stats,) = [header.stats for header in headers if header.name == "Task Environment"]

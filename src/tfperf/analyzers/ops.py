@@ -192,7 +192,7 @@ def _holds(ascending: npt.NDArray[np.signedinteger], values: Int64s) -> Bools:
 
 def _tpu_ops(trace: HostTrace) -> Tallies:
     """Sum the op line of each core; ops nest (a while loop contains its body)."""
-    category, framework = (trace.name_stats.get(stat, {}) for stat in ("hlo_category", "tf_op"))
+    category, framework = (trace.name_stat(stat) for stat in ("hlo_category", "tf_op"))
     sums = Tallies()
     for line in trace.lines:
         if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:

@@ -96,7 +96,7 @@ def _take(client: ProfilerClient, folder: Path, duration_ms: int) -> _Look:
 def _nothing() -> Contents:
     from tfperf.wire.contents import Contents
 
-    return Contents(0, 0, {}, frozenset(), (), ())
+    return Contents(0, {}, frozenset(), (), ())
 
 
 def _trace_checks(look: _Look, address: Address, machine: Machine, listener: Listener | None) -> list[Check]:

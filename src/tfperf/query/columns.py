@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.errors import TfperfError
-from tfperf.trace.host_trace import HostTrace, Line
-from tfperf.wire.stats import StatKind, StatRows
+from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.event_columns import Line, StatKind, StatRows
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_EVENTS = int(np.iinfo(np.int32).max)

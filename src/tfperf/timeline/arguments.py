@@ -10,7 +10,7 @@ import numpy as np
 from tfperf.arrays import Int32s, Int64s, Uint8s
 from tfperf.timeline.model import Arguments
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.stats import StatKind, StatRows
+from tfperf.wire.event_columns import StatKind, StatRows
 
 INTERNAL = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
 """Stats that link events; viewers get arrows for them."""
@@ -71,18 +71,18 @@ def trace_arguments(trace: HostTrace) -> TraceArguments:
     return TraceArguments(stop, columns[1], columns[2], columns[3], tuple(keys), tuple(texts))
 
 
-def _of_names(trace: HostTrace) -> dict[str, Mapping[int, int | str]]:
+def _of_names(trace: HostTrace) -> dict[str, Mapping[int, int | float | str]]:
     """Return what stands on names, and the full name where another is shown."""
     shown = shown_names(trace)
     long = {i: name for i, name in enumerate(trace.names) if name != shown[i] and name}
-    named: dict[str, Mapping[int, int | str]] = {
+    named: dict[str, Mapping[int, int | float | str]] = {
         stat: values for stat, values in trace.name_stats.items() if values and stat not in INTERNAL
     }
     return named | ({"long_name": long} if long else {})
 
 
 def _on_names(
-    trace: HostTrace, stat: str, values: Mapping[int, int | str], keys: list[str], texts: list[str]
+    trace: HostTrace, stat: str, values: Mapping[int, int | float | str], keys: list[str], texts: list[str]
 ) -> tuple[Int32s, Int32s, Uint8s, Int64s]:
     """Return arguments for all events whose names carry a stat; adds its key and texts to the lists."""
     value_of = np.zeros(len(trace.names), np.int64)

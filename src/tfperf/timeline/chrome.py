@@ -15,7 +15,7 @@ import numpy as np
 from tfperf.arrays import Int64s
 from tfperf.timeline.model import ArrowEnds, Counter, Group
 from tfperf.wire import json_lines as text
-from tfperf.wire.stats import StatKind
+from tfperf.wire.event_columns import StatKind
 
 BATCH = 1 << 16
 """Events that are made at once, at most."""

@@ -15,9 +15,9 @@ from tfperf.timeline.choose import choose, chosen_steps, within
 from tfperf.timeline.links import Pairs, handovers, launches
 from tfperf.timeline.model import Arguments, ArrowEnds, Counter, Group, HostTimeline, Selection, Track
 from tfperf.timeline.tracks import split
-from tfperf.trace.host_trace import HostTrace, Line
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
-from tfperf.wire.stats import StatKind
+from tfperf.wire.event_columns import STEPS_LINE, Line, StatKind
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
 _NONE = np.empty(0, np.int64)
@@ -139,7 +139,7 @@ def _steps_group(steps: Steps, prefix: str, origin: int) -> Group:
     lane = split(steps.start_ps[order], steps.end_ps[order])
     order = order[np.argsort(lane, kind="stable")]
     stops = np.concatenate(([0], np.cumsum(np.bincount(lane)))).tolist()
-    line = Line(0, 0, "steps", 0, len(order), derived=True)
+    line = Line(0, STEPS_LINE, "steps", 0, len(order))
     kinds, flags = ([texts[i] for i in order.tolist()] for texts in (steps.kinds, steps.flags))
     numbers = steps.numbers[order]
     names = [f"{kind} {number}" for kind, number in zip(kinds, numbers.tolist(), strict=True)]

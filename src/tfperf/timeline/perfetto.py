@@ -17,8 +17,8 @@ from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
 from tfperf.timeline.model import ArrowEnds, Counter, Group
 from tfperf.timeline.tracks import END, Marks, marks_of_tracks
 from tfperf.wire.encode import Cells, below, beside, cells, constant, fixed64, prefixed, sums, varint
+from tfperf.wire.event_columns import StatKind
 from tfperf.wire.perfetto_schema import message_class, tag
-from tfperf.wire.stats import StatKind
 
 BATCH = 1 << 17
 """Packets that are made at once."""

@@ -78,7 +78,7 @@ def tpu_times(trace: HostTrace, plane: int, begin: Int64s, end: Int64s) -> Activ
 def _tpu_codes(trace: HostTrace) -> Codes:
     """Return the activity of every event by its HLO category, which stands on the event or on its name."""
     by_name = np.full(len(trace.names), Activity.COMPUTE_32, np.uint8)
-    for name, category in trace.name_stats.get("hlo_category", {}).items():
+    for name, category in trace.name_stat("hlo_category").items():
         by_name[name] = tpu_activity(str(category))
     codes = by_name[trace.name]
     stat = trace.stat("hlo_category")

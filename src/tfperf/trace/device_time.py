@@ -13,7 +13,8 @@ from tfperf.arrays import Bools, capped_sum
 from tfperf.intervals import Intervals, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, device_codes
 from tfperf.trace.event_names import mask
-from tfperf.trace.host_trace import HostTrace, Line
+from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.event_columns import Line
 
 OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
 """Lines of a TPU core that hold its ops."""

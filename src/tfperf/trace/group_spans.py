@@ -12,9 +12,7 @@ import numpy as np
 from tfperf.arrays import Int64s
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
-
-STEPS_LINE = -559038737
-"""Reserved id of the line of step markers that the profiler derives for a device."""
+from tfperf.wire.event_columns import STEPS_LINE
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import re
 import numpy as np
 
 from tfperf.arrays import Int64s
-from tfperf.trace.group_spans import STEPS_LINE, group_spans, stored_groups
-from tfperf.trace.host_trace import HostTrace, Line
+from tfperf.trace.group_spans import group_spans, stored_groups
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.step_kinds import label_kinds
 from tfperf.trace.steps import UNLABELLED, Candidates, Confidence
+from tfperf.wire.event_columns import STEPS_LINE, Line
 
 
 def from_groups(trace: HostTrace) -> Candidates | None:
