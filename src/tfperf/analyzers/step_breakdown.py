@@ -21,7 +21,7 @@ from tfperf.trace.group_by_links import group_trace
 from tfperf.trace.group_spans import group_spans, stored_groups
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.step_stored import step_line
-from tfperf.trace.steps import LEFT_OUT, Confidence, Steps
+from tfperf.trace.steps import OMITTED, Confidence, How, Steps, plain_steps
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
     spans = group_spans(trace, group)
     timeline = grouped_times(trace, group, spans)
     found = _breakdown(
-        _group_steps(spans.group, spans.begin, spans.end, spans.names), timeline, "tensorflow", input_visible=True,
+        _group_steps(spans.group, spans.start, spans.end, spans.names), timeline, "tensorflow", input_visible=True,
         has_device=bool(trace.devices),
     )  # fmt: skip
     needed = (Activity.COMPUTE_16, Activity.COMPUTE_32) if len(spans.device_groups) else (Activity.HOST_COMPUTE,)
@@ -163,7 +163,7 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
         return replace(found, steps=_group_steps(rows, rows, rows, {}))
     if stored or len(found.steps) <= _KEEPS_ENDS:
         return found
-    flags = (LEFT_OUT, *found.steps.flags[1:-1], LEFT_OUT)
+    flags = (OMITTED, *found.steps.flags[1:-1], OMITTED)
     return replace(found, steps=replace(found.steps, flags=flags))
 
 
@@ -174,10 +174,8 @@ def _group_steps(group: Int64s, begin: Int64s, end: Int64s, names: dict[int, str
         "TensorFlow's profiler finds no step marker in this trace; --attribution corrected infers steps"
     )  # fmt: skip
     confidence: Confidence = "high" if count else "none"
-    return Steps(
-        "groups" if count else "none", confidence, explanation, begin, end, group, shown, ("step",) * count,
-        ("",) * count, np.ones(count, np.int64),
-    )  # fmt: skip
+    how: How = ("groups" if count else "none", confidence, explanation)
+    return plain_steps(how, (begin, end), group, shown, ("step",) * count)
 
 
 def combine(parts: list[Breakdown]) -> Breakdown:

@@ -105,7 +105,7 @@ def grouped_times(trace: HostTrace, group: Int64s, spans: GroupSpans) -> Activit
     place = np.minimum(np.searchsorted(keys, group[rows]), max(len(keys) - 1, 0))
     inside = keys[place] == group[rows] if len(keys) else np.zeros(len(rows), np.bool_)
     rows, codes, place = rows[inside], codes[inside], place[inside]
-    first, last = spans.begin[order].copy(), spans.end[order].copy()
+    first, last = spans.start[order].copy(), spans.end[order].copy()
     np.minimum.at(first, place, trace.start_ps[rows])
     np.maximum.at(last, place, trace.end_ps[rows])
     shift = np.concatenate(([0], np.cumsum(last - first + 1)[:-1])) - first
@@ -114,7 +114,7 @@ def grouped_times(trace: HostTrace, group: Int64s, spans: GroupSpans) -> Activit
     busy = _with_instants(busy, begin, end, codes, stops=last + shift)
     back = np.argsort(order)
     return ActivityTimes(
-        PRIORITY["tensorflow"], busy, spans.begin + shift[back], spans.end + shift[back], (first + shift)[back]
+        PRIORITY["tensorflow"], busy, spans.start + shift[back], spans.end + shift[back], (first + shift)[back]
     )
 
 

@@ -2,66 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, lookup
 from tfperf.trace.event_names import is_fetch, is_root_iterator, mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import nest
-from tfperf.trace.steps import RETRACE
+from tfperf.trace.nesting import outermost
 
 
-@dataclass(frozen=True)
-class Calls:
+class FunctionCalls(NamedTuple):
     """Outermost tf.function calls in time order; `name` indexes `names`."""
 
-    begin: Int64s
+    start: Int64s
     end: Int64s
     name: Int64s
     names: tuple[str, ...]
     traced: Bools
 
-    def __len__(self) -> int:
-        return len(self.begin)
-
     @property
     def dominant(self) -> int:
         """Return the name with the largest total time."""
-        return int(np.bincount(self.name, weights=(self.end - self.begin).astype(np.float64)).argmax())
+        return int(np.bincount(self.name, weights=(self.end - self.start).astype(np.float64)).argmax())
 
 
-@dataclass(frozen=True)
-class Fetches:
+NO_CALLS = FunctionCalls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), np.empty(0, np.bool_))
+
+
+class Fetches(NamedTuple):
     """Fetches of an element by the program, in time order; `iterator` tells the pipelines apart."""
 
-    begin: Int64s
+    start: Int64s
     end: Int64s
     iterator: Int64s
 
-    def __len__(self) -> int:
-        return len(self.begin)
 
-
-def find_calls(trace: HostTrace) -> Calls:
+def find_calls(trace: HostTrace) -> FunctionCalls:
     """Return the tf.function calls that are not inside another call on their thread."""
     stat = trace.stat("tf_function_call")
-    rows, traced = stat.event.astype(np.int64), np.array([text.startswith("traced") for text in stat.texts], np.bool_)
-    on_host = trace.on_host[rows] & (trace.duration_ps[rows] > 0)
-    rows, value = rows[on_host], stat.value[on_host]
-    keep = np.zeros(len(rows), np.bool_)
-    line_of = trace.line_of[rows] if len(rows) else rows
-    for line in distinct(line_of):
-        mine = np.flatnonzero(line_of == line)
-        keep[mine] = nest(trace.start_ps[rows[mine]], trace.end_ps[rows[mine]]).parent < 0
-    kept = np.flatnonzero(keep)
-    kept = kept[np.argsort(trace.start_ps[rows[kept]], kind="stable")]
-    texts = [trace.names[name] for name in trace.name[rows[kept]].tolist()]
-    known = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-    name = np.array([known[text] for text in texts], np.int64)
-    at = rows[kept]
-    return Calls(trace.start_ps[at], trace.end_ps[at], name, tuple(known), traced[value[kept]] if len(kept) else keep)
+    rows = stat.event.astype(np.int64)
+    rows = outermost(trace, rows[trace.on_host[rows] & (trace.duration_ps[rows] > 0)])
+    if not len(rows):
+        return NO_CALLS
+    texts = [trace.names[name] for name in trace.name[rows].tolist()]
+    index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+    traced = np.array([text.startswith("traced") for text in stat.texts], np.bool_)
+    return FunctionCalls(
+        start=trace.start_ps[rows],
+        end=trace.end_ps[rows],
+        name=np.array([index[text] for text in texts], np.int64),
+        names=tuple(index),
+        traced=traced[stat.value[lookup(stat.event, rows)]],
+    )
 
 
 def find_fetches(trace: HostTrace) -> Fetches:
@@ -74,23 +67,22 @@ def find_fetches(trace: HostTrace) -> Fetches:
         next_root = roots[np.minimum(np.searchsorted(roots, rows), len(roots) - 1)]
         inside = (next_root > rows) & (trace.line_of[next_root] == trace.line_of[rows])
         inside &= trace.start_ps[next_root] < trace.end_ps[rows]
-        iterator = np.where(inside, trace.number("id", 0)[next_root], 0)
+        iterator = np.where(inside, trace.number_at("id", next_root), 0)
     order = np.argsort(trace.start_ps[rows], kind="stable")
     rows = rows[order]
     return Fetches(trace.start_ps[rows], trace.end_ps[rows], iterator[order])
 
 
 def dominant_calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
-    """Return begin and end of the calls of the dominant function."""
+    """Return start and end of the calls of the dominant function."""
     calls = find_calls(trace)
-    if not len(calls):
-        return calls.begin, calls.end
-    mine = calls.name == calls.dominant
-    return calls.begin[mine], calls.end[mine]
+    if not len(calls.name):
+        return NO_NUMBERS, NO_NUMBERS
+    is_dominant = calls.name == calls.dominant
+    return calls.start[is_dominant], calls.end[is_dominant]
 
 
-def retraced_flags(calls: Calls, begin: Int64s, end: Int64s) -> tuple[str, ...]:
-    """Flag the spans in which a call traced Python again."""
-    traced = calls.begin[calls.traced]
-    count = np.searchsorted(traced, end) - np.searchsorted(traced, begin)
-    return tuple(RETRACE if n else "" for n in count.tolist())
+def calls_traced(calls: FunctionCalls, start: Int64s, end: Int64s) -> Bools:
+    """Tell in which spans a call traced Python again."""
+    times = calls.start[calls.traced]
+    return np.searchsorted(times, end) > np.searchsorted(times, start)

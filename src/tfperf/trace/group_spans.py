@@ -20,7 +20,7 @@ class GroupSpans:
     """One entry per group that has a step marker: its id and its span. `names` maps ids to step names."""
 
     group: Int64s
-    begin: Int64s
+    start: Int64s
     end: Int64s
     names: dict[int, str]
     device_groups: Int64s

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct
+from tfperf.trace.host_trace import HostTrace
 
 
 class Nesting(NamedTuple):
@@ -51,6 +52,17 @@ def nest(begin: Int64s, end: Int64s) -> Nesting:
         parent[rows] = _climb(end, rows, above)
         _deepen(depth, parent, rows)
     return Nesting(parent, depth)
+
+
+def outermost(trace: HostTrace, rows: Int64s) -> Int64s:
+    """Return those of the rows (ascending) that lie inside no other one on their thread, in time order."""
+    outer = [NO_NUMBERS]
+    line_of = trace.line_of[rows]
+    for line in distinct(line_of).tolist():
+        on_line = rows[line_of == line]
+        outer.append(on_line[nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent < 0])
+    joined = np.concatenate(outer)
+    return joined[np.argsort(trace.start_ps[joined], kind="stable")]
 
 
 def _climb(end: Int64s, rows: Int64s, above: Int64s) -> Int64s:

@@ -10,7 +10,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import UNLABELLED
 
 
-def label_kinds(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:
+def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:
     """Label steps of the same name `train` or `eval` by whether gradient or optimizer ops run in them.
 
     The label belongs to the concrete function (most of its steps decide), since an op of an asynchronous step may run
@@ -18,25 +18,25 @@ def label_kinds(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) 
     """
     plain = tuple(name if name in ("train", "test", "eval") else UNLABELLED for name in names)
     rows = trace.host_events(mask(trace.names, is_gradient))
-    if not len(rows) or not len(begin):
+    if not len(rows) or not len(start):
         return plain if len(set(names)) == 1 else tuple(names)
     times = np.sort(trace.start_ps[rows])
-    training = np.searchsorted(times, end) > np.searchsorted(times, begin)
-    group = _concrete(trace, begin, end, names)
+    training = np.searchsorted(times, end) > np.searchsorted(times, start)
+    functions = _functions(trace, start, end, names)
     votes: dict[str, list[bool]] = {}
-    for key, vote in zip(group, training.tolist(), strict=True):
-        votes.setdefault(key, []).append(vote)
-    label = {key: "train" if 2 * sum(given) >= len(given) else "eval" for key, given in votes.items()}
-    return tuple(label[key] for key in group)
+    for function, vote in zip(functions, training.tolist(), strict=True):
+        votes.setdefault(function, []).append(vote)
+    label = {function: "train" if 2 * sum(some) >= len(some) else "eval" for function, some in votes.items()}
+    return tuple(label[function] for function in functions)
 
 
-def _concrete(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) -> list[str]:
+def _functions(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) -> list[str]:
     """Return, per step, its name and the concrete function that it runs first."""
     rows = trace.host_events(mask(trace.names, concrete_function))
     rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
-    first = np.searchsorted(trace.start_ps[rows], begin)
-    group = []
+    first = np.searchsorted(trace.start_ps[rows], start)
+    functions = []
     for index, name, stop in zip(first.tolist(), names, end.tolist(), strict=True):
-        found = index < len(rows) and trace.start_ps[rows[index]] < stop
-        group.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if found else name)
-    return group
+        runs_one = index < len(rows) and trace.start_ps[rows[index]] < stop
+        functions.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if runs_one else name)
+    return functions

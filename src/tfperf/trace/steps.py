@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s
 
 Confidence = Literal["high", "medium", "low", "none"]
+How = tuple[str, Confidence, str]
+"""Name of the rule that found steps, how sure it is, and the rule in words."""
 
 PARTIAL, RETRACE, SLOW_FIRST, END_ESTIMATED = "partial", "retrace", "slow first step", "end estimated"
-LEFT_OUT = "left out"
+OMITTED = "omitted"
 UNLABELLED = "step"
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """What a rule found: one entry per step, in time order; `end_ps` is where the step's own work ends."""
-
-    source: str
-    confidence: Confidence
-    explanation: str
-    start_ps: Int64s
-    end_ps: Int64s
-    kinds: tuple[str, ...]
-    names: tuple[str, ...]
-    numbers: Int64s
-    flags: tuple[str, ...]
-    batches: Int64s
-    end_known: bool = False
-    """True: the last step's end is recorded, not estimated."""
-
-
-@dataclass(frozen=True)
-class Pause:
+class Pause(NamedTuple):
     """Time between two steps that belongs to neither (checkpoint, end of an epoch, change of phase)."""
 
     start_ps: int
@@ -43,12 +26,14 @@ class Pause:
     after_step: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Steps:
-    """The steps of one host: window [start_ps, end_ps) each, in time order.
+    """The steps of one host, in time order.
 
-    `flags` holds, per step, why it is left out of averages (empty: it is not). `batches` counts tf.data elements per
-    step (more than 1 with `steps_per_execution`). `source` names the rule, `explanation` says it in words.
+    Rules find where steps start and where their own work ends; of that, `find_steps` makes windows [start_ps, end_ps)
+    that run from start to start. `flags` holds, per step, why it does not count in averages (empty: it counts).
+    `batches` counts tf.data elements per step (more than 1 with `steps_per_execution`). `source` names the rule,
+    `explanation` says it in words.
     """
 
     source: str
@@ -61,8 +46,10 @@ class Steps:
     kinds: tuple[str, ...]
     flags: tuple[str, ...]
     batches: Int64s
+    end_known: bool = True
+    """False: the end of the last step is not recorded, but estimated."""
     pauses: tuple[Pause, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of steps, flagged ones included."""
@@ -72,13 +59,20 @@ class Steps:
         """Return the steps at `rows`; pauses between them are dropped."""
         names, kinds, flags = (tuple(texts[i] for i in rows.tolist()) for texts in (self.names, self.kinds, self.flags))
         return replace(
-            self, start_ps=self.start_ps[rows], end_ps=self.end_ps[rows], numbers=self.numbers[rows],
-            names=names, kinds=kinds, flags=flags, batches=self.batches[rows], pauses=(),
-        )  # fmt: skip
+            self,
+            start_ps=self.start_ps[rows],
+            end_ps=self.end_ps[rows],
+            numbers=self.numbers[rows],
+            names=names,
+            kinds=kinds,
+            flags=flags,
+            batches=self.batches[rows],
+            pauses=(),
+        )
 
     @property
     def duration_ps(self) -> Int64s:
-        """Return the length of each window."""
+        """Return the duration of each window."""
         return self.end_ps - self.start_ps
 
     @property
@@ -92,12 +86,37 @@ class Steps:
         return headline(self.kinds, self.duration_ps)
 
 
+def plain_steps(
+    how: How, span: tuple[Int64s, Int64s], numbers: Int64s, names: tuple[str, ...], kinds: tuple[str, ...]
+) -> Steps:
+    """Return steps without flags, of one batch each; `span` is where each starts and where its own work ends."""
+    source, confidence, explanation = how
+    start, end = span
+    return Steps(
+        source=source,
+        confidence=confidence,
+        explanation=explanation,
+        start_ps=start,
+        end_ps=end,
+        numbers=numbers,
+        names=names,
+        kinds=kinds,
+        flags=("",) * len(start),
+        batches=np.ones(len(start), np.int64),
+    )
+
+
+def no_steps(reason: str) -> Steps:
+    """Return the empty result, with the reason why nothing was found."""
+    return plain_steps(("none", "none", reason), (NO_NUMBERS, NO_NUMBERS), NO_NUMBERS, (), ())
+
+
 def averaged(flags: tuple[str, ...], kinds: tuple[str, ...]) -> Bools:
     """Tell which steps count in averages, per kind: unflagged ones if there are three, else all."""
     plain = np.array([not flag for flag in flags], np.bool_)
-    known = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
-    code = np.array([known[kind] for kind in kinds], np.int64)
-    return np.asarray(plain | (np.bincount(code[plain], minlength=len(known)) < 3)[code], np.bool_)
+    codes = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
+    code = np.array([codes[kind] for kind in kinds], np.int64)
+    return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
 
 
 def headline(kinds: tuple[str, ...], duration_ps: Int64s) -> str:
@@ -107,8 +126,3 @@ def headline(kinds: tuple[str, ...], duration_ps: Int64s) -> str:
         total[kind] = total.get(kind, 0) + duration
     training = [kind for kind in total if kind.startswith("train")]
     return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
-
-
-def no_steps(reason: str) -> Steps:
-    """Return the empty result, with the reason why nothing was found."""
-    return Steps("none", "none", reason, NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), (), (), NO_NUMBERS)
