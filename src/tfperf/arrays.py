@@ -48,7 +48,7 @@ def percentile(values: npt.NDArray[np.generic], share: float) -> float:
     return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
 
 
-def distinct(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the distinct values, ascending (`numpy.unique` imports masked arrays when called like this)."""
     ordered = np.sort(values)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered

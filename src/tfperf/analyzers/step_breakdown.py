@@ -237,13 +237,13 @@ def _breakdown(
         covered_before = covered.total()
         if activity in timeline.busy:
             covered = union_all([covered, timeline.busy[activity]])
-        inside = overlap(covered, timeline.begin, timeline.end)
+        inside = overlap(covered, timeline.start, timeline.end)
         time[activity], before = inside - before, inside
         everywhere[activity] = covered.total() - covered_before
     nothing = np.zeros(len(steps), np.int64)
     parts = {key: sum((time.get(a, nothing) for a in kinds), nothing) for key, kinds in _PARTS.items()}
     parts["input"] = parts["input_wait"] + parts["host_to_device"]
-    parts["all_others"] = timeline.end - timeline.begin - before
+    parts["all_others"] = timeline.end - timeline.start - before
     return Breakdown(
         steps, attribution, parts, everywhere.get(Activity.COMPUTE_16, 0), everywhere.get(Activity.COMPUTE_32, 0),
         input_visible, has_device,
@@ -252,10 +252,10 @@ def _breakdown(
 
 def _net(timeline: ActivityTimes, activities: tuple[Activity, ...]) -> Int64s:
     """Return how long the activities hold in each group, also outside its step window."""
-    order = np.argsort(timeline.begin)
-    begin = np.empty_like(timeline.begin)
+    order = np.argsort(timeline.start)
+    begin = np.empty_like(timeline.start)
     end = np.empty_like(timeline.end)
-    starts = timeline.starts[order]
+    starts = timeline.origin[order]
     begin[order], end[order] = starts, np.append(starts[1:], np.iinfo(np.int64).max // 2)
     higher, total = EMPTY, np.zeros(len(begin), np.int64)
     for activity in timeline.priority:

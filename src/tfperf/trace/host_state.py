@@ -8,32 +8,41 @@ what merely goes on:
    counts: what threads of tf.data do meanwhile is how input is made, and what they do at other times keeps nobody.
 2. Tracing and compiling stop the call that needs them; so does a copy to the device, for the kernels that read it.
 3. A call that launches work, or an op around such a call, leads to the next kernel. An op that launches nothing
-   computes on the host. An executor without any op inside is preparing launches.
+   computes on the host. An executor without any op inside prepares launches.
 4. Synchronising is waiting, so it counts only when no thread is at work: the thread that waits for a result waits for
    whoever makes it.
-5. A call into the runtime under which nothing else is visible is preparing a launch too.
+5. A call into the runtime under which nothing else is visible prepares a launch too.
 6. A main thread that is in no call at all runs Python. That is known only of a thread whose calls are recorded.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.arrays import Int64s, distinct
+from tfperf.arrays import Int64s, distinct, lookup
 from tfperf.intervals import EMPTY, Intervals, difference, union_all, union_sorted
-from tfperf.trace.activities import Activity, Codes, host_rules
+from tfperf.trace.activities import Activity, Codes, host_codes
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_state_names import State, state_of
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launch_links import LaunchLinks
 
+_FROM_PYTHON = ("TFE_", "EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "PjitFunction")
+"""Calls that Python makes; workers of a cluster run functions too, but nobody's Python."""
+_BY_ACTIVITY = {
+    Activity.WAIT_INPUT: State.INPUT,
+    Activity.STAGING: State.COPY,
+    Activity.HOST_TO_DEVICE: State.COPY,
+    Activity.COMPILE: State.COMPILE,
+    Activity.KERNEL_LAUNCH: State.EXECUTOR,
+}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class HostStates:
     """The states of a host: `code` holds the `State` of every event, `lines` the flat times of each thread by state."""
 
@@ -42,7 +51,7 @@ class HostStates:
     main: int | None
     """Index of the line of the main thread; None: no thread's calls are recorded."""
     recorded: Intervals
-    """From the first to the last event of any host thread: outside, what the host did is not known."""
+    """From the first to the last event of any host thread: outside, what the host did is unknown."""
     drives: dict[int, frozenset[int]]
     """Line -> planes of the devices that it launches work for; lines that launch nothing are absent."""
 
@@ -52,30 +61,22 @@ class HostStates:
         A thread that launches work only for other devices says nothing about this one.
         """
         strangers = frozenset(line for line, planes in self.drives.items() if plane not in planes)
-        return self._common if not strangers else self._covered(strangers)
+        return self._of_all_lines if not strangers else self._covered(strangers)
 
     @cached_property
-    def _common(self) -> tuple[tuple[State, Intervals], ...]:
+    def _of_all_lines(self) -> tuple[tuple[State, Intervals], ...]:
         return self._covered(frozenset())
 
     def _covered(self, without: frozenset[int]) -> tuple[tuple[State, Intervals], ...]:
-        covered, found = EMPTY, []
+        covered, until = EMPTY, []
         for state in list(State)[1:]:
             parts = [sets[state] for line, sets in self.lines.items() if state in sets and line not in without]
             if state == State.PYTHON and self.main is not None:
                 parts = [self.recorded]
             if parts:
                 covered = union_all([covered, *parts])
-                found.append((state, covered))
-        return tuple(found)
-
-
-_DRIVES_STEPS = re.compile(r"TFE_|Eager(?:Local|Kernel)?Execute|PjitFunction")
-"""Calls that Python makes; workers of a cluster run functions too, but nobody's Python."""
-_BY_ACTIVITY = {
-    Activity.WAIT_INPUT: State.INPUT, Activity.STAGING: State.COPY, Activity.HOST_TO_DEVICE: State.COPY,
-    Activity.COMPILE: State.COMPILE, Activity.KERNEL_LAUNCH: State.EXECUTOR,
-}  # fmt: skip
+                until.append((state, covered))
+        return tuple(until)
 
 
 def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
@@ -83,41 +84,35 @@ def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
     code = _codes(trace)
     main = _main_line(trace)
     lines: dict[int, dict[State, Intervals]] = {}
+    starts, ends = [], []
     for index, line in enumerate(trace.lines):
         if trace.planes[line.plane].kind != "host" or line.derived or line.stop <= line.start:
             continue
         rows = slice(line.start, line.stop)
         code[rows] = _on_thread(code[rows], line.name, is_main=index == main)
         lines[index] = _times(code[rows], trace.start_ps[rows], trace.end_ps[rows])
-    return HostStates(code, lines, main, _recorded(trace), _drives(trace, links))
-
-
-def _recorded(trace: HostTrace) -> Intervals:
-    """Return the time from the first to the last event of any host thread."""
-    spans = [slice(line.start, line.stop) for line in trace.host_lines if line.stop > line.start]
-    if not spans:
-        return EMPTY
-    begin, end = min(trace.start_ps[span].min() for span in spans), max(trace.end_ps[span].max() for span in spans)
-    return Intervals(np.array([begin], np.int64), np.array([end], np.int64))
+        starts.append(int(trace.start_ps[rows].min()))
+        ends.append(int(trace.end_ps[rows].max()))
+    recorded = Intervals(np.array([min(starts)]), np.array([max(ends)])) if starts else EMPTY
+    return HostStates(code, lines, main, recorded, _drives(trace, links))
 
 
 def _codes(trace: HostTrace) -> Codes:
     """Return the state of every event by its name, by what it launches, and by whom it works for."""
     by_name = np.array([state_of(name) for name in trace.names], np.uint8)
-    rules = host_rules(trace, "corrected", has_device=True)
+    activities = host_codes(trace, "corrected", has_device=True)
     for activity, state in _BY_ACTIVITY.items():
-        by_name[rules.by_name == activity] = state
+        by_name[activities == activity] = state
     for stat in ("tf_function_call", "step_num"):
         by_name[trace.name[trace.stat(stat).event]] = State.PYTHON
     code = by_name[trace.name]
     called = trace.stat("correlation_id")
-    row = called.event[called.value > 0]
-    unnamed = np.isin(
-        code[row], (State.OTHER, State.PYTHON, State.COMPUTE)
-    )  # files before 2021 name the call like the kernel
-    code[row[unnamed]] = State.LAUNCH
-    _mark_launching_ops(trace, code, np.asarray(row[code[row] == State.LAUNCH], np.int64))
-    _leave_out_input_functions(trace, code)
+    rows = called.event[called.value > 0]
+    # Files before 2021 name the call like the kernel.
+    unnamed = np.isin(code[rows], (State.OTHER, State.PYTHON, State.COMPUTE))
+    code[rows[unnamed]] = State.LAUNCH
+    _mark_launching_ops(trace, code, rows[code[rows] == State.LAUNCH].astype(np.int64))
+    _silence_input_functions(trace, code)
     return code
 
 
@@ -132,23 +127,20 @@ def _mark_launching_ops(trace: HostTrace, code: Codes, calls: Int64s) -> None:
             code[ops[inside > 0]] = State.LAUNCH
 
 
-def _leave_out_input_functions(trace: HostTrace, code: Codes) -> None:
+def _silence_input_functions(trace: HostTrace, code: Codes) -> None:
     """Silence executors that run functions of tf.data, and all inside them: they share threads with the step."""
-    captured = mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction"))
-    ids = distinct(trace.number_at("id", trace.host_events(captured).astype(np.int64), 0))
-    work = trace.host_events(mask(trace.names, lambda name: name.startswith("ExecutorState::Process"))).astype(np.int64)
-    if not len(ids) or not len(work):
-        return
-    wanted = trace.number_at("id", work, 0)
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    runs = work[(ids[place] == wanted) & (wanted != 0)]
+    captured = trace.host_events(mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction")))
+    ids = distinct(trace.number_at("id", captured))
+    work = trace.host_events(mask(trace.names, lambda name: name.startswith("ExecutorState::Process")))
+    id_of_work = trace.number_at("id", work)
+    runs = work[(lookup(ids, id_of_work) >= 0) & (id_of_work != 0)]
     for line in trace.host_lines:
-        own = runs[np.searchsorted(runs, line.start) : np.searchsorted(runs, line.stop)]
-        if len(own):
-            begin = trace.start_ps[line.start : line.stop]
-            first = own - line.start
-            after = np.maximum(np.searchsorted(begin, trace.end_ps[own]), first + 1)
-            depth = np.bincount(first, minlength=len(begin) + 1) - np.bincount(after, minlength=len(begin) + 1)
+        on_line = runs[np.searchsorted(runs, line.start) : np.searchsorted(runs, line.stop)]
+        if len(on_line):
+            start = trace.start_ps[line.start : line.stop]
+            first = on_line - line.start
+            after = np.maximum(np.searchsorted(start, trace.end_ps[on_line]), first + 1)
+            depth = np.bincount(first, minlength=len(start) + 1) - np.bincount(after, minlength=len(start) + 1)
             code[line.start : line.stop][np.cumsum(depth)[:-1] > 0] = State.NONE
 
 
@@ -161,13 +153,13 @@ def _on_thread(code: Codes, name: str, *, is_main: bool) -> Codes:
     return np.where(code == State.PYTHON, State.NONE, code).astype(np.uint8)
 
 
-def _times(code: Codes, begin: Int64s, end: Int64s) -> dict[State, Intervals]:
+def _times(code: Codes, start: Int64s, end: Int64s) -> dict[State, Intervals]:
     """Return when one thread is in each state; while it waits for the device, it does nothing else."""
     sets = {}
     for state in np.flatnonzero(np.bincount(code)).tolist():
         if state not in (State.NONE, State.PYTHON):
             which = code == state
-            sets[State(state)] = union_sorted(begin[which], end[which])
+            sets[State(state)] = union_sorted(start[which], end[which])
     if State.SYNC in sets:
         for state in {State.LAUNCH, State.COMPUTE, State.EXECUTOR} & sets.keys():
             sets[state] = difference(sets[state], sets[State.SYNC])
@@ -179,12 +171,12 @@ def _main_line(trace: HostTrace) -> int | None:
 
     Without a single recorded call, time without one says nothing, and no thread counts as main.
     """
-    calls = _per_line(trace, trace.host_events(mask(trace.names, _DRIVES_STEPS.match)))
+    calls = _per_line(trace, trace.host_events(mask(trace.names, lambda name: name.startswith(_FROM_PYTHON))))
     if not calls.any():
         return None
     for stat in ("step_num", "tf_function_call"):
-        row = trace.stat(stat).event
-        marks = np.where(calls > 0, _per_line(trace, row[trace.on_host[row]]), 0)
+        rows = trace.stat(stat).event
+        marks = np.where(calls > 0, _per_line(trace, rows[trace.on_host[rows]]), 0)
         if marks.any():
             return int(marks.argmax())
     return int(calls.argmax())
@@ -200,7 +192,7 @@ def _drives(trace: HostTrace, links: LaunchLinks) -> dict[int, frozenset[int]]:
     plane_of = np.array([line.plane for line in trace.lines], np.int64)
     count = max(len(trace.planes), 1)
     pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + plane_of[trace.line_of[links.device]])
-    found: dict[int, set[int]] = {}
+    planes_of: dict[int, set[int]] = {}
     for pair in pairs.tolist():
-        found.setdefault(pair // count, set()).add(pair % count)
-    return {line: frozenset(planes) for line, planes in found.items()}
+        planes_of.setdefault(pair // count, set()).add(pair % count)
+    return {line: frozenset(planes) for line, planes in planes_of.items()}

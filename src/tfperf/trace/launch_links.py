@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Int64s
+from tfperf.arrays import Int64s, lookup
 from tfperf.trace.host_trace import HostTrace
 
 
@@ -18,10 +18,7 @@ class LaunchLinks(NamedTuple):
 
     def of(self, rows: Int64s) -> Int64s:
         """Return the host row that launched each device row, -1 where the trace does not tell."""
-        if not len(self.device):
-            return np.full(len(rows), -1, np.int64)
-        place = np.minimum(np.searchsorted(self.device, rows), len(self.device) - 1)
-        return np.where(self.device[place] == rows, self.host[place], -1)
+        return np.append(self.host, -1)[lookup(self.device, rows)]
 
 
 def launch_links(trace: HostTrace, device_rows: Int64s) -> LaunchLinks:
@@ -29,11 +26,6 @@ def launch_links(trace: HostTrace, device_rows: Int64s) -> LaunchLinks:
     stat = trace.stat("correlation_id")
     called = trace.on_host[stat.event] & (stat.value > 0)
     host, ids = stat.event[called].astype(np.int64), stat.value[called]
-    if not len(host) or not len(device_rows):
-        return LaunchLinks(NO_NUMBERS, NO_NUMBERS)
     order = np.argsort(ids, kind="stable")
-    host, ids = host[order], ids[order]
-    wanted = trace.number_at("correlation_id", device_rows, 0)
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    known = ids[place] == wanted
-    return LaunchLinks(device_rows[known], host[place[known]])
+    place = lookup(ids[order], trace.number_at("correlation_id", device_rows, 0))
+    return LaunchLinks(device_rows[place >= 0], host[order][place[place >= 0]])
