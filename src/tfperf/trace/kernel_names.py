@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_TENSILE = re.compile(r"\w*?Cijk_\w*?_MT\d+x\d+x\d+(?:_MI\d+(?:x\d+)*)?")
-_CUTLASS = re.compile(r"cutlass(?:3x)?_\w+")
-_EIGEN_TYPE = re.compile(r"Eigen::Tensor<(?:(?:Eigen|std|tensorflow|tsl)::)?([\w ]+?)(?: const)?,")
-_EIGEN_WORK = re.compile(
+# Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
+_TENSILE = r"\w*?Cijk_\w*?_MT\d+x\d+x\d+(?:_MI\d+(?:x\d+)*)?"
+_CUTLASS = r"cutlass(?:3x)?_\w+"
+_EIGEN_TYPE = r"Eigen::Tensor<(?:(?:Eigen|std|tensorflow|tsl)::)?([\w ]+?)(?: const)?,"
+_EIGEN_WORK = (
     r"\b(?:internal|functor|generator)::(\w+)"
     r"|Eigen::(Tensor(?:Conversion|Broadcasting|Slicing|StridingSlicing|Padding|Shuffling|Reverse|Concatenation|"
     r"Reshaping|Chipping|Reduction|TupleReducer|Generator|Select|CwiseNullary|Scan|ImagePatch|VolumePatch)Op)\b"
@@ -26,12 +27,12 @@ def short_name(name: str) -> str:
     AMD's Tensile the kernel's tile.
     """
     text = name[:_LONGEST].removesuffix(".kd").strip()
-    if (tensile := _TENSILE.match(text)) is not None:
+    if (tensile := re.match(_TENSILE, text)) is not None:
         return tensile.group()
     base = _base(text)
     if base == "EigenMetaKernel":
         return _eigen(text)
-    inner = _CUTLASS.search(text) if base in ("Kernel", "Kernel2", "device_kernel") else None
+    inner = re.search(_CUTLASS, text) if base in ("Kernel", "Kernel2", "device_kernel") else None
     return inner.group() if inner else base or text
 
 
@@ -39,8 +40,8 @@ def _base(text: str) -> str:
     """Return the last part of the qualified name before its template arguments and its parameters."""
     text = text.removeprefix("void ").replace("(anonymous namespace)", "anonymous")
     kept, depth, after = [], 0, 0
-    for found in re.finditer(r"[<>(]", text):
-        at, sign = found.start(), found.group()
+    for bracket in re.finditer(r"[<>(]", text):
+        at, sign = bracket.start(), bracket.group()
         if depth == 0:
             kept.append(text[after:at])
         if sign == "(" and depth == 0:
@@ -56,8 +57,8 @@ def _base(text: str) -> str:
 def _eigen(text: str) -> str:
     """Name the number type of the result and the first thing that is done to it."""
     arguments = text[: text.find(">(") + 1] or text
-    kind = _EIGEN_TYPE.search(arguments)
-    work = (found.group(1) or found.group(2) for found in _EIGEN_WORK.finditer(arguments))
+    kind = re.search(_EIGEN_TYPE, arguments)
+    work = (match.group(1) or match.group(2) for match in re.finditer(_EIGEN_WORK, arguments))
     first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
     inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
     return f"EigenMetaKernel<{inside}>" if inside else "EigenMetaKernel"
