@@ -43,8 +43,7 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
         if steps is not None and len(steps):
             return close_windows(trace, steps)
     return no_steps(
-        "the trace contains nothing to infer steps from: no step marker, no repeated tf.function call, no tf.data "
-        "fetch, no device step"
+        "the trace contains no step marker, no repeated tf.function call, no tf.data fetch and no device step"
     )
 
 

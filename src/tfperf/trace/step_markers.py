@@ -60,8 +60,8 @@ def _with_partial_ends(trace: HostTrace, steps: Steps) -> Steps:
     before, after = np.flatnonzero(end <= steps.start_ps[0]), np.flatnonzero(start >= steps.end_ps[-1])
     if len(steps) < 3 or not 0 < len(before) + len(after) <= 2:
         return steps
-    first = steps.numbers[0] - np.arange(len(before), 0, -1)
-    last = steps.numbers[-1] + 1 + np.arange(len(after))
+    first = steps.numbers[:1] - np.arange(len(before), 0, -1)
+    last = steps.numbers[-1:] + 1 + np.arange(len(after))
     label = steps.names[0].rsplit(" ", 1)[0]
     return replace(
         steps,
