@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from tfperf.analyzers import memory
+
+from tfperf.trace.find_steps import find_steps
 from tfperf.trace.read import read_host
-from tfperf.trace.steps import find_steps
 
 Check = tuple[str, float | None, float | None]
 """What is compared, what tfperf says, and what XProf says."""

@@ -21,6 +21,7 @@ from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile, Run
 from tfperf.trace.read import read_host
+from tfperf.trace.stat_names import DEFAULT, LINKS
 from tfperf.wire import schema
 
 PS_PER_US = 1_000_000
@@ -104,7 +105,7 @@ def trace_of(tmp_path: Path, *planes: Plane, links: bool = False, instants: bool
     """Write planes to a file and read them back."""
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(space(*planes))
-    return read_host(path, links=links, instants=instants)
+    return read_host(path, stats=DEFAULT | LINKS if links else None, instants=instants)
 
 
 def host_of(trace: HostTrace, *sections: str, attribution: Attribution = "corrected") -> Host:

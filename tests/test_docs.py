@@ -23,6 +23,7 @@ import click
 import pytest
 from builders import event, host, iterator_call, line, logdir_of, plane, space
 from click.testing import Result
+from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
 
 import tfperf
 from tfperf.capture.outcomes import Captured
@@ -31,7 +32,6 @@ from tfperf.compare import diff_tables
 from tfperf.gate import columns as gate_columns
 from tfperf.render import render
 from tfperf.report.model import Column
-from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
 from tfperf.sampling.capture_report import COLUMNS as CAPTURED_COLUMNS
 from tfperf.sampling.capture_report import capture_report
 from tfperf.trace.activities import PRIORITY, Attribution

@@ -21,6 +21,7 @@ from tfperf.sections.host import Host
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace import logdir
 from tfperf.trace.read import read_host
+from tfperf.trace.stat_names import LINKS
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -131,7 +132,14 @@ def analyze_host(
 ) -> HostResults:
     """Read the trace of one host, and analyze it by sections, which follow those that they rest on."""
     as_tensorflow = attribution == "tensorflow"
-    trace = read_host(file.path, file.host, links=as_tensorflow, instants=as_tensorflow, progress=progress)
+    stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
+    trace = read_host(
+        file.path,
+        file.host,
+        stats=stats | LINKS if as_tensorflow else stats,
+        instants=as_tensorflow,
+        progress=progress,
+    )
     host = Host(trace, attribution, step_marker)
     host.analyze(sections)
     return HostResults(trace.host, bool(trace.devices), host.results, host.omitted)

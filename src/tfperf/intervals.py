@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from tfperf.arrays import Int64s
 
 
 class Intervals(NamedTuple):
@@ -22,16 +22,6 @@ class Intervals(NamedTuple):
     def total(self) -> int:
         """Return the summed length (of a flat set: the covered time)."""
         return int((self.end - self.begin).sum())
-
-
-MOST = 1 << 62
-"""The largest sum: impossible times of a damaged file may add up to more than an int64 holds."""
-
-
-def capped_sum(values: Int64s) -> int:
-    """Return the sum, at most `MOST`."""
-    exact = int(values.sum())
-    return exact if exact >= 0 and float(values.sum(dtype=np.float64)) < MOST else MOST
 
 
 EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -111,28 +101,3 @@ def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
         return np.zeros(len(times), np.bool_)
     index = np.searchsorted(flat.begin, times, side="right")
     return (index > 0) & (flat.end[np.maximum(index - 1, 0)] > times)
-
-
-def median(values: npt.NDArray[np.generic]) -> float:
-    """Return the median, 0 of nothing (`numpy.median` imports its masked arrays, which takes longer than sorting)."""
-    if not len(values):
-        return 0.0
-    ordered = np.sort(values).astype(np.float64)
-    return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
-
-
-def percentile(values: npt.NDArray[np.generic], share: float) -> float:
-    """Return the value below which a share of the values lies, interpolated between neighbours; 0 of nothing."""
-    if not len(values):
-        return 0.0
-    ordered = np.sort(values).astype(np.float64)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
-
-
-def distinct(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:
-    """Return the distinct values, ascending (`numpy.unique` imports masked arrays when called like this)."""
-    ordered = np.sort(values)
-    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered

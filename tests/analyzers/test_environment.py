@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from builders import event, host, line, plane, trace_of
-
 from tfperf.analyzers import environment
-from tfperf.trace.steps import find_steps
+
+from tfperf.trace.find_steps import find_steps
 
 
 @pytest.mark.parametrize(

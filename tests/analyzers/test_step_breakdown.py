@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import STEPS_LINE, Plane, event, host, line, plane, trace_of
-
 from tfperf.analyzers import step_breakdown
+
 from tfperf.sections.steps.breakdown import CATEGORIES, Breakdown
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 US = 1_000_000
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import Event, event, host, trace_of
-
 from tfperf.analyzers import step_breakdown
-from tfperf.sections.steps.breakdown import Breakdown
+
 from tfperf.sections.overview.summary import by_kind, input_class, level, over_hosts, statistics, summarize
-from tfperf.trace.steps import find_steps
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.trace.find_steps import find_steps
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,6 @@ def test_real_gpu_jobs_whose_device_events_are_taken_away(folder: str) -> None:
     for path in (TRACES / folder).rglob("*.xplane.pb"):
         whole = look_into(path)
         planes = {name: 0 if "GPU" in name else count for name, count in whole.events_by_plane.items()}
-        left = Contents(whole.size_bytes, whole.event_count, planes, whole.event_names, (), ())
+        left = Contents(whole.size_bytes, planes, whole.event_names, (), ())
 
         assert "the job used one" in missing_gpu_message(left, is_here=False), path

@@ -16,9 +16,9 @@ from capture.conftest import Capture, Job, free_port
 
 import tfperf
 from tfperf.wire.contents import look_into
-from tfperf.wire.decode import read_header
-from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import Wanted
+from tfperf.wire.planes import read_header
+from tfperf.wire.stats import WantedStats
+from tfperf.wire.trace_file import TraceFile, walk
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -74,8 +74,8 @@ def test_two_workers_are_profiled_at_the_same_moment(jobs: dict[str, Job], captu
 
 def profile_start_ns(trace: Path) -> int:
     """Return when the session began on the server's clock, as it notes in the trace."""
-    nothing = Wanted(frozenset(), frozenset())
-    with Source(trace) as source:
+    nothing = WantedStats({})
+    with TraceFile(trace) as source:
         headers = [read_header(source, span, nothing)[0] for span in walk(source).planes]
     (stats,) = [header.stats for header in headers if header.name == "Task Environment"]
     return int(stats["profile_start_time"])

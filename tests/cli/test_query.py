@@ -10,10 +10,10 @@ import click
 import pytest
 from builders import event, host, logdir_of, space
 from click.testing import CliRunner, Result
+from tfperf.query.tables import all_tables
 
 from tfperf.cli.query import command
 from tfperf.errors import TfperfError
-from tfperf.query.tables import all_tables
 
 BY_NAME = "select name, count(*) as calls from events group by name order by calls desc"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from builders import Event, event, host, iterator_call, line, logdir_of, plane, space
 from msgspec import structs
+from tfperf.analyzers.step_breakdown import CATEGORIES
 
 import tfperf
-from tfperf.analyzers.step_breakdown import CATEGORIES
 from tfperf.compare.run_summary import HostSummary, RankedEntry, Ranking, Rankings, RunSummary
 from tfperf.compare.summarize import summarize_run
 

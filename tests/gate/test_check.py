@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from builders import Event, event, host, iterator_call, logdir_of, ref, space
+from tfperf.gate.model import Judged, Outcome
+from tfperf.session import Trace
 
 import tfperf
 from tfperf.gate.check import check
 from tfperf.gate.limits import named_limit, parse_limit
-from tfperf.gate.model import Judged, Outcome
-from tfperf.session import Trace
 
 
 def job(wait: float = 30.0, steps: int = 5, length: float = 100.0, kind: str = "train") -> bytes:

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tfperf.gate.errors import ConfigError
 
 from tfperf.gate.config import CheckConfig, find_config, read_config
-from tfperf.gate.errors import ConfigError
 from tfperf.gate.limits import named_limit, parse_limit
 
 WHOLE = """

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tfperf.errors import OutputError
 from tfperf.gate.github import SUMMARY_BYTES, SUMMARY_FILE, annotation_text, summary_text, write_summary
 from tfperf.gate.model import Judged, Limit, Metric, Outcome
 from tfperf.gate.report import not_judged
+
+from tfperf.errors import OutputError
 from tfperf.report.model import Finding
 
 INPUT = Limit("max-input-bound 10%", Metric("input_bound"), "<=", 10.0)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tfperf.gate.bounds import bound_text
 from tfperf.gate.catalogue import NAME_COLUMNS, TABLES, column_of, type_of, unit_of
 from tfperf.gate.errors import LimitError
 from tfperf.gate.figures import FIGURES
+from tfperf.gate.model import Condition, Metric
+
 from tfperf.gate.grammar import FUNCTIONS, metric_text, unit_measured
 from tfperf.gate.limits import parse_limit
-from tfperf.gate.model import Condition, Metric
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-
-from tfperf.errors import OutputError
 from tfperf.gate.junit import junit_text, write_junit
 from tfperf.gate.model import Judged, Limit, Metric, Outcome
 from tfperf.gate.report import not_judged
+
+from tfperf.errors import OutputError
 from tfperf.report.model import Finding
 
 INPUT = Limit("max-input-bound 10%", Metric("input_bound"), "<=", 10.0)

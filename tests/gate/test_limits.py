@@ -3,11 +3,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-
 from tfperf.gate.errors import LimitError
 from tfperf.gate.figures import FIGURES
-from tfperf.gate.limits import NAMED, merged, named_limit, parse_limit, regression_tolerance
 from tfperf.gate.model import Limit, Metric
+
+from tfperf.gate.limits import NAMED, merged, named_limit, parse_limit, regression_tolerance
 
 GIB = 1 << 30
 

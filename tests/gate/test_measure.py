@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from builders import STEPS_LINE, Event, Line, Plane, event, host, line, logdir_of, plane, ref, space
-
-import tfperf
 from tfperf.gate.counted import View, views_of
-from tfperf.gate.limits import parse_limit
-from tfperf.gate.measure import measure
 from tfperf.gate.measured import Measured, status_of
 from tfperf.gate.tables import measure_rows, title_of
+
+import tfperf
+from tfperf.gate.limits import parse_limit
+from tfperf.gate.measure import measure
 
 KERNELS: dict[str, list[Any]] = {
     "kernel_name": ["ncclAllReduce", "ncclGather", "gemm", None],

@@ -9,11 +9,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from tfperf.gate.model import Judged, Limit, Metric, Outcome, Relation, Status
+from tfperf.gate.report import check_report, headline, not_judged, sentence
 
 from tfperf.compare.bootstrap import Ratio
 from tfperf.compare.regression import RegressionVerdict, StepComparison
-from tfperf.gate.model import Judged, Limit, Metric, Outcome, Relation, Status
-from tfperf.gate.report import check_report, headline, not_judged, sentence
 from tfperf.render import FORMATS, render
 from tfperf.report.model import Finding, Unit
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import event, host, line, logdir_of, plane, ref, space, u64
+from tfperf.query.columns import VIEWS, recorded
+from tfperf.query.frame import source_of
+from tfperf.query.tables import RECORDED, all_tables
 
 from tfperf.errors import TfperfError
 from tfperf.query import columns
-from tfperf.query.columns import VIEWS, recorded
 from tfperf.query.engine import Answer, ask
-from tfperf.query.frame import source_of
-from tfperf.query.tables import RECORDED, all_tables
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 

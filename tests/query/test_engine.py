@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from builders import event, host, logdir_of, space
+from tfperf.query.frame import source_of
+from tfperf.query.tables import all_tables
 
 import tfperf
 from tfperf.errors import TfperfError, TraceFormatError, TraceNotFoundError
 from tfperf.query.engine import Answer, QueryError, ask
-from tfperf.query.frame import source_of
 from tfperf.query.sources import Source
-from tfperf.query.tables import all_tables
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from builders import event, host, logdir_of, space, u64
+from tfperf.query.frame import source_of, sql
 
 import tfperf
 from tfperf.query.engine import QueryError
-from tfperf.query.frame import source_of, sql
 
 
 @pytest.fixture

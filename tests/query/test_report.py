@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tfperf.query.engine import Answer
 from tfperf.query.report import answer_report
+
+from tfperf.query.engine import Answer
 from tfperf.render import render
 from tfperf.report.model import Report
 from tfperf.trace.logdir import Run

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from builders import event, host, line, logdir_of, plane, space
-
-from tfperf.query.engine import ask
 from tfperf.query.frame import source_of
 from tfperf.query.tables import SqlColumn, SqlTable, all_tables
+
+from tfperf.query.engine import ask
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from builders import event, host, line, plane, ref, trace_of
 
+from tfperf.arrays import group_equal, group_sums
 from tfperf.trace.activities import Activity
-from tfperf.trace.device_work import DeviceOp, device_work, group_equal, group_sums
+from tfperf.trace.device_work import DeviceOp, device_work
 from tfperf.trace.host_trace import HostTrace
 
 

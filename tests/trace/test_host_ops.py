@@ -5,7 +5,7 @@ from pathlib import Path
 
 from builders import event, host, line, plane, trace_of
 
-from tfperf.trace.eager import run_from_python
+from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, HostOps, host_ops
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.schema import message_class

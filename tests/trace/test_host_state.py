@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.trace.host_state import State, state_of
+from tfperf.trace.host_state_names import State, state_of
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.trace.kernel_details import KernelDetails, occupancy, parse_copy, parse_kernel, short_name
+from tfperf.trace.kernel_details import KernelDetails, occupancy, parse_copy, parse_kernel
+from tfperf.trace.kernel_names import short_name
 
 # --- details ---
 

@@ -84,7 +84,7 @@ def test_hosts_are_chosen_by_name(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(TraceNotFoundError, match="does not exist; give a logdir"):
         find_runs(tmp_path / "nowhere")
-    with pytest.raises(TraceNotFoundError, match="a profile lies in LOGDIR/plugins/profile/RUN/HOST"):
+    with pytest.raises(TraceNotFoundError, match="profiles are in LOGDIR/plugins/profile/RUN/HOST"):
         find_runs(tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_a_pipe_is_neither_file_nor_folder(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
-    with pytest.raises(TraceNotFoundError, match="cannot look into"):
+    with pytest.raises(TraceNotFoundError, match="cannot read the folder"):
         find_runs(tmp_path / ("x" * 5000))
 
 
@@ -107,7 +107,7 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
         ("vm.trace.json.gz", "an export for the trace viewer"),
         ("vm.pt.trace.json", "a PyTorch profile"),
         ("vm.pt.trace.json.gz", "a PyTorch profile"),
-        ("vm.xplane.pb.gz", r"a compressed trace \(unpack it first\)"),
+        ("vm.xplane.pb.gz", r"a compressed trace \(decompress it first\)"),
         ("vm.overview_page.pb", "a result that TensorFlow computed"),
     ],
 )

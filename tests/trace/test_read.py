@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ from builders import Event, Plane, event, host, line, plane, ref, space, trace_o
 from protobytes import field, message
 
 from tfperf.errors import TraceFormatError
-from tfperf.trace.host_trace import HostTrace, StatKind
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import plane_kind, read_host
-from tfperf.wire import decode
+from tfperf.wire import planes
+from tfperf.wire.event_columns import StatKind
 
 US = 1_000_000
 DAY_NS = 86_400 * 10**9
@@ -187,12 +189,56 @@ def test_a_clock_that_counts_from_boot_stays_one_clock(tmp_path: Path) -> None:
 
 
 def test_stats_of_several_planes_are_joined_by_name(tmp_path: Path) -> None:
-    gpu = plane("/device:GPU:0", line("s", event("k", 0, 1, tf_op="x:X"), event("l", 1, 1, junk="a", tf_op=ref("y:Y"))))
-    trace = trace_of(tmp_path, host(event("a", 0, 1), event("b", 1, 1, tf_op="x:X", correlation_id=u64(1 << 63))), gpu)
-    assert texts(trace, "tf_op") == {1: "x:X", 2: "x:X", 3: "y:Y"}
-    assert trace.stat("tf_op").texts.count("x:X") == 1
+    gpu = plane(
+        "/device:GPU:0", line("s", event("k", 0, 1, hlo_op="x.1"), event("l", 1, 1, junk="a", hlo_op=ref("y.1")))
+    )
+    trace = trace_of(tmp_path, host(event("a", 0, 1), event("b", 1, 1, hlo_op="x.1", correlation_id=u64(1 << 63))), gpu)
+    assert texts(trace, "hlo_op") == {1: "x.1", 2: "x.1", 3: "y.1"}
+    assert trace.stat("hlo_op").texts.count("x.1") == 1
     assert trace.stat("correlation_id").value.view(np.uint64).tolist() == [1 << 63]
-    assert len(trace.stat("junk").event) == 0
+
+
+def test_of_the_stats_those_that_steps_need_are_always_read(tmp_path: Path) -> None:
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(host(event("a", 0, 1, step_num=3, hlo_op="x.1", program_id=7), memory(1, addr=5))))
+    trace = read_host(path, stats=frozenset({"hlo_op"}))
+    assert (numbers(trace, "step_num"), texts(trace, "hlo_op")) == ({0: 3}, {0: "x.1"})
+    assert trace.stat("group_id").event.tolist() == []
+    assert trace.stats.keys() == {"step_num", "hlo_op"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "read"),
+    [
+        ("hlo_op", lambda trace: trace.stat("hlo_op")),
+        ("hlo_op", lambda trace: trace.number_at("hlo_op", np.zeros(1, np.int64))),
+        ("hlo_op", lambda trace: trace.has_stat("hlo_op")),
+        ("tf_op", lambda trace: trace.name_stat("tf_op")),
+        ("allocator_name", lambda trace: trace.memory),
+        ("Hlo Proto", lambda trace: trace.programs),
+    ],
+)
+def test_a_stat_that_nobody_declared_is_a_bug_not_an_empty_column(
+    declared: str, read: Callable[[HostTrace], object], tmp_path: Path
+) -> None:
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(host(event("a", 0, 1, hlo_op="x.1"), memory(1, allocator_name="GPU_0_bfc"))))
+    with pytest.raises(KeyError, match=f"the stat '{declared}' was not read"):
+        read(read_host(path, stats=frozenset()))
+    read(read_host(path, stats=frozenset({declared})))
+
+
+def test_stats_that_tfperf_does_not_know_are_read_as_the_file_stores_them(tmp_path: Path) -> None:
+    events = event("a", 0, 1, worker=3, pool="x"), event("b", 1, 1, load=0.5, pool=ref("y")), event("c", 2, 1, load=1)
+    gpu = plane("/device:GPU:0", line("s", event("k", 3, 1, worker=4, mixed=1), event("l", 4, 1, mixed="one")))
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(host(*events), gpu))
+    trace = read_host(path, stats=frozenset({"worker", "pool", "load", "mixed", "absent"}))
+    assert numbers(trace, "worker") == {0: 3, 3: 4}
+    assert texts(trace, "pool") == {0: "x", 1: "y"}
+    assert (trace.stat("load").type, trace.stat("load").value.view(np.float64).tolist()) == ("real", [0.5, 1.0])
+    assert texts(trace, "mixed") == {3: "1", 4: "one"}
+    assert trace.stat("absent").event.tolist() == []
 
 
 def test_stats_on_event_names_point_to_the_names_of_the_trace(tmp_path: Path) -> None:
@@ -220,13 +266,13 @@ def everything(trace: HostTrace) -> tuple[object, ...]:
 @pytest.mark.parametrize("limit", [1, 64, 200, 1000])
 def test_reading_in_small_batches_changes_nothing(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trace_of(tmp_path, LARGE)
-    monkeypatch.setattr(decode, "BATCH_BYTES", limit)
+    monkeypatch.setattr(planes, "BATCH_BYTES", limit)
     assert everything(trace_of(tmp_path, LARGE)) == everything(whole)
     assert len(whole.name) == 200
 
 
 def test_progress_ends_at_the_size_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "BATCH_BYTES", 200)
+    monkeypatch.setattr(planes, "BATCH_BYTES", 200)
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(space(LARGE))
     seen: list[tuple[int, int]] = []
@@ -321,7 +367,7 @@ def test_everything_keeps_instants_all_planes_and_all_stats(tmp_path: Path) -> N
 
 
 def test_every_stat_follows_its_event_through_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "BATCH_BYTES", 64)
+    monkeypatch.setattr(planes, "BATCH_BYTES", 64)
     events = [event(f"e{n}", 100 - n, 1, n=n, text=ref(f"t{n % 3}")) for n in range(50)]
     trace = read_everything(tmp_path, host(*events))
     every = trace.every_stat

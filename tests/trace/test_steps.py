@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from builders import Event, event, host, line, plane, ref, trace_of
 
-from tfperf.trace.steps import END_ESTIMATED, PARTIAL, RETRACE, SLOW_FIRST, Steps, find_steps
+from tfperf.trace.find_steps import find_steps
+from tfperf.trace.steps import END_ESTIMATED, PARTIAL, RETRACE, SLOW_FIRST, Steps
 
 US = 1_000_000
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from builders import event, host, line, plane, space
 from protobytes import field
+from tfperf.session import load
 
 from tfperf.errors import TraceFormatError
-from tfperf.session import load
 from tfperf.wire import contents
 from tfperf.wire.contents import look_into
 

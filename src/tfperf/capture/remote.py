@@ -23,7 +23,7 @@ from tfperf.capture.trace_problems import IDLE, trace_problem
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.wire.schema import LARGEST_MESSAGE
-from tfperf.wire.source import SUFFIX
+from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.wire.contents import Contents

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.errors import CaptureError
 from tfperf.files import temporary_beside
-from tfperf.wire.source import SUFFIX
+from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.wire.contents import Contents

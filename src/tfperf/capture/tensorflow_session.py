@@ -10,7 +10,7 @@ from typing import Any
 
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError
-from tfperf.wire.source import SUFFIX
+from tfperf.wire.trace_file import SUFFIX
 
 
 class _Level(int):

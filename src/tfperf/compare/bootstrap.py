@@ -46,7 +46,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import median, percentile
+from tfperf.arrays import median, percentile
 
 StepTimes = npt.NDArray[np.float64]
 StepStatistic = Literal["mean", "median", "p95"]

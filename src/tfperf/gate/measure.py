@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tfperf.arrays import median
 from tfperf.compare.summarize import whole_steps
 from tfperf.gate.grammar import limit_tables
 from tfperf.gate.limits import FIGURES, Limit
 from tfperf.gate.measurement import Measurement, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
-from tfperf.intervals import median
 from tfperf.report.model import Data, Finding
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
 from tfperf.sections.registry import find_section

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfperf.arrays import median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
 from tfperf.gate.limits import Condition, Limit, compiled
 from tfperf.gate.measurement import Measurement, unknown
-from tfperf.intervals import median, percentile
 from tfperf.render.safe_text import brief
 from tfperf.report.model import Data
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfperf.arrays import Bools, Int64s
 from tfperf.errors import TfperfError
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools, HostTrace, Line, StatKind, StatRows
+from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.event_columns import Line, StatKind, StatRows
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_EVENTS = int(np.iinfo(np.int32).max)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 def steps_of(trace: Path) -> Steps:
     """Read a trace file and return its steps; raises TraceFormatError."""
+    from tfperf.trace.find_steps import find_steps
     from tfperf.trace.read import read_host
-    from tfperf.trace.steps import find_steps
 
     return find_steps(read_host(trace))
 

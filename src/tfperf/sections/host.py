@@ -86,7 +86,7 @@ class Host:
     @cached_property
     def step_windows(self) -> Steps:
         """Return the steps as windows in real time, which the groups of TensorFlow's profiler are not."""
-        from tfperf.trace.steps import find_steps
+        from tfperf.trace.find_steps import find_steps
 
         steps: Steps = self["steps"].steps
         return find_steps(self.trace) if self.as_tensorflow and self.device_times else steps

@@ -14,7 +14,7 @@ from tfperf.sections.spec import call
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tfperf.intervals import Int64s
+    from tfperf.arrays import Int64s
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.activities import Attribution
     from tfperf.trace.logdir import Run

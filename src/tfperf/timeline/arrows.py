@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Bools, Int64s
 from tfperf.timeline.host_timeline import ArrowEnds
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.trace.host_trace import HostTrace
 
 _NARROW_TYPES, _NARROW_IDS = 1 << 6, 1 << 56
 _PS_PER_NS = 1000

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int64s
 from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, TrackGroup
 from tfperf.wire import json_lines as text
-from tfperf.wire.stats import StatKind
+from tfperf.wire.event_columns import StatKind
 
 BATCH = 1 << 16
 """Events that are made at once, at most."""

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int32s, Int64s, Uint8s
 from tfperf.timeline.host_timeline import EventArguments
-from tfperf.trace.host_trace import HostTrace, StatRows
-from tfperf.wire.arrow import Int32s, Uint8s
-from tfperf.wire.stats import StatKind
+from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.event_columns import StatKind, StatRows
 
 _LINKS = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
 """Stats that link events; viewers get arrows for them."""
@@ -49,18 +48,18 @@ def trace_arguments(trace: HostTrace) -> EventArguments:
     return EventArguments(stop=stop, key=key, kind=kind, value=value, keys=tuple(keys), texts=tuple(texts))
 
 
-def _stats_of_names(trace: HostTrace) -> dict[str, Mapping[int, int | str]]:
+def _stats_of_names(trace: HostTrace) -> dict[str, Mapping[int, int | float | str]]:
     """Return the stats of names, and the full name where another is shown, by index of the name."""
     shown = shown_names(trace)
     long = {i: name for i, name in enumerate(trace.names) if name != shown[i] and name}
-    stats: dict[str, Mapping[int, int | str]] = {
+    stats: dict[str, Mapping[int, int | float | str]] = {
         stat: values for stat, values in trace.name_stats.items() if values and stat not in _LINKS
     }
     return stats | ({"long_name": long} if long else {})
 
 
 def _of_events(
-    trace: HostTrace, stat: str, values: Mapping[int, int | str], keys: list[str], texts: list[str]
+    trace: HostTrace, stat: str, values: Mapping[int, int | float | str], keys: list[str], texts: list[str]
 ) -> tuple[Int32s, Int32s, Uint8s, Int64s]:
     """Return events, keys, kinds and values for all events whose names carry a stat; adds its key and texts."""
     value_of = np.zeros(len(trace.names), np.int64)

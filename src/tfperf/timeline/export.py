@@ -15,9 +15,9 @@ from tfperf.timeline.host_timeline import EncodeJob, HostTimeline
 from tfperf.timeline.output_file import format_of, open_new_file
 from tfperf.timeline.selection import Selection, SelectionCheck, selected_steps
 from tfperf.timeline.track_groups import host_timeline
+from tfperf.trace.find_steps import find_steps
 from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import read_host
-from tfperf.trace.steps import find_steps
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.wire.arrow import Int32s, Uint8s
+from tfperf.arrays import Int32s, Int64s, Uint8s
 
 EncodeJob = Callable[[], bytes]
 """Makes the bytes of some events, in whichever thread calls it."""

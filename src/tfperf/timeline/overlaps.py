@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import Bools, Int64s
 from tfperf.trace.nesting import nest
 
 _ROUNDS = 8

@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
 from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, TrackGroup
 from tfperf.timeline.slice_marks import END, Marks, marks_of_tracks
-from tfperf.trace.host_trace import Bools
-from tfperf.wire.arrow import Int32s, Uint8s
 from tfperf.wire.encode import Cells, below, beside, cells, constant, fixed64, prefixed, sums, varint
+from tfperf.wire.event_columns import StatKind
 from tfperf.wire.perfetto_schema import message_class, tag
-from tfperf.wire.stats import StatKind
 
 BATCH = 1 << 17
 """Packets that are made at once."""

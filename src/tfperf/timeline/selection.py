@@ -9,9 +9,10 @@ from fnmatch import translate
 
 import numpy as np
 
+from tfperf.arrays import Bools, Int64s
 from tfperf.errors import TfperfError
-from tfperf.intervals import Int64s, Intervals, union
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.intervals import Intervals, union
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 
 _THREADS_LISTED = 8

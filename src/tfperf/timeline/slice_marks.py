@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int64s, Uint8s
 from tfperf.timeline.host_timeline import Track
 from tfperf.timeline.overlaps import start_end_order
-from tfperf.wire.arrow import Uint8s
 
 START, END, INSTANT = 1, 2, 3
 """What a mark is; the numbers are those of Perfetto's events."""

@@ -8,15 +8,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from tfperf.intervals import Int64s, union
+from tfperf.arrays import Bools, Int64s
+from tfperf.intervals import union
 from tfperf.timeline.arrows import PlacedArrows
 from tfperf.timeline.event_arguments import shown_names, trace_arguments
 from tfperf.timeline.host_timeline import ArrowEnds, Counter, EventArguments, HostTimeline, Track, TrackGroup
 from tfperf.timeline.overlaps import assign_tracks
 from tfperf.timeline.selection import Selection, overlaps, select_events, selected_steps
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
-from tfperf.wire.stats import StatKind
+from tfperf.wire.event_columns import StatKind
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
 _NONE = np.empty(0, np.int64)

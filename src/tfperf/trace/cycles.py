@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import Bools, Int64s
 
 _AGREEMENT = 0.95
 _LONGEST = 4096
@@ -19,8 +18,7 @@ _LONGEST = 4096
 class Cycle(NamedTuple):
     """Positions where steps start.
 
-    `period` is the length of the repeated part, 0 if there is none; `whole` the length of a complete step, 0 if it
-    varies.
+    `period` is the length of the repeated part, 0 if nothing repeats; `whole` that of a complete step, 0 if it varies.
     """
 
     starts: Int64s
@@ -44,10 +42,10 @@ def cycle_starts(token: Int64s, *, fetch_kinds: int) -> Cycle:
     if not period:
         return Cycle(runs, 0, 0)
     pattern = token[runs[0] : runs[0] + period]
-    own = _own_fetch(pattern < fetch_kinds)
-    if own.all() and _pair_repeats(pattern, pattern < fetch_kinds):
+    paired = (pattern < fetch_kinds) | np.roll(pattern < fetch_kinds, 1)  # a fetch, or a call right after one
+    if paired.all() and _pair_repeats(pattern, pattern < fetch_kinds):
         return Cycle(runs, period, 0)
-    return Cycle(_aligned(token, int(runs[0]), pattern, ~own), period, period)
+    return Cycle(_aligned(token, int(runs[0]), pattern, ~paired), period, period)
 
 
 def smallest_period(token: Int64s) -> int:
@@ -61,11 +59,6 @@ def smallest_period(token: Int64s) -> int:
 def _run_starts(fetch: Bools) -> Int64s:
     """Return where runs of fetches start."""
     return np.flatnonzero(fetch & np.concatenate(([True], ~fetch[:-1])))
-
-
-def _own_fetch(fetch: Bools) -> Bools:
-    """Tell, for each position of a cyclic pattern, that it is a fetch or a call right after one."""
-    return fetch | np.roll(fetch, 1)
 
 
 def _pair_repeats(pattern: Int64s, fetch: Bools) -> bool:

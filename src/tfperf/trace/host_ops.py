@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import MOST, Int64s, capped_sum, distinct
+from tfperf.arrays import MOST, NO_NUMBERS, Bools, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
-from tfperf.trace.eager import run_from_python
-from tfperf.trace.groups import stored_groups
-from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
-from tfperf.trace.names import Op, is_python_frame, parse_op
+from tfperf.trace.eager_events import run_from_python
+from tfperf.trace.event_names import Op, is_python_frame, parse_op
+from tfperf.trace.group_spans import stored_groups
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import Stacked, nest, nest_on_stack, self_time
 
 
@@ -109,7 +109,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
 def _compiled(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], dict[int, Hlo]]:
     """Return the name of each event, where an event that XLA compiled gets a new one, and what these new ones are."""
     stat = trace.stat("hlo_op")
-    mine = np.flatnonzero(trace.on_host[stat.event]) if len(stat.event) else NO_EVENTS
+    mine = np.flatnonzero(trace.on_host[stat.event]) if len(stat.event) else NO_NUMBERS
     if not len(mine):
         return trace.name, (), {}
     rows, text = stat.event[mine].astype(np.int64), stat.value[mine]
@@ -185,4 +185,4 @@ def _without_children(begin: Int64s, end: Int64s, parent: Int64s, wanted: Bools)
 
 
 def _joined(work: list[Work]) -> Work:
-    return Work(*(np.concatenate([NO_EVENTS, *(part[at] for part in work)]) for at in range(3)))
+    return Work(*(np.concatenate([NO_NUMBERS, *(part[at] for part in work)]) for at in range(3)))

@@ -1,4 +1,4 @@
-"""What the profiler writes about a kernel or a copy in one text, and what a kernel's long name comes down to.
+"""What the profiler writes about a kernel or a copy in one text, and the occupancy that follows from it.
 
 `kernel_details` of today is `regs:32 static_shared:1024 dynamic_shared:0 grid:8,1,1 block:256,1,1 occ_pct:50`; files of
 2020 to 2022 have one `shm:` for both kinds of shared memory; on AMD it is `group_mem:`, and there are no registers.
@@ -8,7 +8,6 @@ Copies have `memcpy_details` in three spellings. Everything here works on distin
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 Dim = tuple[int, int, int]
@@ -41,30 +40,37 @@ class CopyDetails(NamedTuple):
 NO_DETAILS = KernelDetails()
 NO_COPY = CopyDetails()
 _MOST = 1 << 62
+_MEMORY = {"pageable": "pageable", "pinned": "pinned", "device": "device", "array": "device"}
 
 
 def parse_kernel(text: str) -> KernelDetails:
     """Read `kernel_details` in any of its spellings."""
-    told = _fields(text)
-    static, dynamic = _number(told.get("static_shared")), _number(told.get("dynamic_shared"))
+    fields = _fields(text)
+    static, dynamic = _number(fields.get("static_shared")), _number(fields.get("dynamic_shared"))
     shared = static + dynamic if static is not None and dynamic is not None else None
     if shared is None:
-        shared = _number(told.get("shm", told.get("group_mem")))
+        shared = _number(fields.get("shm", fields.get("group_mem")))
     return KernelDetails(
-        _dim(told.get("grid")), _dim(told.get("block")), _number(told.get("regs")), static, dynamic, shared,
-        _percent(told.get("occ_pct")),
-    )  # fmt: skip
+        grid=_dim(fields.get("grid")),
+        block=_dim(fields.get("block")),
+        registers=_number(fields.get("regs")),
+        static_shared_bytes=static,
+        dynamic_shared_bytes=dynamic,
+        shared_bytes=shared,
+        occupancy_percent=_percent(fields.get("occ_pct")),
+    )
 
 
 def parse_copy(text: str) -> CopyDetails:
     """Read `memcpy_details` or `memset_details`.
 
-    A size of 0 is not known: a copy that takes time moves something, and some writers put 0 where they know nothing.
+    A size of 0 means unknown: a copy that takes time moves something, and some writers put 0 where they know nothing.
     """
-    told = _fields(text)
-    is_async = {"0": False, "1": True}.get(told.get("async", ""))
-    size = _number(told.get("size", told.get("num_bytes")))
-    return CopyDetails(size or None, _memory(told.get("kind_src", "")), _memory(told.get("kind_dst", "")), is_async)
+    fields = _fields(text)
+    is_async = {"0": False, "1": True}.get(fields.get("async", ""))
+    size = _number(fields.get("size", fields.get("num_bytes")))
+    source, destination = (_MEMORY.get(fields.get(key, "").lower(), "") for key in ("kind_src", "kind_dst"))
+    return CopyDetails(size or None, source, destination, is_async)
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -92,15 +98,11 @@ def _percent(text: str | None) -> float | None:
     return float(text) if 0 < float(text) <= 100 else None
 
 
-def _memory(text: str) -> str:
-    return {"pageable": "pageable", "pinned": "pinned", "device": "device", "array": "device"}.get(text.lower(), "")
-
-
 # --- occupancy ---
 
 
 class _Limits(NamedTuple):
-    """What one multiprocessor holds, by compute capability: CUDA programming guide, table of technical data."""
+    """What one multiprocessor can hold (CUDA programming guide, technical specifications per compute capability)."""
 
     warps: int
     blocks: int
@@ -138,9 +140,11 @@ def occupancy(details: KernelDetails, capability: tuple[int, int]) -> float | No
         return None
     warps = -(-threads // 32)
     blocks = min(
-        limits.blocks, limits.warps // warps, _by_registers(details.registers, warps),
+        limits.blocks,
+        limits.warps // warps,
+        _by_registers(details.registers, warps),
         _by_shared_memory(details.shared_bytes, limits),
-    )  # fmt: skip
+    )
     return 100.0 * blocks * warps / limits.warps if blocks else None
 
 
@@ -154,63 +158,3 @@ def _by_registers(registers: int, warps: int) -> int:
 def _by_shared_memory(shared: int, limits: _Limits) -> int:
     needed = -(-(shared + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
     return limits.shared_bytes // needed if needed else _MOST
-
-
-# --- names ---
-
-_TENSILE = re.compile(r"\w*?Cijk_\w*?_MT\d+x\d+x\d+(?:_MI\d+(?:x\d+)*)?")
-_CUTLASS = re.compile(r"cutlass(?:3x)?_\w+")
-_EIGEN_TYPE = re.compile(r"Eigen::Tensor<(?:(?:Eigen|std|tensorflow|tsl)::)?([\w ]+?)(?: const)?,")
-_EIGEN_WORK = re.compile(
-    r"\b(?:internal|functor|generator)::(\w+)"
-    r"|Eigen::(Tensor(?:Conversion|Broadcasting|Slicing|StridingSlicing|Padding|Shuffling|Reverse|Concatenation|"
-    r"Reshaping|Chipping|Reduction|TupleReducer|Generator|Select|CwiseNullary|Scan|ImagePatch|VolumePatch)Op)\b"
-)
-_EIGEN_WRAPPERS = {"EigenMetaKernel", "scalar_left", "scalar_right", "ComparisonName", "traits", "evaluator"}
-_LONGEST = 4096
-
-
-@lru_cache(maxsize=4096)
-def short_name(name: str) -> str:
-    """Return what tells a kernel from others: no return type, parameters, namespaces and most template arguments.
-
-    `void tensorflow::functor::RowReduceKernel<float const*>(int)` is `RowReduceKernel`; of Eigen's one kernel for all
-    element-wise work the number type and what is worked out are kept, of CUTLASS's the generated name inside, and of
-    AMD's Tensile the kernel's tile.
-    """
-    text = name[:_LONGEST].removesuffix(".kd").strip()
-    if (tensile := _TENSILE.match(text)) is not None:
-        return tensile.group()
-    base = _base(text)
-    if base == "EigenMetaKernel":
-        return _eigen(text)
-    inner = _CUTLASS.search(text) if base in ("Kernel", "Kernel2", "device_kernel") else None
-    return inner.group() if inner else base or text
-
-
-def _base(text: str) -> str:
-    """Return the last part of the qualified name before its template arguments and its parameters."""
-    text = text.removeprefix("void ").replace("(anonymous namespace)", "anonymous")
-    kept, depth, after = [], 0, 0
-    for found in re.finditer(r"[<>(]", text):
-        at, sign = found.start(), found.group()
-        if depth == 0:
-            kept.append(text[after:at])
-        if sign == "(" and depth == 0:
-            break
-        depth = max(depth + {"<": 1, ">": -1, "(": 0}[sign], 0)
-        after = at + 1
-    else:
-        if depth == 0:
-            kept.append(text[after:])
-    return "".join(kept).rpartition("::")[2].strip()
-
-
-def _eigen(text: str) -> str:
-    """Name the number type of the result and the first thing that is done to it."""
-    arguments = text[: text.find(">(") + 1] or text
-    kind = _EIGEN_TYPE.search(arguments)
-    work = (found.group(1) or found.group(2) for found in _EIGEN_WORK.finditer(arguments))
-    first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
-    inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
-    return f"EigenMetaKernel<{inside}>" if inside else "EigenMetaKernel"

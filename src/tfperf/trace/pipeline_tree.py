@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfperf.intervals import Int64s, distinct
+from tfperf.arrays import Int64s, distinct
+from tfperf.trace.event_names import concrete_function, is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import concrete_function, is_fetch, mask
 
 _INDEX = re.compile(r"\[\d+\]")
 _BRANCHING = re.compile(r"(?:Zip|Concatenate|\w*Choose\w*|\w*Sample\w*|Directed\w*)\[\d+\]$")

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s, overlap, union
-from tfperf.trace.functions_run import Runs, find_runs
+from tfperf.arrays import Int64s
+from tfperf.intervals import overlap, union
+from tfperf.trace.event_names import is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import is_fetch, mask
 from tfperf.trace.nesting import nest
+from tfperf.trace.pipeline_functions import FunctionRuns, find_function_runs
 from tfperf.trace.pipeline_tree import Stage, Tree, build_tree
 
 _HAND_OVER = re.compile(r"\w+Produce$")
@@ -62,7 +63,7 @@ class Pipelines:
     roots: tuple[int, ...]
     calls: Calls
     produced: Produced
-    runs: Runs
+    runs: FunctionRuns
     device: tuple[bool, ...]
     """Per pipeline: it only moves what another one makes to a device."""
     fetched: tuple[bool, ...]
@@ -111,7 +112,7 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
     stage[produce_at] = _owners(trace, rows, above, kinds, produce_at, stage, tree)
     function_at = np.flatnonzero(kinds == _FUNCTION)
     owner = _callers(trace, rows, above, function_at, stage, tree)
-    runs = find_runs(trace, rows[function_at], owner)
+    runs = find_function_runs(trace, rows[function_at], owner)
     python = {stage for stage, _, kind in runs.ops if "PyFunc" in kind}
     device = tree.is_device(python)
     calls = _calls(trace, rows, above, kinds, calls_at, produce_at, stage)

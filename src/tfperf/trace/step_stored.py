@@ -6,14 +6,15 @@ import re
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.trace.groups import STEPS_LINE, group_spans, stored_groups
-from tfperf.trace.host_trace import HostTrace, Line
-from tfperf.trace.step_calls import label_kinds
-from tfperf.trace.steps import UNLABELLED, Candidates, Confidence
+from tfperf.arrays import Int64s
+from tfperf.trace.group_spans import group_spans, stored_groups
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.step_kinds import label_kinds
+from tfperf.trace.steps import UNLABELLED, How, Steps, plain_steps
+from tfperf.wire.event_columns import STEPS_LINE, Line
 
 
-def from_groups(trace: HostTrace) -> Candidates | None:
+def from_groups(trace: HostTrace) -> Steps | None:
     """Take the groups that the profiler stored (TensorFlow 2.2 to 2.4 did), as far as they have a step marker."""
     group = stored_groups(trace)
     if group is None:
@@ -21,30 +22,27 @@ def from_groups(trace: HostTrace) -> Candidates | None:
     spans = group_spans(trace, group)
     if not len(spans.group):
         return None
-    order = np.argsort(spans.begin, kind="stable")
-    begin, end, number = spans.begin[order], spans.end[order], spans.group[order]
-    names = [spans.names.get(value, "") for value in number.tolist()]
-    kinds = label_kinds(trace, begin, end, [re.sub(r" ?-?\d+$", "", name) or UNLABELLED for name in names])
-    shown = [
-        f"{kind} {n}" if name.isdigit() or not name else name
-        for kind, name, n in zip(kinds, names, number, strict=True)
-    ]
-    return Candidates(
-        "stored groups", "high", f"the profiler stored {len(begin)} step(s) in the file", begin, end, kinds,
-        tuple(shown), number, ("",) * len(begin), np.ones(len(begin), np.int64), end_known=True,
-    )  # fmt: skip
+    order = np.argsort(spans.start, kind="stable")
+    span, numbers = (spans.start[order], spans.end[order]), spans.group[order]
+    stored = [spans.names.get(number, "") for number in numbers.tolist()]
+    kinds = label_kinds(trace, *span, [re.sub(r" ?-?\d+$", "", name) or UNLABELLED for name in stored])
+    names = tuple(
+        f"{kind} {number}" if name.isdigit() or not name else name
+        for kind, name, number in zip(kinds, stored, numbers, strict=True)
+    )
+    how: How = ("stored groups", "high", f"the profiler stored {len(numbers)} step(s) in the file")
+    return plain_steps(how, span, numbers, names, kinds)
 
 
-def from_tpu(trace: HostTrace) -> Candidates | None:
+def from_tpu(trace: HostTrace) -> Steps | None:
     """Take the step line of the first TPU core."""
     if trace.device_kind != "tpu":
         return None
     line = step_line(trace, trace.devices[0])
     if line is None:
         return None
-    return _from_line(
-        trace, line, np.arange(line.start, line.stop), ("device steps", "high", "the TPU recorded its steps")
-    )
+    rows = np.arange(line.start, line.stop)
+    return _of_line(trace, line, rows, ("device steps", "high", "the TPU recorded its steps"))
 
 
 def step_line(trace: HostTrace, plane: int) -> Line | None:
@@ -55,7 +53,7 @@ def step_line(trace: HostTrace, plane: int) -> Line | None:
     return None
 
 
-def from_modules(trace: HostTrace) -> Candidates | None:
+def from_modules(trace: HostTrace) -> Steps | None:
     """Take the repetitions of the XLA module that a device spends most time in."""
     for line in trace.lines:
         if line.plane not in trace.devices or not line.name.startswith("XLA Modules") or line.stop - line.start < 2:
@@ -65,19 +63,14 @@ def from_modules(trace: HostTrace) -> Candidates | None:
         rows = np.flatnonzero(name == total.argmax()) + line.start
         module = trace.names[int(total.argmax())]
         if len(rows) >= 2:
-            return _from_line(trace, line, rows, ("device modules", "low", f"{len(rows)} runs of XLA module {module}"))
+            return _of_line(trace, line, rows, ("device modules", "low", f"{len(rows)} runs of XLA module {module}"))
     return None
 
 
-def _from_line(trace: HostTrace, line: Line, rows: Int64s, how: tuple[str, Confidence, str]) -> Candidates:
-    begin, end = trace.start_ps[rows], trace.end_ps[rows]
+def _of_line(trace: HostTrace, line: Line, rows: Int64s, how: How) -> Steps:
     texts = [trace.display_names[name] or trace.names[name] for name in trace.name[rows].tolist()]
-    number = np.array(
-        [int(text) if text.isdecimal() and len(text) < 18 else i for i, text in enumerate(texts)], np.int64
-    )
-    names = tuple(
-        f"{UNLABELLED} {n}" if line.name == "Steps" else f"{UNLABELLED} {i}" for i, n in enumerate(number.tolist())
-    )
-    count = len(rows)
-    return Candidates(*how, begin, end, (UNLABELLED,) * count, names, number, ("",) * count,
-                      np.ones(count, np.int64), end_known=True)  # fmt: skip
+    numbers = [int(text) if text.isdecimal() and len(text) < 18 else i for i, text in enumerate(texts)]
+    shown = numbers if line.name == "Steps" else range(len(rows))
+    span = trace.start_ps[rows], trace.end_ps[rows]
+    names = tuple(f"{UNLABELLED} {number}" for number in shown)
+    return plain_steps(how, span, np.array(numbers, np.int64), names, (UNLABELLED,) * len(rows))

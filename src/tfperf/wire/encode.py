@@ -8,13 +8,11 @@ they repeat); in the end the used bytes, row by row, are the serialized messages
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Numbers = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
+from tfperf.arrays import Bools, Numbers
 
 _LARGER = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
 """The numbers from which on a varint takes one more byte."""

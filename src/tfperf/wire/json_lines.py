@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Numbers = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
+from tfperf.arrays import Bools, Numbers
 
 _LARGEST_EXACT = 1 << 53
 """JSON readers take numbers for float64, which holds no larger ones exactly; those are written as text."""

@@ -6,7 +6,7 @@ import pytest
 from builders import Event, event, host, line, plane, ref, trace_of
 
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
-from tfperf.trace.steps import find_steps
+from tfperf.trace.find_steps import find_steps
 
 
 def run_eagerly(op: str, start_us: float, duration_us: float, *, is_func: int = 0) -> Event:

@@ -7,7 +7,7 @@ from builders import STEPS_LINE, Line, Plane, event, host, host_of, line, plane,
 
 from tfperf.sections.input.analysis import InputPart, InputPipeline, combine, part_of
 from tfperf.trace.activities import Attribution
-from tfperf.trace.names import parse_op
+from tfperf.trace.event_names import parse_op
 
 US = 1_000_000
 READ = "Iterator::Root::Map::TFRecord"

@@ -2,6 +2,7 @@
 
 from tfperf.sections.functions.tables import TABLES
 from tfperf.sections.spec import SectionSpec
+from tfperf.trace.stat_names import EAGER
 
 SECTION = SectionSpec(
     name="functions",
@@ -9,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps",),
     analyze="tfperf.sections.functions.analysis:analyze",
     combine="tfperf.sections.functions.analysis:combine",
+    stats=EAGER | {"tf_function_call", "tracing_count", "eager_op"},
     build="tfperf.sections.functions.section:build",
     tables=TABLES,
 )

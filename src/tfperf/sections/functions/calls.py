@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s, distinct
+from tfperf.arrays import Int64s, distinct
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.intervals import MOST, Int64s, covers, distinct, overlap, union
-from tfperf.trace.eager import NAMED, eager_calls, notes_running
-from tfperf.trace.host_trace import Bools, HostTrace
-from tfperf.trace.names import mask
+from tfperf.arrays import MOST, Bools, Int64s, distinct
+from tfperf.intervals import covers, overlap, union
+from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 

@@ -11,7 +11,6 @@ SECTION = SectionSpec(
     combine="tfperf.sections.idle.analysis:combine",
     narrow="tfperf.sections.idle.analysis:narrow",
     build="tfperf.sections.idle.section:build",
-    stats=frozenset({"correlation_id", "id", "memcpy_details", "shape", "step_num", "tf_function_call"}),
     tables=TABLES,
     without_device=(
         "Only the host recorded anything, so there is no idle time of a device to attribute. If the job used a GPU, "

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.intervals import Int64s, overlap
+from tfperf.arrays import Bools, Int64s
+from tfperf.intervals import overlap
 from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of, work_rows
 from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
-from tfperf.trace.host_state import host_states, launches
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.trace.host_state import host_states
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launch_links import launch_links
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -185,7 +187,7 @@ def analyze(host: Host) -> Idle:
     if not devices:
         return Idle(devices=(), gaps=(), gap_count=0, without_steps=without_steps, no_main_thread=False)
     windows = _windows(steps, devices[0])
-    links = launches(trace, np.sort(np.concatenate([work_rows(trace, device.plane) for device in devices])))
+    links = launch_links(trace, np.sort(np.concatenate([work_rows(trace, device.plane) for device in devices])))
     states = host_states(trace, links)
     gaps = [gaps_of(trace, device, windows, links, states) for device in devices]
     return Idle(

@@ -17,11 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s, overlap
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s
+from tfperf.intervals import overlap
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.trace.device_time import DeviceTime, work_lines
-from tfperf.trace.host_state import HostStates, Launches, State
-from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
+from tfperf.trace.host_state import HostStates
+from tfperf.trace.host_state_names import State
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launch_links import LaunchLinks
 
 LATE_PS = 100_000_000
 """A launch takes some microseconds to reach the device; after 100 it is not the launch that takes the time."""
@@ -87,10 +90,12 @@ class DeviceGaps:
 
 def work_rows(trace: HostTrace, plane: int) -> Int64s:
     """Return the rows of what a device did, in row order."""
-    return np.concatenate([NO_EVENTS, *(np.arange(line.start, line.stop) for line in work_lines(trace, plane))])
+    return np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in work_lines(trace, plane))])
 
 
-def gaps_of(trace: HostTrace, device: DeviceTime, windows: Windows, links: Launches, states: HostStates) -> DeviceGaps:
+def gaps_of(
+    trace: HostTrace, device: DeviceTime, windows: Windows, links: LaunchLinks, states: HostStates
+) -> DeviceGaps:
     """Cut the idle time of a device at windows, and split each piece by cause."""
     first = min(device.start_ps, int(windows.start_ps.min()))
     last = max(device.end_ps, int(windows.end_ps.max()))

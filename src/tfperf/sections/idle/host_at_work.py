@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.intervals import Int64s, union
+from tfperf.arrays import NO_NUMBERS, Int64s
+from tfperf.intervals import union
 from tfperf.sections.idle.device_gaps import CAUSE_OF_STATE
 from tfperf.trace.host_state import HostStates
-from tfperf.trace.host_trace import NO_EVENTS, HostTrace
+from tfperf.trace.host_trace import HostTrace
 
 _MOSTLY = 0.5
 
@@ -43,10 +44,10 @@ def _rows_within(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps:
     """Return the host rows that say what their thread does and that overlap any of the gaps."""
     gaps = union(start_ps, end_ps)
     if not len(gaps.begin):
-        return NO_EVENTS
+        return NO_NUMBERS
     parts = []
     for line in trace.host_lines:
         rows = np.flatnonzero(states.code[line.start : line.stop]) + line.start
         last = np.searchsorted(gaps.begin, trace.end_ps[rows]) - 1
         parts.append(rows[(last >= 0) & (gaps.end[np.maximum(last, 0)] > trace.start_ps[rows])])
-    return np.concatenate([NO_EVENTS, *parts])
+    return np.concatenate([NO_NUMBERS, *parts])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int64s
 from tfperf.sections.idle.device_gaps import CAUSE_OF_STATE, UNKNOWN, DeviceGaps
 from tfperf.sections.idle.host_at_work import rows_at_work
 from tfperf.sections.idle.tables import CAUSES, Cause

@@ -2,6 +2,7 @@
 
 from tfperf.sections.input.tables import TABLES
 from tfperf.sections.spec import SectionSpec
+from tfperf.trace.stat_names import HOST_OPS
 
 SECTION = SectionSpec(
     name="input",
@@ -9,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps", "overview", "environment"),
     analyze="tfperf.sections.input.analysis:analyze",
     combine="tfperf.sections.input.analysis:combine",
+    stats=HOST_OPS,
     build="tfperf.sections.input.section:build",
     tables=TABLES,
 )

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from tfperf.intervals import Int64s, union
+from tfperf.arrays import Int64s
+from tfperf.intervals import union
 from tfperf.trace.host_ops import HostOps, Work, is_input_op
 from tfperf.units import PS_PER_MS
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from tfperf.sections.host import Host
     from tfperf.trace.activities import Attribution
-    from tfperf.trace.names import Op
+    from tfperf.trace.event_names import Op
 
 InputPart = Literal["on_demand_read", "advanced_read", "preprocessing", "enqueue", "other"]
 """The five classes of TensorFlow's input-pipeline analyzer."""

@@ -2,6 +2,7 @@
 
 from tfperf.sections.kernels.tables import TABLES
 from tfperf.sections.spec import SectionSpec
+from tfperf.trace.stat_names import DEVICE_OPS
 
 SECTION = SectionSpec(
     name="kernels",
@@ -10,24 +11,7 @@ SECTION = SectionSpec(
     analyze="tfperf.sections.kernels.analysis:analyze",
     combine="tfperf.sections.kernels.analysis:combine",
     build="tfperf.sections.kernels.section:build",
-    stats=frozenset(
-        {
-            "annotation",
-            "correlation_id",
-            "equation",
-            "group_id",
-            "hlo_module",
-            "hlo_op",
-            "kernel_details",
-            "level 0",
-            "memcpy_details",
-            "memset_details",
-            "name",
-            "program_id",
-            "shape",
-            "tf_op",
-        }
-    ),
+    stats=DEVICE_OPS | {"equation", "kernel_details", "memcpy_details", "memset_details"},
     tables=TABLES,
     without_device="No kernels: no device recorded anything in this trace.",
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import MOST, Int64s
+from tfperf.arrays import MOST, Int64s
 from tfperf.sections.kernels.as_tensorflow import tally_as_tensorflow
 from tfperf.sections.kernels.copies import Copies, copies_of
 from tfperf.sections.kernels.devices import DeviceTotals, any_has, device_totals, has_tensor_cores
@@ -20,7 +20,8 @@ from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
 from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_kernels
 from tfperf.trace.device_work import DeviceOp
-from tfperf.trace.kernel_details import Dim, short_name
+from tfperf.trace.kernel_details import Dim
+from tfperf.trace.kernel_names import short_name
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from tfperf.arrays import Column, group_sums
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add
-from tfperf.trace.device_work import Column, DeviceOp, DeviceWork, group_sums, trace_texts
-from tfperf.trace.groups import stored_groups
+from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.event_names import parse_op
+from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.kernel_details import NO_DETAILS, Dim, KernelDetails, parse_kernel
-from tfperf.trace.names import parse_op
 from tfperf.trace.tensor_cores import is_product, tensorflow_kernel, tensorflow_op
 
 _PS_PER_NS = 1000

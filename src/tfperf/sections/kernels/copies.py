@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import MOST
+from tfperf.arrays import MOST, Column, group_sums
 from tfperf.trace.activities import Activity
 from tfperf.trace.device_time import device_label
-from tfperf.trace.device_work import Column, DeviceWork, group_sums, trace_texts
+from tfperf.trace.device_work import DeviceWork, trace_texts
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.kernel_details import NO_COPY, CopyDetails, parse_copy
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s, capped_sum, distinct, median, overlap, percentile, union_sorted
+from tfperf.arrays import NO_NUMBERS, Int64s, capped_sum, distinct, median, percentile
+from tfperf.intervals import overlap, union_sorted
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceWork
-from tfperf.trace.host_trace import NO_EVENTS, HostTrace
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 
 TINY_PS = 10_000_000
@@ -126,7 +127,7 @@ def _calls(trace: HostTrace) -> _Calls:
 def _match(trace: HostTrace, rows: Int64s, calls: _Calls) -> _FirstKernels:
     """Return the calls that launched any of the kernels at `rows`."""
     if not len(calls.ids) or not len(rows):
-        return _FirstKernels(NO_EVENTS, NO_EVENTS, NO_EVENTS)
+        return _FirstKernels(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)
     ids = trace.number_at("correlation_id", rows, 0)
     place = np.minimum(np.searchsorted(calls.ids, ids), len(calls.ids) - 1)
     matched = np.flatnonzero((calls.ids[place] == ids) & (ids != 0))

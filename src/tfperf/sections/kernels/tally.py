@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfperf.arrays import Column, group_sums
 from tfperf.sections.kernels.devices import compute_capability
-from tfperf.trace.device_work import Column, DeviceOp, DeviceWork, group_sums, trace_texts
+from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.kernel_details import KernelDetails, occupancy, parse_kernel
 from tfperf.trace.tensor_cores import is_op_eligible, uses_tensor_cores

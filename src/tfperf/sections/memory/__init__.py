@@ -2,6 +2,7 @@
 
 from tfperf.sections.memory.tables import TABLES
 from tfperf.sections.spec import SectionSpec
+from tfperf.trace.stat_names import MEMORY
 
 SECTION = SectionSpec(
     name="memory",
@@ -9,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps",),
     analyze="tfperf.sections.memory.analysis:analyze",
     combine="tfperf.sections.memory.analysis:combine",
+    stats=MEMORY,
     build="tfperf.sections.memory.section:build",
     tables=TABLES,
 )

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import MOST, Int64s
+from tfperf.arrays import MOST, Int64s
 from tfperf.sections.memory.data_types import type_name
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Float64s
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int64s
 from tfperf.sections.memory.alive import Alive, tensors_at, total_of, with_unknown
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Float64s, Place, place_of
 from tfperf.sections.memory.per_step import allocations_per_step, growth_per_step

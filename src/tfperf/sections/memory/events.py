@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools, MemoryEvents
+from tfperf.arrays import Bools, Int64s
+from tfperf.trace.host_trace import MemoryEvents
 
 Float64s = npt.NDArray[np.float64]
 Place = Literal["device", "pinned host", "host", "other"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Int64s
 from tfperf.trace.steps import Steps
 
 LEAST_STEPS = 5

@@ -2,12 +2,14 @@
 
 from tfperf.sections.ops.tables import TABLES
 from tfperf.sections.spec import SectionSpec
+from tfperf.trace.stat_names import DEVICE_OPS, HOST_OPS
 
 SECTION = SectionSpec(
     name="ops",
     title="Ops",
     analyze="tfperf.sections.ops.analysis:analyze",
     combine="tfperf.sections.ops.analysis:combine",
+    stats=HOST_OPS | DEVICE_OPS,
     build="tfperf.sections.ops.section:build",
     tables=TABLES,
 )

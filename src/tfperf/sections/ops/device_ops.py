@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import MOST, Int64s, capped_sum, distinct
+from tfperf.arrays import MOST, Bools, Int64s, capped_sum, distinct
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
 from tfperf.trace.activities import Activity
+from tfperf.trace.device_time import OP_LINES
 from tfperf.trace.device_work import NO_TYPE, DeviceWork
-from tfperf.trace.eager import run_from_python
-from tfperf.trace.groups import stored_groups
+from tfperf.trace.eager_events import run_from_python
+from tfperf.trace.event_names import parse_op
+from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
-from tfperf.trace.host_trace import Bools, HostTrace
-from tfperf.trace.names import parse_op
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
-from tfperf.trace.timeline import OP_LINES
 
 KERNEL_WITHOUT_OP, MEMSET = "kernel without op", "Memset"
 """Types of rows that no op is known of."""

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import MOST, Int64s, capped_sum
+from tfperf.arrays import MOST, Bools, Int64s, capped_sum
 from tfperf.sections.ops.device_ops import KERNEL_WITHOUT_OP, MEMSET
 from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
-from tfperf.trace.host_trace import Bools
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

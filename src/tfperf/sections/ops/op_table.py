@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import Bools, Int64s
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
-from tfperf.trace.host_trace import Bools
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import median, percentile
+from tfperf.arrays import Bools, median, percentile
 from tfperf.sections.steps.tables import CATEGORIES
-from tfperf.trace.host_trace import Bools
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

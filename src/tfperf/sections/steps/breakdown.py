@@ -7,18 +7,21 @@ what nothing covers is "all others".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.intervals import EMPTY, Int64s, distinct, overlap, union_all
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.intervals import EMPTY, overlap, union_all
 from tfperf.sections.steps.tables import CATEGORIES
 from tfperf.trace.activities import Activity, Attribution
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
+from tfperf.trace.find_steps import find_steps
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.step_stored import step_line
-from tfperf.trace.steps import LEFT_OUT, Confidence, Steps, find_steps
-from tfperf.trace.timeline import Timeline, corrected_timeline, grouped_timeline, tpu_timeline
+from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -27,13 +30,11 @@ if TYPE_CHECKING:
     from tfperf.sections.host import Host
 
 _KEEPS_ENDS = 5
-"""Of more steps than this, current xprof leaves out the first and the last."""
-
+"""Of more steps than this, current xprof omits the first and the last."""
 _ONE_TPU_ATTRIBUTION = (
     "TPU steps are averages over cores in both attributions; TensorFlow takes minima and maxima over cores instead"
 )
-
-_PARTS: dict[str, tuple[Activity, ...]] = {
+_ACTIVITIES: dict[str, tuple[Activity, ...]] = {
     "compilation": (Activity.COMPILE,),
     "output": (Activity.DEVICE_TO_HOST,),
     "input_wait": (Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE),
@@ -44,9 +45,10 @@ _PARTS: dict[str, tuple[Activity, ...]] = {
     "device_to_device": (Activity.DEVICE_TO_DEVICE,),
     "device_compute": (Activity.COMPUTE_32, Activity.COMPUTE_16),
 }
+"""The activities of each category; those of input in two parts, and all others, which has none, left out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Breakdown:
     """The time of each step by category.
 
@@ -77,7 +79,8 @@ class Breakdown:
 
     def only(self, rows: Int64s) -> Breakdown:
         """Return the breakdown of the steps at `rows`."""
-        return replace(self, steps=self.steps.only(rows), time_ps={k: v[rows] for k, v in self.time_ps.items()})
+        time_ps = {category: values[rows] for category, values in self.time_ps.items()}
+        return replace(self, steps=self.steps.only(rows), time_ps=time_ps)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -88,7 +91,7 @@ class Breakdown:
 
     def columns(self) -> dict[str, object]:
         """Return the columns of `table` without pandas."""
-        steps, parts = self.steps, {key: values / PS_PER_MS for key, values in self.time_ps.items()}
+        steps, time_ms = self.steps, {category: values / PS_PER_MS for category, values in self.time_ps.items()}
         return {
             "step": steps.numbers.tolist(),
             "step_name": list(steps.names),
@@ -98,9 +101,9 @@ class Breakdown:
             "batches": steps.batches.tolist(),
             "start_ms": (steps.start_ps / PS_PER_MS).tolist(),
             "step_time_ms": (steps.duration_ps / PS_PER_MS).tolist(),
-            **{f"{key}_ms": parts[key].tolist() for key in CATEGORIES},
-            "input_wait_ms": parts["input_wait"].tolist(),
-            "host_to_device_ms": parts["host_to_device"].tolist(),
+            **{f"{category}_ms": time_ms[category].tolist() for category in CATEGORIES},
+            "input_wait_ms": time_ms["input_wait"].tolist(),
+            "host_to_device_ms": time_ms["host_to_device"].tolist(),
         }
 
 
@@ -115,9 +118,9 @@ def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
     """Attribute the time of each step window, by the corrected rules."""
     if trace.device_kind == "tpu" and steps.source == "device steps":
         return _tpu(trace, steps)
-    timeline = corrected_timeline(trace, steps.start_ps, steps.end_ps)
-    visible = bool(timeline.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING})
-    return _breakdown(steps, timeline, "corrected", input_visible=visible, has_device=bool(trace.devices))
+    times = corrected_times(trace, steps.start_ps, steps.end_ps)
+    input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING})
+    return _breakdown(steps, times, "corrected", input_visible=input_visible, has_device=bool(trace.devices))
 
 
 def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
@@ -127,13 +130,12 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
         line = step_line(trace, plane)
         if line is not None:
             rows = slice(line.start, line.stop)
-            begin, end = trace.start_ps[rows], trace.end_ps[rows]
-            count = min(len(steps), len(begin))
-            own = steps.only(np.arange(count))
-            own = replace(own, start_ps=begin[:count], end_ps=end[:count])
-            timeline = tpu_timeline(trace, plane, own.start_ps, own.end_ps)
-            visible = bool(timeline.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
-            cores.append(_breakdown(own, timeline, "corrected", input_visible=visible, has_device=True))
+            start_ps, end_ps = trace.start_ps[rows], trace.end_ps[rows]
+            count = min(len(steps), len(start_ps))
+            of_core = replace(steps.only(np.arange(count)), start_ps=start_ps[:count], end_ps=end_ps[:count])
+            times = tpu_times(trace, plane, of_core.start_ps, of_core.end_ps)
+            input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
+            cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible, has_device=True))
     return replace(combine(cores), compute_16_ps=0, compute_32_ps=0)
 
 
@@ -142,132 +144,142 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
 
     For a TPU there is one attribution only; a note says so.
     """
-    if trace.device_kind == "tpu":
-        found = attribute(trace, find_steps(trace))
-        notes = (*found.steps.notes, _ONE_TPU_ATTRIBUTION)
-        return replace(found, attribution="tensorflow", steps=replace(found.steps, notes=notes))
-    from tfperf.trace.grouping import group_trace
-    from tfperf.trace.groups import group_spans, stored_groups
+    # Only this attribution groups events, and only here are the modules for it imported.
+    from tfperf.trace.group_by_links import group_trace
+    from tfperf.trace.group_spans import group_spans, stored_groups
 
-    stored = stored_groups(trace) is not None
-    trace = trace if stored else group_trace(trace)
+    if trace.device_kind == "tpu":
+        breakdown = attribute(trace, find_steps(trace))
+        notes = (*breakdown.steps.notes, _ONE_TPU_ATTRIBUTION)
+        return replace(breakdown, attribution="tensorflow", steps=replace(breakdown.steps, notes=notes))
+    is_stored = stored_groups(trace) is not None
+    trace = trace if is_stored else group_trace(trace)
     group = trace.number("group_id", -1)
     spans = group_spans(trace, group)
-    timeline = grouped_timeline(trace, group, spans)
-    found = _breakdown(
-        _group_steps(spans.group, spans.begin, spans.end, spans.names), timeline, "tensorflow", input_visible=True,
-        has_device=bool(trace.devices),
-    )  # fmt: skip
+    times = grouped_times(trace, group, spans)
+    steps = _group_steps(spans.group, spans.start, spans.end, spans.names)
+    breakdown = _breakdown(steps, times, "tensorflow", input_visible=True, has_device=bool(trace.devices))
     needed = (Activity.COMPUTE_16, Activity.COMPUTE_32) if len(spans.device_groups) else (Activity.HOST_COMPUTE,)
-    complete = _net(timeline, needed) > 0
-    rows = np.flatnonzero(complete & (found.steps.duration_ps > 0))
-    found = found.only(rows)
+    rows = np.flatnonzero((_time_in_groups(times, needed) > 0) & (steps.duration_ps > 0))
+    breakdown = breakdown.only(rows)
     if not len(rows):
-        return replace(found, steps=_group_steps(rows, rows, rows, {}))
-    if stored or len(found.steps) <= _KEEPS_ENDS:
-        return found
-    flags = (LEFT_OUT, *found.steps.flags[1:-1], LEFT_OUT)
-    return replace(found, steps=replace(found.steps, flags=flags))
+        return replace(breakdown, steps=_group_steps(rows, rows, rows, {}))
+    if is_stored or len(rows) <= _KEEPS_ENDS:
+        return breakdown
+    flags = (OMITTED, *breakdown.steps.flags[1:-1], OMITTED)
+    return replace(breakdown, steps=replace(breakdown.steps, flags=flags))
 
 
-def _group_steps(group: Int64s, begin: Int64s, end: Int64s, names: dict[int, str]) -> Steps:
-    shown = tuple(names.get(key, "") or f"step {key}" for key in group.tolist())
+def _group_steps(group: Int64s, start: Int64s, end: Int64s, names: dict[int, str]) -> Steps:
+    step_names = tuple(names.get(key, "") or f"step {key}" for key in group.tolist())
     count = len(group)
-    explanation = f"TensorFlow's profiler grouped the events into {count} steps" if count else (
-        "TensorFlow's profiler finds no step marker in this trace; --attribution corrected infers steps"
-    )  # fmt: skip
-    confidence: Confidence = "high" if count else "none"
-    return Steps(
-        "groups" if count else "none", confidence, explanation, begin, end, group, shown, ("step",) * count,
-        ("",) * count, np.ones(count, np.int64),
-    )  # fmt: skip
+    how: How = ("groups", "high", f"TensorFlow's profiler grouped the events into {count} steps")
+    if not count:
+        explanation = "TensorFlow's profiler finds no step marker in this trace; --attribution corrected infers steps"
+        how = ("none", "none", explanation)
+    return plain_steps(how, (start, end), group, step_names, ("step",) * count)
 
 
-def combine(parts: list[Breakdown]) -> Breakdown:
+def combine(hosts: Sequence[Breakdown]) -> Breakdown:
     """Average the steps of several hosts, step by step; hosts without steps do not take part.
 
     Steps are matched by number where every host counted them itself, else in order.
     """
-    found = [part for part in parts if len(part.steps)]
-    if len(found) <= 1:
-        return (found or parts)[0]
-    rows = _matched([part.steps for part in found])
-    aligned = [part.only(chosen) for part, chosen in zip(found, rows, strict=True)]
+    with_steps = [host for host in hosts if len(host.steps)]
+    if len(with_steps) <= 1:
+        return (with_steps or list(hosts))[0]
+    rows = _matched([host.steps for host in with_steps])
+    aligned = [host.only(matched) for host, matched in zip(with_steps, rows, strict=True)]
     first = aligned[0]
-    duration = np.mean([part.steps.duration_ps for part in aligned], axis=0).astype(np.int64)
-    flags = tuple(
-        next((flag for flag in given if flag), "") for given in zip(*(p.steps.flags for p in aligned), strict=True)
-    )
+    duration_ps = np.mean([host.steps.duration_ps for host in aligned], axis=0).astype(np.int64)
+    flags_of_hosts = zip(*(host.steps.flags for host in aligned), strict=True)
     steps = replace(
-        first.steps, end_ps=first.steps.start_ps + duration, flags=flags, notes=_combined_notes(found, aligned)
+        first.steps,
+        end_ps=first.steps.start_ps + duration_ps,
+        flags=tuple(next((flag for flag in flags if flag), "") for flags in flags_of_hosts),
+        notes=_combined_notes(with_steps, aligned),
     )
-    time = {key: np.mean([part.time_ps[key] for part in aligned], axis=0).astype(np.int64) for key in first.time_ps}
-    return replace(
-        first, steps=steps, time_ps=time, compute_16_ps=sum(part.compute_16_ps for part in found),
-        compute_32_ps=sum(part.compute_32_ps for part in found), input_visible=all(part.input_visible for part in
-        found), has_device=any(part.has_device for part in found),
-    )  # fmt: skip
+    time_ps = {
+        category: np.mean([host.time_ps[category] for host in aligned], axis=0).astype(np.int64)
+        for category in first.time_ps
+    }
+    return Breakdown(
+        steps=steps,
+        attribution=first.attribution,
+        time_ps=time_ps,
+        compute_16_ps=sum(host.compute_16_ps for host in with_steps),
+        compute_32_ps=sum(host.compute_32_ps for host in with_steps),
+        input_visible=all(host.input_visible for host in with_steps),
+        has_device=any(host.has_device for host in with_steps),
+    )
 
 
-def _combined_notes(found: list[Breakdown], aligned: list[Breakdown]) -> tuple[str, ...]:
-    """Say how steps were matched, and how many were left out."""
-    notes = dict.fromkeys(note for part in found for note in part.steps.notes)
-    compared, most = len(aligned[0].steps), max(len(part.steps) for part in found)
+def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown]) -> tuple[str, ...]:
+    """Say how steps were matched, and how many were omitted."""
+    notes = dict.fromkeys(note for host in hosts for note in host.steps.notes)
+    compared, most = len(aligned[0].steps), max(len(host.steps) for host in hosts)
     if compared < most:
         notes[f"hosts have up to {most} steps; only the {compared} that all of them have are combined"] = None
-    if any(part.steps.numbers.tolist() != aligned[0].steps.numbers.tolist() for part in aligned):
+    if any(host.steps.numbers.tolist() != aligned[0].steps.numbers.tolist() for host in aligned):
         notes["the step numbers of the hosts differ, so steps were matched in order"] = None
     return tuple(notes)
 
 
-def _matched(all_steps: list[Steps]) -> list[Int64s]:
+def _matched(hosts: Sequence[Steps]) -> list[Int64s]:
     """Return, for each host, which of its steps belong together."""
-    numbers = [steps.numbers for steps in all_steps]
-    counted = all(steps.source == "markers" and len(distinct(steps.numbers)) == len(steps) for steps in all_steps)
+    numbers = [steps.numbers for steps in hosts]
+    are_numbered = all(steps.source == "markers" and len(distinct(steps.numbers)) == len(steps) for steps in hosts)
     shared = numbers[0]
     for other in numbers[1:]:
         shared = np.intersect1d(shared, other)
-    if counted and len(shared):
-        return [np.flatnonzero(np.isin(own, shared)) for own in numbers]
-    return [np.arange(min(len(steps) for steps in all_steps))] * len(all_steps)
+    if are_numbered and len(shared):
+        return [np.flatnonzero(np.isin(of_host, shared)) for of_host in numbers]
+    return [np.arange(min(len(steps) for steps in hosts))] * len(hosts)
 
 
 def _breakdown(
-    steps: Steps, timeline: Timeline, attribution: Attribution, *, input_visible: bool, has_device: bool
+    steps: Steps, times: ActivityTimes, attribution: Attribution, *, input_visible: bool, has_device: bool
 ) -> Breakdown:
-    time: dict[Activity, Int64s] = {}
-    covered, before = EMPTY, np.zeros(len(steps), np.int64)
-    everywhere: dict[Activity, int] = {}
-    for activity in timeline.priority:
-        covered_before = covered.total()
-        if activity in timeline.busy:
-            covered = union_all([covered, timeline.busy[activity]])
-        inside = overlap(covered, timeline.begin, timeline.end)
-        time[activity], before = inside - before, inside
-        everywhere[activity] = covered.total() - covered_before
+    activity_ps: dict[Activity, Int64s] = {}
+    everywhere_ps: dict[Activity, int] = {}
+    covered, covered_ps = EMPTY, np.zeros(len(steps), np.int64)
+    for activity in times.priority:
+        total_before = covered.total()
+        if activity in times.busy:
+            covered = union_all([covered, times.busy[activity]])
+        inside_ps = overlap(covered, times.start, times.end)
+        activity_ps[activity], covered_ps = inside_ps - covered_ps, inside_ps
+        everywhere_ps[activity] = covered.total() - total_before
     nothing = np.zeros(len(steps), np.int64)
-    parts = {key: sum((time.get(a, nothing) for a in kinds), nothing) for key, kinds in _PARTS.items()}
-    parts["input"] = parts["input_wait"] + parts["host_to_device"]
-    parts["all_others"] = timeline.end - timeline.begin - before
+    time_ps = {
+        category: sum((activity_ps.get(activity, nothing) for activity in activities), nothing)
+        for category, activities in _ACTIVITIES.items()
+    }
+    time_ps["input"] = time_ps["input_wait"] + time_ps["host_to_device"]
+    time_ps["all_others"] = times.end - times.start - covered_ps
     return Breakdown(
-        steps, attribution, parts, everywhere.get(Activity.COMPUTE_16, 0), everywhere.get(Activity.COMPUTE_32, 0),
-        input_visible, has_device,
-    )  # fmt: skip
+        steps=steps,
+        attribution=attribution,
+        time_ps=time_ps,
+        compute_16_ps=everywhere_ps.get(Activity.COMPUTE_16, 0),
+        compute_32_ps=everywhere_ps.get(Activity.COMPUTE_32, 0),
+        input_visible=input_visible,
+        has_device=has_device,
+    )
 
 
-def _net(timeline: Timeline, activities: tuple[Activity, ...]) -> Int64s:
+def _time_in_groups(times: ActivityTimes, activities: tuple[Activity, ...]) -> Int64s:
     """Return how long the activities hold in each group, also outside its step window."""
-    order = np.argsort(timeline.begin)
-    begin = np.empty_like(timeline.begin)
-    end = np.empty_like(timeline.end)
-    starts = timeline.starts[order]
-    begin[order], end[order] = starts, np.append(starts[1:], np.iinfo(np.int64).max // 2)
-    higher, total = EMPTY, np.zeros(len(begin), np.int64)
-    for activity in timeline.priority:
-        if activity not in timeline.busy:
+    order = np.argsort(times.start)
+    start, end = np.empty_like(times.start), np.empty_like(times.end)
+    origins = times.origin[order]
+    start[order], end[order] = origins, np.append(origins[1:], np.iinfo(np.int64).max // 2)
+    higher, total_ps = EMPTY, np.zeros(len(start), np.int64)
+    for activity in times.priority:
+        if activity not in times.busy:
             continue
-        both = union_all([higher, timeline.busy[activity]])
+        both = union_all([higher, times.busy[activity]])
         if activity in activities:
-            total = total + overlap(both, begin, end) - overlap(higher, begin, end)
+            total_ps = total_ps + overlap(both, start, end) - overlap(higher, start, end)
         higher = both
-    return total
+    return total_ps

@@ -2,6 +2,7 @@
 
 from tfperf.sections.spec import SectionSpec
 from tfperf.sections.tfdata.tables import TABLES
+from tfperf.trace.stat_names import TFDATA
 
 SECTION = SectionSpec(
     name="tfdata",
@@ -9,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps",),
     analyze="tfperf.sections.tfdata.analysis:analyze",
     combine="tfperf.sections.tfdata.analysis:combine",
+    stats=TFDATA | {"id"},
     build="tfperf.sections.tfdata.section:build",
     tables=TABLES,
 )

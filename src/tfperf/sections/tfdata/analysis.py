@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.intervals import Int64s, Intervals, difference, intersection, percentile, union_all
+from tfperf.arrays import Int64s, percentile
+from tfperf.intervals import Intervals, difference, intersection, union_all
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.segments import async_work_ps, cut_into_segments, elements_by_stage
 from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
 from tfperf.sections.tfdata.waiting import blocked_times, waiting_times
 from tfperf.sections.tfdata.whatif import Outlook, estimate_changes
-from tfperf.trace.names import mask
+from tfperf.trace.event_names import mask
 from tfperf.trace.pipelines import Pipelines, find_pipelines
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s, Intervals, union, union_all
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import Bools, Int64s
+from tfperf.intervals import Intervals, union, union_all
 from tfperf.trace.pipelines import Pipelines
 
 _ASYNC = frozenset(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.intervals import Int64s, overlap
+from tfperf.arrays import Int64s
+from tfperf.intervals import overlap
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.tfdata.pipeline import Pipeline, whole_pipelines
 from tfperf.sections.tfdata.possible_changes import Change, possible_changes

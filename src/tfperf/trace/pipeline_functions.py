@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfperf.intervals import Int64s, distinct
-from tfperf.trace.host_trace import Bools, HostTrace
-from tfperf.trace.names import mask, parse_op
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.trace.event_names import mask, parse_op
+from tfperf.trace.host_trace import HostTrace
 
 
 @dataclass(frozen=True)
-class Runs:
+class FunctionRuns:
     """Runs of user functions: the stage that each belongs to (-1: not known), from start to end, and its work.
 
     `busy` is the time that executors worked on it, on all threads together.
@@ -42,7 +42,7 @@ class Runs:
         return len(self.stage)
 
 
-def find_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Runs:
+def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> FunctionRuns:
     """Return the runs at `rows`, which belong to these stages."""
     ids = trace.number_at("id", rows)
     begin, own_end = trace.start_ps[rows], trace.end_ps[rows]
@@ -56,7 +56,7 @@ def find_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Runs:
     busy = np.bincount(run_of_work, weights=trace.duration_ps[work], minlength=len(rows)).astype(np.int64)
     busy = np.where(busy > 0, busy, own_end - begin)
     is_async = mask(trace.names, lambda name: name == "InstantiatedCapturedFunction::RunAsync")[trace.name[rows]]
-    return Runs(stage, begin, end, busy, own_end, is_async, *_ops_inside(trace, work, stage[run_of_work]))
+    return FunctionRuns(stage, begin, end, busy, own_end, is_async, *_ops_inside(trace, work, stage[run_of_work]))
 
 
 def _matching(ids: Int64s, order: Int64s, wanted: Int64s) -> Int64s:

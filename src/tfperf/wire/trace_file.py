@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -27,15 +26,14 @@ _MANGLED = b"\xef\xbf\xbd"
 
 
 class Span(NamedTuple):
-    """Bytes [start, stop) of a length-delimited field, whose tag begins at `tag`."""
+    """Bytes [start, stop) of a length-delimited field, whose tag starts at `tag`."""
 
     tag: int
     start: int
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlaneSpan:
+class PlaneSpan(NamedTuple):
     """Where one plane lies: its lines, and everything else (names, stats) as pieces to be joined."""
 
     start: int
@@ -44,8 +42,7 @@ class PlaneSpan:
     header: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceSpans:
+class SpaceSpans(NamedTuple):
     """Where the planes lie, and the short texts of the XSpace itself."""
 
     planes: tuple[PlaneSpan, ...]
@@ -54,7 +51,7 @@ class SpaceSpans:
     hostnames: tuple[str, ...]
 
 
-class Source:
+class TraceFile:
     """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError."""
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +67,7 @@ class Source:
         """How far the file has been read."""
         self._window_start, self._window = 0, b""
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> TraceFile:
         return self
 
     def __exit__(
@@ -95,7 +92,7 @@ class Source:
 
     def changed(self) -> TraceFormatError:
         """Return the error for a file that another program writes to."""
-        return TraceFormatError(f"{self.path} changed while it was read; wait until its writer is done and try again")
+        return TraceFormatError(f"{self.path} changed while it was read; try again when it is written completely")
 
     def check_unchanged(self) -> None:
         """Raise TraceFormatError if the file was written to since it was opened."""
@@ -113,7 +110,7 @@ class Source:
         return self._window, index
 
     def damaged(self, position: int, what: str) -> TraceFormatError:
-        """Return the error for bytes that are no XSpace; say so if a writer or a text conversion destroyed them."""
+        """Return the error for bytes that are not an XSpace, or that a text conversion destroyed."""
         self.check_unchanged()
         head = self.read(0, min(self.size, 1 << 16))
         if head.count(_MANGLED) > 8:
@@ -127,9 +124,9 @@ class Source:
         )
 
 
-def _varint(source: Source, position: int, stop: int) -> tuple[int, int]:
+def _varint(file: TraceFile, position: int, stop: int) -> tuple[int, int]:
     """Return the varint at `position` and the position after it."""
-    window, index = source.peek(position)
+    window, index = file.peek(position)
     value = 0
     for count in range(10):
         if position + count >= stop or index + count >= len(window):
@@ -138,44 +135,44 @@ def _varint(source: Source, position: int, stop: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * count)
         if byte < 0x80:
             return value, position + count + 1
-    raise source.damaged(position, "a broken number")
+    raise file.damaged(position, "an invalid varint")
 
 
-def fields(source: Source, start: int, stop: int) -> Iterator[tuple[int, Span]]:
-    """Iterate over (field number, span) of the message in [start, stop); 0 for fields that are no bytes.
+def fields(file: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]:
+    """Iterate over (field number, span) of the message in [start, stop); 0 for fields that are not bytes.
 
     A field of a wire type other than the declared one is unknown, as in protobuf; here, only bytes are looked for.
     """
     position = start
     while position < stop:
         tag_at = position
-        tag, position = _varint(source, position, stop)
-        wire_type, begin = tag & 7, position
+        tag, position = _varint(file, position, stop)
+        wire_type, value_start = tag & 7, position
         if tag >> 3 == 0 or tag >> 32 or position - tag_at > _LONGEST_TAG:
-            raise source.damaged(tag_at, "an impossible field number")
+            raise file.damaged(tag_at, "an invalid field number")
         if wire_type == _VARINT:
-            position = _varint(source, position, stop)[1]
+            position = _varint(file, position, stop)[1]
         elif wire_type == _BYTES:
-            length, begin = _varint(source, position, stop)
-            position = begin + length
+            length, value_start = _varint(file, position, stop)
+            position = value_start + length
         elif wire_type in (_FIXED64, _FIXED32):
             position += 8 if wire_type == _FIXED64 else 4
         else:
-            raise source.damaged(tag_at, f"wire type {wire_type}")
+            raise file.damaged(tag_at, f"the unsupported wire type {wire_type}")
         if position > stop:
-            raise source.damaged(tag_at, f"a field that ends {position - stop} bytes too late (cut off?)")
-        yield (tag >> 3 if wire_type == _BYTES else 0), Span(tag_at, begin, position)
+            raise file.damaged(tag_at, f"a field that is {position - stop} bytes too long (truncated file?)")
+        yield (tag >> 3 if wire_type == _BYTES else 0), Span(tag_at, value_start, position)
 
 
-def walk_plane(source: Source, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
+def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
     """Find the lines of a plane.
 
     Writers put fields in number order, so what follows the first event metadata (field 4) is taken as header unseen;
-    a header that turns out to hold lines is walked again with `every_field`.
+    a header that turns out to contain lines is walked again with `every_field`.
     """
     lines: list[Span] = []
     header: list[tuple[int, int]] = []
-    for number, span in fields(source, start, stop):
+    for number, span in fields(file, start, stop):
         if number == 3:
             lines.append(span)
             continue
@@ -189,27 +186,27 @@ def walk_plane(source: Source, start: int, stop: int, *, every_field: bool = Fal
     return PlaneSpan(start, stop, tuple(lines), tuple(header))
 
 
-def walk(source: Source) -> SpaceSpans:
+def walk(file: TraceFile) -> SpaceSpans:
     """Find the planes and lines of an XSpace.
 
     Raises TraceFormatError for an empty, cut off or foreign file.
     """
-    if source.size == 0:
-        raise TraceFormatError(f"{source.path} is empty (0 bytes): the profiler wrote nothing; capture again")
-    head = source.read(0, min(source.size, 4))
+    if file.size == 0:
+        raise TraceFormatError(f"{file.path} is empty (0 bytes): the profiler wrote nothing; capture again")
+    head = file.read(0, min(file.size, 4))
     if head[:2] == b"\x1f\x8b":
-        raise TraceFormatError(f"{source.path} is gzip-compressed; unpack it, or give the *.xplane.pb file beside it")
+        raise TraceFormatError(f"{file.path} is gzip-compressed; decompress it, or give the *.xplane.pb file beside it")
     if head[:1] in b"{[":
-        raise TraceFormatError(f"{source.path} is JSON, not an XSpace; give the *.xplane.pb file of the same run")
+        raise TraceFormatError(f"{file.path} is JSON, not an XSpace; give the *.xplane.pb file of the same run")
     planes: list[PlaneSpan] = []
     texts: dict[int, list[str]] = {2: [], 3: [], 4: []}
-    for number, span in fields(source, 0, source.size):
+    for number, span in fields(file, 0, file.size):
         if number == 1:
-            planes.append(walk_plane(source, span.start, span.stop))
+            planes.append(walk_plane(file, span.start, span.stop))
             if len(planes) > _MOST_PLANES:
-                raise source.damaged(span.tag, f"more than {_MOST_PLANES} planes")
+                raise file.damaged(span.tag, f"more than {_MOST_PLANES} planes")
         elif number in texts:
-            texts[number].append(source.read(span.start, span.stop).decode("utf-8", "replace"))
+            texts[number].append(file.read(span.start, span.stop).decode("utf-8", "replace"))
     if not planes:
-        raise TraceFormatError(f"{source.path} holds no planes: it is not an XSpace, or the profiler recorded nothing")
+        raise TraceFormatError(f"{file.path} contains no planes: it is not an XSpace, or the profiler recorded nothing")
     return SpaceSpans(tuple(planes), tuple(texts[2]), tuple(texts[3]), tuple(texts[4]))

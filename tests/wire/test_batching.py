@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from protobytes import field, message
 
-from tfperf.wire.pieces import groups, pieces
-from tfperf.wire.source import Source, Span
+from tfperf.wire.batching import line_groups, line_pieces
+from tfperf.wire.trace_file import Span, TraceFile
 
 LOOKALIKE = message(field(4, field(1, 1) + field(2, 5)), b'{"a": "b"}', b'"' * 20)
 EVENTS: dict[str, Callable[[int], bytes]] = {
@@ -32,23 +32,25 @@ def test_pieces_hold_whole_events_and_all_bytes(kind: str, limit: int, tmp_path:
     body = message(field(1, 5), field(2, b"python"), *events)
     path = tmp_path / "line"
     path.write_bytes(b"before" + body + b"behind")
-    with Source(path) as source:
-        found = list(pieces(source, Span(0, 6, 6 + len(body)), limit))
-    assert b"".join(payload for _, payload in found) == body
-    assert [position for position, _ in found] == [*accumulate((len(payload) for _, payload in found), initial=6)][:-1]
+    with TraceFile(path) as file:
+        pieces = list(line_pieces(file, Span(0, 6, 6 + len(body)), limit))
+    assert b"".join(payload for _, payload in pieces) == body
+    assert [position for position, _ in pieces] == [*accumulate((len(payload) for _, payload in pieces), initial=6)][
+        :-1
+    ]
     borders = {0, 2, 10} | {10 + sum(map(len, events[:n])) for n in range(len(events) + 1)}
-    assert {position - 6 for position, _ in found} <= borders
-    assert all(len(payload) <= max(limit, len(events[-1]), 8) for _, payload in found)
+    assert {position - 6 for position, _ in pieces} <= borders
+    assert all(len(payload) <= max(limit, len(events[-1]), 8) for _, payload in pieces)
 
 
 def test_neighbouring_lines_are_grouped_up_to_the_limit() -> None:
     lines = [Span(0, 2, 10), Span(10, 12, 20), Span(20, 22, 30), Span(30, 33, 90), Span(90, 92, 100)]
-    assert list(groups(tuple(lines), 20)) == [(0, 20), (20, 30), lines[3], (90, 100)]
+    assert list(line_groups(tuple(lines), 20)) == [(0, 20), (20, 30), lines[3], (90, 100)]
 
 
 def test_lines_with_something_between_them_are_not_grouped() -> None:
-    assert list(groups((Span(0, 2, 10), Span(15, 17, 20)), 100)) == [(0, 10), (15, 20)]
+    assert list(line_groups((Span(0, 2, 10), Span(15, 17, 20)), 100)) == [(0, 10), (15, 20)]
 
 
 def test_no_lines_make_no_groups() -> None:
-    assert list(groups((), 100)) == []
+    assert list(line_groups((), 100)) == []

@@ -2,17 +2,18 @@
 
 `EagerExecute` is the host's side of running an op or a function; `is_func` says which of them, and what it runs lies
 inside it on its thread. TensorFlow up to 2.4 has no such stat, but says in the name what is run. The innermost decides:
-what a graph runs inside an eager op (the functions of a tf.data pipeline inside `IteratorGetNext`) is no eager op, and
-an op of a `py_function` inside a graph is one.
+what a graph runs inside an eager op (the functions of a tf.data pipeline inside `IteratorGetNext`) is not an eager op,
+and an op of a `py_function` inside a graph is one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tfperf.intervals import Int64s, covers, distinct, union
-from tfperf.trace.host_trace import Bools, HostTrace
-from tfperf.trace.names import mask
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.intervals import covers, union
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
 
 NAMED, _NAMED_FUNCTION = "EagerExecute: ", "EagerExecute: __inference_"
@@ -26,12 +27,12 @@ def notes_running(trace: HostTrace) -> bool:
 
 def eager_calls(trace: HostTrace) -> Int64s:
     """Return the rows in which Python runs an op (and no function), ascending."""
-    plain = np.zeros(len(trace.name), np.bool_)
+    eager = np.zeros(len(trace.name), np.bool_)
     named = mask(trace.names, lambda name: name.startswith(NAMED) and not name.startswith(_NAMED_FUNCTION))
-    plain[trace.host_events(named)] = True
-    noted = trace.stat("is_func")
-    plain[noted.event] = noted.value == 0
-    return np.flatnonzero(plain & trace.on_host)
+    eager[trace.host_events(named)] = True
+    is_func = trace.stat("is_func")
+    eager[is_func.event] = is_func.value == 0
+    return np.flatnonzero(eager & trace.on_host)
 
 
 def run_from_python(trace: HostTrace) -> Bools | None:
@@ -42,26 +43,26 @@ def run_from_python(trace: HostTrace) -> Bools | None:
     if not notes_running(trace):
         return None
     rows = eager_calls(trace)
-    plain = np.zeros(len(trace.name), np.bool_)
-    plain[rows] = True
+    eager = np.zeros(len(trace.name), np.bool_)
+    eager[rows] = True
     graph = mask(trace.names, lambda name: name.startswith((*_GRAPHS, _NAMED_FUNCTION)))
-    found = np.zeros(len(trace.name), np.bool_)
-    for at in distinct(trace.line_of[rows]).tolist() if len(rows) else ():
-        line = trace.lines[at]
-        mine = rows[(rows >= line.start) & (rows < line.stop)]
+    inside = np.zeros(len(trace.name), np.bool_)
+    for index in distinct(trace.line_of[rows]).tolist():
+        line = trace.lines[index]
+        calls = rows[(rows >= line.start) & (rows < line.stop)]
         near = np.arange(line.start, line.stop)
-        near = near[covers(union(trace.start_ps[mine], trace.end_ps[mine]), trace.start_ps[near])]
-        is_graph = graph[trace.name[near]] | (trace.number_at("is_func", near) == 1)
-        found[near] = _inside(trace.start_ps[near], trace.end_ps[near], plain[near], is_graph & ~plain[near])
-    return found
+        near = near[covers(union(trace.start_ps[calls], trace.end_ps[calls]), trace.start_ps[near])]
+        is_graph = (graph[trace.name[near]] | (trace.number_at("is_func", near) == 1)) & ~eager[near]
+        parent = nest(trace.start_ps[near], trace.end_ps[near]).parent
+        inside[near] = _innermost_is_eager(parent, eager[near], is_graph)
+    return inside
 
 
-def _inside(begin: Int64s, end: Int64s, plain: Bools, graph: Bools) -> Bools:
-    """Tell which events have a plain one as the innermost of the plain ones and the graphs around them."""
-    count = len(begin)
-    parent = nest(begin, end).parent
-    marks = np.append(plain | graph, True)  # the last entry stands for "nothing around it" (-1)
+def _innermost_is_eager(parent: Int64s, eager: Bools, graph: Bools) -> Bools:
+    """Tell which events have an eager one as the innermost of the eager ones and the graphs around them."""
+    count = len(parent)
+    marks = np.append(eager | graph, True)  # the last entry stands for "nothing around it" (-1)
     around = np.append(np.where(parent >= 0, parent, count), count)
     while not marks[around].all():
         around = np.where(marks[around], around, around[around])
-    return np.asarray(np.append(plain, False)[around[:count]], np.bool_)
+    return np.asarray(np.append(eager, False)[around[:count]], np.bool_)

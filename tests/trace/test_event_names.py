@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.trace.names import Op, concrete_function, is_fetch, is_gradient, is_root_iterator, parse_op
+from tfperf.trace.event_names import Op, concrete_function, is_fetch, is_gradient, is_root_iterator, parse_op
 
 
 @pytest.mark.parametrize(

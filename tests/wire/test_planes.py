@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +11,34 @@ from builders import Plane, event, host, line, plane, ref, space, u64
 from protobytes import BYTES, field, message, nested_groups, tag, varint
 
 from tfperf.errors import TraceFormatError
-from tfperf.wire import decode, schema
-from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
-from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import StatColumn, Wanted
+from tfperf.wire import planes, schema
+from tfperf.wire.event_columns import EventColumns, Stat, join_columns
+from tfperf.wire.planes import PlaneHeader, read_events, read_header
+from tfperf.wire.stats import WantedStats
+from tfperf.wire.trace_file import TraceFile, walk
 
-WANTED = Wanted(frozenset({"id", "step_num"}), frozenset({"tf_op", "graph_type"}))
+WANTED = WantedStats({"id": "number", "step_num": "number", "tf_op": "text", "graph_type": "text"})
 EVENT = field(4, message(field(1, 1), field(2, 5), field(3, 7)))
 
 
-def decoded(tmp_path: Path, data: bytes, wanted: Wanted = WANTED) -> tuple[PlaneHeader, list[EventBatch]]:
+def decoded(tmp_path: Path, data: bytes, wanted: WantedStats = WANTED) -> tuple[PlaneHeader, list[EventColumns]]:
     """Decode the only plane of a space."""
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(data)
-    with Source(path) as source:
-        (span,) = walk(source).planes
-        header, span = read_header(source, span, wanted)
-        return header, list(read_events(source, span, header, wanted))
+    with TraceFile(path) as file:
+        (span,) = walk(file).planes
+        header, span = read_header(file, span, wanted)
+        return header, list(read_events(file, span, header, wanted))
 
 
-def only_batch(tmp_path: Path, made: Plane, wanted: Wanted = WANTED) -> EventBatch:
+def only_batch(tmp_path: Path, made: Plane, wanted: WantedStats = WANTED) -> EventColumns:
     (batch,) = decoded(tmp_path, space(made), wanted)[1]
     return batch
 
 
-def texts(column: StatColumn) -> list[str]:
-    assert column.texts is not None
-    return [column.texts[value] for value in column.value.tolist()]
+def texts(stat: Stat) -> list[str]:
+    assert stat.type == "text"
+    return [stat.text(position) for position in range(len(stat.value))]
 
 
 def plane_bytes(*fields: bytes) -> bytes:
@@ -93,11 +93,11 @@ def test_stats_of_event_names(tmp_path: Path) -> None:
 
 def test_events_of_several_lines_share_a_batch(tmp_path: Path) -> None:
     lines = line("one", event("a", 1, 2), event("b", 3, 4)), line("empty"), line("two", event("a", 5, 6))
-    batch = only_batch(tmp_path, plane("/host:CPU", *lines))
+    header, (batch,) = decoded(tmp_path, space(plane("/host:CPU", *lines)))
     assert [(info.id, info.name) for info in batch.lines] == [(1, "one"), (2, "empty"), (3, "two")]
-    assert batch.line_stop == (2, 2, 3)
-    assert batch.metadata_id.tolist() == [1, 2, 1]
-    assert batch.offset_ps.tolist() == [1_000_000, 3_000_000, 5_000_000]
+    assert [(line.start, line.stop) for line in batch.lines] == [(0, 2), (2, 2), (2, 3)]
+    assert [header.event_names[name] for name in batch.name.tolist()] == ["a", "b", "a"]
+    assert batch.start_ps.tolist() == [1_000_000, 3_000_000, 5_000_000]
     assert batch.duration_ps.tolist() == [2_000_000, 4_000_000, 6_000_000]
 
 
@@ -145,20 +145,20 @@ def test_a_narrowed_stat_is_read_only_on_events_of_that_name(stat_id: int, tmp_p
         field(4, message(field(1, n), field(2, field(2, name)))) for n, name in ((1, b"Iterator::A"), (2, b"MatMul"))
     ]
     data = plane_bytes(field(3, message(*events)), *names, stat_metadata(stat_id, b"id"))
-    wanted = Wanted(frozenset({"id"}), frozenset(), {re.compile("Iterator"): frozenset({"id"})})
+    wanted = WantedStats({"id": "number"}, {"id": "Iterator"})
     (batch,) = decoded(tmp_path, data, wanted)[1]
     assert (batch.stats["id"].event.tolist(), batch.stats["id"].value.tolist()) == ([0], [11])
 
 
 def test_a_narrowed_stat_without_such_names_is_not_read(tmp_path: Path) -> None:
-    wanted = Wanted(frozenset({"id"}), frozenset(), {re.compile("Iterator"): frozenset({"id"})})
+    wanted = WantedStats({"id": "number"}, {"id": "Iterator"})
     assert only_batch(tmp_path, host(event("MatMul", 0, 1, id=5)), wanted).stats == {}
 
 
 def test_an_unwanted_stat_is_not_even_parsed(tmp_path: Path) -> None:
     broken = field(1, 1) + b"\xff\xff"
     assert decoded(tmp_path, plane_bytes(event_with(broken), stat_metadata(1, b"junk")))[1][0].stats == {}
-    with pytest.raises(TraceFormatError, match="no valid Stat"):
+    with pytest.raises(TraceFormatError, match="not a valid Stat"):
         decoded(tmp_path, plane_bytes(event_with(broken), stat_metadata(1, b"id")))
 
 
@@ -173,7 +173,7 @@ def test_planes_without_lines_and_lines_without_events(lines: tuple[bytes, ...],
     header, batches = decoded(tmp_path, plane_bytes(*(field(3, body) for body in lines)))
     assert header.name == "/host:CPU"
     assert [len(batch.lines) for batch in batches] == [len(lines)] * bool(lines)
-    assert sum(len(batch.metadata_id) for batch in batches) == 0
+    assert sum(len(batch.name) for batch in batches) == 0
 
 
 def test_fields_out_of_order_give_the_same_plane(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_fields_out_of_order_give_the_same_plane(tmp_path: Path) -> None:
 
 
 def test_lines_behind_a_very_long_header_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "_LONG_HEADER", 30)
+    monkeypatch.setattr(planes, "_LONG_HEADER", 30)
     header, (batch,) = decoded(tmp_path, plane_bytes(stat_metadata(1, b"a name that takes room"), field(3, EVENT)))
     assert header.stat_names == {1: "a name that takes room"}
     assert batch.duration_ps.tolist() == [7]
@@ -211,7 +211,7 @@ def with_odd(place: str, odd: bytes) -> bytes:
 def test_groups_are_skipped_but_not_to_any_depth(place: str, tmp_path: Path) -> None:
     (batch,) = decoded(tmp_path, with_odd(place, nested_groups(50)))[1]
     assert (batch.duration_ps.tolist(), batch.stats["id"].value.tolist()) == ([7], [7])
-    with pytest.raises(TraceFormatError, match="no valid"):
+    with pytest.raises(TraceFormatError, match="not a valid"):
         decoded(tmp_path, with_odd(place, nested_groups(300_000)))
 
 
@@ -219,7 +219,7 @@ def test_groups_are_skipped_but_not_to_any_depth(place: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("length", [100, 1 << 31, 1 << 63, (1 << 64) - 1])
 def test_impossible_lengths_are_refused(length: int, place: str, tmp_path: Path) -> None:
     number = {"line": 4, "event": 4, "stat": 5, "header": 6}[place]
-    with pytest.raises(TraceFormatError, match="no valid"):
+    with pytest.raises(TraceFormatError, match="not a valid"):
         decoded(tmp_path, with_odd(place, tag(number, BYTES) + varint(length) + b"."))
 
 
@@ -227,7 +227,8 @@ def test_impossible_lengths_are_refused(length: int, place: str, tmp_path: Path)
 def test_what_a_writer_puts_behind_the_events_of_a_large_line_is_not_lost(
     limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "BATCH_BYTES", limit)
+    monkeypatch.setattr(planes, "BATCH_BYTES", limit)
     data = plane_bytes(field(3, EVENT * 20 + field(1, 5) + field(2, b"late") + field(3, 9) + field(11, b"shown")))
-    last = decoded(tmp_path, data)[1][-1].lines[0]
-    assert (last.id, last.own_name, last.name, last.timestamp_ns) == (5, "late", "shown", 9)
+    (line,) = join_columns(decoded(tmp_path, data)[1]).lines
+    assert (line.id, line.raw_name, line.name, line.timestamp_ns) == (5, "late", "shown", 9)
+    assert (line.start, line.stop) == (0, 20)

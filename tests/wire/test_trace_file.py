@@ -10,8 +10,8 @@ from builders import event, host, line, plane, space
 from protobytes import BYTES, END_GROUP, FIXED32, FIXED64, GROUP, field, message, tag, varint
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
-from tfperf.wire import source as source_module
-from tfperf.wire.source import Source, SpaceSpans, walk, walk_plane
+from tfperf.wire import trace_file
+from tfperf.wire.trace_file import SpaceSpans, TraceFile, walk, walk_plane
 
 GOOD = space(host(event("step", 0, 10, step_num=1)))
 PLANE = field(1, message(field(2, b"/host:CPU"), field(3, field(4, field(3, 7)))))
@@ -24,8 +24,8 @@ def written(tmp_path: Path, data: bytes) -> Path:
 
 
 def walked(tmp_path: Path, data: bytes) -> SpaceSpans:
-    with Source(written(tmp_path, data)) as source:
-        return walk(source)
+    with TraceFile(written(tmp_path, data)) as file:
+        return walk(file)
 
 
 def test_planes_and_lines_are_found_by_position(tmp_path: Path) -> None:
@@ -46,10 +46,10 @@ def test_the_header_of_a_plane_is_all_but_its_lines(tmp_path: Path) -> None:
 
 def test_lines_behind_the_metadata_are_found_by_looking_at_every_field(tmp_path: Path) -> None:
     data = field(1, field(4, b"") + field(3, b"") + field(5, b"") + field(3, b""))
-    with Source(written(tmp_path, data)) as source:
-        (found,) = walk(source).planes
+    with TraceFile(written(tmp_path, data)) as file:
+        (found,) = walk(file).planes
         assert (len(found.lines), found.header) == (0, ((2, 10),))
-        again = walk_plane(source, found.start, found.stop, every_field=True)
+        again = walk_plane(file, found.start, found.stop, every_field=True)
     assert (len(again.lines), again.header) == (2, ((2, 4), (6, 8)))
 
 
@@ -74,22 +74,22 @@ def test_a_plane_field_of_another_type_is_no_line(tmp_path: Path) -> None:
 
 REFUSED = {
     "nothing": (b"", "is empty (0 bytes): the profiler wrote nothing; capture again"),
-    "gzip": (b"\x1f\x8b\x08\x00rest", "is gzip-compressed; unpack it"),
+    "gzip": (b"\x1f\x8b\x08\x00rest", "is gzip-compressed; decompress it"),
     "JSON object": (b'{"traceEvents": []}', "is JSON, not an XSpace"),
     "JSON list": (b"[1]", "is JSON, not an XSpace"),
-    "no plane": (field(4, b"host"), "holds no planes"),
+    "no plane": (field(4, b"host"), "contains no planes"),
     "group": (PLANE + tag(1, GROUP) + tag(1, END_GROUP), "wire type 3 at byte 19 of 21"),
     "end of a group": (PLANE + tag(1, END_GROUP), "wire type 4"),
     "unknown type": (PLANE + tag(1, 6), "wire type 6"),
-    "field 0": (PLANE + b"\x00\x01", "an impossible field number at byte 19"),
-    "large field number": (PLANE + tag(1 << 29, 0) + b"\x01", "an impossible field number"),
-    "field number with zeros": (PLANE + b"\x88\x80\x80\x80\x80\x00\x01", "an impossible field number"),
-    "endless number": (PLANE + b"\x80" * 30, "a broken number"),
-    "cut off": (PLANE[:-1], "a field that ends 1 bytes too late (cut off?)"),
-    "huge length": (tag(1, BYTES) + varint(1 << 62), f"a field that ends {1 << 62} bytes too late"),
-    "negative length": (tag(1, BYTES) + varint(-1), f"a field that ends {(1 << 64) - 1} bytes too late"),
-    "cut off fixed number": (tag(1, FIXED64) + bytes(7), "a field that ends 1 bytes too late"),
-    "line longer than its plane": (field(1, tag(3, BYTES) + varint(9)) + bytes(20), "ends 9 bytes too late"),
+    "field 0": (PLANE + b"\x00\x01", "an invalid field number at byte 19"),
+    "large field number": (PLANE + tag(1 << 29, 0) + b"\x01", "an invalid field number"),
+    "field number with zeros": (PLANE + b"\x88\x80\x80\x80\x80\x00\x01", "an invalid field number"),
+    "endless number": (PLANE + b"\x80" * 30, "an invalid varint"),
+    "cut off": (PLANE[:-1], "a field that is 1 bytes too long (truncated file?)"),
+    "huge length": (tag(1, BYTES) + varint(1 << 62), f"a field that is {1 << 62} bytes too long"),
+    "negative length": (tag(1, BYTES) + varint(-1), f"a field that is {(1 << 64) - 1} bytes too long"),
+    "cut off fixed number": (tag(1, FIXED64) + bytes(7), "a field that is 1 bytes too long"),
+    "line longer than its plane": (field(1, tag(3, BYTES) + varint(9)) + bytes(20), "is 9 bytes too long"),
 }
 
 
@@ -103,7 +103,7 @@ def test_what_is_no_xspace_is_refused_in_words(case: str, tmp_path: Path) -> Non
 
 
 def test_more_planes_than_any_profile_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "_MOST_PLANES", 3)
+    monkeypatch.setattr(trace_file, "_MOST_PLANES", 3)
     assert len(walked(tmp_path, PLANE * 3).planes) == 3
     with pytest.raises(TraceFormatError, match="more than 3 planes"):
         walked(tmp_path, PLANE * 4)
@@ -117,43 +117,43 @@ def test_bytes_that_went_through_a_text_are_recognized(tmp_path: Path) -> None:
 
 def test_a_plane_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
     for size in range(1, len(PLANE)):
-        with pytest.raises(TraceFormatError, match=r"cut off\?|broken number"):
+        with pytest.raises(TraceFormatError, match=r"truncated file\?|invalid varint"):
             walked(tmp_path, PLANE[:size])
 
 
 def test_a_missing_file_or_a_folder_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(TraceNotFoundError, match="No such file or directory; check the path"):
-        Source(tmp_path / "nowhere")
+        TraceFile(tmp_path / "nowhere")
     with pytest.raises(TraceNotFoundError, match="cannot open"):
-        Source(tmp_path)
+        TraceFile(tmp_path)
 
 
 def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with Source(written(tmp_path, GOOD)) as source:
-        os.truncate(source.path, len(GOOD) - 1)
-        assert source.read(0, 4) == GOOD[:4]
-        with pytest.raises(TraceFormatError, match="changed while it was read; wait until its writer is done"):
-            source.read(0, source.size)
+    with TraceFile(written(tmp_path, GOOD)) as file:
+        os.truncate(file.path, len(GOOD) - 1)
+        assert file.read(0, 4) == GOOD[:4]
+        with pytest.raises(TraceFormatError, match="changed while it was read; try again"):
+            file.read(0, file.size)
 
 
 def test_a_file_that_grows_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with Source(written(tmp_path, GOOD)) as source:
-        source.check_unchanged()
-        with source.path.open("ab") as writer:
+    with TraceFile(written(tmp_path, GOOD)) as file:
+        file.check_unchanged()
+        with file.path.open("ab") as writer:
             writer.write(b"more")
         with pytest.raises(TraceFormatError, match="changed while it was read"):
-            source.check_unchanged()
+            file.check_unchanged()
 
 
 def test_a_file_that_is_rewritten_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with Source(written(tmp_path, GOOD)) as source:
-        os.utime(source.path, ns=(0, 0))
+    with TraceFile(written(tmp_path, GOOD)) as file:
+        os.utime(file.path, ns=(0, 0))
         with pytest.raises(TraceFormatError, match="changed while it was read"):
-            source.check_unchanged()
+            file.check_unchanged()
 
 
 def test_damage_in_a_file_that_changes_is_put_down_to_the_change(tmp_path: Path) -> None:
-    with Source(written(tmp_path, GOOD)) as source:
-        source.path.write_bytes(PLANE[:-1] + b"\xff" * (len(GOOD) - len(PLANE)) + b"more")
+    with TraceFile(written(tmp_path, GOOD)) as file:
+        file.path.write_bytes(PLANE[:-1] + b"\xff" * (len(GOOD) - len(PLANE)) + b"more")
         with pytest.raises(TraceFormatError, match="changed while it was read"):
-            walk(source)
+            walk(file)

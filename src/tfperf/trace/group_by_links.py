@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tfperf.intervals import Int64s, distinct
-from tfperf.trace.host_trace import Bools, HostTrace, Stat
-from tfperf.trace.names import is_fetch, mask
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.trace.event_names import is_fetch, mask
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
+from tfperf.wire.event_columns import Stat
 
 _LOOPS = frozenset(("WhileOp-EvalCond", "WhileOp-StartBody", "ForOp", "ParallelForOp", "ForeverOp"))
 _IMPLICIT_ROOTS = ("FunctionRun", "SessionRun", "RunGraph", "ExecutorState::Process")
@@ -247,7 +248,7 @@ def _step_names(trace: HostTrace, parent: Int64s, leaders: Int64s) -> Stat:
         number = own if own is not None else _inherited(trace.stat("step_num"), parent, row)
         texts.append(f"{label} {rank if number is None else number}")
     order = np.argsort(leaders[rows], kind="stable")
-    return Stat(leaders[rows][order].astype(np.int32), order.astype(np.int64), tuple(texts))
+    return Stat(leaders[rows][order].astype(np.int32), order.astype(np.int64), "text", tuple(texts))
 
 
 def _own(stat: Stat, row: int) -> int | None:

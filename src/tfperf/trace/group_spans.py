@@ -1,28 +1,25 @@
-"""Groups: which step an event belongs to as TensorFlow's profiler sees it, and the span of each group.
+"""The span of each group of events: a group is a step as TensorFlow's profiler sees it.
 
-Files of TensorFlow 2.2 to 2.4 carry the group of each event; for later ones `grouping.py` works it out the same way.
+Files of TensorFlow 2.2 to 2.4 store the group of each event; for later ones `group_by_links.py` works it out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
+from tfperf.arrays import NO_NUMBERS, Int64s, distinct
+from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import mask
-
-STEPS_LINE = -559038737
-"""Reserved id of the line of step markers that the profiler derives for a device."""
+from tfperf.wire.event_columns import STEPS_LINE
 
 
-@dataclass(frozen=True)
-class GroupSpans:
+class GroupSpans(NamedTuple):
     """One entry per group that has a step marker: its id and its span. `names` maps ids to step names."""
 
     group: Int64s
-    begin: Int64s
+    start: Int64s
     end: Int64s
     names: dict[int, str]
     device_groups: Int64s
@@ -48,9 +45,9 @@ def host_markers(trace: HostTrace, group: Int64s) -> Int64s:
     """Return the rows of grouped host events that mark a step by their name or a step name."""
     rows = trace.host_events(mask(trace.names, is_marker_name))
     step_name = trace.stat("step_name")
-    named = np.array([bool(text) for text in step_name.texts], np.bool_)
-    rest = step_name.event[named[step_name.value]].astype(np.int64) if len(named) else np.empty(0, np.int64)
-    both = np.union1d(rows, rest[trace.on_host[rest]])
+    named = mask((*step_name.texts, ""), bool)
+    named_rows = step_name.event[named[step_name.value]].astype(np.int64)
+    both = distinct(np.concatenate((rows, named_rows[trace.on_host[named_rows]])))
     return np.asarray(both[group[both] >= 0], np.int64)
 
 
@@ -64,23 +61,29 @@ def group_spans(trace: HostTrace, group: Int64s) -> GroupSpans:
     allowed = device_span if has_device_plane(trace) else host_span
     spans = {}
     for key in sorted(allowed):
-        h, d = host_span.get(key), device_span.get(key)
-        spans[key] = h if h and (d is None or (h[0] <= d[0] and d[1] <= h[1])) else d
+        on_host, on_device = host_span.get(key), device_span.get(key)
+        if on_host and on_device and not (on_host[0] <= on_device[0] and on_device[1] <= on_host[1]):
+            on_host = None
+        spans[key] = on_host or on_device
     table = np.array([(key, *span) for key, span in spans.items() if span], np.int64).reshape(-1, 3)
     return GroupSpans(table[:, 0], table[:, 1], table[:, 2], _step_names(trace, group), device_groups)
 
 
-def _longest(group: Int64s, begin: Int64s, end: Int64s) -> dict[int, tuple[int, int]]:
+def _longest(group: Int64s, start: Int64s, end: Int64s) -> dict[int, tuple[int, int]]:
     """Return the longest span of each group, the first of equals."""
-    order = np.lexsort((begin, begin - end, group))
+    order = np.lexsort((start, start - end, group))
     first = np.flatnonzero(np.concatenate(([True], np.diff(group[order]) != 0))) if len(group) else order
     rows = order[first]
-    return dict(zip(group[rows].tolist(), zip(begin[rows].tolist(), end[rows].tolist(), strict=True), strict=True))
+    return dict(zip(group[rows].tolist(), zip(start[rows].tolist(), end[rows].tolist(), strict=True), strict=True))
 
 
-def _device_markers(trace: HostTrace, group: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return (group, begin, end) of device step markers: the stored step line, or what it would hold."""
-    parts = []
+_Spans = tuple[Int64s, Int64s, Int64s]
+"""Group, start and end."""
+
+
+def _device_markers(trace: HostTrace, group: Int64s) -> _Spans:
+    """Return the step markers of devices: the stored step line, or what it would hold."""
+    parts: list[_Spans] = [(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)]
     for plane in trace.devices:
         stored = [line for line in trace.device_lines(plane, derived=True) if line.id == STEPS_LINE]
         if stored:
@@ -89,24 +92,22 @@ def _device_markers(trace: HostTrace, group: Int64s) -> tuple[Int64s, Int64s, In
             parts.append((group[rows], trace.start_ps[rows], trace.end_ps[rows]))
         else:
             parts.append(_derived_markers(trace, plane, group))
-    if not parts:
-        nothing = np.empty(0, np.int64)
-        return nothing, nothing, nothing
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+    groups, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return groups, starts, ends
 
 
-def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> _Spans:
     """Merge neighbouring device events of one group; an event without a group takes that of the event before."""
     lines = [np.arange(line.start, line.stop) for line in trace.device_lines(plane)]
-    rows = np.concatenate(lines) if lines else np.empty(0, np.int64)
+    rows = np.concatenate([NO_NUMBERS, *lines])
     rows = rows[np.lexsort((trace.duration_ps[rows], trace.start_ps[rows]))]
-    last = np.maximum.accumulate(np.where(group[rows] >= 0, np.arange(len(rows)), -1))
-    rows, last = rows[last >= 0], last[last >= 0]
+    last_grouped = np.maximum.accumulate(np.where(group[rows] >= 0, np.arange(len(rows)), -1))
+    groups = group[rows[last_grouped[last_grouped >= 0]]]
+    rows = rows[last_grouped >= 0]
     if not len(rows):
         return rows, rows, rows
-    known = group[rows[last - (last[0] if len(last) else 0)]]
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(known) != 0)))
-    return known[starts], trace.start_ps[rows[starts]], np.maximum.reduceat(trace.end_ps[rows], starts)
+    first = np.flatnonzero(np.concatenate(([True], np.diff(groups) != 0)))
+    return groups[first], trace.start_ps[rows[first]], np.maximum.reduceat(trace.end_ps[rows], first)
 
 
 def _step_names(trace: HostTrace, group: Int64s) -> dict[int, str]:

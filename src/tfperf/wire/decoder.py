@@ -18,11 +18,9 @@ import ptars
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from tfperf.arrays import Int32s, Uint8s
 from tfperf.wire import schema
-from tfperf.wire.source import Source
-
-Int32s = npt.NDArray[np.int32]
-Uint8s = npt.NDArray[np.uint8]
+from tfperf.wire.trace_file import TraceFile
 
 _SHORT = 1 << 12
 _OUTLINES = {"Lines": "LinesOutline", "Line": "LineOutline"}
@@ -35,33 +33,33 @@ def _handlers() -> Mapping[str, Any]:
     return {name: pool.get_for_message(schema.descriptor(name)) for name in names}
 
 
-def decode(source: Source, message: str, payload: bytes, position: int) -> Any:
+def decode(file: TraceFile, message: str, payload: bytes, position: int) -> Any:
     """Decode one serialized message into an Arrow record batch of one row; `position` says where it lies."""
     if len(payload) > schema.LARGEST_MESSAGE:
-        raise source.damaged(position, f"a {message} of {len(payload)} bytes")
+        raise file.damaged(position, f"a {message} of {len(payload)} bytes")
     ends = np.array([0, len(payload)], np.int32)
-    return _decode(source, message, binary(ends, payload), [payload], position)
+    return _decode(file, message, binary(ends, payload), [payload], position)
 
 
-def decode_all(source: Source, message: str, payloads: Any, position: int) -> Any:
+def decode_all(file: TraceFile, message: str, payloads: Any, position: int) -> Any:
     """Decode an array of serialized messages into an Arrow record batch, one row each."""
     long = np.flatnonzero(np.diff(offsets(payloads)) > _SHORT).tolist()
-    return _decode(source, message, payloads, [payloads[row].as_py() for row in long], position)
+    return _decode(file, message, payloads, [payloads[row].as_py() for row in long], position)
 
 
-def _decode(source: Source, message: str, payloads: Any, doubtful: list[bytes], position: int) -> Any:
+def _decode(file: TraceFile, message: str, payloads: Any, doubtful: list[bytes], position: int) -> Any:
     parser = schema.message_class(_OUTLINES.get(message, message))
     try:
         for payload in doubtful:
             parser.FromString(payload)
         return _handlers()[message].array_to_record_batch(payloads)
     except (ValueError, DecodeError) as error:
-        raise source.damaged(position, f"no valid {message}") from error
+        raise file.damaged(position, f"not a valid {message}") from error
     except BaseException as error:
         # A panic of the Rust code is no Exception, and its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        raise source.damaged(position, f"no valid {message}") from error
+        raise file.damaged(position, f"not a valid {message}") from error
 
 
 def binary(ends: Int32s, data: Any) -> Any:
@@ -82,7 +80,7 @@ def texts(array: Any) -> list[str]:
 
 
 def offsets(array: Any) -> Int32s:
-    """Return where the items of a list or binary array begin, and where the last ends."""
+    """Return where the items of a list or binary array start, and where the last ends."""
     if not len(array):
         return np.zeros(1, np.int32)
     return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]

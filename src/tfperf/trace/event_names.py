@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import Bools
 
 OpKind = Literal["", "tensorflow", "tf.data", "jax", "copy"]
 
 
 class Op(NamedTuple):
-    """What a name says: `kind` is empty if it is no op, `type` the op type (`MatMul`), `Dataset` for tf.data."""
+    """What a name says: `kind` is empty if it is not an op, `type` the op type (`MatMul`), `Dataset` for tf.data."""
 
     kind: OpKind
     name: str
@@ -104,5 +104,5 @@ _CONCRETE = re.compile(r"(?:EagerExecute|EagerLocalExecute): (__inference_.+_\d+
 
 def concrete_function(name: str) -> str:
     """Return the concrete function that an eager event runs (`__inference_f_12`), or an empty text."""
-    found = _CONCRETE.match(name)
-    return found.group(1) if found else ""
+    match = _CONCRETE.match(name)
+    return match.group(1) if match else ""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from google.protobuf.message import DecodeError
 
 from tfperf.wire import schema
-from tfperf.wire.source import Source, Span, fields
+from tfperf.wire.trace_file import Span, TraceFile, fields
 
 _TAIL = 1 << 14
 _GUESSES = 4
@@ -23,7 +23,7 @@ _EVENT = re.compile(
 )
 
 
-def groups(lines: tuple[Span, ...], limit: int) -> Iterator[tuple[int, int] | Span]:
+def line_groups(lines: tuple[Span, ...], limit: int) -> Iterator[tuple[int, int] | Span]:
     """Group neighbouring lines into byte ranges (tags included); a line longer than `limit` comes alone, as a span."""
     start = stop = -1
     for line in lines:
@@ -39,23 +39,23 @@ def groups(lines: tuple[Span, ...], limit: int) -> Iterator[tuple[int, int] | Sp
         yield start, stop
 
 
-def pieces(source: Source, line: Span, limit: int) -> Iterator[tuple[int, bytes]]:
+def line_pieces(file: TraceFile, line: Span, limit: int) -> Iterator[tuple[int, bytes]]:
     """Iterate over (position, bytes) of a line in pieces of whole fields, each as long as `limit` allows."""
     position = line.start
     while line.stop - position > limit:
-        payload = source.read(position, position + limit)
-        length = _guessed_border(payload) or _last_border(source, position, position + limit, line.stop) - position
-        yield position, payload[:length] if length <= limit else source.read(position, position + length)
+        payload = file.read(position, position + limit)
+        length = _guessed_border(payload) or _last_border(file, position, position + limit, line.stop) - position
+        yield position, payload[:length] if length <= limit else file.read(position, position + length)
         position += length
     if position < line.stop:
-        yield position, source.read(position, line.stop)
+        yield position, file.read(position, line.stop)
 
 
 def _guessed_border(payload: bytes) -> int:
-    """Return where the last event begins, or 0 if the guesses were wrong."""
+    """Return where the last event starts, or 0 if the guesses were wrong."""
     outline = schema.message_class("LineOutline")
-    found = [match.start() for match in _EVENT.finditer(payload, max(len(payload) - _TAIL, 1))]
-    for place in reversed(found[-_GUESSES:]):
+    places = [match.start() for match in _EVENT.finditer(payload, max(len(payload) - _TAIL, 1))]
+    for place in reversed(places[-_GUESSES:]):
         try:
             outline.FromString(payload[:place])
         except DecodeError:
@@ -64,10 +64,10 @@ def _guessed_border(payload: bytes) -> int:
     return 0
 
 
-def _last_border(source: Source, position: int, limit: int, stop: int) -> int:
+def _last_border(file: TraceFile, position: int, limit: int, stop: int) -> int:
     """Walk from field to field to the last border before `limit`; a field longer than that is a piece by itself."""
     border = position
-    for _, span in fields(source, position, stop):
+    for _, span in fields(file, position, stop):
         if span.stop > limit:
             return border if border > position else span.stop
         border = span.stop

@@ -1,0 +1,208 @@
+"""Bytes to columns: what a plane says about itself, and its events in batches.
+
+A plane gives a `PlaneHeader` (names and plane-level facts) and a stream of `EventColumns` (events and their wanted
+stats). Batches are bounded in bytes, so that memory does not grow with the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfperf.arrays import Bools, Int32s, Int64s
+from tfperf.wire import decoder
+from tfperf.wire.batching import line_groups, line_pieces
+from tfperf.wire.event_columns import EventColumns, Line
+from tfperf.wire.stats import Barred, Lists, WantedStats, all_stats, wanted_stats
+from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk_plane
+
+BATCH_BYTES = 1 << 22
+_LONG_HEADER = 1 << 26
+_LARGEST_TABLE = 1 << 16
+
+
+class PlaneHeader(NamedTuple):
+    """Names and facts of a plane. Metadata ids are the file's own and may be any int64."""
+
+    id: int
+    name: str
+    event_ids: Int64s
+    event_names: list[str]
+    event_display_names: list[str]
+    event_stats: dict[str, dict[int, int | float | str]]
+    """Wanted stats of event metadata: stat name -> index into `event_ids` -> value."""
+    stat_names: dict[int, str]
+    stats: dict[str, int | float | str]
+
+
+def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[PlaneHeader, PlaneSpan]:
+    """Read the names and facts of a plane; return also its span, walked again if lines hid in the header."""
+    if sum(stop - start for start, stop in span.header) > _LONG_HEADER:
+        span = walk_plane(file, span.start, span.stop, every_field=True)
+    row = _header_row(file, span)
+    if len(row.column("lines")[0]):
+        span = walk_plane(file, span.start, span.stop, every_field=True)
+        row = _header_row(file, span)
+    events = decoder.items(row.column("event_metadata"))
+    stat_items = decoder.items(row.column("stat_metadata"))
+    stat_names = decoder.texts(stat_items.field("value").field("name"))
+    names = dict(zip(stat_items.field("key").to_pylist(), stat_names, strict=True))
+    metadata = events.field("value")
+    return PlaneHeader(
+        id=int(row.column("id")[0].as_py()),
+        name=row.column("name")[0].as_py().decode("utf-8", "replace"),
+        event_ids=decoder.numbers(events.field("key")),
+        event_names=decoder.texts(metadata.field("name")),
+        event_display_names=decoder.texts(metadata.field("display_name")),
+        event_stats=_metadata_stats(Lists(file, metadata.field("stats"), span.start), names, wanted),
+        stat_names=names,
+        stats=_plane_stats(decoder.items(row.column("stats")), names),
+    ), span
+
+
+def _header_row(file: TraceFile, span: PlaneSpan) -> Any:
+    payload = b"".join(file.read(start, stop) for start, stop in span.header)
+    return decoder.decode(file, "PlaneHeader", payload, span.start)
+
+
+def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float | str]:
+    facts: dict[str, int | float | str] = {}
+    for stat in stats.to_pylist():
+        name = names.get(stat.pop("metadata_id"), "")
+        for arm, value in stat.items():
+            if value is None or not name:
+                continue
+            if arm == "ref_value":
+                value = names.get(value, "")
+            facts[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return facts
+
+
+def _metadata_stats(
+    given: Lists, names: Mapping[int, str], wanted: WantedStats
+) -> dict[str, dict[int, int | float | str]]:
+    """Return the wanted stats that stand on event metadata (constant for all events of that name)."""
+    of_names: dict[str, dict[int, int | float | str]] = {}
+    for name, stat in wanted_stats(given, names, wanted).items():
+        values: list[Any] = (stat.value.view(np.float64) if stat.type == "real" else stat.value).tolist()
+        shown = [stat.texts[value] for value in values] if stat.type == "text" else values
+        of_names[name] = dict(zip(stat.event.tolist(), shown, strict=True))
+    return of_names
+
+
+def read_events(
+    file: TraceFile, span: PlaneSpan, header: PlaneHeader, wanted: WantedStats, *, plane: int = 0
+) -> Iterator[EventColumns]:
+    """Iterate over the events of a plane in batches of about `BATCH_BYTES`.
+
+    `name` of an event is its index in `header.event_names`, one behind them for an id without a name. `plane` is the
+    position of the plane in the file.
+    """
+    reader = _EventReader(file, header, wanted, _allowed_names(header, wanted), _Names.of(header.event_ids), plane)
+    for group in line_groups(span.lines, BATCH_BYTES):
+        if isinstance(group, Span):
+            for position, payload in line_pieces(file, group, BATCH_BYTES):
+                row = decoder.decode(file, "Line", payload, position)
+                yield reader.columns(row.to_struct_array(), position, continued=position > group.start)
+        else:
+            start, stop = group
+            rows = decoder.decode(file, "Lines", file.read(start, stop), start)
+            yield reader.columns(decoder.items(rows.column("lines")), start)
+
+
+def _allowed_names(header: PlaneHeader, wanted: WantedStats) -> dict[str, Bools]:
+    """Return for each pattern of names which names match; the last entry is that of events without one."""
+    return {
+        pattern: np.array([*map(bool, map(re.compile(pattern).match, header.event_names)), False], np.bool_)
+        for pattern in dict.fromkeys(wanted.only_on.values())
+    }
+
+
+class _Names(NamedTuple):
+    """How metadata ids map to names: `ids` ascend, and `position` is that of each one's name."""
+
+    ids: Int64s
+    position: Int32s
+    table: Int32s | None
+    """The position for each id from 0 on, and that of all larger ids; None where ids are negative or large."""
+
+    @staticmethod
+    def of(event_ids: Int64s) -> _Names:
+        """Prepare to look up; of several names with an id the last counts."""
+        position = np.argsort(event_ids, kind="stable").astype(np.int32)
+        ids = event_ids[position]
+        if not len(ids) or ids[0] < 0 or ids[-1] >= max(_LARGEST_TABLE, 64 * len(ids)):
+            return _Names(ids, position, None)
+        table = np.full(int(ids[-1]) + 2, len(ids), np.int32)
+        table[ids] = position
+        return _Names(ids, position, table)
+
+    def of_events(self, metadata_id: Int64s) -> Int32s:
+        """Return the index of each event's name; an id without metadata gets the number of names."""
+        if not len(self.ids):
+            return np.zeros(len(metadata_id), np.int32)
+        if self.table is not None:
+            most = len(self.table) - 1
+            return self.table[np.where((metadata_id >= 0) & (metadata_id < most), metadata_id, most)]
+        place = np.maximum(np.searchsorted(self.ids, metadata_id, side="right") - 1, 0)
+        return np.where(self.ids[place] == metadata_id, self.position[place], np.int32(len(self.ids)))
+
+
+class _EventReader(NamedTuple):
+    """What stays the same while the events of one plane are read."""
+
+    file: TraceFile
+    header: PlaneHeader
+    wanted: WantedStats
+    allowed: dict[str, Bools]
+    names: _Names
+    plane: int
+
+    def columns(self, lines: Any, position: int, *, continued: bool = False) -> EventColumns:
+        """Turn decoded lines into columns."""
+        lists = lines.field("events")
+        events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
+        name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
+        given = Lists(self.file, events.column("stats"), position)
+        barred = [
+            Barred(frozenset(stat for stat, only in self.wanted.only_on.items() if only == pattern), ~allowed[name])
+            for pattern, allowed in self.allowed.items()
+        ]
+        if self.wanted.every:
+            stats, every = all_stats(given, self.header.stat_names, self.wanted, barred)
+        else:
+            stats, every = wanted_stats(given, self.header.stat_names, self.wanted, barred), None
+        return EventColumns(
+            lines=self._lines(lines, (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()),
+            name=name,
+            start_ps=decoder.numbers(events.column("offset_ps")),
+            duration_ps=decoder.numbers(events.column("duration_ps")),
+            aggregated=decoder.numbers(events.column("num_occurrences")) != 0,
+            stats=stats,
+            every=every,
+            continued=continued,
+        )
+
+    def _lines(self, lines: Any, bounds: list[int]) -> tuple[Line, ...]:
+        columns = zip(
+            lines.field("id").to_pylist(),
+            decoder.texts(lines.field("name")),
+            decoder.texts(lines.field("display_name")),
+            lines.field("timestamp_ns").to_pylist(),
+            bounds[:-1],
+            bounds[1:],
+            strict=True,
+        )
+        return tuple(
+            Line(self.plane, _signed_id(line_id), raw_name, start, stop, display_name, timestamp_ns)
+            for line_id, raw_name, display_name, timestamp_ns, start, stop in columns
+        )
+
+
+def _signed_id(line_id: int) -> int:
+    """Return the id as writers mean it: that of the line of steps comes as int32 or as its unsigned form."""
+    signed = line_id - (1 << 32)
+    return signed if Line(0, signed, "", 0, 0).derived else line_id
