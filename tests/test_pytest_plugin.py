@@ -47,7 +47,7 @@ _HOLD = """
 def test_figures(tfperf_profile, tmp_path):
     with tfperf_profile() as p:
         train()
-    overview = p.trace.overview()
+    overview = p.trace["overview"]
     assert overview.step_count == 20
     assert p.input_bound == pytest.approx(overview.input_percent / 100)
     assert p.step_time_ms == pytest.approx(overview.step_time_ms.average)
@@ -311,7 +311,7 @@ def test_plugin_costs_other_projects_nothing(tmp_path: Path) -> None:
 import sys
 
 def test_it():
-    loaded = {"numpy", "pandas", "pyarrow", "click", "tensorflow", "grpc", "tfperf.session", "tfperf.gate"}
+    loaded = {"numpy", "pandas", "pyarrow", "click", "tensorflow", "grpc", "tfperf.analysis", "tfperf.gate"}
     assert "tfperf.pytest_plugin" in sys.modules
     assert not loaded & set(sys.modules)
 

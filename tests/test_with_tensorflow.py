@@ -99,7 +99,7 @@ def test_marked_steps_equal_xprofs_figures(tmp_path: Path) -> None:
     """Every category of every step that xprof reports, to its last printed digit."""
     logdir = capture(tmp_path / "logs", prefetched=False, marked=True)
     expected = xprof_rows(logdir, tmp_path / "xprof")
-    found = tfperf.load(logdir, attribution="tensorflow").steps
+    found = tfperf.load(logdir, attribution="tensorflow")["steps"]
     table = found.table[found.averaged]
     assert len(expected) == 12  # of 14: xprof leaves out the first and last of more than five
     assert [row["stepnum"] for row in expected] == list(table["step_name"])
@@ -111,7 +111,7 @@ def test_marked_steps_equal_xprofs_figures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("marked", [False, True])
 def test_waiting_ten_ms_in_a_sixteen_ms_step_is_two_thirds(tmp_path: Path, marked: bool) -> None:
-    overview = tfperf.load(capture(tmp_path / "logs", prefetched=False, marked=marked)).overview()
+    overview = tfperf.load(capture(tmp_path / "logs", prefetched=False, marked=marked))["overview"]
     assert overview.step_count == 14
     assert overview.input_class == "high"
     assert overview.input_percent is not None
@@ -119,6 +119,6 @@ def test_waiting_ten_ms_in_a_sixteen_ms_step_is_two_thirds(tmp_path: Path, marke
 
 
 def test_a_prefetched_pipeline_is_not_waited_for(tmp_path: Path) -> None:
-    overview = tfperf.load(capture(tmp_path / "logs", prefetched=True, marked=False)).overview()
+    overview = tfperf.load(capture(tmp_path / "logs", prefetched=True, marked=False))["overview"]
     assert overview.input_percent is not None
     assert overview.input_percent < 5.0

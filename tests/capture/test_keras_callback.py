@@ -149,8 +149,8 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def steps(outcome: dict[str, Any]) -> tuple[list[int], list[str]]:
     """Return numbers and kinds of the marked steps in the trace."""
     (host,) = tfperf.load(outcome["path"]).hosts
-    assert host.breakdown.steps.source == "markers"
-    return host.breakdown.steps.numbers.tolist(), list(host.breakdown.steps.names)
+    assert host["steps"].steps.source == "markers"
+    return host["steps"].steps.numbers.tolist(), list(host["steps"].steps.names)
 
 
 @pytest.mark.parametrize("way", ["fit", "epochs", "on_batch", "by_hand", "evaluate", "predict"])

@@ -8,11 +8,11 @@ from typing import Any
 
 from builders import Event, event, host, iterator_call, line, logdir_of, plane, space
 from msgspec import structs
-from tfperf.analyzers.step_breakdown import CATEGORIES
 
 import tfperf
 from tfperf.compare.run_summary import HostSummary, RankedEntry, Ranking, Rankings, RunSummary
 from tfperf.compare.summarize import summarize_run
+from tfperf.sections.steps.tables import CATEGORIES
 
 STEADY = (10.0, 10.2, 9.8, 10.1, 9.9) * 10
 """Fifty steps of 10 ms on average."""

@@ -13,6 +13,7 @@ from tfperf.compare.diff_report import diff_report
 from tfperf.compare.run_summary import AllocatorPeak, RankedEntry, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.render import render
+from tfperf.report.levels import Detail, shown
 from tfperf.report.model import Report, Table
 
 UNITS = {"ms": "_ms", "us": "_us", "%": "_percent", "bytes": "_bytes"}
@@ -224,20 +225,20 @@ def test_a_trend_compares_each_run_with_the_first() -> None:
 # --- as people and programs see it ---
 
 
-def every_report(tmp_path: Path, samples: Path, top: int | None) -> list[Report]:
+def every_report(tmp_path: Path, samples: Path) -> list[Report]:
     fixed, bound = (summarize_run(tfperf.load(samples / name), name) for name in ("input_fixed", "input_bound"))
     gpu = summarized(tmp_path, "gpu", a=gpu_job())
     runs = [[fixed, bound], [fixed, fixed], [gpu, gpu], [gpu, bound], [fixed, bound, gpu], [run_of(()), fixed]]
-    return [diff_report(some, top=top) for some in runs]
+    return [diff_report(compared) for compared in runs]
 
 
 def test_the_terminal_has_80_columns(tmp_path: Path, samples: Path) -> None:
-    for report in every_report(tmp_path, samples, 10):
+    for report in every_report(tmp_path, samples):
         assert max(map(len, render(report, "table").splitlines())) <= 80
 
 
 def test_units_are_in_the_keys(tmp_path: Path, samples: Path) -> None:
-    for report in every_report(tmp_path, samples, None):
+    for report in every_report(tmp_path, samples):
         for column in (column for table in report.tables() for column in table.columns):
             assert [suffix for suffix in UNITS.values() if column.key.endswith(suffix)] == [
                 suffix for unit, suffix in UNITS.items() if unit == column.unit
@@ -246,27 +247,30 @@ def test_units_are_in_the_keys(tmp_path: Path, samples: Path) -> None:
 
 @pytest.mark.parametrize("format_name", ["table", "json", "csv", "markdown"])
 def test_every_format_shows_it(tmp_path: Path, samples: Path, format_name: str) -> None:
-    for report in every_report(tmp_path, samples, 10):
+    for report in every_report(tmp_path, samples):
         assert render(report, format_name)
 
 
 def test_only_programs_see_all_sections() -> None:
-    runs = [run_of(), slower()]
-    assert section_names(diff_report(runs, top=10)) == ["overview", "categories", "steps", "environment"]
-    assert len(section_names(diff_report(runs))) == 9
+    report = diff_report([run_of(), slower()])
+    people = shown(report, Detail("brief", "brief"))
+    assert section_names(people) == ["overview", "categories", "steps", "environment"]
+    assert len(section_names(report)) == 9
 
 
 def test_top_cuts_long_tables_and_keeps_their_length() -> None:
     rankings = {"kernels": ranking_of(*((f"k{n}", float(n)) for n in range(30)))}
-    kernels = table(diff_report([run_of(rankings=rankings), slower(rankings=rankings)], top=5), "kernels_changes")
-    assert (len(kernels), kernels.total_rows) == (5, 30)
+    report = diff_report([run_of(rankings=rankings), slower(rankings=rankings)])
+    for top, rows in ((None, 10), (5, 5), (40, 30)):
+        kernels = table(shown(report, Detail("brief", "brief", top=top)), "kernels_changes")
+        assert (len(kernels), kernels.total_rows) == (rows, 30)
 
 
 def test_hostile_names_are_inert() -> None:
     evil = "\x1b[2J</script>\n|" * 10
     rankings = {"kernels": ranking_of((evil, 1.0)), "stages": ranking_of(RankedEntry(evil, evil, 1.0))}
     hosts = [host_of(name=evil, device_model=evil)]
-    report = diff_report([run_of(label=evil, hosts=hosts, rankings=rankings), slower(rankings=rankings)], top=10)
+    report = diff_report([run_of(label=evil, hosts=hosts, rankings=rankings), slower(rankings=rankings)])
     assert "\x1b" not in render(report, "table")
     assert "\x1b" not in render(report, "markdown")
     assert json.loads(render(report, "json"))["summary"]["before"]["label"] == evil

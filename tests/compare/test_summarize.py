@@ -79,9 +79,9 @@ def test_first_steps_can_be_omitted(tmp_path: Path) -> None:
 def test_steps_without_an_end_are_not_whole(samples: Path) -> None:
     """The sample has 20 steps; the end of the last is estimated."""
     trace = tfperf.load(samples / "input_bound")
-    assert trace.steps.steps.flags == ("",) * 19 + ("end estimated",)
-    assert whole_steps(trace, 1).steps.steps.flags == ("",) * 18
-    assert len(trace.steps.steps) == 20
+    assert trace["steps"].steps.flags == ("",) * 19 + ("end estimated",)
+    assert whole_steps(trace, 1)["steps"].steps.flags == ("",) * 18
+    assert len(trace["steps"].steps) == 20
 
 
 def test_without_steps_there_is_nothing_per_step(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tfperf(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    command = [python, "-m", "tfperf", *map(str, arguments)]
+    command = [str(python), "-m", "tfperf", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 

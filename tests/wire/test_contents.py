@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from builders import event, host, line, plane, space
 from protobytes import field
-from tfperf.session import load
 
+from tfperf.analysis import load
 from tfperf.errors import TraceFormatError
 from tfperf.wire import contents
 from tfperf.wire.contents import look_into
@@ -48,7 +48,7 @@ def test_as_many_as_an_analysis_counts(samples: Path) -> None:
     for logdir in sorted(path for path in samples.iterdir() if (path / "plugins").is_dir()):
         (analysed,) = load(logdir).hosts
         (file,) = logdir.rglob("*.xplane.pb")
-        assert look_into(file).event_count == analysed.environment.event_count > 0
+        assert look_into(file).event_count == analysed["environment"].event_count > 0
 
 
 @pytest.mark.parametrize("cut", [1, 10, 100, 1000])

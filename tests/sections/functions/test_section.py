@@ -8,8 +8,8 @@ from tfperf.report.levels import EVERYTHING, Detail, shown
 from tfperf.report.model import Section
 from tfperf.sections.assembly import assemble
 
-IN_WHOLE_REPORT = Detail("brief", "brief", all_rows=False)
-ALONE = Detail("full", "full", all_rows=False)
+IN_WHOLE_REPORT = Detail("brief", "brief")
+ALONE = Detail("full", "full")
 
 
 def section_of(tmp_path: Path, *events: Event, detail: Detail = EVERYTHING) -> Section:

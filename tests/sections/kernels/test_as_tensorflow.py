@@ -13,6 +13,7 @@ from tfperf.sections.kernels.analysis import Kernels
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
+from tfperf.trace.stat_names import DEFAULT, LINKS
 
 DETAILS = "regs:32 static_shared:1024 dynamic_shared:0 grid:{},1,1 block:256,1,1 occ_pct:50"
 OLD_DETAILS = "regs:32 shm:4096 grid:{},1,1 block:256,1,1"
@@ -97,7 +98,7 @@ def test_programs_name_the_op_of_an_hlo_op(
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(space(gpu(first, second)) + metadata_plane())
     keys = ("op_name", "hlo_op", "is_op_tensor_core_eligible")
-    assert rows(read_host(path, links=True), *keys, attribution=attribution) == expected
+    assert rows(read_host(path, stats=DEFAULT | LINKS), *keys, attribution=attribution) == expected
 
 
 def test_kernels_are_ordered_by_total_then_name_then_launch(tmp_path: Path) -> None:

@@ -26,12 +26,12 @@ def built(memory: Memory) -> Section:
 
 
 def in_whole_report(memory: Memory, top: int | None = None) -> Section:
-    detail = Detail("brief", "brief", top, all_rows=False)
+    detail = Detail("brief", "brief", top)
     return shown(Report({}, {}, (built(memory),)), detail).sections[0]
 
 
 def alone(memory: Memory, top: int | None = None) -> Section:
-    detail = Detail("full", "full", top, all_rows=False)
+    detail = Detail("full", "full", top)
     return shown(Report({}, {}, (built(memory),)), detail).sections[0]
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from builders import Plane, event, host, line, plane, results_of, trace_of
-from tfperf.render.options import RenderOptions
 
 from tfperf.render.csv_file import csv_files
+from tfperf.render.render_options import RenderOptions
 from tfperf.render.terminal import render_terminal
 from tfperf.report.levels import Detail, shown
 from tfperf.report.model import BarChart, Report, Section
@@ -46,13 +46,13 @@ def matching(results: Results, *patterns: str, by: By = "op") -> Results:
 
 def in_whole_report(results: Results, top: int | None = None) -> Section:
     """The section as a whole report shows it to people."""
-    detail = Detail("brief", "brief", top, all_rows=False)
+    detail = Detail("brief", "brief", top=top)
     return shown(assemble(results, ["ops"]), detail).sections[0]
 
 
 def alone(results: Results, top: int | None = None) -> Section:
     """The section as `-s ops` shows it."""
-    return shown(assemble(results, ["ops"]), Detail("full", "full", top, all_rows=False)).sections[0]
+    return shown(assemble(results, ["ops"]), Detail("full", "full", top=top)).sections[0]
 
 
 def names(section: Section) -> list[str]:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import STEPS_LINE, Plane, event, host, line, plane, trace_of
-from tfperf.analyzers import step_breakdown
 
-from tfperf.sections.steps.breakdown import CATEGORIES, Breakdown
+from tfperf.sections.steps import breakdown as steps_breakdown
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.steps.tables import CATEGORIES
 from tfperf.trace.find_steps import find_steps
 
 US = 1_000_000
@@ -17,17 +18,17 @@ US = 1_000_000
 
 def corrected(tmp_path: Path, *planes: Plane) -> Breakdown:
     trace = trace_of(tmp_path, *planes)
-    return step_breakdown.analyze(trace, find_steps(trace))
+    return steps_breakdown.attribute(trace, find_steps(trace))
 
 
 def as_tensorflow(tmp_path: Path, *planes: Plane) -> Breakdown:
-    return step_breakdown.as_tensorflow(trace_of(tmp_path, *planes, links=True, instants=True))
+    return steps_breakdown.as_tensorflow(trace_of(tmp_path, *planes, links=True, instants=True))
 
 
-def times(found: Breakdown, step: int = 0) -> dict[str, float]:
+def times(breakdown: Breakdown, step: int = 0) -> dict[str, float]:
     """Non-zero categories of a step, in microseconds."""
     keys = (*CATEGORIES, "input_wait", "host_to_device")
-    return {key: found.time_ps[key][step] / US for key in keys if found.time_ps[key][step]}
+    return {key: breakdown.time_ps[key][step] / US for key in keys if breakdown.time_ps[key][step]}
 
 
 def test_cpu_step_is_wait_compute_and_the_rest(tmp_path: Path) -> None:
@@ -37,9 +38,9 @@ def test_cpu_step_is_wait_compute_and_the_rest(tmp_path: Path) -> None:
         line("python", event("train", 0, 100, step_num=0), event("IteratorGetNextOp::DoCompute", 10, 30)),
         line("worker", event("MatMul:MatMul", 20, 50), event("ExecutorState::Process", 90, 5)),
     )
-    found = corrected(tmp_path, made)
-    assert times(found) == {"input": 30, "input_wait": 30, "host_compute": 35, "all_others": 35}
-    assert not found.has_device
+    breakdown = corrected(tmp_path, made)
+    assert times(breakdown) == {"input": 30, "input_wait": 30, "host_compute": 35, "all_others": 35}
+    assert not breakdown.has_device
 
 
 def gpu_trace() -> tuple[Plane, Plane]:
@@ -67,8 +68,8 @@ def gpu_trace() -> tuple[Plane, Plane]:
 
 def test_gpu_step_corrected(tmp_path: Path) -> None:
     """Copies are copies, above host states; staging the batch is not waiting for tf.data."""
-    found = corrected(tmp_path, *gpu_trace())
-    assert times(found) == {
+    breakdown = corrected(tmp_path, *gpu_trace())
+    assert times(breakdown) == {
         "input": 25,  # wait 5-10, staging 10-15 and 25-30, copy 15-25
         "input_wait": 5,
         "host_to_device": 20,
@@ -78,13 +79,13 @@ def test_gpu_step_corrected(tmp_path: Path) -> None:
         "output": 5,
         "all_others": 20,  # 50-60 and 90-100
     }
-    assert (found.compute_16_ps, found.compute_32_ps) == (10 * US, 10 * US)
+    assert (breakdown.compute_16_ps, breakdown.compute_32_ps) == (10 * US, 10 * US)
 
 
 def test_gpu_step_as_tensorflow_reported(tmp_path: Path) -> None:
     """TensorFlow does not know the spelling `MemcpyH2D`: copies are compute. All `IteratorGetNext…` is waiting."""
-    found = as_tensorflow(tmp_path, *gpu_trace())
-    assert times(found) == {
+    breakdown = as_tensorflow(tmp_path, *gpu_trace())
+    assert times(breakdown) == {
         "input": 15,  # 5-15 and 25-30
         "input_wait": 15,
         "kernel_launch": 25,
@@ -92,8 +93,8 @@ def test_gpu_step_as_tensorflow_reported(tmp_path: Path) -> None:
         "device_collectives": 5,
         "all_others": 20,
     }
-    assert (found.compute_16_ps, found.compute_32_ps) == (10 * US, 25 * US)
-    assert found.steps.names == ("train 0",)
+    assert (breakdown.compute_16_ps, breakdown.compute_32_ps) == (10 * US, 25 * US)
+    assert breakdown.steps.names == ("train 0",)
 
 
 def test_an_empty_device_plane_is_a_device_for_tensorflow_only(tmp_path: Path) -> None:
@@ -102,8 +103,8 @@ def test_an_empty_device_plane_is_a_device_for_tensorflow_only(tmp_path: Path) -
     )
     gpu = plane("/device:GPU:0")
     assert len(as_tensorflow(tmp_path, cpu, gpu).steps) == 0
-    found = corrected(tmp_path, cpu, gpu)
-    assert times(found) == {"host_compute": 50, "all_others": 50}
+    breakdown = corrected(tmp_path, cpu, gpu)
+    assert times(breakdown) == {"host_compute": 50, "all_others": 50}
 
 
 @pytest.mark.parametrize(("instant", "compute"), [(40, 80), (25, 40)])
@@ -129,9 +130,9 @@ def test_worker_threads_reach_the_step_through_their_links(tmp_path: Path) -> No
         line("worker", event("ExecutorState::Process", 40, 30, _ct=2, _c=2**64 - 1), event("A:A", 45, 10)),
         line("stranger", event("B:B", 75, 20)),
     )
-    found = as_tensorflow(tmp_path, made)
-    assert found.steps.names == ("train 5",)
-    assert times(found) == {"host_compute": 30, "all_others": 70}
+    breakdown = as_tensorflow(tmp_path, made)
+    assert breakdown.steps.names == ("train 5",)
+    assert times(breakdown) == {"host_compute": 30, "all_others": 70}
 
 
 def test_roots_below_a_root_lead_no_step(tmp_path: Path) -> None:
@@ -146,9 +147,9 @@ def test_roots_below_a_root_lead_no_step(tmp_path: Path) -> None:
 
 def test_function_runs_alone_are_no_steps_for_tensorflow(tmp_path: Path) -> None:
     made = host(event("FunctionRun", 0, 100, _r=1, id=1), event("A:A", 20, 10))
-    found = as_tensorflow(tmp_path, made)
-    assert len(found.steps) == 0
-    assert "corrected" in found.steps.explanation
+    breakdown = as_tensorflow(tmp_path, made)
+    assert len(breakdown.steps) == 0
+    assert "corrected" in breakdown.steps.explanation
 
 
 def test_first_and_last_of_more_than_five_are_left_out_as_today(tmp_path: Path) -> None:
@@ -156,9 +157,9 @@ def test_first_and_last_of_more_than_five_are_left_out_as_today(tmp_path: Path) 
     events = [
         e for n in range(7) for e in (event("train", 100 * n, 90, step_num=n, _r=1), event("A:A", 100 * n + 10, 50))
     ]
-    found = as_tensorflow(tmp_path, host(*events))
-    assert found.averaged.tolist() == [False, *[True] * 5, False]
-    assert found.headline.tolist() == found.averaged.tolist()
+    breakdown = as_tensorflow(tmp_path, host(*events))
+    assert breakdown.averaged.tolist() == [False, *[True] * 5, False]
+    assert breakdown.headline.tolist() == breakdown.averaged.tolist()
 
 
 def tpu(number: int, *ops: tuple[str, float, float]) -> Plane:
@@ -173,30 +174,30 @@ def test_tpu_steps_are_averaged_over_cores(tmp_path: Path) -> None:
     """Core 0: a loop 0-60 with an infeed 10-30 inside, all-reduce 60-80. Core 1: convolution 0-40, outfeed 40-50."""
     first = tpu(0, ("while", 0, 60), ("infeed", 10, 20), ("all-reduce", 60, 20))
     second = tpu(1, ("convolution", 0, 40), ("outfeed", 40, 10))
-    found = corrected(tmp_path, first, second)
-    assert times(found) == {
+    breakdown = corrected(tmp_path, first, second)
+    assert times(breakdown) == {
         "input": 10, "input_wait": 10, "device_compute": 40, "device_collectives": 10, "output": 5, "all_others": 35,
     }  # fmt: skip
-    assert (found.compute_16_ps, found.compute_32_ps) == (0, 0)  # HLO categories do not tell the precision
+    assert (breakdown.compute_16_ps, breakdown.compute_32_ps) == (0, 0)  # HLO categories do not tell the precision
 
 
 def test_a_tpu_tells_its_steps_even_where_the_host_marks_them(tmp_path: Path) -> None:
     marked = host(event("train", 0, 100, step_num=0), event("train", 100, 100, step_num=1))
-    found = corrected(tmp_path, marked, tpu(0, ("convolution", 0, 40)))
-    assert found.steps.source == "device steps"
-    assert times(found)["device_compute"] == 40
+    breakdown = corrected(tmp_path, marked, tpu(0, ("convolution", 0, 40)))
+    assert breakdown.steps.source == "device steps"
+    assert times(breakdown)["device_compute"] == 40
 
 
 def test_a_tpu_has_one_attribution_and_says_so(tmp_path: Path) -> None:
-    found = as_tensorflow(tmp_path, tpu(0, ("convolution", 0, 40)))
-    assert times(found) == {"device_compute": 40, "all_others": 60}
-    assert "both attributions" in found.steps.notes[-1]
+    breakdown = as_tensorflow(tmp_path, tpu(0, ("convolution", 0, 40)))
+    assert times(breakdown) == {"device_compute": 40, "all_others": 60}
+    assert "both attributions" in breakdown.steps.notes[-1]
 
 
 def test_tpu_idle_time_while_the_host_fetches_is_input(tmp_path: Path) -> None:
     waiting = host(event("IteratorGetNextOp::DoCompute", 30, 50))
-    found = corrected(tmp_path, waiting, tpu(0, ("convolution", 0, 40)))
-    assert times(found) == {"input": 40, "input_wait": 40, "device_compute": 40, "all_others": 20}
+    breakdown = corrected(tmp_path, waiting, tpu(0, ("convolution", 0, 40)))
+    assert times(breakdown) == {"input": 40, "input_wait": 40, "device_compute": 40, "all_others": 20}
 
 
 def test_memory_events_frames_and_wrappers_are_no_work(tmp_path: Path) -> None:
@@ -224,17 +225,17 @@ def test_hosts_are_averaged_step_by_step(tmp_path: Path) -> None:
             events += [event("train", 100 * n, 100, step_num=n), event("IteratorGetNextOp::DoCompute", 100 * n, wait)]
         return corrected(tmp_path, host(*events))
 
-    found = step_breakdown.combine([one(0, 10), one(1, 30)])
-    assert found.steps.numbers.tolist() == [1, 2, 3]
-    assert found.steps.notes == ("hosts have up to 4 steps; only the 3 that all of them have are combined",)
-    assert (found.time_ps["input"] / US).tolist() == [20, 20, 20]
+    breakdown = steps_breakdown.combine([one(0, 10), one(1, 30)])
+    assert breakdown.steps.numbers.tolist() == [1, 2, 3]
+    assert breakdown.steps.notes == ("hosts have up to 4 steps; only the 3 that all of them have are combined",)
+    assert (breakdown.time_ps["input"] / US).tolist() == [20, 20, 20]
 
 
 def test_a_host_without_steps_does_not_take_part(tmp_path: Path) -> None:
     empty = corrected(tmp_path, host(event("A:A", 0, 5)))
     full = corrected(tmp_path, host(event("train", 0, 100, step_num=0)))
-    assert step_breakdown.combine([empty, full]).steps.names == ("train 0",)
-    assert len(step_breakdown.combine([empty, empty]).steps) == 0
+    assert steps_breakdown.combine([empty, full]).steps.names == ("train 0",)
+    assert len(steps_breakdown.combine([empty, empty]).steps) == 0
 
 
 def test_columns_add_up(tmp_path: Path) -> None:
