@@ -247,7 +247,7 @@ def test_a_report_that_exists_is_said_before_the_script_runs(run: Runs) -> None:
 def test_a_report_that_cannot_be_written_leaves_the_exit_code(run: Runs) -> None:
     code, out, err = run("print('ran'); raise SystemExit(5)", options=("-o", "no/such/report.json"))
     assert (code, out) == (5, "ran\n")
-    assert "does not exist; make it first" in err
+    assert "does not exist; create it first" in err
 
 
 def test_a_logdir_that_cannot_be_is_said_before_the_script_runs(run: Runs) -> None:

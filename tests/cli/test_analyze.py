@@ -210,7 +210,7 @@ def test_hosts_are_combined_and_the_worst_gives_the_verdict(two_hosts: Path, run
     assert found["summary"]["category_percent"]["input"] == pytest.approx(20), "the average of both"
     assert found["summary"]["input_percent"] == pytest.approx(30), "the one that the other waits for"
     assert found["summary"]["worst_host"] == "b"
-    by_host = found["sections"]["overview"]["tables"]["hosts"]["rows"]
+    by_host = found["sections"]["overview"]["tables"]["steps_by_host"]["rows"]
     assert [(row["host"], row["input_class"]) for row in by_host] == [("a", "moderate"), ("b", "high")]
 
 

@@ -216,7 +216,7 @@ def test_a_report_in_a_file_is_not_replaced(run_tfperf: Run, samples: Path) -> N
 def test_a_breach_is_one_even_if_the_report_cannot_be_written(run_tfperf: Run, samples: Path) -> None:
     for option, code in (("-o", 3), ("--junit", 3)):
         done = run_tfperf("check", samples / "input_bound", *HOLDS, option, "missing/report.xml")
-        assert (done.exit_code, "make it first" in done.stderr) == (code, True)
+        assert (done.exit_code, "create it first" in done.stderr) == (code, True)
         done = run_tfperf("check", samples / "input_fixed", *HOLDS, option, "missing/report.xml")
         assert done.exit_code == 1
 

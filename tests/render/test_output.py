@@ -102,7 +102,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_missing_folders_are_not_made(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="missing does not exist; make it first"):
+    with pytest.raises(OutputError, match="missing does not exist; create it first"):
         write("x", tmp_path / "missing" / "report.json")
     assert names_in(tmp_path) == []
 

@@ -102,7 +102,7 @@ def test_a_file_is_replaced_only_with_force(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="does not exist; make it first"):
+    with pytest.raises(OutputError, match="does not exist; create it first"):
         export([host_file(tmp_path, host(event("a", 0, 1)))], tmp_path / "no" / "o.json")
 
 

@@ -34,11 +34,12 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
 
 def _detail(level: Level, options: RenderOptions) -> Detail:
     """Return how much of a report a format of this level shows."""
-    from tfperf.report.levels import EVERYTHING, Detail
+    from tfperf.report.levels import Detail
 
     if level == "data":
-        return EVERYTHING
+        return Detail("data", "data", top=options.top, for_people=False)
     if level == "full":
-        return Detail("brief" if options.is_whole else "data", "data", for_people=False, leads_first=True)
+        sections: Level = "brief" if options.is_whole else "data"
+        return Detail(sections, "data", top=options.top, for_people=False, leads_first=True)
     people: Level = "brief" if options.is_whole else "full"
     return Detail(people, people, top=options.top)

@@ -108,7 +108,7 @@ def _discard(stream: TextIO) -> None:
 def _failed(path: Path, error: OSError) -> OutputError:
     """Return the error for a path with what to try."""
     if isinstance(error, FileNotFoundError):
-        return OutputError(f"cannot write {_names([path])}: {_names([path.parent])} does not exist; make it first")
+        return OutputError(f"cannot write {_names([path])}: {_names([path.parent])} does not exist; create it first")
     if isinstance(error, PermissionError):
         return OutputError(f"cannot write {_names([path])}: permission denied; choose a place where you may write")
     return OutputError(f"cannot write {_names([path])}: {error.strerror or error}")

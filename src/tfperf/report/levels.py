@@ -27,7 +27,7 @@ Part = TypeVar("Part", bound=_Leveled)
 class Detail:
     """How much of a report is shown: `sections` and their `parts` up to a level.
 
-    `for_people`, tables are cut to `top` rows (None: as many as each table says) and to the columns for people.
+    Tables are cut to `top` rows; None is as many as each table says `for_people`, who see their columns only, else all.
     """
 
     sections: Level
@@ -71,7 +71,7 @@ def _section(section: Section, detail: Detail) -> Section:
 def _tables(table: Table, detail: Detail) -> list[Table]:
     """Return a table as people see it: its columns, the rows for people, and apart what `split_key` tells apart."""
     if not detail.for_people:
-        return [table]
+        return [table if detail.top is None else table.head(detail.top)]
     if table.rows_for_people is not None:
         table = table.only(table.rows_for_people)
     table = replace(table, columns=_up_to(detail.parts, table.columns))
