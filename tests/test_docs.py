@@ -352,6 +352,7 @@ train_step = tf.function(lambda batch: tf.reduce_sum(model(batch[0])))
 """
 
 
+@pytest.mark.tensorflow
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 @pytest.mark.parametrize("block", [block for block in blocks("python") if needs_tensorflow(str(block.values[0]))])
 def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path: Path) -> None:

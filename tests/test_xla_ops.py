@@ -10,7 +10,10 @@ import pytest
 
 import tfperf
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only"),
+]
 
 _CAPTURE = """
 import sys
