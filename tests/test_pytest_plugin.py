@@ -21,7 +21,8 @@ without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason=
 
 def needs_tensorflow(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test that starts TensorFlow."""
-    return pytest.mark.tensorflow(without_tensorflow(test))
+    marked: Callable[..., None] = pytest.mark.tensorflow(without_tensorflow(test))
+    return marked
 
 
 _WORK = """
