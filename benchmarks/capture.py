@@ -48,9 +48,9 @@ import sys, time
 import grpc
 import ptars, pyarrow  # What the client needs to check a trace; here, so that the two can be compared.
 channel = grpc.insecure_channel(f"127.0.0.1:{sys.argv[1]}", [("grpc.max_receive_message_length", -1)])
-begin = time.monotonic()
+start = time.monotonic()
 channel.unary_unary("/tensorflow.ProfilerService/Profile")(b"")
-print(time.monotonic() - begin)
+print(time.monotonic() - start)
 """
 _RECEIVE = """
 import sys, time
@@ -58,9 +58,9 @@ from tfperf.capture.address import parse_address
 from tfperf.capture.client import ProfilerClient, Session
 from tfperf.capture.options import TracerOptions
 with ProfilerClient(parse_address(f"127.0.0.1:{sys.argv[1]}")) as client:
-    begin = time.monotonic()
+    start = time.monotonic()
     client.profile(Session(TracerOptions(), 1, "session", "host", "logs"), 60.0).result()
-    print(time.monotonic() - begin)
+    print(time.monotonic() - start)
 """
 
 
@@ -74,9 +74,9 @@ def make_reply(size_bytes: int) -> bytes:
     for number in range(1000):
         event = line.events.add(metadata_id=1 + number % 99, offset_ps=number * 1000, duration_ps=500)
         event.stats.add(metadata_id=1, int64_value=number)
-    one = line.SerializeToString()
-    for _ in range(size_bytes // len(one)):
-        plane.lines.add().MergeFromString(one)
+    line_bytes = line.SerializeToString()
+    for _ in range(size_bytes // len(line_bytes)):
+        plane.lines.add().MergeFromString(line_bytes)
     reply = message_class("ProfileResponse")(xspace=space.SerializeToString())
     return bytes(reply.SerializeToString())
 
@@ -135,16 +135,16 @@ def receive_seconds(port: int, length: int, arrivals: Any) -> tuple[float, float
 
 def request_seconds(port: int, length: int, arrivals: Any) -> float:
     """Return the median time from starting `tfperf capture` to the arrival of its request."""
-    found = []
+    seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(5):
             command = [sys.executable, "-m", "tfperf", "capture", "--port", str(port), "--duration", "1ms"]
-            begin = time.time()
+            start = time.time()
             subprocess.run(
                 command, cwd=folder, capture_output=True, check=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
             )
-            found.append(arrivals.get(timeout=10) - begin)
-    return median(found)
+            seconds.append(arrivals.get(timeout=10) - start)
+    return median(seconds)
 
 
 def main() -> int:
@@ -157,7 +157,7 @@ def main() -> int:
     large, large_bare, length = with_server(size, peak_bytes)
     receive, receive_bare = with_server(size, receive_seconds)
     copies = (large - small) / length
-    print(json.dumps({
+    figures = {
         "request_seconds": round(seconds, 3),
         "reply_bytes": length,
         "receive_seconds": round(receive, 2),
@@ -166,7 +166,8 @@ def main() -> int:
         "peak_bytes_of_bare_grpc": large_bare,
         "copies": round(copies, 2),
         "copies_of_bare_grpc": round((large_bare - small_bare) / length, 2),
-    }, indent=2))  # fmt: skip
+    }
+    print(json.dumps(figures, indent=2))
     ok = seconds < REQUEST_SECONDS and copies <= MOST_COPIES
     print("both bars hold" if ok else f"MISSED: at most {REQUEST_SECONDS} s, and {MOST_COPIES:g} copies")
     return 0 if ok else 1

@@ -12,6 +12,20 @@ from hypothesis import settings
 from tfperf.cli import main
 
 ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+NEEDS = {
+    "browser": ("browser/*.py",),
+    "servers": ("capture/test_http2.py", "capture/test_odd_servers.py", "capture/test_rpc.py"),
+    "tensorflow": (
+        "capture/test_doctor_job.py",
+        "capture/test_keras.py",
+        "capture/test_local.py",
+        "capture/test_remote.py",
+        "capture/test_run.py",
+        "capture/test_server.py",
+    ),
+}
+"""Markers of whole files, which `make quick` leaves out; where only some tests of a file need it, they say so."""
 
 # A test must not fail because the machine is busy.
 settings.register_profile("tfperf", deadline=None)
@@ -20,8 +34,25 @@ settings.load_profile("tfperf")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-gold", action="store_true", help="write gold files and generated parts of pages, then read the diff"
+        "--update-gold",
+        action="store_true",
+        help="write gold files and generated parts of pages, then read the diff; other tests do not run",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their file, before pytest chooses by `-m`; with --update-gold, keep those that have a gold file."""
+    marker_of = {
+        path: marker for marker, patterns in NEEDS.items() for pattern in patterns for path in TESTS.glob(pattern)
+    }
+    for item in items:
+        if item.path in marker_of:
+            item.add_marker(marker_of[item.path])
+    if config.getoption("--update-gold"):
+        others = [item for item in items if "compare_gold" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if "compare_gold" in getattr(item, "fixturenames", ())]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 import click
 import pytest
-from builders import event, host, iterator_call, line, logdir_of, plane, space
+from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import Result
 from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
 
@@ -305,13 +305,50 @@ def test_the_json_document_says_its_format(workplace: Path) -> None:
     assert json.loads(render(tfperf.load(workplace / "logs").report(), "json"))["format"] == int(newest)
 
 
-def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(workplace: Path) -> None:
+def call(start: float, duration: float) -> Event:
+    return event("f", start, duration, tf_function_call=ref("notTraced-nonXla"), tracing_count=1)
+
+
+def fetch(start: float) -> Event:
+    return event("IteratorGetNextOp::DoCompute", start, 5)
+
+
+TRACE_OF_SOURCE: dict[str, tuple[Plane, ...]] = {
+    "markers": (host(*(event("train", 100 * n, 90, step_num=n) for n in range(4))),),
+    "device steps": (plane("/device:TPU:0", line("Steps", *(event(str(n), 100 * n, 95) for n in range(4)), id=1)),),
+    "stored groups": (host(*(event("op", 100 * n, 60, group_id=n, step_name=f"train {n}") for n in range(4))),),
+    "tf.function calls": (host(*(e for n in range(5) for e in (call(100 * n, 90), fetch(100 * n + 10)))),),
+    "tf.data fetches inside a call": (host(call(0, 500), *(fetch(100 * n) for n in range(5))),),
+    "executor runs": (host(*(event("FunctionRun", 100 * n, 50, id=n) for n in range(4))),),
+    "tf.data fetches": (host(*(fetch(100 * n) for n in range(5))),),
+    "device modules": (
+        plane("/device:GPU:0", line("XLA Modules", *(event("jit", 90 * n, 80) for n in range(4)), id=1)),
+    ),
+    "groups": (
+        host(*(event("train", 100 * n, 90, step_num=n, _r=1) for n in range(4)), event("MatMul:MatMul", 10, 50)),
+    ),
+    "none": (host(event("MatMul:MatMul", 0, 10)),),
+}
+"""A trace for each way to find steps; `groups` is that of attribution tensorflow."""
+
+
+def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    documented = set(re.findall(r"^\| `(.*?)` \|", page.split("| `step_source` |")[1].split("\n\n")[0], re.MULTILINE))
-    code = "".join(path.read_text() for path in (ROOT / "src" / "tfperf" / "trace").glob("step*.py"))
-    assert [source for source in documented - {"groups"} if f'"{source}"' not in code] == []
+    rows = re.findall(
+        r"^\| `(.*?)` \|.*\| (.*?) \|$", page.split("| `step_source` |")[1].split("\n\n")[0], re.MULTILINE
+    )
+    assert [source for source, _ in rows] == list(TRACE_OF_SOURCE)
+    for number, (source, confidence) in enumerate(rows):
+        logdir = logdir_of(tmp_path / str(number), a=space(*TRACE_OF_SOURCE[source]))
+        steps = tfperf.load(logdir, attribution="tensorflow" if source == "groups" else "corrected").steps.steps
+        assert steps.source == source
+        assert steps.confidence in confidence.split()[0].rstrip(",")
+
+
+def test_samples_have_no_other_way_to_find_steps(workplace: Path) -> None:
     for path in every_kind_of_trace(workplace):
-        assert {tfperf.load(path, attribution=way).steps.steps.source for way in get_args(Attribution)} <= documented
+        sources = {tfperf.load(path, attribution=way).steps.steps.source for way in get_args(Attribution)}
+        assert sources <= TRACE_OF_SOURCE.keys()
 
 
 # --- examples ---
@@ -354,6 +391,7 @@ train_step = tf.function(lambda batch: tf.reduce_sum(model(batch[0])))
 """
 
 
+@pytest.mark.tensorflow
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 @pytest.mark.parametrize("block", [block for block in blocks("python") if needs_tensorflow(str(block.values[0]))])
 def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path: Path) -> None:

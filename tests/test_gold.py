@@ -1,4 +1,4 @@
-"""Each sample trace in each format, against files that a person has read.
+"""Each sample trace, and a synthetic one of two GPUs, in each format, against files that a person has read.
 
 `make docs` writes the files anew; read the diff before you keep it.
 """
@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import logdir_of
 from click.testing import Result
+from synthetic_gpu import synthetic_gpu
 
 SAMPLES = ("custom_loop", "input_bound", "input_fixed", "retracing")
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
@@ -48,3 +50,19 @@ def test_report(
     assert (result.exit_code, result.stderr) == (0, "")
     name = sample if attribution == "corrected" else f"{sample}.{attribution}"
     compare_gold(root / "tests" / "gold" / f"{name}.{SUFFIXES[format_name]}", settled(result.stdout))
+
+
+@pytest.mark.parametrize("format_name", ["table", "json", "markdown"])
+def test_report_of_two_gpus(
+    format_name: str,
+    root: Path,
+    tmp_path: Path,
+    run_tfperf: Callable[..., Result],
+    compare_gold: Callable[[Path, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logdir_of(tmp_path, synthetic=synthetic_gpu())
+    monkeypatch.chdir(tmp_path)
+    result = run_tfperf("analyze", "logs", "--format", format_name, "--top", 10)
+    assert (result.exit_code, result.stderr) == (0, "")
+    compare_gold(root / "tests" / "gold" / f"synthetic_gpu.{SUFFIXES[format_name]}", settled(result.stdout))

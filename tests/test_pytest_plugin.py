@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 
-needs_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+
+
+def needs_tensorflow(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that starts TensorFlow."""
+    marked: Callable[..., None] = pytest.mark.tensorflow(without_tensorflow(test))
+    return marked
+
 
 _WORK = """
 import time
@@ -72,7 +79,9 @@ def test_steps_that_are_left_out(tfperf_profile, tmp_path):
             with tfperf.step(number):
                 time.sleep(0.2)
         train()
-    assert p.step_time_ms < 200
+    steps = p.trace.steps.table[5:]
+    assert len(steps) == 20
+    assert p.step_time_ms == pytest.approx(steps[steps.averaged].step_time_ms.mean())
     assert p.path.is_relative_to(tmp_path / "elsewhere")
     assert "Steps averaged" in p.report()
 
@@ -270,7 +279,7 @@ def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
 def test_error_of_the_block_is_what_is_seen(session: Session) -> None:
     text = session.failures["test_error_in_the_block"]
     assert re.findall(r"^E +(.*)$", text, re.MULTILINE) == ["ZeroDivisionError: of the block"]
-    assert "Steps averaged     20" in text
+    assert re.search(r"^Steps averaged +\d+", text, re.MULTILINE)
     text = session.failures["test_error_in_a_block_without_work"]
     assert re.findall(r"^E +(.*)$", text, re.MULTILINE) == ["ZeroDivisionError: of the block"]
     assert "No report: there is no profile: TensorFlow did nothing" in text
@@ -280,8 +289,9 @@ def test_error_of_the_block_is_what_is_seen(session: Session) -> None:
 def test_each_profile_of_a_test_is_reported(session: Session) -> None:
     first, second = session.failures["test_two_profiles"].split("tfperf profile 2 of 2")
     assert "tfperf profile 1 of 2" in first
-    assert "HIGHLY input-bound" not in first
-    assert "HIGHLY input-bound" in second
+    # Which share of a fast step is input depends on the machine; which job has a py_function does not.
+    assert "py_function" not in first
+    assert "py_function" in second
     assert "HIGHLY input-bound" in session.failures["test_profile_of_a_fixture"]
 
 

@@ -14,6 +14,7 @@ import pytest
 import tfperf
 
 pytestmark = [
+    pytest.mark.tensorflow,
     pytest.mark.timing,
     pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only"),
 ]

@@ -169,7 +169,7 @@ def test_a_baseline_that_a_run_holds_or_not(run_tfperf: Run, tmp_path: Path) -> 
     slower = run_tfperf("check", after, "--baseline", "base.json", "--format", "json")
     assert slower.exit_code == 3
     (row,) = json.loads(slower.stdout)["sections"]["baseline"]["tables"]["baseline"]["rows"]
-    assert (row["change"], row["ratio"], row["allowed"]) == ("slower", pytest.approx(1.1), "5%")
+    assert (row["verdict"], row["ratio"], row["allowed"]) == ("slower", pytest.approx(1.1), "5%")
     assert run_tfperf("check", after, "--baseline", "base.json", "--max-regression", "20%").exit_code == 0
 
 

@@ -13,7 +13,10 @@ import pytest
 
 from tfperf.analysis import load
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only"),
+]
 
 _CAPTURE = """
 import sys
