@@ -17,6 +17,11 @@ from typing import Any
 
 import pytest
 
+from tfperf.capture.address import Address
+from tfperf.capture.client import ProfilerClient, profile_request
+from tfperf.capture.tracer_options import TracerOptions
+from tfperf.errors import CaptureError
+
 HERE = Path(__file__).parent
 
 
@@ -103,6 +108,39 @@ class Done:
         return rows
 
 
+def ended(process: subprocess.Popen[str]) -> Done:
+    """Wait for the end of a command."""
+    out, err = process.communicate(timeout=120)
+    return Done(process.returncode, out, err)
+
+
+def read_until(process: subprocess.Popen[str], words: str, times: int = 1) -> str:
+    """Read what a command says on stderr until some words came that often; return it."""
+    assert process.stderr is not None
+    said = ""
+    while said.count(words) < times:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
+
+
+def wait_until_profiled(port: int) -> None:
+    """Wait until somebody profiles the job, which refuses others then. Who does needs --retries: this asks it, too."""
+    request = profile_request(TracerOptions(), 1, session_id="look", host_name="host", repository_root="logs")
+    until = time.monotonic() + 60
+    with ProfilerClient(Address("localhost", port)) as client:
+        while time.monotonic() < until:
+            try:
+                client.profile(request, 20).result()
+            except CaptureError as error:
+                if error.reason != "busy":
+                    raise
+                return
+            time.sleep(0.2)
+    raise AssertionError("nobody profiles the job")
+
+
 class Capture:
     """`tfperf capture` in a process of its own, in a folder of its own."""
 
@@ -115,13 +153,8 @@ class Capture:
             command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
 
-    def __call__(self, *arguments: object, interrupt_after: float | None = None) -> Done:
-        process = self.start(*arguments)
-        if interrupt_after is not None:
-            time.sleep(interrupt_after)
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-        return Done(process.returncode, out, err)
+    def __call__(self, *arguments: object) -> Done:
+        return ended(self.start(*arguments))
 
     @property
     def traces(self) -> list[Path]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,9 @@ from typing import Any
 import grpc
 import pytest
 from builders import event, host, space
-from capture.conftest import Capture
+from capture.conftest import Capture, ended
 from capture.double import Answer, refuse, response, serving
+from capture.handmade import listening, silent
 from protobytes import field
 
 from tfperf.capture.address import parse_address
@@ -58,6 +62,21 @@ def test_the_request_says_all_that_was_asked_for(tmp_path: Path) -> None:
     assert (levels.host_tracer_level, levels.device_tracer_level, levels.python_tracer_level) == (3, 0, 1)
     assert (levels.version, levels.duration_ms, levels.start_timestamp_ns) == (1, 1500, 0)
     assert captured.reason == "no_python_frames", "the double recorded none"
+
+
+def test_several_workers_get_one_start_a_moment_ahead(tmp_path: Path) -> None:
+    starts_ns: list[int] = []
+
+    def respond(request: Any, context: grpc.ServicerContext) -> bytes:
+        starts_ns.append(request.opts.start_timestamp_ns)
+        return response(TRACE)
+
+    asked_ns = time.time_ns()
+    with serving({"Profile": respond}) as first, serving({"Profile": respond}) as second:
+        workers = [parse_address(f"127.0.0.1:{port}") for port in (first, second)]
+        _, captured = profile_workers(CaptureRequest(workers=workers, duration_s=0.01), tmp_path)
+    assert [result.reason for result in captured] == ["", ""]
+    assert starts_ns[0] == starts_ns[1] > asked_ns + 0.3e9
 
 
 def test_an_old_server_that_wrote_where_we_can_read(tmp_path: Path) -> None:
@@ -150,6 +169,22 @@ def test_a_server_that_takes_the_request_and_never_answers(tmp_path: Path) -> No
         release.set()
     assert captured.reason == "timeout"
     assert "--timeout" in captured.message
+
+
+def test_ctrl_c_waits_for_no_server_that_is_silent(capture: Capture) -> None:
+    """It is interrupted before the greeting times out, which would be another reason."""
+    accepted = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        accepted.set()
+        silent(connection)
+
+    with listening(handle) as port:
+        process = capture.start("--port", port, "--format", "json")
+        assert accepted.wait(60)
+        process.send_signal(signal.SIGINT)
+        done = ended(process)
+    assert (done.code, done.json["summary"]["reason"]) == (1, "interrupted")
 
 
 def test_what_the_profiler_reported_about_the_gpu(tmp_path: Path) -> None:

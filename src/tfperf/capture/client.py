@@ -82,17 +82,16 @@ class PendingReply:
         import grpc
 
         try:
-            data = self._call.result()
+            reply = self._call.result()
         except grpc.FutureCancelledError:
             raise CaptureError("interrupted", f"profiling {self._address} was interrupted") from None
         except grpc.RpcError as failure:
             raise self._fail(failure) from None
-        if data is None:  # gRPC's word for a reply that is cut off: a status, but no whole message.
+        if reply is None:  # gRPC's value for a status without a whole message.
             raise bad_reply(self._address, "it is incomplete")
-        try:
-            return read_message("ProfileResponse", data)
-        except ValueError as error:
-            raise bad_reply(self._address, str(error)) from error
+        if isinstance(reply, ValueError):
+            raise bad_reply(self._address, str(reply))
+        return reply
 
 
 class ProfilerClient:
@@ -156,9 +155,19 @@ class ProfilerClient:
         self._call("StopContinuousProfiling", message_class("Empty")(), _SHORT_CALL_SECONDS, continuous=True).result()
 
     def _call(self, method: str, request: Any, seconds: float, *, continuous: bool = False) -> PendingReply:
-        send: Any = self._channel.unary_unary(f"/{SERVICE}/{method}")
+        send: Any = self._channel.unary_unary(
+            f"/{SERVICE}/{method}", lambda message: message.SerializeToString(), _parsed_reply
+        )
 
         def fail(failure: Any) -> CaptureError:
             return call_error(self.address, failure, self._max_reply_bytes, continuous=continuous)
 
-        return PendingReply(send.future(request.SerializeToString(), timeout=seconds), self.address, fail)
+        return PendingReply(send.future(request, timeout=seconds), self.address, fail)
+
+
+def _parsed_reply(data: bytes) -> Any:
+    """Return the ProfileResponse, or the error: gRPC would replace one that is raised by words of its own."""
+    try:
+        return read_message("ProfileResponse", data)
+    except ValueError as error:
+        return error

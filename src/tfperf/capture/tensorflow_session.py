@@ -53,7 +53,7 @@ class TensorflowSession:
         except errors.AlreadyExistsError:
             raise CaptureError(
                 "busy",
-                "something else already profiles this process (TensorBoard's callback, tf.profiler, or a remote "
+                "something else profiles this process (TensorBoard's callback, tf.profiler, or a remote "
                 "capture); stop it, or wait until it ends",
             ) from None
         except errors.OpError as error:

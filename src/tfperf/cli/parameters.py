@@ -63,7 +63,7 @@ class _StepRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", str(value).strip(), re.ASCII)
         if not numbers:
-            self.fail(f"{value!r} is not a range of steps: write 3..5 (both included), or 3", param, ctx)
+            self.fail(f"{value!r} is not a range of steps: write 3..5, or 3", param, ctx)
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         if first > last:
             self.fail(f"{value!r} ends before it starts: write {last}..{first}", param, ctx)

@@ -27,7 +27,7 @@ def _microseconds(context: click.Context, parameter: click.Parameter, seconds: f
 @click.option("--run", metavar="NAME", help="Take this run instead of the newest.")
 @click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
 @click.option("--step-marker", metavar="NAME", help="Events of this name are the steps (* is a wildcard).")
-@click.option("--steps", metavar="A..B", type=STEP_RANGE, help="Only what overlaps these steps, as 3..5.")
+@click.option("--steps", metavar="A..B", type=STEP_RANGE, help="Only what overlaps these steps, both included (3..5).")
 @click.option("--threads", metavar="PATTERN", multiple=True, help="Only these threads or planes (* is a wildcard).")
 @click.option(
     "--min-duration",
