@@ -7,6 +7,7 @@ A generated part stands between `<!-- output: COMMAND -->` (or `columns:`, `prio
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -23,40 +24,29 @@ import click
 import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import Result
-from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
 
 import tfperf
 from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
 from tfperf.compare import diff_tables
-from tfperf.gate import columns as gate_columns
+from tfperf.compare.diff_tables import COLUMNS as DIFF_COLUMNS
+from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.render import render
-from tfperf.report.model import Column
 from tfperf.sampling.capture_report import COLUMNS as CAPTURED_COLUMNS
 from tfperf.sampling.capture_report import capture_report
+from tfperf.sections.registry import all_tables
 from tfperf.trace.activities import PRIORITY, Attribution
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
+SECTION_TABLES = {table.name: table for table in all_tables() if table.in_report}
 TABLES = {
-    "steps": columns.STEPS, "categories": columns.CATEGORIES, "kinds": columns.KINDS, "hosts": columns.HOSTS,
-    "input_statistics": columns.INPUT_STATISTICS, "input_steps": columns.INPUT_STEPS,
-    "input_hosts": columns.INPUT_HOSTS, "input_classes": columns.INPUT_CLASSES, "input_ops": columns.INPUT_OPS,
-    "pauses": columns.PAUSES, "ops": ops_columns.OPS, "op_groups": ops_columns.GROUPS,
-    "functions": columns.FUNCTIONS, "eager_ops": columns.EAGER_OPS,
-    "kernels": kernels_columns.KERNELS, "kernels_by_name": kernels_columns.KERNELS_BY_NAME,
-    "copies": kernels_columns.COPIES, "launches": kernels_columns.LAUNCHES,
-    "device_time": kernels_columns.DEVICE_TIME, "idle_causes": idle_columns.CAUSES,
-    "idle_devices": idle_columns.DEVICES, "idle_gaps": idle_columns.GAPS,
-    "memory_allocators": memory_columns.ALLOCATORS, "memory_alive": memory_columns.ALIVE,
-    "memory_by_op": memory_columns.BY_OP, "memory_by_scope": memory_columns.BY_SCOPE,
-    "memory_timeline": memory_columns.TIMELINE, "environment": columns.ENVIRONMENT,
-    "tfdata_stages": columns.TFDATA_STAGES, "tfdata_functions": columns.TFDATA_FUNCTIONS,
-    "tfdata_pipelines": columns.TFDATA_PIPELINES, "what_if": columns.WHAT_IF,
-    "limits": gate_columns.limits(several_hosts=True), "baseline": gate_columns.BASELINE,
-    **diff_tables.COLUMNS,
-}  # fmt: skip
-_PART = re.compile(r"<!-- (output|columns|priorities): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
+    **{name: table.columns for name, table in SECTION_TABLES.items()},
+    "limits": LIMIT_COLUMNS,
+    "baseline": BASELINE_COLUMNS,
+    **DIFF_COLUMNS,
+}
+_PART = re.compile(r"<!-- (output|columns|tables|priorities): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -103,7 +93,31 @@ def priorities(names: str) -> str:
     return "\n".join([f"| | {' | '.join(words)} |", "|---" * (len(words) + 1) + "|", *rows]) + "\n"
 
 
-MAKERS: dict[str, Callable[[str], str]] = {"output": output, "columns": column_table, "priorities": priorities}
+def tables_of_sections(_: str) -> str:
+    """Return a heading, what there is to know, and the columns of each table; those with the same columns together."""
+    parts = []
+    for columns, tables in itertools.groupby(SECTION_TABLES.values(), lambda table: table.columns):
+        same = list(tables)
+        heading = " and ".join(f"{table.name}.csv" for table in same)
+        details = "\n\n".join(table.details for table in same if table.details)
+        rows = [f"| `{column.key}` | {column.unit} | {column.meaning} |" for column in columns]
+        lines = [
+            f"## {heading}",
+            "",
+            *([details, ""] if details else []),
+            "| column | unit | meaning |",
+            "|---|---|---|",
+        ]
+        parts.append("\n".join([*lines, *rows, ""]))
+    return "\n".join(parts)
+
+
+MAKERS: dict[str, Callable[[str], str]] = {
+    "output": output,
+    "columns": column_table,
+    "tables": tables_of_sections,
+    "priorities": priorities,
+}
 
 
 def refreshed(page: str) -> str:
@@ -121,16 +135,8 @@ def test_every_command_is_on_the_page_of_commands() -> None:
     assert re.findall(r"^## tfperf ?(.*)$", page, re.MULTILINE) == ["", *commands]
 
 
-def table_parts() -> Iterator[tuple[str, tuple[Column, ...]]]:
-    """File name and columns, as docs/csv-files.md has them."""
-    page = (ROOT / "docs" / "csv-files.md").read_text(encoding="utf-8")
-    for heading, text in re.findall(r"^## (.*?)$(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE):
-        for file in re.findall(r"(\w+)\.csv", heading):
-            yield file, TABLES[re.findall(r"<!-- columns: (\w+) -->", text)[0]]
-
-
 def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf: Callable[..., Result]) -> None:
-    documented = dict(table_parts())
+    documented = TABLES
     seen = set()
     for number, path in enumerate(every_kind_of_trace(workplace)):
         folder = workplace / f"tables{number}"
@@ -138,7 +144,7 @@ def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf:
         for file in folder.iterdir():
             assert file.read_text().split("\n")[0].rstrip("\r").split(",") == [c.key for c in documented[file.stem]]
             seen.add(file.stem)
-    assert seen == set(documented)
+    assert seen == set(SECTION_TABLES)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -340,14 +346,14 @@ def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(tmp_path: Pa
     assert [source for source, _ in rows] == list(TRACE_OF_SOURCE)
     for number, (source, confidence) in enumerate(rows):
         logdir = logdir_of(tmp_path / str(number), a=space(*TRACE_OF_SOURCE[source]))
-        steps = tfperf.load(logdir, attribution="tensorflow" if source == "groups" else "corrected").steps.steps
+        steps = tfperf.load(logdir, attribution="tensorflow" if source == "groups" else "corrected")["steps"].steps
         assert steps.source == source
         assert steps.confidence in confidence.split()[0].rstrip(",")
 
 
 def test_samples_have_no_other_way_to_find_steps(workplace: Path) -> None:
     for path in every_kind_of_trace(workplace):
-        sources = {tfperf.load(path, attribution=way).steps.steps.source for way in get_args(Attribution)}
+        sources = {tfperf.load(path, attribution=way)["steps"].steps.source for way in get_args(Attribution)}
         assert sources <= TRACE_OF_SOURCE.keys()
 
 
@@ -399,7 +405,7 @@ def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path:
     (tmp_path / "example.py").write_text(_PRELUDE + block)
     done = shell("python example.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(tfperf.load(tmp_path / "logs").steps.steps) == 20
+    assert len(tfperf.load(tmp_path / "logs")["steps"].steps) == 20
 
 
 @pytest.mark.parametrize(("sample", "code"), [("input_fixed", 0), ("input_bound", 3), ("", 1)])

@@ -87,8 +87,8 @@ def test_without_a_slow_step_nothing_is_left(tmp_path: Path) -> None:
 def test_the_newest_recording_is_analyzed_and_the_steps_of_all_are_counted(tmp_path: Path) -> None:
     sampled, _ = record(tmp_path, of([steps(5, 5, 5), steps(5, 5)]))
     analyzed = sampled.analyzed()
-    assert analyzed.trace is not None
-    assert len(analyzed.trace.steps.steps) == 2
+    assert analyzed.analysis is not None
+    assert len(analyzed.analysis["steps"].steps) == 2
     assert analyzed.report().summary["captured_steps"] == 5
 
 

@@ -29,10 +29,10 @@ def test_a_sample_is_analyzed_only_when_asked_to(tmp_path: Path) -> None:
     with serving({"Profile": lambda request, context: response(STEPS)}) as port:
         sampled = tfperf.sample(f"127.0.0.1:{port}", logdir=tmp_path, duration_s=0.01)
     assert len(sampled.kept) == 1
-    assert (sampled.trace, sampled.report().summary["captured_steps"]) == (None, None)
+    assert (sampled.analysis, sampled.report().summary["captured_steps"]) == (None, None)
     assert [sampled.folder] == [trace.parent for trace in tmp_path.rglob("*.xplane.pb")]
     analyzed = sampled.analyzed()
-    assert analyzed.trace is not None
+    assert analyzed.analysis is not None
     assert analyzed.report().summary["captured_steps"] == 5
     assert [section.name for section in analyzed.report().sections][:2] == ["capture", "overview"]
 
@@ -50,7 +50,7 @@ def test_a_worker_that_fails_is_an_entry_and_a_problem(tmp_path: Path) -> None:
 
 def test_a_trace_that_cannot_be_analyzed_is_reported_without_analysis(tmp_path: Path) -> None:
     sampled = Sampled(tmp_path, (saved(tmp_path, "w", b"not a trace"),)).analyzed()
-    assert sampled.trace is None
+    assert sampled.analysis is None
     assert [section.name for section in sampled.report().sections] == ["capture"]
     assert sampled.report().summary["captured_steps"] is None
     assert sampled.lines[-1] == sampled.error != ""
@@ -62,13 +62,13 @@ def test_the_newest_of_several_runs_is_analyzed(tmp_path: Path) -> None:
     old = saved(tmp_path / "1", "w", STEPS)
     new = saved(tmp_path / "2", "w", space(host(event("train", 0, 9, step_num=0, _r=1))))
     sampled = Sampled(tmp_path, (old, new)).analyzed()
-    assert sampled.trace is not None
-    assert sampled.trace.run.folder == tmp_path / "2"
+    assert sampled.analysis is not None
+    assert sampled.analysis.run.folder == tmp_path / "2"
     rows = list(next(iter(sampled.report().tables())).rows())
     assert [row[3] for row in rows] == [5, 1]
 
 
 def test_without_a_trace_there_is_nothing_to_analyze(tmp_path: Path) -> None:
     sampled = Sampled(tmp_path, (Captured(worker="w", reason="idle", message="idle"),)).analyzed()
-    assert (sampled.trace, sampled.error) == (None, "")
+    assert (sampled.analysis, sampled.error) == (None, "")
     assert sampled.lines == ("nothing was captured: idle",)

@@ -29,6 +29,8 @@ class TableSpec:
     title: str
     row: str
     """What a row is, in words: the meaning of the table in SQL."""
+    details: str = ""
+    """What else a reader of its file must know: a paragraph of docs/csv-files.md."""
     columns: tuple[Column, ...]
     data: Callable[[Results], Data | None]
     """Returns the columns by key, also more than are declared; None if this profile has no such table."""

@@ -36,6 +36,7 @@ HOSTS = TableSpec(
     name="environment",
     title="Hosts",
     row="hosts and their devices",
+    details="One row per host.",
     columns=_COLUMNS,
     data=_hosts,
     name_key="host",

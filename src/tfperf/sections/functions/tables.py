@@ -25,6 +25,7 @@ TF_FUNCTIONS = TableSpec(
     name="tf_functions",
     title="tf.functions by self time",
     row="tf.functions: calls and tracings",
+    details="One row per tf.function that was called.",
     columns=(
         Column("function", "Function", str, "", "name of the tf.function"),
         Column("calls", "Calls", int, "count", "calls in the capture"),
@@ -45,6 +46,7 @@ EAGER_OPS = TableSpec(
     name="eager_ops",
     title="Ops run eagerly, in the whole capture",
     row="ops that Python runs one by one",
+    details="One row per type of op that Python ran by itself, outside any tf.function, in the whole capture.",
     columns=(
         Column("op_type", "Op", str, "", "type of the op"),
         Column("calls", "Calls", int, "count", "times that Python ran it, outside any tf.function"),

@@ -72,6 +72,10 @@ IDLE_CAUSES = TableSpec(
     name="idle_causes",
     title="What the host does while the device is idle",
     row="what the host does while a device is idle",
+    details=(
+        "What the host did while devices were idle: one row per cause, averaged over devices. [Where the "
+        "device waits](idle.md) explains the causes."
+    ),
     columns=(
         Column("cause", "While the device is idle", str, "", "what the host was doing"),
         Column("total_ms", "Total", float, "ms", "time in all averaged steps, summed over devices", level="data"),
@@ -89,6 +93,7 @@ IDLE_DEVICES = TableSpec(
     name="idle_devices",
     title="Idle time of each device",
     row="idle time of each device, by cause",
+    details="The same for each device.",
     columns=(
         Column("host", "Host", str, "", "name of the trace file"),
         Column("device", "Device", str, "", "name of the device"),
@@ -110,6 +115,7 @@ IDLE_GAPS = TableSpec(
     name="idle_gaps",
     title="Longest gaps",
     row="the longest gaps of devices",
+    details="The longest gaps, at most 1000.",
     columns=(
         Column("host", "Host", str, "", "name of the trace file"),
         Column("device", "Device", str, "", "name of the device"),

@@ -178,6 +178,11 @@ INPUT_STATISTICS = TableSpec(
     name="input_statistics",
     title="Input per step",
     row="input time over the averaged steps",
+    details=(
+        "One row per statistic over the averaged steps: average, standard deviation, minimum, maximum, "
+        "median, 95th percentile. Missing where the trace shows no steps or no input. [Input](input.md) "
+        "explains all tables of this section."
+    ),
     columns=(
         Column(
             "statistic",
@@ -196,6 +201,7 @@ INPUT_STEPS = TableSpec(
     name="input_steps",
     title="Input of each step",
     row="input time of each step",
+    details="The same figures for each step.",
     columns=(
         Column("step", "Step", int, "", "step number, as in the table of steps"),
         Column("flag", "Flag", str, "", "why the step is left out of averages"),
@@ -209,6 +215,7 @@ INPUT_HOSTS = TableSpec(
     name="input_hosts",
     title="Input by host",
     row="input time of each host, if there are several",
+    details="Only with several hosts: one row per host.",
     columns=_HOST_COLUMNS,
     data=_hosts,
     name_key="host",
@@ -219,6 +226,10 @@ INPUT_CLASSES = TableSpec(
     name="input_classes",
     title="What the host does for input",
     row="what hosts do for input",
+    details=(
+        "What the host does for input: one row for each of five classes. Times are empty where the trace "
+        "holds no op of the class. With several hosts, times are summed over hosts, wall-clock times too."
+    ),
     columns=_CLASS_COLUMNS,
     data=_classes,
     name_key="part",
@@ -227,6 +238,7 @@ INPUT_OPS = TableSpec(
     name="input_ops",
     title="Input ops by self time",
     row="ops of the input pipeline",
+    details="One row per op of the input pipeline, the largest self time first.",
     columns=(
         Column("op_name", "Op", str, "", "name of the input op"),
         Column("part", "Class", str, "", "what the host does in it"),

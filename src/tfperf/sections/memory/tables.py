@@ -68,6 +68,10 @@ ALLOCATORS = TableSpec(
     name="memory_allocators",
     title="Allocators, the fullest first",
     row="allocators: how full they became",
+    details=(
+        "One row per allocator of each host, the fullest first, memory of devices before that of the host. "
+        "[Memory](memory.md) explains the columns of this file and the next four."
+    ),
     columns=(
         Column("host", "Host", str, "", "name of the trace file", level="data"),
         Column("allocator", "Allocator", str, "", "name of the allocator"),
@@ -154,6 +158,7 @@ ALIVE = TableSpec(
     name="memory_alive",
     title="Alive at the peak of each allocator",
     row="what is allocated at the peak of each allocator",
+    details="What was allocated at the peak of each allocator, the largest first.",
     columns=(
         *_OF_ALLOCATOR,
         _KIND,
@@ -172,6 +177,7 @@ BY_OP = TableSpec(
     name="memory_by_op",
     title="Alive at the peak, by op",
     row="the same by op",
+    details="The same, added up over ops that differ in a number only.",
     columns=(
         *_OF_ALLOCATOR,
         _KIND,
@@ -187,6 +193,7 @@ BY_SCOPE = TableSpec(
     name="memory_by_scope",
     title="Alive at the peak, by name scope",
     row="the same by name scope",
+    details="The same, added up by name scope.",
     columns=(
         *_OF_ALLOCATOR,
         _KIND,
@@ -201,6 +208,7 @@ TIMELINE = TableSpec(
     name="memory_timeline",
     title="Memory in use over time",
     row="memory in use over time",
+    details="Memory in use over time, at most 1000 points per allocator.",
     columns=(
         *_OF_ALLOCATOR,
         Column("time_ms", "Time", float, "ms", "from the start of the capture"),

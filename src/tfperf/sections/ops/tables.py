@@ -128,6 +128,10 @@ DEVICE_OPS = TableSpec(
     name="device_ops",
     title="Device ops by self time",
     row="ops by self time on devices",
+    details=(
+        "One row per op, the largest self time first. Device ops exist only if a device recorded something. "
+        "Times are sums over parallel threads, streams and devices: shares are of op time, not of step time."
+    ),
     columns=_OP_COLUMNS,
     data=partial(_ops_of, "device"),
     name_key="op_name",
@@ -153,6 +157,7 @@ OP_TYPES = TableSpec(
     name="op_types",
     title="Ops by type",
     row="ops added up by type",
+    details="The ops of both sides, added up by type, by name scope, or by layer. [Ops](ops.md) has the rules.",
     columns=_group_columns("type", "Type"),
     data=partial(_groups, "type"),
     name_key="group",

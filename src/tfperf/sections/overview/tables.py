@@ -75,6 +75,7 @@ CATEGORY_TABLE = TableSpec(
     name="categories",
     title="Where a step's time goes",
     row="where an average step's time goes",
+    details="The averages of the overview: one row per category, over the averaged steps of the main kind.",
     columns=(
         Column("category", "Category", str, "", "what the time goes to"),
         Column("average_ms", "Average", float, "ms", "average over the averaged steps"),
@@ -90,6 +91,7 @@ KINDS = TableSpec(
     name="kinds",
     title="By kind of step",
     row="kinds of steps, if there are several",
+    details="Only if there are several kinds of step, such as train and eval: one row each.",
     columns=(Column("kind", "Kind", str, "", "kind of step"), *_TIMES),
     data=_kinds,
     name_key="kind",
@@ -99,6 +101,7 @@ STEPS_BY_HOST = TableSpec(
     name="steps_by_host",
     title="By host",
     row="step times of each host, if there are several",
+    details="Only with several hosts: one row per host.",
     columns=(Column("host", "Host", str, "", "name of the trace file"), *_TIMES),
     data=_hosts,
     name_key="host",

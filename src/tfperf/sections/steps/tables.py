@@ -100,6 +100,14 @@ STEPS = TableSpec(
     name="steps",
     title="Steps",
     row="steps, averaged over hosts, and where their time goes",
+    details=(
+        "One row per step. The nine categories, from `compilation_ms` to `all_others_ms`, add up to "
+        "`step_time_ms`, and `input_ms` is `input_wait_ms` plus `host_to_device_ms`. With several hosts, each "
+        "number is the average over hosts.\n\n"
+        "In this file only, a category that the profile cannot show is 0, so that each row adds up: those of "
+        "a device on a job without one, and input where no fetch is visible. `categories.csv` leaves the "
+        "first empty, and `summary.input_percent` of the JSON is null for the second."
+    ),
     columns=_STEP_COLUMNS,
     data=_steps,
     name_key="step_name",
@@ -125,6 +133,10 @@ PAUSES = TableSpec(
     name="pauses",
     title="Time outside steps",
     row="time outside steps",
+    details=(
+        "Only if there is time between steps that belongs to none: a checkpoint, the end of an epoch, a "
+        "change from train to eval."
+    ),
     columns=(
         Column("after_step", "After step", str, "", "the step before the pause"),
         Column("start_ms", "Start", float, "ms", "start on the clock of the trace"),

@@ -207,6 +207,10 @@ STAGES = TableSpec(
     name="tfdata_stages",
     title="Stages, outermost first",
     row="tf.data stages, outermost first",
+    details=(
+        "One row per stage of each tf.data pipeline, each below the stage that consumes it; the pipeline that "
+        "the steps wait for comes first. [The input pipeline](tfdata.md) explains the columns."
+    ),
     columns=_STAGE_COLUMNS,
     data=_stages,
     name_key="name",
@@ -217,6 +221,7 @@ FUNCTIONS = TableSpec(
     name="tfdata_functions",
     title="Your functions, inside the stages",
     row="users' functions inside the stages",
+    details="One row per stage that runs a function of the program.",
     columns=_FUNCTION_COLUMNS,
     data=_functions,
     name_key="stage",
@@ -226,6 +231,7 @@ PIPELINES = TableSpec(
     name="tfdata_pipelines",
     title="Pipelines",
     row="tf.data pipelines",
+    details="One row per pipeline, if there are several.",
     columns=_PIPELINE_COLUMNS,
     data=_pipelines,
     name_key="pipeline",
@@ -235,6 +241,7 @@ WHAT_IF = TableSpec(
     name="what_if",
     title="What a change would gain",
     row="what a change of the input pipeline would gain",
+    details="One row per change of the pipeline that may make steps faster, the most promising first.",
     columns=_WHAT_IF_COLUMNS,
     data=_what_if,
     name_key="what",
