@@ -17,10 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfperf.analyzers import memory
-
-from tfperf.trace.find_steps import find_steps
-from tfperf.trace.read import read_host
+import tfperf
+from tfperf.sections.memory.allocator import Allocator
 
 Check = tuple[str, float | None, float | None]
 """What is compared, what tfperf says, and what XProf says."""
@@ -37,7 +35,7 @@ def xprof_allocators(path: Path) -> dict[str, Any]:
     return allocators
 
 
-def checks(allocator: memory.Allocator, theirs: dict[str, Any]) -> Iterator[Check]:
+def checks(allocator: Allocator, theirs: dict[str, Any]) -> Iterator[Check]:
     """Yield the figures of one allocator."""
     summary, peak = theirs["profileSummary"], theirs["profileSummary"]["peakStats"]
     fragmentation = float(peak["fragmentation"])
@@ -51,8 +49,8 @@ def main(paths: list[str]) -> int:
     """Compare all files; return the exit code."""
     matched = total = wrong = 0
     for path in map(Path, paths):
-        trace = read_host(path)
-        allocators = {allocator.name: allocator for allocator in memory.analyze(trace, find_steps(trace)).allocators}
+        memory = tfperf.load(path, sections=["memory"])["memory"]
+        allocators = {allocator.name: allocator for allocator in memory.allocators}
         for name, theirs in xprof_allocators(path).items():
             for what, ours, expected in checks(allocators[name], theirs):
                 same = ours == expected or (None not in (ours, expected) and math.isclose(ours, expected, rel_tol=1e-5))

@@ -25,7 +25,7 @@ from typing import Any
 import tfperf
 from parity_kernels import check_kernels
 from tfperf.sections.ops.analysis import OpTable
-from tfperf.sections.overview.summary import Summary, level
+from tfperf.sections.overview.summary import Summary, share_class
 
 STEP_COLUMNS = {
     "step_number": "step",
@@ -78,9 +78,9 @@ def same(value: float | None, expected: float, tolerance: float) -> bool:
     return abs((value or 0.0) - expected) <= tolerance
 
 
-def check_steps(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+def check_steps(analysis: tfperf.Analysis, rows: list[dict[str, str]]) -> Iterator[Check]:
     """Compare every step row in every category."""
-    columns: dict[str, Any] = trace.steps.columns()
+    columns: dict[str, Any] = analysis["steps"].columns()
     count = len(columns["step"])
     yield "number of steps", count == len(rows), f"{count}, expected {len(rows)}"
     for index, row in enumerate(rows):
@@ -89,14 +89,14 @@ def check_steps(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Che
             yield f"step {theirs}", same(value, float(row[theirs]), TOLERANCE_MS), f"{value}, expected {row[theirs]}"
 
 
-def check_overview(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
+def check_overview(analysis: tfperf.Analysis, expected: dict[str, Any]) -> Iterator[Check]:
     """Compare averages, percentages, classes, precision and the device."""
-    overview = trace.overview()
+    overview = analysis["overview"]
     for key, value in expected["step_time_ms"].items():
         computed = getattr(overview.step_time_ms, key) if overview.step_time_ms else 0.0
         yield f"overview {key}", same(computed, value, TOLERANCE_MS), f"{computed}, expected {value}"
     yield from check_verdict(overview, expected)
-    device = trace.hosts[0].environment
+    device = analysis.hosts[0]["environment"]
     yield "device core count", device.planes == expected["device_core_count"], f"{device.planes}"
     kind = "GPU" if device.planes else "CPU"
     yield "device type", kind == expected["device_type"], kind
@@ -116,13 +116,13 @@ def check_verdict(overview: Summary, expected: dict[str, Any]) -> Iterator[Check
     percent = overview.percent.get("kernel_launch", 0.0)
     number = re.search(r"([\d.]+) ?%", launch)
     if number:  # an empty sentence was not recorded, or there was nothing to say: it tells nothing
-        yield "kernel launch class", level(percent) != "none", f"{percent} %: {launch!r}"
+        yield "kernel launch class", share_class(percent) != "none", f"{percent} %: {launch!r}"
         yield "kernel launch percent", f"{percent:.1f}" == number.group(1), f"{percent}, expected {number.group(1)}"
 
 
-def check_ops(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
+def check_ops(analysis: tfperf.Analysis, expected: dict[str, Any]) -> Iterator[Check]:
     """Compare precision, op placement and the ten device ops with the largest self time."""
-    steps, ops = trace.steps, trace.ops()
+    steps, ops = analysis["steps"], analysis["ops"]
     total = steps.compute_16_ps + steps.compute_32_ps
     for bits, part in ((16, steps.compute_16_ps), (32, steps.compute_32_ps)):
         percent, wanted = 100.0 * part / total if total else 0.0, expected[f"device_compute_{bits}bit_percent"]
@@ -179,9 +179,9 @@ def op_rows(table: OpTable, side: str) -> list[dict[str, Any]]:
     return sorted([*rows, idle | times], key=lambda row: (-row["total_self_time_in_us"], row["op_name"]))
 
 
-def check_op_rows(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+def check_op_rows(analysis: tfperf.Analysis, rows: list[dict[str, str]]) -> Iterator[Check]:
     """Compare every row of the table of ops, idle time too, in its order."""
-    ops, omitted = trace.ops(), 0
+    ops, omitted = analysis["ops"], 0
     if any(row["op_type"] == "IDLE" and float(row["total_time_in_us"]) > UNDERFLOW_US / 2 for row in rows):
         yield "no IDLE row of an empty device", ops.device is None, "a device"
         omitted = len(rows)
@@ -204,9 +204,9 @@ def check_op_rows(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[C
             yield f"op {key}", agrees, f"{row['op_name']}: {ours.get(key)}, expected {row[key]}"
 
 
-def check_input(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+def check_input(analysis: tfperf.Analysis, rows: list[dict[str, str]]) -> Iterator[Check]:
     """Compare every row of the table of input ops, in its order."""
-    columns: dict[str, list[Any]] = trace.input().columns()
+    columns: dict[str, list[Any]] = analysis["input"].columns()
     count = len(columns["op_name"])
     yield "number of input ops", count == len(rows), f"{count}, expected {len(rows)}"
     for index, row in enumerate(rows):
@@ -231,16 +231,16 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 def compare(reference: Path) -> list[Check]:
     """Return all checks of one capture."""
-    trace = tfperf.load(reference.parent, attribution="tensorflow")
+    analysis = tfperf.load(reference.parent, attribution="tensorflow")
     expected = json.loads((reference / "overview.json").read_text())
     kernels = reference / "kernels.csv"
     return [
-        *check_steps(trace, read_rows(reference / "steps.csv")),
-        *check_overview(trace, expected),
-        *check_ops(trace, expected),
-        *check_op_rows(trace, read_rows(reference / "ops.csv")),
-        *check_input(trace, read_rows(reference / "host_input.csv")),
-        *(check_kernels(trace.kernels(), read_rows(kernels)) if kernels.exists() else ()),
+        *check_steps(analysis, read_rows(reference / "steps.csv")),
+        *check_overview(analysis, expected),
+        *check_ops(analysis, expected),
+        *check_op_rows(analysis, read_rows(reference / "ops.csv")),
+        *check_input(analysis, read_rows(reference / "host_input.csv")),
+        *(check_kernels(analysis["kernels"], read_rows(kernels)) if kernels.exists() else ()),
     ]
 
 

@@ -47,7 +47,7 @@ def install(folder: Path, source: str) -> Path:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install(tmp_path_factory.mktemp("extending"), block("python"))
+    return install(tmp_path_factory.mktemp("extending"), block("py"))
 
 
 def tfperf(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -111,10 +111,10 @@ def test_help_lists_it(python: Path) -> None:
     [
         ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("SECTION = 3", "it is int, not a SectionSpec"),
-        (block("python").replace('name="threads",\n    title="Threads",', 'name="steps",\n    title="x",'), "it calls"),
-        (block("python").replace('name="threads",\n    title="Threads by', 'name="kernels",\n    title="x'), "a table"),
-        (block("python").replace("trace = host.trace", "trace = host.nothing"), "AttributeError: 'Host' object has no"),
-        (block("python").replace("table = THREADS", "table = 1 / 0 or THREADS"), "ZeroDivisionError: division by zero"),
+        (block("py").replace('name="threads",\n    title="Threads",', 'name="steps",\n    title="x",'), "it calls"),
+        (block("py").replace('name="threads",\n    title="Threads by', 'name="kernels",\n    title="x'), "a table"),
+        (block("py").replace("trace = host.trace", "trace = host.nothing"), "AttributeError: 'Host' object has no"),
+        (block("py").replace("table = THREADS", "table = 1 / 0 or THREADS"), "ZeroDivisionError: division by zero"),
     ],
     ids=["import", "type", "name", "table", "analyze", "build"],
 )
