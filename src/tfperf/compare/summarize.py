@@ -18,6 +18,7 @@ import numpy as np
 
 from tfperf.analyzers.step_breakdown import CATEGORIES, Breakdown
 from tfperf.analyzers.summary import summarize
+from tfperf.compare.bootstrap import statistic
 from tfperf.compare.run_summary import (
     LONGEST_NAME,
     MOST_COUNT,
@@ -81,7 +82,11 @@ def summarize_run(trace: Trace, label: str, *, skip_first: int = 0) -> RunSummar
     whole = whole_steps(trace, skip_first)
     most_steps = max(MOST_STEPS // max(len(trace.hosts), 1), 1)
     hosts = [_host_summary(host, most_steps) for host in whole.hosts]
-    slowest = sorted(hosts, key=_average_step_ms, reverse=True)[:MOST_HOSTS] if len(hosts) > MOST_HOSTS else hosts
+    slowest = hosts
+    if len(hosts) > MOST_HOSTS:
+        slowest = sorted(hosts, key=lambda host: -(statistic(host.step_ms, "mean") or 0.0))[:MOST_HOSTS]
+    pipeline = trace.tfdata().main
+    batch_sizes = [stage.batch_size for stage in pipeline.stages] if pipeline else []
     steps = whole.steps.steps
     return RunSummary(
         label=short_name(Path(label).name or label),
@@ -93,7 +98,7 @@ def summarize_run(trace: Trace, label: str, *, skip_first: int = 0) -> RunSummar
         step_source=steps.source,
         step_confidence=steps.confidence,
         batches_per_step=_usual_batches(whole.steps),
-        batch_size=_batch_size(trace),
+        batch_size=next((size for size in batch_sizes if size and size < MOST_COUNT), None),
         hosts=tuple(slowest),
         host_count=len(hosts),
         rankings=_rankings(trace),
@@ -144,10 +149,6 @@ def _host_summary(host: HostAnalysis, most_steps: int) -> HostSummary:
     )
 
 
-def _average_step_ms(host: HostSummary) -> float:
-    return sum(host.step_ms) / len(host.step_ms) if host.step_ms else 0.0
-
-
 def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
     """Return the average of each category; unknown is what no device, or no fetch, could show."""
     unknown: set[str] = set()
@@ -169,12 +170,6 @@ def _usual_batches(breakdown: Breakdown) -> int | None:
         return None
     batches = np.clip(breakdown.steps.batches[breakdown.headline], 0, _MOST_BATCHES)
     return int(np.bincount(batches, minlength=1).argmax()) or None
-
-
-def _batch_size(trace: Trace) -> int | None:
-    pipeline = trace.tfdata().main
-    sizes = [stage.batch_size for stage in pipeline.stages] if pipeline else []
-    return next((size for size in sizes if size and size < MOST_COUNT), None)
 
 
 def _allocator_peaks(trace: Trace) -> tuple[AllocatorPeak, ...]:
