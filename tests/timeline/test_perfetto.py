@@ -1,4 +1,4 @@
-"""Perfetto's format, read back with Perfetto's own message classes."""
+"""Perfetto's format, read back with Perfetto's own message classes: so also groups of tracks, arguments and arrows."""
 
 from __future__ import annotations
 

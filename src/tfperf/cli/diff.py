@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     "--top", type=click.IntRange(min=1), help="Rows of long tables (default: 10 for table and markdown, else all)."
 )
 def command(
+    *,
     paths: tuple[Path, ...],
     stat: StepStatistic,
     skip_first: int,

@@ -40,6 +40,7 @@ def _microseconds(context: click.Context, parameter: click.Parameter, seconds: f
 @click.option("--open", "show", is_flag=True, help="Show it in the browser, in the viewer of Perfetto.")
 @FORCE
 def command(
+    *,
     path: Path,
     run: str | None,
     step_marker: str | None,

@@ -203,9 +203,8 @@ def _ranking_section(
 
 def _memory(comparison: RunComparison) -> Section:
     table = memory_table(comparison)
-    if table is None:
-        return Section("memory", "Memory", notes=("No allocator appears in both runs.",))
-    return Section("memory", "Memory", tables=(table,))
+    notes = () if table else ("No allocator appears in both runs.",)
+    return Section("memory", "Memory", tables=(table,) if table else (), notes=notes)
 
 
 def _environment(comparison: RunComparison) -> Section:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tfperf.compare.bootstrap import statistic
 from tfperf.compare.changes import EntryChange, RunComparison, ranking_changes
 from tfperf.compare.regression import STATISTIC_TITLES, format_ratio, slowest_host
@@ -207,7 +209,7 @@ def step_times_table(comparison: RunComparison) -> Table:
         "Mean": lambda times: statistic(times, "mean"),
         "Median": lambda times: statistic(times, "median"),
         "95th percentile": lambda times: statistic(times, "p95"),
-        "Standard deviation": _deviation,
+        "Standard deviation": lambda times: float(np.std(times, ddof=1)) if len(times) > 1 else None,
         "Minimum": lambda times: min(times, default=None),
         "Maximum": lambda times: max(times, default=None),
     }
@@ -221,13 +223,6 @@ def step_times_table(comparison: RunComparison) -> Table:
         "ratio": [_three_digits(other / one) if one and other is not None else None for one, other in pairs],
     }
     return _table("step_times", "Statistics of the compared steps", data)
-
-
-def _deviation(times: Sequence[float]) -> float | None:
-    mean = statistic(times, "mean")
-    if mean is None or len(times) < 2:
-        return None
-    return float((sum((time - mean) ** 2 for time in times) / (len(times) - 1)) ** 0.5)
 
 
 def ranking_tables(comparison: RunComparison, names: Sequence[RankingName]) -> list[Table]:

@@ -98,9 +98,13 @@ def _has_steps(run: RunSummary) -> bool:
 
 def _remarks(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     """Iterate over what one should know, but what leaves the comparison fair."""
-    precisions = [_half_precision(run) for run in (before, after)]
-    if None not in precisions and abs((precisions[0] or 0.0) - (precisions[1] or 0.0)) >= _PRECISION_POINTS:
-        texts = [f"{format_percent(value)}%" for value in precisions]
+    precisions = [
+        [host.half_precision_percent for host in run.hosts if host.half_precision_percent is not None]
+        for run in (before, after)
+    ]
+    means = [sum(percents) / len(percents) for percents in precisions if percents]
+    if len(means) == 2 and abs(means[0] - means[1]) >= _PRECISION_POINTS:
+        texts = [f"{format_percent(mean)}%" for mean in means]
         yield Difference("16-bit compute", texts[0], texts[1], False, "the precision of the device's work changed.")
     counts = [min((len(host.step_ms) for host in run.hosts), default=0) for run in (before, after)]
     if counts[0] != counts[1] and (max(counts) >= _FACTOR * min(counts) or min(counts) < _FEW_STEPS):
@@ -114,11 +118,6 @@ def _remarks(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     if versions[0] != versions[1]:
         text = "different versions of tfperf read the runs; save the baseline again if figures look odd."
         yield Difference("tfperf", versions[0], versions[1], False, text)
-
-
-def _half_precision(run: RunSummary) -> float | None:
-    percents = [host.half_precision_percent for host in run.hosts if host.half_precision_percent is not None]
-    return sum(percents) / len(percents) if percents else None
 
 
 def _unfair(what: str, before: str | int, after: str | int, text: str) -> Difference:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from tfperf.compare.bootstrap import statistic
 from tfperf.compare.run_summary import (
     LONGEST_NAME,
     MOST_COUNT,
@@ -83,7 +84,11 @@ def summarize_run(results: Results, label: str, *, skip_first: int = 0) -> RunSu
     whole = whole_steps(results, skip_first)
     most_steps = max(MOST_STEPS // max(len(results.hosts), 1), 1)
     hosts = [_host_summary(host, most_steps) for host in whole.hosts]
-    slowest = sorted(hosts, key=_average_step_ms, reverse=True)[:MOST_HOSTS] if len(hosts) > MOST_HOSTS else hosts
+    slowest = hosts
+    if len(hosts) > MOST_HOSTS:
+        slowest = sorted(hosts, key=lambda host: -(statistic(host.step_ms, "mean") or 0.0))[:MOST_HOSTS]
+    pipeline = results["tfdata"].main
+    batch_sizes = [stage.batch_size for stage in pipeline.stages] if pipeline else []
     steps = whole["steps"].steps
     return RunSummary(
         label=short_name(Path(label).name or label),
@@ -95,7 +100,7 @@ def summarize_run(results: Results, label: str, *, skip_first: int = 0) -> RunSu
         step_source=steps.source,
         step_confidence=steps.confidence,
         batches_per_step=_usual_batches(whole["steps"]),
-        batch_size=_batch_size(results),
+        batch_size=next((size for size in batch_sizes if size and size < MOST_COUNT), None),
         hosts=tuple(slowest),
         host_count=len(hosts),
         rankings=_rankings(results),
@@ -146,10 +151,6 @@ def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
     )
 
 
-def _average_step_ms(host: HostSummary) -> float:
-    return sum(host.step_ms) / len(host.step_ms) if host.step_ms else 0.0
-
-
 def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
     """Return the average of each category; unknown is what no device, or no fetch, could show."""
     unknown: set[str] = set()
@@ -171,12 +172,6 @@ def _usual_batches(breakdown: Breakdown) -> int | None:
         return None
     batches = np.clip(breakdown.steps.batches[breakdown.headline], 0, _MOST_BATCHES)
     return int(np.bincount(batches, minlength=1).argmax()) or None
-
-
-def _batch_size(results: Results) -> int | None:
-    pipeline = results["tfdata"].main
-    sizes = [stage.batch_size for stage in pipeline.stages] if pipeline else []
-    return next((size for size in sizes if size and size < MOST_COUNT), None)
 
 
 def _allocator_peaks(results: Results) -> tuple[AllocatorPeak, ...]:
