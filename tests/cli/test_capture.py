@@ -1,4 +1,4 @@
-"""`tfperf capture`: its options, and what is wrong usage. Jobs are asked in tests/capture."""
+"""`tfperf capture`: its options, what is wrong usage, and capture_report.py. Jobs are asked in tests/capture."""
 
 from __future__ import annotations
 
