@@ -75,8 +75,8 @@ def jobs() -> Iterator[dict[str, Job]]:
 
 
 @pytest.fixture
-def own_job() -> Iterator[Callable[..., Job]]:
-    """Start a job for one test: `own_job("busy")`, ready to be profiled."""
+def fresh_job() -> Iterator[Callable[..., Job]]:
+    """Start a job for one test: `fresh_job("busy")`, ready to be profiled."""
     started: list[Job] = []
 
     def start(mode: str, *arguments: str | Path) -> Job:
@@ -99,8 +99,8 @@ class Done:
 
     @property
     def json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
+        document: dict[str, Any] = json.loads(self.out)
+        return document
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -117,12 +117,12 @@ def ended(process: subprocess.Popen[str]) -> Done:
 def read_until(process: subprocess.Popen[str], words: str, times: int = 1) -> str:
     """Read what a command says on stderr until some words came that often; return it."""
     assert process.stderr is not None
-    said = ""
-    while said.count(words) < times:
+    output = ""
+    while output.count(words) < times:
         line = process.stderr.readline()
-        assert line, said
-        said += line
-    return said
+        assert line, output
+        output += line
+    return output
 
 
 def wait_until_profiled(port: int) -> None:

@@ -51,10 +51,10 @@ def serving(
 
 def response(xspace: bytes | None = None, *, empty: bool = False) -> bytes:
     """Return a serialized ProfileResponse; without a trace, as older servers answer."""
-    found = message_class("ProfileResponse")(empty_trace=empty)
+    reply = message_class("ProfileResponse")(empty_trace=empty)
     if xspace is not None:
-        found.xspace = xspace
-    return bytes(found.SerializeToString())
+        reply.xspace = xspace
+    return bytes(reply.SerializeToString())
 
 
 def refuse(code: grpc.StatusCode, words: str) -> Answer:

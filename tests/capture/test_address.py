@@ -65,8 +65,8 @@ def test_which_machine_is_this_one(text: str, here: bool) -> None:
 @given(st.text(max_size=60))
 def test_any_text_is_an_address_or_a_clear_error(text: str) -> None:
     try:
-        found = parse_address(text)
+        address = parse_address(text)
     except CaptureError:
         return
-    assert isinstance(found, Address)
-    assert found.path or 0 < found.port < 65536
+    assert isinstance(address, Address)
+    assert address.path or 0 < address.port < 65536

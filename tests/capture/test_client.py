@@ -59,9 +59,9 @@ def test_the_reply_and_the_overhead_that_comes_with_it() -> None:
         client.connect()
         pending = client.profile(REQUEST, SECONDS)
         pending.when_done(done.set)
-        found = pending.result()
+        response_message = pending.result()
         assert done.wait(SECONDS)
-    assert (found.xspace, found.empty_trace, pending.overhead_percent()) == (b"trace", False, 3.0)
+    assert (response_message.xspace, response_message.empty_trace, pending.overhead_percent()) == (b"trace", False, 3.0)
 
 
 def test_the_calls_of_continuous_profiling() -> None:

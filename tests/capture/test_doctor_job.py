@@ -30,20 +30,20 @@ def ask(port: int) -> dict[str, Check]:
 def test_a_job_at_work(jobs: dict[str, Job]) -> None:
     job = jobs["busy"]
 
-    found = ask(job.port)
+    checks = ask(job.port)
 
-    assert {check.status for check in found.values()} == {"ok"}
-    assert f"job.py (pid {job.process.pid}) listens" in found["port"].found
-    assert "events in 50 ms" in found["trace of the job"].found
-    assert found["job's GPU"].found == "no GPU in the trace, and no sign that the job uses one"
+    assert {check.status for check in checks.values()} == {"ok"}
+    assert f"job.py (pid {job.process.pid}) listens" in checks["port"].found
+    assert "events in 50 ms" in checks["trace of the job"].found
+    assert checks["job's GPU"].found == "no GPU in the trace, and no sign that the job uses one"
 
 
 def test_an_idle_job(jobs: dict[str, Job]) -> None:
-    found = ask(jobs["idle"].port)
+    checks = ask(jobs["idle"].port)
 
-    assert found["profiler"].status == "ok"
-    assert found["trace of the job"].status == "warn"
-    assert "--wait-for-activity" in found["trace of the job"].fix
+    assert checks["profiler"].status == "ok"
+    assert checks["trace of the job"].status == "warn"
+    assert "--wait-for-activity" in checks["trace of the job"].fix
 
 
 def test_nobody_listens() -> None:

@@ -36,8 +36,8 @@ def steps(*durations_ms: float) -> bytes:
 
 
 def record(logdir: Path, snapshot: Callable[[int], bytes | None], **options: Any) -> tuple[Sampled, list[str]]:
-    """Record from a server that gives these traces, and is gone after them; return the result and what was said."""
-    numbers, said = count(), list[str]()
+    """Record from a server that gives these traces, and is gone after them; return the result and what was lines."""
+    numbers, lines = count(), list[str]()
 
     def give(request: Any, context: grpc.ServicerContext) -> bytes:
         trace = snapshot(next(numbers))
@@ -49,7 +49,7 @@ def record(logdir: Path, snapshot: Callable[[int], bytes | None], **options: Any
     answers = {"StartContinuousProfiling": nothing, "GetSnapshot": give, "StopContinuousProfiling": nothing}
     with serving(answers) as port:
         request = CaptureRequest(workers=[Address("127.0.0.1", port)], duration_s=0.0)
-        return sample_continuously(request, logdir, said.append, **options), said
+        return sample_continuously(request, logdir, lines.append, **options), lines
 
 
 def of(traces: list[bytes]) -> Callable[[int], bytes | None]:
@@ -57,12 +57,12 @@ def of(traces: list[bytes]) -> Callable[[int], bytes | None]:
 
 
 def test_the_last_recordings_are_kept(tmp_path: Path) -> None:
-    sampled, said = record(tmp_path, of([steps(1, 1), steps(2, 2), steps(3, 3), steps(4, 4)]), keep=2)
+    sampled, lines = record(tmp_path, of([steps(1, 1), steps(2, 2), steps(3, 3), steps(4, 4)]), keep=2)
     paths = [result.path for result in sampled.kept]
     assert [path.read_bytes() for path in paths if path] == [steps(3, 3), steps(4, 4)]
     assert sorted(tmp_path.rglob("*.xplane.pb")) == sorted(path for path in paths if path)
     assert len(list((tmp_path / "plugins/profile").iterdir())) == 2, "no empty folders of those that went"
-    assert len([line for line in said if line.startswith("kept ")]) == 4
+    assert len([line for line in lines if line.startswith("kept ")]) == 4
     assert sampled.captured[-1].reason == "refused", "the end of the server"
 
 

@@ -32,8 +32,8 @@ def here(port: int) -> Address:
 
 def resolve(monkeypatch: pytest.MonkeyPatch, *places: tuple[str, int]) -> None:
     """Let every name stand for these addresses."""
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: entries)
 
 
 def greet(connection: socket.socket) -> None:

@@ -27,7 +27,7 @@ import KERAS as keras
 from tfperf.capture import local
 from tfperf.keras import ProfileCallback
 
-found = {}
+results = {}
 
 def data(batches=40):
     x = tf.random.normal((batches * 4, 8))
@@ -47,7 +47,7 @@ def scenario(train, batches=(10, 19), **options):
         error = str(raised)
     callback.close()
     captured = callback.result
-    found[train.__name__] = {
+    results[train.__name__] = {
         "path": captured and captured.path and str(captured.path), "reason": captured and captured.reason,
         "message": captured and captured.message, "overhead": captured and captured.overhead_percent,
         "running": local.is_running(), "error": error,
@@ -121,8 +121,8 @@ for train in (fit, epochs, executions, on_batch, by_hand, evaluate, predict, too
 scenario(validation, (10, 13))
 open(f"{LOGS}/no_folder", "w").close()
 scenario(no_folder)
-found["tensorboard"] = "tensorboard" in sys.modules
-print(json.dumps(found))
+results["tensorboard"] = "tensorboard" in sys.modules
+print(json.dumps(results))
 """
 
 
@@ -134,15 +134,15 @@ def outcomes(keras: str, logs: Path) -> dict[str, Any]:
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
 @pytest.fixture(
     scope="module",
     params=["keras", pytest.param("tf_keras", marks=_OLD_KERAS)],
 )
-def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return outcomes(request.param, tmp_path_factory.mktemp("logs"))
 
 
@@ -154,52 +154,52 @@ def steps(outcome: dict[str, Any]) -> tuple[list[int], list[str]]:
 
 
 @pytest.mark.parametrize("way", ["fit", "epochs", "on_batch", "by_hand", "evaluate", "predict"])
-def test_batches_ten_to_nineteen_are_profiled(found: dict[str, Any], way: str) -> None:
-    outcome = found[way]
+def test_batches_ten_to_nineteen_are_profiled(results: dict[str, Any], way: str) -> None:
+    outcome = results[way]
     assert (outcome["reason"], outcome["error"], outcome["running"]) == ("", "", False)
     assert len(steps(outcome)[0]) == 10
 
 
-def test_the_cost_is_measured_against_the_batches_before(found: dict[str, Any]) -> None:
-    assert found["fit"]["overhead"] is not None
-    assert found["fit"]["overhead"] >= 0
+def test_the_cost_is_measured_against_the_batches_before(results: dict[str, Any]) -> None:
+    assert results["fit"]["overhead"] is not None
+    assert results["fit"]["overhead"] >= 0
 
 
-def test_several_batches_per_execution_are_one_step(found: dict[str, Any]) -> None:
-    assert len(steps(found["executions"])[0]) == 2
+def test_several_batches_per_execution_are_one_step(results: dict[str, Any]) -> None:
+    assert len(steps(results["executions"])[0]) == 2
 
 
-def test_validation_is_part_of_the_profile_but_not_counted(found: dict[str, Any]) -> None:
-    numbers, _ = steps(found["validation"])
+def test_validation_is_part_of_the_profile_but_not_counted(results: dict[str, Any]) -> None:
+    numbers, _ = steps(results["validation"])
     assert len(numbers) == 4 + 3, "batches 10 to 13, and the validation between 11 and 12"
 
 
-def test_a_training_that_is_too_short_is_told(found: dict[str, Any]) -> None:
-    outcome = found["too_short"]
+def test_a_training_that_is_too_short_is_told(results: dict[str, Any]) -> None:
+    outcome = results["too_short"]
     assert (outcome["path"], outcome["reason"]) == (None, "no_steps")
     assert "after 7 batches, before batch 10" in outcome["message"]
 
 
-def test_what_came_is_kept_when_training_ends_inside(found: dict[str, Any]) -> None:
-    assert found["ends_inside"]["reason"] == ""
-    assert len(steps(found["ends_inside"])[0]) == 5
+def test_what_came_is_kept_when_training_ends_inside(results: dict[str, Any]) -> None:
+    assert results["ends_inside"]["reason"] == ""
+    assert len(steps(results["ends_inside"])[0]) == 5
 
 
 @pytest.mark.parametrize("way", ["fails", "fails_and_goes_on"])
-def test_it_stops_when_a_step_fails(found: dict[str, Any], way: str) -> None:
-    outcome = found[way]
+def test_it_stops_when_a_step_fails(results: dict[str, Any], way: str) -> None:
+    outcome = results[way]
     assert outcome["error"] == ("batch 13" if way == "fails" else "")
     assert (outcome["reason"], outcome["running"]) == ("", False)
     assert len(steps(outcome)[0]) >= 3
 
 
-def test_training_goes_on_when_profiling_cannot_be(found: dict[str, Any]) -> None:
-    assert (found["somebody_else"]["reason"], found["somebody_else"]["error"]) == ("busy", "")
-    assert (found["no_folder"]["reason"], found["no_folder"]["error"]) == ("not_written", "")
+def test_training_goes_on_when_profiling_cannot_be(results: dict[str, Any]) -> None:
+    assert (results["somebody_else"]["reason"], results["somebody_else"]["error"]) == ("busy", "")
+    assert (results["no_folder"]["reason"], results["no_folder"]["error"]) == ("not_written", "")
 
 
-def test_tensorboard_is_not_needed(found: dict[str, Any]) -> None:
-    assert not found["tensorboard"]
+def test_tensorboard_is_not_needed(results: dict[str, Any]) -> None:
+    assert not results["tensorboard"]
 
 
 @pytest.mark.parametrize("batches", [(10, 9), (-1, 5), (5, 2)])

@@ -56,29 +56,35 @@ def test_what_the_profiler_reports_has_an_exact_fix(tmp_path: Path, error: str, 
 def test_a_report_does_not_matter_where_gpu_events_are(tmp_path: Path) -> None:
     device = plane("/device:GPU:1", line("Stream #7(Compute)", event("gemm", 0, 5)))
 
-    found = contents(tmp_path, cpu_only(SEND), EMPTY_GPU, device, errors=("cupti: CUPTI_ERROR_UNKNOWN",))
+    trace = contents(tmp_path, cpu_only(SEND), EMPTY_GPU, device, errors=("cupti: CUPTI_ERROR_UNKNOWN",))
 
-    assert missing_gpu_message(found, is_here=False) == ""
+    assert missing_gpu_message(trace, is_here=False) == ""
 
 
 def test_other_reports_are_not_about_the_gpu(tmp_path: Path) -> None:
     # The second is what a TensorFlow with GPU support reports on a machine without one.
-    found = contents(tmp_path, cpu_only(), errors=("the disk is full", "vm: No GPU detected."))
+    trace = contents(tmp_path, cpu_only(), errors=("the disk is full", "vm: No GPU detected."))
 
-    assert missing_gpu_message(found, is_here=False) == ""
+    assert missing_gpu_message(trace, is_here=False) == ""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        SEND, "cuLaunchKernel", "cudaMemcpyAsync", "cuStreamSynchronize", "MemcpyH2D", "GpuExecutable::ExecuteThunks",
-        "jit_dot:XLA GPU module", "replica_1/all_reduce:NcclAllReduce",
+        SEND,
+        "cuLaunchKernel",
+        "cudaMemcpyAsync",
+        "cuStreamSynchronize",
+        "MemcpyH2D",
+        "GpuExecutable::ExecuteThunks",
+        "jit_dot:XLA GPU module",
+        "replica_1/all_reduce:NcclAllReduce",
     ],
-)  # fmt: skip
+)
 def test_work_for_a_gpu_without_gpu_events(tmp_path: Path, name: str) -> None:
     message = missing_gpu_message(contents(tmp_path, cpu_only(name), EMPTY_GPU), is_here=False)
 
-    assert "the job used one" in message
+    assert "the job used a GPU" in message
     assert "libcupti" in message
     assert "NVreg_RestrictProfilingToAdminUsers=0" in message
 
@@ -90,12 +96,17 @@ def test_work_for_an_amd_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "MatMul", "EagerCopyToDevice", "cumsum", "cutout", "$train.py:7 cuLaunchKernel", "model/MemcpyH2D:Identity",
+        "MatMul",
+        "EagerCopyToDevice",
+        "cumsum",
+        "cutout",
+        "$train.py:7 cuLaunchKernel",
+        "model/MemcpyH2D:Identity",
         # A coordinator without a GPU that sends work to workers with one.
         "RemoteCall: Run: __inference_step_7 on /job:worker/replica:0/task:0/device:GPU:0",
         "_Send input 0 from /job:chief/replica:0/task:0/device:CPU:0 to /job:worker/replica:0/task:0/device:GPU:0",
     ],
-)  # fmt: skip
+)
 def test_a_job_on_the_cpu_lacks_nothing(tmp_path: Path, name: str) -> None:
     # TensorFlow writes an empty plane for a GPU that the job leaves alone.
     assert missing_gpu_message(contents(tmp_path, cpu_only(name), EMPTY_GPU), is_here=False) == ""
@@ -113,11 +124,11 @@ def machine(folder: Path, *, opened: str = "/dev/nvidia0", restricted: int = 0, 
 
 
 def test_a_job_that_has_a_gpu_open_but_no_plane_for_it(tmp_path: Path) -> None:
-    found = missing_gpu(contents(tmp_path, cpu_only()), machine(tmp_path), 7)
+    missing = missing_gpu(contents(tmp_path, cpu_only()), machine(tmp_path), 7)
 
-    assert found
-    assert found.cause == "the job has one open, but its tracer did not start"
-    assert "libcupti" in found.fix
+    assert missing
+    assert missing.cause == "the job has a GPU open, but its tracer did not start"
+    assert "libcupti" in missing.fix
 
 
 def test_a_job_that_has_a_gpu_open_and_leaves_it_alone(tmp_path: Path) -> None:
@@ -130,31 +141,31 @@ def test_a_job_that_has_no_gpu_open(tmp_path: Path) -> None:
 
 
 def test_the_restriction_of_this_machine_is_named(tmp_path: Path) -> None:
-    found = missing_gpu(contents(tmp_path, cpu_only(SEND)), machine(tmp_path, restricted=1), 7)
+    missing = missing_gpu(contents(tmp_path, cpu_only(SEND)), machine(tmp_path, restricted=1), 7)
 
-    assert found
-    assert found.fix.startswith("the driver of this machine allows profiling only for administrators")
-    assert "--cap-add=SYS_ADMIN" in found.fix
-    assert "LD_LIBRARY_PATH" not in found.fix
+    assert missing
+    assert missing.fix.startswith("the driver of this machine allows profiling only for administrators")
+    assert "--cap-add=SYS_ADMIN" in missing.fix
+    assert "LD_LIBRARY_PATH" not in missing.fix
 
 
 def test_a_restriction_that_does_not_concern_the_job(tmp_path: Path) -> None:
     privileged = machine(tmp_path, restricted=1, capabilities=1 << 21)
 
-    found = missing_gpu(contents(tmp_path, cpu_only(SEND)), privileged, 7)
+    missing = missing_gpu(contents(tmp_path, cpu_only(SEND)), privileged, 7)
 
-    assert found
-    assert "LD_LIBRARY_PATH" in found.fix
+    assert missing
+    assert "LD_LIBRARY_PATH" in missing.fix
 
 
 def test_an_amd_gpu_that_is_open(tmp_path: Path) -> None:
     presented = machine(tmp_path, opened="/dev/kfd")
     (tmp_path / "dev/nvidia0").unlink()
 
-    found = missing_gpu(contents(tmp_path, cpu_only()), presented, 7)
+    missing = missing_gpu(contents(tmp_path, cpu_only()), presented, 7)
 
-    assert found
-    assert "roctracer" in found.fix
+    assert missing
+    assert "roctracer" in missing.fix
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")
@@ -173,4 +184,4 @@ def test_real_gpu_jobs_whose_device_events_are_taken_away(folder: str) -> None:
         planes = {name: 0 if "GPU" in name else count for name, count in whole.events_by_plane.items()}
         left = Contents(whole.size_bytes, planes, whole.event_names, (), ())
 
-        assert "the job used one" in missing_gpu_message(left, is_here=False), path
+        assert "the job used a GPU" in missing_gpu_message(left, is_here=False), path

@@ -31,9 +31,9 @@ def test_a_busy_job_gives_a_trace_with_steps(jobs: dict[str, Job], capture: Capt
     assert trace.match(f"logs/plugins/profile/2*/localhost_{port}.xplane.pb")
     assert row["path"] == str(trace)
     assert row["size_bytes"] == trace.stat().st_size
-    found = tfperf.load(trace)
-    assert row["event_count"] == found.hosts[0]["environment"].event_count > 0
-    assert row["step_count"] == len(found["steps"].steps) > 0
+    analysis = tfperf.load(trace)
+    assert row["event_count"] == analysis.hosts[0]["environment"].event_count > 0
+    assert row["step_count"] == len(analysis["steps"].steps) > 0
     assert (row["reason"], done.json["summary"]["reason"]) == ("", "")
     assert {path.name for path in trace.parent.iterdir()} == {trace.name}, "nothing half done is left"
 
@@ -101,9 +101,9 @@ def test_an_idle_job_is_called_idle_and_leaves_no_files(jobs: dict[str, Job], ca
     assert list(capture.folder.iterdir()) == []
 
 
-def test_waiting_for_activity_ends_when_the_job_starts_to_work(own_job: Callable[..., Job], capture: Capture) -> None:
+def test_waiting_for_activity_ends_when_the_job_starts_to_work(fresh_job: Callable[..., Job], capture: Capture) -> None:
     signal_file = capture.folder / "work"
-    job = own_job("later", signal_file)
+    job = fresh_job("later", signal_file)
     waiting = capture.start(
         "--port", job.port, "--duration", "1s", "--wait-for-activity", "60s", "--format", "json", "--logdir", "l"
     )
@@ -135,8 +135,8 @@ def test_nothing_is_tried_again_that_went_well(jobs: dict[str, Job], capture: Ca
     assert (done.code, "trying again" in done.err) == (0, False)
 
 
-def test_a_job_that_dies_meanwhile_is_named(own_job: Callable[..., Job], capture: Capture) -> None:
-    job = own_job("busy")
+def test_a_job_that_dies_meanwhile_is_named(fresh_job: Callable[..., Job], capture: Capture) -> None:
+    job = fresh_job("busy")
     process = capture.start("--port", job.port, "--duration", "100s", "--retries", "1", "--format", "json")
     wait_until_profiled(job.port)
     job.process.kill()
@@ -198,8 +198,8 @@ def test_ctrl_c_ends_the_session_and_keeps_what_came(jobs: dict[str, Job], captu
     assert after.code == 0, "the server is free again"
 
 
-def test_a_second_ctrl_c_gives_up_at_once(own_job: Callable[..., Job], capture: Capture) -> None:
-    job = own_job("busy")
+def test_a_second_ctrl_c_gives_up_at_once(fresh_job: Callable[..., Job], capture: Capture) -> None:
+    job = fresh_job("busy")
     process = capture.start("--port", job.port, "--duration", "1000s", "--retries", "9")
     wait_until_profiled(job.port)
     job.process.send_signal(signal.SIGSTOP)
@@ -220,7 +220,7 @@ def test_levels_reach_the_tracer(jobs: dict[str, Job], capture: Capture) -> None
         done = capture("--port", jobs["busy"].port, "--duration", "500ms", "--logdir", name, *options)
         assert done.code == 0, done.err
     default, python, quiet = map(look_into, capture.traces)
-    ops = [any(name.endswith(":StridedSlice") for name in found.event_names) for found in (default, quiet)]
+    ops = [any(name.endswith(":StridedSlice") for name in held.event_names) for held in (default, quiet)]
     assert ops == [True, False], "level 1 is what programs mark, level 2 also ops"
     assert not default.has_python_frames
     assert python.has_python_frames

@@ -1,4 +1,4 @@
-"""`tfperf capture`: its options, and what is wrong usage. Jobs are asked in tests/capture."""
+"""`tfperf capture`: its options, what is wrong usage, and capture_report.py. Jobs are asked in tests/capture."""
 
 from __future__ import annotations
 
@@ -111,11 +111,15 @@ def test_every_format_shows_who_gave_what(format_name: str) -> None:
 
 
 def test_the_json_has_the_fixed_keys() -> None:
-    found = json.loads(render(capture_report(Path("/r"), CAPTURED, {}), "json"))
-    assert found["summary"] == {
-        "workers": 2, "captured": 1, "reason": "busy", "message": "w1:1 is already being profiled\x1b[31m",
-        "event_count": 70, "captured_steps": None,
-    }  # fmt: skip
+    document = json.loads(render(capture_report(Path("/r"), CAPTURED, {}), "json"))
+    assert document["summary"] == {
+        "workers": 2,
+        "captured": 1,
+        "reason": "busy",
+        "message": "w1:1 is already being profiled\x1b[31m",
+        "event_count": 70,
+        "captured_steps": None,
+    }
     nothing = json.loads(render(capture_report(Path("/r"), CAPTURED[1:], {}), "json"))
     assert (nothing["source"]["folder"], nothing["summary"]["captured_steps"]) == (None, None)
 

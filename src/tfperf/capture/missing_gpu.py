@@ -105,13 +105,13 @@ def missing_gpu(contents: Contents, machine: Machine | None, process: int | str 
             if re.search(pattern, report, re.IGNORECASE):
                 return MissingGpu(f'{meaning} ("{_short(report)}")', fix)
     if any(_ROCM_WORK.match(name) for name in contents.event_names):
-        return MissingGpu("the job used one, but ROCm's tracer recorded no events", _ROCM_FIX)
+        return MissingGpu("the job used a GPU, but ROCm's tracer recorded no events", _ROCM_FIX)
     if any(_GPU_WORK.search(name) for name in contents.event_names):
-        return MissingGpu("the job used one, but its tracer recorded no events", _silent_fix(machine, process))
+        return MissingGpu("the job used a GPU, but its tracer recorded no events", _silent_fix(machine, process))
     if machine and machine.uses_gpu(process) and not has_gpu_plane(contents):
         # A tracer that runs makes a plane for each GPU, even for an idle one.
         fix = _silent_fix(machine, process) if machine.nvidia_devices() else _ROCM_FIX
-        return MissingGpu("the job has one open, but its tracer did not start", fix)
+        return MissingGpu("the job has a GPU open, but its tracer did not start", fix)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,29 @@ class Plan:
     """
 
     logdir: str
-    steps: tuple[int, int] | None = STEPS
-    after_s: float | None = AFTER_SECONDS
-    duration_s: float = DURATION_SECONDS
-    options: TracerOptions = field(default_factory=TracerOptions)
+    steps: tuple[int, int] | None
+    after_s: float | None
+    duration_s: float
+    options: TracerOptions
     limit_s: float = LIMIT_SECONDS
+
+
+def choose_plan(
+    logdir: Path,
+    options: TracerOptions,
+    *,
+    steps: tuple[int, int] | None = None,
+    after_s: float | None = None,
+    duration_s: float | None = None,
+) -> Plan:
+    """Return the plan for what was asked for: by steps, by time, or without either by steps if the script has any."""
+    return Plan(
+        logdir=str(logdir.absolute()),
+        steps=None if after_s else steps or STEPS,
+        after_s=None if steps else after_s or AFTER_SECONDS,
+        duration_s=duration_s or DURATION_SECONDS,
+        options=options,
+    )
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def command(
       tfperf run --steps 50..59 train.py
       tfperf run --after 30s --duration 2s -m project.train
     """
+    from tfperf.capture.script_plan import choose_plan
     from tfperf.capture.tracer_options import TracerOptions
     from tfperf.errors import TfperfError
     from tfperf.sampling.scripts import sample_script
@@ -69,8 +70,8 @@ def command(
     if not options["is_module"] and not Path(command[0]).exists():
         raise click.UsageError(f"{command[0]} does not exist; name a script, or a module after -m")
     refuse_existing(output, force=force)
-    levels = TracerOptions(*(int(options.pop(name)) for name in LEVELS))
-    exit_code, sampled = sample_script(command, **options, options=levels)
+    is_module, levels = options.pop("is_module"), TracerOptions(*(int(options.pop(name)) for name in LEVELS))
+    exit_code, sampled = sample_script(command, choose_plan(options=levels, **options), is_module=is_module)
     sampled = sampled.analyzed()
     format_name = chosen_format(format_name, output)
     for line in sampled.lines:
