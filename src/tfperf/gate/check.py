@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfperf.analysis import Analysis, load
+from tfperf.errors import TfperfError
 from tfperf.gate.config import CheckConfig
 from tfperf.gate.evidence import evidence_of, evidence_sections
 from tfperf.gate.grammar import limit_tables, read_limit, unit_measured
@@ -27,12 +28,13 @@ from tfperf.gate.limits import (
 from tfperf.gate.measure import JudgedHost, judged_hosts, measure, measure_skew
 from tfperf.gate.measurement import Measurement, Status, unknown
 from tfperf.gate.table_rows import metric_title
+from tfperf.report.model import Finding
 from tfperf.sections.registry import find_table, section_names
 
 if TYPE_CHECKING:
     from tfperf.compare.model import Comparison, Stat
     from tfperf.compare.snapshot import Snapshot
-    from tfperf.report.model import Finding, Unit
+    from tfperf.report.model import Unit
 
 MIN_STEPS = 3
 """Averaged whole steps of a host without which nothing about steps is judged."""
@@ -121,15 +123,16 @@ def check_profile(
     skip_first: int = 0,
     min_steps: int = MIN_STEPS,
     baseline: str | Path | Sequence[str | Path] = (),
-    max_regression: str = "5%",
+    max_regression: str | None = None,
     **named: str | float,
 ) -> Outcome:
     """Judge a profile by limits, in the words of `tfperf check`.
 
     `named` are its options (`max_input_bound="10%"`), `limits` what is written after `--limit`, `baseline` the path of
-    a file of `tfperf analyze --save-baseline`, or several. What cannot be judged is no error but an outcome:
-    `exit_code` is 0 if all limits hold, 3 if one is breached, 1 if that is unknown. Raises LimitError for a limit that
-    cannot be read or if there is none, and what `tfperf.load` raises.
+    a file of `tfperf analyze --save-baseline`, or several; `max_regression` is how much slower than those the run may
+    be (default: 5%). What cannot be judged is not an error: the `exit_code` of the outcome is 0 if all limits hold, 3
+    if one is breached, 1 if that is unknown. Raises LimitError for a limit that cannot be read, if there is none, and
+    for `max_regression` without a baseline; and what `tfperf.load` raises.
     """
     config = CheckConfig(
         limits=(
@@ -140,17 +143,22 @@ def check_profile(
         skip_first=skip_first,
         min_steps=min_steps,
         baseline=tuple(map(Path, [baseline] if isinstance(baseline, (str, Path)) else baseline)),
-        max_regression=regression_tolerance(max_regression, _ORIGIN),
+        max_regression=None if max_regression is None else regression_tolerance(max_regression, _ORIGIN),
     )
-    if not config.limits and not config.baseline:
+    if not config.limits and not config.baseline and max_regression is None:
         raise LimitError('no limit is given: name one, as in max_input_bound="10%"')
     return check(profile if isinstance(profile, Analysis) else load(profile, sections=needed_sections(config)), config)
 
 
 def needed_sections(config: CheckConfig) -> tuple[str, ...]:
-    """Return the sections that judging needs; those that explain a breach are read when there is one."""
+    """Return the sections that judging needs; those that explain a breach are read when there is one.
+
+    Raises LimitError for a tolerance without the baseline that it is about: as a limit, it would always hold.
+    """
     if config.baseline:
         return section_names()
+    if config.max_regression is not None:
+        raise LimitError("max-regression needs a baseline to compare with")
     needed = dict.fromkeys(
         section
         for limit in config.limits
@@ -165,8 +173,8 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
     """Judge a profile as a configuration says; what is not set has its default.
 
     Whole steps count, after the first `skip_first` of each host; a host with fewer than `min_steps` averaged ones
-    cannot be judged where a limit rests on steps. Raises no error for what cannot be measured: that is unknown, with
-    the reason.
+    cannot be judged where a limit rests on steps. What cannot be measured is not an error: it is unknown, with the
+    reason. Raises LimitError for `max_regression` without a baseline, and what reading a baseline raises.
     """
     from tfperf.compare.snapshot import read_snapshot
 
@@ -206,16 +214,20 @@ def _single(hosts: Sequence[JudgedHost]) -> Sequence[JudgedHost]:
 
 def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig) -> tuple[Judged, ...]:
     """Return what was judged, with evidence for each breach."""
-    sections = {
-        section for each in judged if each.status == "breach" for section in evidence_sections(each.limit.metric)
-    }
+    breached = [each for each in judged if each.status == "breach"]
+    sections = {section for each in breached for section in evidence_sections(each.limit.metric)}
     if not sections:
         return tuple(judged)
-    hosts = _single(_hosts_of(profile.more(sections), config))
+    try:
+        hosts = _single(_hosts_of(profile.more(sections), config))
+    except TfperfError as error:
+        # A file that is gone by now takes the evidence away, not the verdict.
+        missing = (Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)
+        return tuple(replace(each, evidence=missing) if each in breached else each for each in judged)
     by_name = {host.name: host for host in hosts}
     return tuple(
         replace(each, evidence=evidence_of(each.limit.metric, by_name.get(each.host, hosts[0])))
-        if each.status == "breach"
+        if each in breached
         else each
         for each in judged
     )
@@ -245,7 +257,7 @@ def _judged_together(limit: Limit, measurement: Measurement, stat: Stat) -> Judg
     """Judge what is measured once for all hosts; the figure itself says which host is the worst."""
     status = measurement.status(limit)
     if status == "unknown":
-        measurement = unknown(_gap(measurement))
+        measurement = unknown(measurement.reason)
     return _judged(limit, status, stat, measurement)
 
 
@@ -271,12 +283,9 @@ def _gaps(measurements: Sequence[tuple[JudgedHost, Measurement]]) -> str:
     """Say why hosts could not be judged: the first in full, the others counted."""
     host, measurement = measurements[0]
     where = f"host {host.name}: " if host.name else ""
-    more = f"; the same on {len(measurements) - 1} more" if len(measurements) > 1 else ""
-    return f"{where}{_gap(measurement)}{more}"
-
-
-def _gap(measurement: Measurement) -> str:
-    return measurement.gap or "the measured value is not a number"
+    more = len(measurements) - 1
+    others = f"; {more} other {'host' if more == 1 else 'hosts'} cannot be judged either" if more else ""
+    return f"{where}{measurement.reason}{others}"
 
 
 def _sentence(text: str) -> str:
@@ -327,8 +336,8 @@ def _judge_regression(
 def _notes(hosts: Sequence[JudgedHost], skip_first: int) -> tuple[str, ...]:
     notes = []
     if skip_first:
-        whose = " of each host" if len(hosts) > 1 else ""
-        notes.append(f"Skipped: the first {skip_first:,} {'step' if skip_first == 1 else 'steps'}{whose}.")
+        first = "step" if skip_first == 1 else f"{skip_first:,} steps"
+        notes.append(f"Skipped: the first {first}{' of each host' if len(hosts) > 1 else ''}.")
     unsure = next((host for host in hosts if host.breakdown.steps.confidence not in _SURE), None)
     if unsure is not None and unsure.summary.averaged_count:
         steps = unsure.breakdown.steps

@@ -17,6 +17,7 @@ from tfperf.gate.outcome_report import VERDICTS, check_report, headline, open_qu
 from tfperf.render import render
 from tfperf.render.output import write
 from tfperf.render.text import brief, safe
+from tfperf.report.model import Finding
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 """The environment variable that names the file of the summary."""
@@ -48,7 +49,7 @@ def annotation_text(outcome: Outcome) -> str:
     What decides the exit code is an error; what could not be judged beside a breach is a warning.
     """
     commands = [
-        _command("error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged, "Try")[:2]])
+        _command("error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged.evidence[:1], "Try")])
         for judged in outcome.breached
     ]
     kind = "warning" if outcome.breached else "error"
@@ -97,10 +98,10 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _advice(judged: Judged, label: str) -> list[str]:
-    """Return the evidence of a breach as lines, each with what to do about it."""
+def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
+    """Return findings as lines, each with what to do about it."""
     lines = []
-    for finding in judged.evidence:
+    for finding in evidence:
         lines += [finding.text, f"{label}: {finding.action}"] if finding.action else [finding.text]
     return lines
 
@@ -147,6 +148,6 @@ def _test_case(judged: Judged) -> ElementTree.Element:
         problem = ElementTree.SubElement(case, _JUNIT_KINDS[judged.status], message=message, type=judged.status)
         lines = [f"limit: {judged.limit.text} ({judged.limit.origin})"]
         lines += [judged.why] if judged.why and judged.status == "breach" else []
-        lines += _advice(judged, "try")
+        lines += _advice(judged.evidence, "try")
         problem.text = "\n".join(brief(line, _LONGEST_TEXT) for line in lines)
     return case

@@ -157,7 +157,7 @@ def _retraced(host: JudgedHost) -> Iterator[Finding]:
 
 def _largest_in_memory(host: JudgedHost) -> Iterator[Finding]:
     """Name what takes most of the fullest allocator at its peak."""
-    data = host.table("memory_by_op") or {}
+    data = host.results.table("memory_by_op") or {}
     fullest = fullest_allocator(host)
     allocators = data.get("allocator", ())
     rows = [row for row, name in enumerate(allocators) if fullest is not None and name == fullest.name]

@@ -73,61 +73,70 @@ class Limit:
     origin: str = COMMAND_LINE
 
 
-class Figure(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
     """A figure that a limit can name without a table."""
 
     title: str
     unit: Unit
     meaning: str
-    sections: tuple[str, ...]
+    sections: tuple[str, ...] = ("steps",)
     """The sections whose results it is taken from."""
     needs_steps: bool = True
     """Whether it rests on averaged steps."""
+    is_share: bool = False
+    """Whether it is at most 100 %."""
     functions: tuple[str, ...] = ()
     """What can be taken of it, as in `p95(step_time)`."""
-
-    @property
-    def is_share(self) -> bool:
-        """Tell whether it is at most 100 %."""
-        return self.unit == "%" and self.title != "Skew"
 
 
 FIGURES: Mapping[str, Figure] = {
     "input_bound": Figure(
-        "Input-bound",
-        "%",
-        "share of the step time that goes to input: waiting for tf.data, and copying batches in",
-        ("steps",),
+        title="Input-bound",
+        unit="%",
+        meaning="share of the step time that goes to input: waiting for tf.data, and copying batches in",
+        is_share=True,
     ),
     "step_time": Figure(
-        "Step time",
-        "ms",
-        "step time: the mean unless --stat or a function says otherwise",
-        ("steps",),
+        title="Step time",
+        unit="ms",
+        meaning="step time: the mean unless --stat or a function says otherwise",
         functions=("mean", "median", "p95", "max", "min"),
     ),
-    "kernel_launch": Figure("Kernel launch", "%", "share of the step time that goes to launching kernels", ("steps",)),
+    "kernel_launch": Figure(
+        title="Kernel launch",
+        unit="%",
+        meaning="share of the step time that goes to launching kernels",
+        is_share=True,
+    ),
     "all_others": Figure(
-        "All others", "%", "share of the step time that is in no category: Python, I/O, idle", ("steps",)
+        title="All others",
+        unit="%",
+        meaning="share of the step time that is in no category: Python, I/O, idle",
+        is_share=True,
     ),
     "device_busy": Figure(
-        "Device busy", "%", "share of the step time in which the least busy device works", ("steps", "idle")
+        title="Device busy",
+        unit="%",
+        meaning="share of the step time in which the least busy device works",
+        sections=("steps", "idle"),
+        is_share=True,
     ),
     "memory": Figure(
-        "Peak memory",
-        "bytes",
-        "most in use in the fullest allocator (of devices, if there are any)",
-        ("memory",),
+        title="Peak memory",
+        unit="bytes",
+        meaning="most in use in the fullest allocator (of devices, if there are any)",
+        sections=("memory",),
         needs_steps=False,
     ),
     "retraces": Figure(
-        "Retraces",
-        "count",
-        "calls in the capture that traced a tf.function again, beyond its first tracing",
-        ("functions",),
+        title="Retraces",
+        unit="count",
+        meaning="calls in the capture that traced a tf.function again, beyond its first tracing",
+        sections=("functions",),
         needs_steps=False,
     ),
-    "skew": Figure("Skew", "%", "step time of the slowest host / median of the hosts - 1", ("steps",)),
+    "skew": Figure(title="Skew", unit="%", meaning="step time of the slowest host / median of the hosts - 1"),
 }
 REGRESSION = "regression"
 """The name of the metric that compares with a baseline; it is not a figure of one profile."""
@@ -204,6 +213,7 @@ EXAMPLES: Mapping[Unit, str] = {
     "%": "10%",
     "ms": "50ms",
     "us": "500us",
+    "ps": "500us",
     "bytes": "10GiB or 500MB",
     "count": "3",
     "": "3",
@@ -212,11 +222,18 @@ UNIT_NAMES: Mapping[Unit, str] = {
     "%": "a percentage",
     "ms": "in ms",
     "us": "in us",
+    "ps": "in ps",
     "bytes": "in bytes",
     "count": "a count",
     "": "a plain number",
 }
-_FACTORS: Mapping[Unit, Mapping[str, int]] = {"ms": DURATIONS, "us": DURATIONS, "bytes": SIZES, "%": {"%": 1}}
+_FACTORS: Mapping[Unit, Mapping[str, int]] = {
+    "ms": DURATIONS,
+    "us": DURATIONS,
+    "ps": DURATIONS,
+    "bytes": SIZES,
+    "%": {"%": 1},
+}
 _KNOWN_UNITS = {"", "%", *DURATIONS, *SIZES}
 
 

@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tfperf.compare.whole_steps import whole_steps
+from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
 from tfperf.gate.limits import FIGURES, Limit
 from tfperf.gate.measurement import Measurement, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.intervals import median
-from tfperf.report.model import Data, Finding
+from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
 from tfperf.sections.registry import find_section
 from tfperf.sections.spec import call
@@ -78,20 +79,17 @@ class JudgedHost:
         count, steps = self.summary.averaged_count, self.breakdown.steps
         if count >= self.min_steps:
             return ""
-        has = "is 1 whole step" if count == 1 else f"are {count} whole steps"
-        why = f" ({steps.explanation})" if steps.source == "none" else f" of {self.recorded_steps:,} recorded"
+        whole = "1 whole step counts" if count == 1 else f"{count} whole steps count"
+        why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
         advice = ", or choose the hosts that count with --host" if self.name else ""
-        return f"there {has} that count{why}, and --min-steps asks for {self.min_steps}: profile longer{advice}"
-
-    def table(self, name: str) -> Data | None:
-        """Return the columns of a table; None if this profile has no such table."""
-        return limit_tables()[name].data(self.results)
+        return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
 
     def findings(self, section: str) -> tuple[Finding, ...]:
-        """Return what a section of the report concludes."""
-        if self.results[section] is None and find_section(section).without_device:
+        """Return the findings of a section; none of a section about devices where no device recorded anything."""
+        spec = find_section(section)
+        if spec.without_device and not self.results.has_device:
             return ()
-        findings: tuple[Finding, ...] = call(find_section(section).build, self.results).findings
+        findings: tuple[Finding, ...] = call(spec.build, self.results).findings
         return findings
 
 
@@ -171,9 +169,12 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     elif (table.about_steps or columns[key].over_steps) and host.too_few_steps:
         return unknown(host.too_few_steps)
     used = {key, *(condition.column for condition in limit.metric.conditions)}
-    data = host.table(name)
+    try:
+        data = host.results.table(name)
+    except TfperfError as error:
+        return unknown(str(error))
     if data is None:
-        if table.empty_means_none and host.breakdown.steps.source != "none":
+        if table.empty_means_none:
             return measure_rows(limit, {column: [] for column in used})
         return unknown(f"this profile has no table {name} (tfperf query --schema PATH lists those that it has)")
     if host.is_narrowed:

@@ -27,6 +27,11 @@ class Measurement:
     host: str = ""
     """The host that it is about, where the figure itself tells."""
 
+    @property
+    def reason(self) -> str:
+        """Return why a limit on it is unknown, where it is."""
+        return self.gap or "the measured value is not a number"
+
     def status(self, limit: Limit) -> Status:
         """Return what becomes of a limit: a breach is one in spite of gaps; what is unknown is never a pass."""
         if self.value is None or not math.isfinite(self.value):

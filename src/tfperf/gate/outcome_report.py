@@ -186,6 +186,7 @@ def _margin_text(judged: Judged, margin: float) -> str:
     texts = {
         "ms": lambda value: f"{format_ms(value)} ms",
         "us": lambda value: f"{format_ms(value)} us",
+        "ps": lambda value: f"{value:.6g} ps",
         "%": lambda value: f"{format_percent(value)} points",
         "bytes": format_bytes,
     }
@@ -195,7 +196,7 @@ def _margin_text(judged: Judged, margin: float) -> str:
 def _texts(judged: Judged) -> tuple[str, str]:
     """Return measured and bound with units, in digits that stand to each other as the numbers do."""
     measured, bound = shown_together(judged.measured or 0.0, judged.limit.bound, judged.unit)
-    marks: dict[Unit, str] = {"%": "%", "ms": " ms", "us": " us"}
+    marks: dict[Unit, str] = {"%": "%", "ms": " ms", "us": " us", "ps": " ps"}
     mark = marks.get(judged.unit, "")
     return measured + mark, bound + mark
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tfperf.query.sql_tables import SqlTable, every_table
 from tfperf.render.column_widths import GAP, column_widths
 from tfperf.render.values import cell_text, text_table
 from tfperf.report.model import Column, Report, Section, Table, Unit, table_of
+from tfperf.sections.registry import omitted_sections
 from tfperf.trace.logdir import Run
 
 _UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
@@ -31,7 +33,8 @@ def schema_of(path: Path | None, **options: Any) -> Report:
         return schema_report(list(declared.values()))
     source = source_of(path, **options)
     rows = {name: len(table) for name, table in source.tables(declared).items()}
-    return schema_report([table for table in declared.values() if table.name in rows], rows, source.run)
+    report = schema_report([table for table in declared.values() if table.name in rows], rows, source.run)
+    return replace(report, omitted=tuple(dict.fromkeys((*report.omitted, *source.omitted.values()))))
 
 
 def answer_report(answer: Answer, sql: str, run: Run, *, top: int | None = None, width: int | None = None) -> Report:
@@ -108,10 +111,11 @@ def schema_report(tables: Sequence[SqlTable], rows: Mapping[str, int] | None = N
         data["rows"] = [rows[name] for name in names]
     listed = tuple(column for column in _TABLES if column.key in data)
     source = {"run": run.name, "folder": str(run.folder)} if run else {}
-    return Report(source, {"table_count": len(tables)}, (
-        Section("tables", "Tables", tables=(Table("tables", "All tables", listed, data, len(tables)),)),
+    sections = (
+        Section("tables", "Tables", tables=(table_of("tables", "All tables", listed, data),)),
         Section("columns", "Columns", tables=tuple(map(_columns_of, tables))),
-    ))  # fmt: skip
+    )
+    return Report(source, {"table_count": len(tables)}, sections, omitted_sections())
 
 
 def _columns_of(table: SqlTable) -> Table:
@@ -121,4 +125,4 @@ def _columns_of(table: SqlTable) -> Table:
         "unit": [column.unit for column in table.columns],
         "meaning": [column.meaning for column in table.columns],
     }
-    return Table(table.name, f"{table.name}: {table.meaning}", _COLUMNS, data, len(table.columns))
+    return table_of(table.name, f"{table.name}: {table.meaning}", _COLUMNS, data)

@@ -25,10 +25,11 @@ def source_of(
 ) -> Source:
     """Return what can be queried of a profile; nothing is read yet. Raises TraceNotFoundError.
 
-    `path` and the options are those of `tfperf.load`; of an analysis, what it holds is used.
+    `path` and the options are those of `tfperf.load`; an analysis is used as it is, and completed where a query needs
+    sections that it lacks.
     """
     if isinstance(path, Analysis):
-        return Source(path.run, lambda _: path)
+        return Source(path.run, path.more)
     chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
 
     def analyze(sections: Collection[str]) -> Analysis:

@@ -6,7 +6,7 @@ A query is checked against empty tables first, so that a mistake is told before 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,7 +87,8 @@ def _ask_filled(source: Source, sql: str, named: set[str], memory_limit: str) ->
         else:
             filled.register(name, table)
     _lock(filled)
-    with _told(absent=named - tables.keys()):
+    lacks = "this profile has no table {}; add --schema to list those it has"
+    with _told({name: source.omitted.get(name, lacks.format(name)) for name in named - tables.keys()}):
         return _fetch_unless_stopped(filled, sql)
 
 
@@ -192,8 +193,8 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _told(absent: Collection[str] = ()) -> Iterator[None]:
-    """Turn DuckDB's errors into ours; `absent` are tables that exist, but not in this profile."""
+def _told(absent: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turn DuckDB's errors into ours; `absent` says of tables that exist why this profile does not have them."""
     duckdb = _duckdb()
     try:
         yield
@@ -202,9 +203,9 @@ def _told(absent: Collection[str] = ()) -> Iterator[None]:
     except duckdb.PermissionException as error:
         raise QueryError(f"refused, for a query reads the profile and nothing else: {_sentence(error)}") from error
     except duckdb.CatalogException as error:
-        missing = sorted(name for name in absent if re.search(rf"\bname {name}\b", str(error), re.IGNORECASE))
-        if missing:
-            raise TfperfError(f"this profile has no table {missing[0]}; add --schema to list those it has") from error
+        for name, reason in sorted((absent or {}).items()):
+            if re.search(rf"\bname {name}\b", str(error), re.IGNORECASE):
+                raise TfperfError(reason) from error
         raise QueryError(f"{_sentence(error)} ({HINT})") from error
     except duckdb.Error as error:
         raise QueryError(f"{_sentence(error)} ({HINT})") from error
