@@ -1,6 +1,6 @@
-"""The gate: every limit judged on the host that is worst for it, and a regression against a baseline.
+"""The gate: each limit is judged on the worst host for it, and a regression against a baseline.
 
-A breach on any host is a breach, whatever is unknown; what could not be judged is never a pass.
+A breach on any host is a breach, whatever is unknown; unknown is never a pass.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from tfperf.report.model import Unit
 
 MIN_STEPS = 3
-"""Averaged whole steps of a host without which nothing about steps is judged."""
+"""Averaged whole steps that a host needs before anything about its steps is judged."""
 MAX_REGRESSION = 0.05
-"""How much slower than the baseline a run may be if nothing is said: 5 %."""
+"""How much slower than the baseline a run may be by default: 5 %."""
 REGRESSION_TITLE = "Regression"
 
 _ORIGIN = "tfperf.check"
@@ -50,7 +50,7 @@ _WORST_FIRST: tuple[Status, ...] = ("breach", "unknown", "pass")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One limit, judged: on the host that is worst for it."""
+    """One limit, judged on the worst host for it."""
 
     limit: Limit
     status: Status
@@ -62,7 +62,7 @@ class Judged:
     host: str
     """The worst host; empty where there is one host only, or none was measured."""
     why: str = ""
-    """For unknown: what is missing and what to try. For others: what the number rests on; may be empty."""
+    """If unknown: what is missing, and what to try. Else: what the number rests on; may be empty."""
     evidence: tuple[Finding, ...] = ()
     """For a breach: the sentences of the report that explain it, with the first advice."""
     comparison: Comparison | None = None
@@ -71,7 +71,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A gate, judged: what became of each limit, and what was looked at.
+    """A gate, judged: the result of each limit, and which profile it is about.
 
     `exit_code` is 3 if a limit is breached, else 1 if one could not be judged (or there is none), else 0.
     """
@@ -254,7 +254,7 @@ def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
 
 
 def _judged_together(limit: Limit, measurement: Measurement, stat: Stat) -> Judged:
-    """Judge what is measured once for all hosts; the figure itself says which host is the worst."""
+    """Judge what is measured once for all hosts; the measurement says which host is the worst."""
     status = measurement.status(limit)
     if status == "unknown":
         measurement = unknown(measurement.reason)
@@ -280,7 +280,7 @@ def _judged(limit: Limit, status: Status, stat: Stat, measurement: Measurement) 
 
 
 def _gaps(measurements: Sequence[tuple[JudgedHost, Measurement]]) -> str:
-    """Say why hosts could not be judged: the first in full, the others counted."""
+    """Say why hosts could not be judged: the reason of the first, and the number of the others."""
     host, measurement = measurements[0]
     where = f"host {host.name}: " if host.name else ""
     more = len(measurements) - 1

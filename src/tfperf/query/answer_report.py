@@ -1,4 +1,4 @@
-"""What `tfperf query` shows, as a report: the answer, or the tables that there are."""
+"""What `tfperf query` shows, as a report: an answer, or the tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answered(path: Path, sql: str, *, top: int | None = None, width: int | None 
 
 
 def schema_of(path: Path | None, **options: Any) -> Report:
-    """Return the tables that there may be; of a profile, those that it has, with their numbers of rows."""
+    """Return all tables; of a profile, those that it has, with their numbers of rows."""
     declared = every_table()
     if path is None:
         return schema_report(list(declared.values()))
@@ -40,8 +40,8 @@ def schema_of(path: Path | None, **options: Any) -> Report:
 def answer_report(answer: Answer, sql: str, run: Run, *, top: int | None = None, width: int | None = None) -> Report:
     """Return the answer as a report with one table, cut to its first `top` rows.
 
-    `width` is for people: if the columns do not fit into so many cells, each row becomes a block of lines, one for each
-    value, as none may be left out.
+    `width` is for people: if the columns do not fit into so many cells, each row becomes a block of lines, one per
+    value, so that none is omitted.
     """
     data: dict[str, Sequence[Any]] = dict(zip(answer.names, answer.columns, strict=True))
     columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
@@ -55,7 +55,7 @@ def answer_report(answer: Answer, sql: str, run: Run, *, top: int | None = None,
 
 
 def _column(name: str, values: Sequence[Any], *, for_people: bool) -> Column:
-    """Return the column, with the unit that its name ends in, as all names of tfperf do."""
+    """Return the column, with the unit in which its name ends, as names of tfperf do."""
     ending = next((ending for ending in _UNITS if name.endswith(ending)), None)
     kinds = set(map(type, values)) - {type(None)}
     if ending is None or not kinds <= {int, float}:
@@ -104,7 +104,7 @@ _COLUMNS = (
 
 
 def schema_report(tables: Sequence[SqlTable], rows: Mapping[str, int] | None = None, run: Run | None = None) -> Report:
-    """Return the tables and their columns; with `rows`, how many there are of each in a profile."""
+    """Return the tables and their columns; `rows` are the numbers of rows in a profile."""
     names = [table.name for table in tables]
     data: dict[str, Sequence[Any]] = {"table": names, "meaning": [table.meaning for table in tables]}
     if rows is not None:

@@ -47,11 +47,11 @@ def source_of(
 
 
 def sql(path: str | Path | Analysis, query: str, **options: Any) -> pd.DataFrame:
-    """Return what one SELECT says about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
+    """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
 
     `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of
-    `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md has the tables. Whole numbers stay exact:
-    a column with gaps has the dtype Int64, one with numbers beyond 64 bits holds Python ints. Raises TfperfError.
+    `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay exact: a
+    column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. Raises TfperfError.
     """
     import pandas as pd
 
