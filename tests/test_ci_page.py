@@ -22,10 +22,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from builders import event, host, logdir_of, space
+from tfperf.gate.figures import FIGURES
 
 from tfperf.gate import grammar
 from tfperf.gate.config import read_config
-from tfperf.gate.figures import FIGURES
 from tfperf.gate.limits import NAMED, parse_limit
 
 PAGE = Path(__file__).parents[1] / "docs" / "ci.md"
