@@ -22,11 +22,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from builders import event, host, logdir_of, space
-from tfperf.gate.figures import FIGURES
 
 from tfperf.gate import grammar
 from tfperf.gate.config import read_config
-from tfperf.gate.limits import NAMED, parse_limit
+from tfperf.gate.limits import FIGURES, NAMED
 
 PAGE = Path(__file__).parents[1] / "docs" / "ci.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -75,7 +74,7 @@ def example_limits() -> list[str]:
 
 @pytest.mark.parametrize("text", example_limits())
 def test_each_example_of_a_limit_can_be_read(text: str) -> None:
-    assert parse_limit(text).text == text
+    assert grammar.read_limit(text).text == text
 
 
 def test_the_example_of_a_file_has_every_kind_of_key(tmp_path: Path) -> None:

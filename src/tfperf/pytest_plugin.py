@@ -180,7 +180,7 @@ class Profiled:
         limits: Sequence[str] = (),
         stat: StepStatistic = "mean",
         baseline: str | Path | Sequence[str | Path] = (),
-        max_regression: str = "5%",
+        max_regression: str | None = None,
         **named: str | float,
     ) -> Outcome:
         """Assert that limits hold, in the words of `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.

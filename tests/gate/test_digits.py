@@ -1,3 +1,5 @@
+"""Numbers that are shown compare as they are."""
+
 from __future__ import annotations
 
 import math
@@ -6,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tfperf.gate.digits import shown
+from tfperf.gate.digits import shown_together
 from tfperf.report.model import Unit
 
-UNITS: tuple[Unit, ...] = ("ms", "us", "%", "count", "bytes", "")
+UNITS: tuple[Unit, ...] = ("ms", "us", "ps", "%", "count", "bytes", "")
 SIZES = {"B": 1, **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGTPE", start=1)}}
 
 
@@ -35,17 +37,18 @@ SIZES = {"B": 1, **{f"{letter}iB": 1024**power for power, letter in enumerate("K
         (1e-300, 2e-300, "", ("1e-300", "2e-300")),
     ],
 )
-def test_as_many_digits_as_it_takes(measured: float, bound: float, unit: Unit, texts: tuple[str, str]) -> None:
-    assert shown(measured, bound, unit) == texts
+def test_as_many_digits_are_shown_as_it_takes_to_compare(
+    measured: float, bound: float, unit: Unit, texts: tuple[str, str]
+) -> None:
+    assert shown_together(measured, bound, unit) == texts
 
 
 def read(text: str) -> float:
-    """What a reader takes the text for."""
+    """The number that a reader sees; `<` and `>` put it just below or above."""
     number, _, unit = text.replace(",", "").partition(" ")
     value = float(number.lstrip("<>")) * SIZES.get(unit, 1)
-    return math.nextafter(value, -math.inf) if text[0] == "<" else (
-        math.nextafter(value, math.inf) if text[0] == ">" else value
-    )  # fmt: skip
+    towards = {"<": -math.inf, ">": math.inf}.get(text[0], value)
+    return math.nextafter(value, towards)
 
 
 NUMBERS = st.floats(-1e15, 1e15) | st.floats(0, 200) | st.integers(0, 10**9).map(float) | st.just(0.0)
@@ -54,11 +57,11 @@ NUMBERS = st.floats(-1e15, 1e15) | st.floats(0, 200) | st.integers(0, 10**9).map
 @given(NUMBERS, st.floats(-1e-3, 1e-3) | st.just(0.0), st.sampled_from(UNITS))
 @example(10.0, 5e-324, "%")
 @example(100.0, -1e-16, "%")
-def test_what_is_printed_stands_as_the_numbers_do(bound: float, change: float, unit: Unit) -> None:
+def test_texts_compare_as_their_numbers_do(bound: float, change: float, unit: Unit) -> None:
     for measured in (bound * (1 + change), math.nextafter(bound, math.inf), math.nextafter(bound, -math.inf)):
-        left, right = (read(text) for text in shown(measured, bound, unit))
+        left, right = (read(text) for text in shown_together(measured, bound, unit))
         assert (left > right, left < right) == (measured > bound, measured < bound)
 
 
-def test_what_is_not_finite_is_not_shown_as_a_number() -> None:
-    assert shown(math.nan, 10.0, "%") == ("-", "10.0")
+def test_nan_is_shown_as_unknown() -> None:
+    assert shown_together(math.nan, 10.0, "%") == ("-", "10.0")

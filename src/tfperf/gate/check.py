@@ -1,6 +1,6 @@
-"""The gate: every limit judged on the host that is worst for it, and a regression against a baseline.
+"""The gate: each limit is judged on the worst host for it, and a regression against a baseline.
 
-A breach on any host is a breach, whatever is unknown; what could not be judged is never a pass.
+A breach on any host is a breach, whatever is unknown; unknown is never a pass.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfperf.analysis import Analysis, load
+from tfperf.errors import TfperfError
 from tfperf.gate.config import CheckConfig
 from tfperf.gate.evidence import evidence_of, evidence_sections
 from tfperf.gate.grammar import limit_tables, read_limit, unit_measured
@@ -27,18 +28,19 @@ from tfperf.gate.limits import (
 from tfperf.gate.measure import JudgedHost, judged_hosts, measure, measure_skew
 from tfperf.gate.measurement import Measurement, Status, unknown
 from tfperf.gate.table_rows import metric_title
+from tfperf.report.model import Finding
 from tfperf.sections.registry import find_table, section_names
 
 if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic
     from tfperf.compare.regression import StepComparison
     from tfperf.compare.run_summary import RunSummary
-    from tfperf.report.model import Finding, Unit
+    from tfperf.report.model import Unit
 
 MIN_STEPS = 3
-"""Averaged whole steps of a host without which nothing about steps is judged."""
+"""Averaged whole steps that a host needs before anything about its steps is judged."""
 MAX_REGRESSION = 0.05
-"""How much slower than the baseline a run may be if nothing is said: 5 %."""
+"""How much slower than the baseline a run may be by default: 5 %."""
 REGRESSION_TITLE = "Regression"
 
 _ORIGIN = "tfperf.check"
@@ -49,7 +51,7 @@ _WORST_FIRST: tuple[Status, ...] = ("breach", "unknown", "pass")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One limit, judged: on the host that is worst for it."""
+    """One limit, judged on the worst host for it."""
 
     limit: Limit
     status: Status
@@ -61,7 +63,7 @@ class Judged:
     host: str
     """The worst host; empty where there is one host only, or none was measured."""
     why: str = ""
-    """For unknown: what is missing and what to try. For others: what the number rests on; may be empty."""
+    """If unknown: what is missing, and what to try. Else: what the number rests on; may be empty."""
     evidence: tuple[Finding, ...] = ()
     """For a breach: the sentences of the report that explain it, with the first advice."""
     comparison: StepComparison | None = None
@@ -70,7 +72,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A gate, judged: what became of each limit, and what was looked at.
+    """A gate, judged: the result of each limit, and which profile it is about.
 
     `exit_code` is 3 if a limit is breached, else 1 if one could not be judged (or there is none), else 0.
     """
@@ -122,15 +124,16 @@ def check_profile(
     skip_first: int = 0,
     min_steps: int = MIN_STEPS,
     baseline: str | Path | Sequence[str | Path] = (),
-    max_regression: str = "5%",
+    max_regression: str | None = None,
     **named: str | float,
 ) -> Outcome:
     """Judge a profile by limits, in the words of `tfperf check`.
 
     `named` are its options (`max_input_bound="10%"`), `limits` what is written after `--limit`, `baseline` the path of
-    a file of `tfperf analyze --save-baseline`, or several. What cannot be judged is no error but an outcome:
-    `exit_code` is 0 if all limits hold, 3 if one is breached, 1 if that is unknown. Raises LimitError for a limit that
-    cannot be read or if there is none, and what `tfperf.load` raises.
+    a file of `tfperf analyze --save-baseline`, or several; `max_regression` is how much slower than those the run may
+    be (default: 5%). What cannot be judged is not an error: the `exit_code` of the outcome is 0 if all limits hold, 3
+    if one is breached, 1 if that is unknown. Raises LimitError for a limit that cannot be read, if there is none, and
+    for `max_regression` without a baseline; and what `tfperf.load` raises.
     """
     config = CheckConfig(
         limits=(
@@ -141,17 +144,22 @@ def check_profile(
         skip_first=skip_first,
         min_steps=min_steps,
         baseline=tuple(map(Path, [baseline] if isinstance(baseline, (str, Path)) else baseline)),
-        max_regression=regression_tolerance(max_regression, _ORIGIN),
+        max_regression=None if max_regression is None else regression_tolerance(max_regression, _ORIGIN),
     )
-    if not config.limits and not config.baseline:
+    if not config.limits and not config.baseline and max_regression is None:
         raise LimitError('no limit is given: name one, as in max_input_bound="10%"')
     return check(profile if isinstance(profile, Analysis) else load(profile, sections=needed_sections(config)), config)
 
 
 def needed_sections(config: CheckConfig) -> tuple[str, ...]:
-    """Return the sections that judging needs; those that explain a breach are read when there is one."""
+    """Return the sections that judging needs; those that explain a breach are read when there is one.
+
+    Raises LimitError for a tolerance without the baseline that it is about: as a limit, it would always hold.
+    """
     if config.baseline:
         return section_names()
+    if config.max_regression is not None:
+        raise LimitError("max-regression needs a baseline to compare with")
     needed = dict.fromkeys(
         section
         for limit in config.limits
@@ -166,8 +174,8 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
     """Judge a profile as a configuration says; what is not set has its default.
 
     Whole steps count, after the first `skip_first` of each host; a host with fewer than `min_steps` averaged ones
-    cannot be judged where a limit rests on steps. Raises no error for what cannot be measured: that is unknown, with
-    the reason.
+    cannot be judged where a limit rests on steps. What cannot be measured is not an error: it is unknown, with the
+    reason. Raises LimitError for `max_regression` without a baseline, and what reading a baseline raises.
     """
     baselines = _read_baselines(config.baseline or ())
     profile = profile.more(needed_sections(config))
@@ -213,16 +221,20 @@ def _single(hosts: Sequence[JudgedHost]) -> Sequence[JudgedHost]:
 
 def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig) -> tuple[Judged, ...]:
     """Return what was judged, with evidence for each breach."""
-    sections = {
-        section for each in judged if each.status == "breach" for section in evidence_sections(each.limit.metric)
-    }
+    breached = [each for each in judged if each.status == "breach"]
+    sections = {section for each in breached for section in evidence_sections(each.limit.metric)}
     if not sections:
         return tuple(judged)
-    hosts = _single(_hosts_of(profile.more(sections), config))
+    try:
+        hosts = _single(_hosts_of(profile.more(sections), config))
+    except TfperfError as error:
+        # A file that is gone by now takes the evidence away, not the verdict.
+        missing = (Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)
+        return tuple(replace(each, evidence=missing) if each in breached else each for each in judged)
     by_name = {host.name: host for host in hosts}
     return tuple(
         replace(each, evidence=evidence_of(each.limit.metric, by_name.get(each.host, hosts[0])))
-        if each.status == "breach"
+        if each in breached
         else each
         for each in judged
     )
@@ -249,10 +261,10 @@ def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
 
 
 def _judged_together(limit: Limit, measurement: Measurement, stat: StepStatistic) -> Judged:
-    """Judge what is measured once for all hosts; the figure itself says which host is the worst."""
+    """Judge what is measured once for all hosts; the measurement says which host is the worst."""
     status = measurement.status(limit)
     if status == "unknown":
-        measurement = unknown(_gap(measurement))
+        measurement = unknown(measurement.reason)
     return _judged(limit, status, stat, measurement)
 
 
@@ -275,15 +287,12 @@ def _judged(limit: Limit, status: Status, stat: StepStatistic, measurement: Meas
 
 
 def _gaps(measurements: Sequence[tuple[JudgedHost, Measurement]]) -> str:
-    """Say why hosts could not be judged: the first in full, the others counted."""
+    """Say why hosts could not be judged: the reason of the first, and the number of the others."""
     host, measurement = measurements[0]
     where = f"host {host.name}: " if host.name else ""
-    more = f"; the same on {len(measurements) - 1} more" if len(measurements) > 1 else ""
-    return f"{where}{_gap(measurement)}{more}"
-
-
-def _gap(measurement: Measurement) -> str:
-    return measurement.gap or "the measured value is not a number"
+    more = len(measurements) - 1
+    others = f"; {more} other {'host' if more == 1 else 'hosts'} cannot be judged either" if more else ""
+    return f"{where}{measurement.reason}{others}"
 
 
 def _sentence(text: str) -> str:
@@ -334,8 +343,8 @@ def _judge_regression(
 def _notes(hosts: Sequence[JudgedHost], skip_first: int) -> tuple[str, ...]:
     notes = []
     if skip_first:
-        whose = " of each host" if len(hosts) > 1 else ""
-        notes.append(f"Skipped: the first {skip_first:,} {'step' if skip_first == 1 else 'steps'}{whose}.")
+        first = "step" if skip_first == 1 else f"{skip_first:,} steps"
+        notes.append(f"Skipped: the first {first}{' of each host' if len(hosts) > 1 else ''}.")
     unsure = next((host for host in hosts if host.breakdown.steps.confidence not in _SURE), None)
     if unsure is not None and unsure.summary.averaged_count:
         steps = unsure.breakdown.steps

@@ -1,8 +1,8 @@
-"""What a gate came to, told to CI systems: JUnit XML, and GitHub Actions.
+"""The outcome of a gate for CI systems: JUnit XML, and GitHub Actions.
 
 JUnit readers show each limit as a test: a breach is a failure, a limit that could not be judged an error. There are no
-times: nothing was run. GitHub reads workflow commands, lines such as `::error title=...::message`, from stderr as well
-as from stdout, puts ten of a kind on the page, and cuts messages at 4,096 characters; it shows no summary over 1 MiB.
+times, because nothing was run. GitHub reads workflow commands, lines such as `::error title=...::message`, from stderr
+as well as from stdout, shows ten of a kind, and cuts messages at 4,096 characters; it shows no summary over 1 MiB.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from tfperf.gate.outcome_report import VERDICTS, check_report, headline, open_qu
 from tfperf.render import render
 from tfperf.render.output import write
 from tfperf.render.safe_text import brief, safe
+from tfperf.report.model import Finding
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 """The environment variable that names the file of the summary."""
 SUMMARY_BYTES = 1 << 20
-"""What the file of a step may hold at most."""
+"""The largest summary of a step that GitHub shows."""
 
 _LEAST_BYTES = 512
-"""Less room than that is not worth a summary."""
+"""With less room than this, no summary is written."""
 _LONGEST_TITLE = 120
 _LONGEST_LINE = 1300
-_CUT = "\n\nNote: cut, since GitHub shows no summary over 1 MiB. The log of the step has all.\n"
+_CUT = "\n\nNote: cut, because GitHub shows no summary over 1 MiB. The log of the step has everything.\n"
 _TITLES = {
     "pass": "tfperf check: all limits hold",
     "breach": "tfperf check: a limit is breached",
@@ -45,10 +46,10 @@ _LONGEST_TEXT = 20_000
 def annotation_text(outcome: Outcome) -> str:
     """Return one workflow command per line for each breach, and for what could not be judged; empty if all hold.
 
-    What decides the exit code is an error; what could not be judged beside a breach is a warning.
+    What decides the exit code is an error; what could not be judged is a warning if a limit is breached.
     """
     commands = [
-        _command("error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged, "Try")[:2]])
+        _command("error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged.evidence[:1], "Try")])
         for judged in outcome.breached
     ]
     kind = "warning" if outcome.breached else "error"
@@ -67,7 +68,7 @@ def summary_text(outcome: Outcome, room_bytes: int = SUMMARY_BYTES) -> str:
 
 
 def write_summary(outcome: Outcome, environ: Mapping[str, str]) -> str:
-    """Append the summary to the file that the environment names; return in words why not, empty if it was written.
+    """Append the summary to the file that the environment names; return why not, empty if it was written.
 
     Raises OutputError if the file cannot be written.
     """
@@ -97,10 +98,10 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _advice(judged: Judged, label: str) -> list[str]:
-    """Return the evidence of a breach as lines, each with what to do about it."""
+def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
+    """Return findings as lines, each with what to do about it."""
     lines = []
-    for finding in judged.evidence:
+    for finding in evidence:
         lines += [finding.text, f"{label}: {finding.action}"] if finding.action else [finding.text]
     return lines
 
@@ -114,7 +115,7 @@ def write_junit(outcome: Outcome, path: Path, *, force: bool) -> None:
 
 
 def junit_text(outcome: Outcome) -> str:
-    """Return the XML document. What XML cannot hold is among the unprintable characters, which are escaped."""
+    """Return the XML document. Unprintable characters, and so all that XML cannot hold, are escaped."""
     suite = ElementTree.Element(
         "testsuite",
         name=_JUNIT_SUITE,
@@ -147,6 +148,6 @@ def _test_case(judged: Judged) -> ElementTree.Element:
         problem = ElementTree.SubElement(case, _JUNIT_KINDS[judged.status], message=message, type=judged.status)
         lines = [f"limit: {judged.limit.text} ({judged.limit.origin})"]
         lines += [judged.why] if judged.why and judged.status == "breach" else []
-        lines += _advice(judged, "try")
+        lines += _advice(judged.evidence, "try")
         problem.text = "\n".join(brief(line, _LONGEST_TEXT) for line in lines)
     return case

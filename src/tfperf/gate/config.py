@@ -31,7 +31,7 @@ _MOST = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckConfig:
-    """What is asked of a gate: limits, and settings; None is not set."""
+    """What a gate is to judge: limits, and settings; None is not set."""
 
     limits: tuple[Limit, ...] = ()
     stat: StepStatistic | None = None
@@ -43,10 +43,10 @@ class CheckConfig:
 
 
 def find_config(start: Path) -> Path | None:
-    """Return the nearest file upwards from a folder that says anything about tfperf, None if there is none.
+    """Return the nearest file about tfperf, from a folder upwards; None if there is none.
 
-    In one folder tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is not TOML: limits that
-    nobody sees must not get lost.
+    In one folder, tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is not TOML: its limits
+    must not get lost unnoticed.
     """
     start = start.absolute()
     for folder in (start, *start.parents):
@@ -59,7 +59,10 @@ def find_config(start: Path) -> Path | None:
 
 
 def read_config(path: Path) -> CheckConfig:
-    """Return what a file says; paths in it are relative to its folder. Raises ConfigError, naming file and key."""
+    """Return the limits and settings of a file; paths in it are relative to its folder.
+
+    Raises ConfigError, which names the file and the key.
+    """
     table, name = _check_table(path)
     settings: dict[str, Any] = {}
     limits: list[Limit] = []
@@ -127,7 +130,7 @@ def _named_limit(key: str, value: Any, origin: str) -> Limit:
 
 def _listed_limits(value: Any, origin: str) -> list[Limit]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ConfigError(f'{origin}: it must be a list of texts such as ["input_bound <= 10%"]')
+        raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
     return [_in_file(read_limit, text, origin) for text in value]
 
 
@@ -141,7 +144,7 @@ def _in_file(read: Callable[..., Limit], *arguments: str) -> Limit:
 def _integer_from(least: int) -> Callable[[Any, str, Path], int]:
     def read(value: Any, origin: str, _: Path) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            raise ConfigError(f"{origin}: it must be an integer, at least {least}")
+            raise ConfigError(f"{origin}: it must be an integer from {least} to {_MOST}")
         return value
 
     return read

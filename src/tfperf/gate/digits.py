@@ -1,4 +1,4 @@
-"""Two numbers in digits that stand to each other as the numbers do: what is printed never contradicts a verdict."""
+"""Two numbers as text that compares as the numbers do: what is printed never contradicts a result."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _BYTES: Mapping[str, int] = {"B": 1, **{prefix: 1024 ** (at + 1) for at, prefix 
 
 
 def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
-    """Return both as text in the usual form, or with as many more digits as it takes to tell them apart rightly.
+    """Return both as text in the usual form, or with as many more digits as it takes to compare them correctly.
 
-    The texts are without ms, us and %, which stand beside them; sizes have their unit. A bound is as people wrote it,
-    but for sizes, which they write in other units.
+    Sizes include their unit; ms, us and % are added by the caller. A bound is shown as it was written, except for
+    sizes, which may be written in other units.
     """
     if not (math.isfinite(measured) and math.isfinite(bound)):
         return cell_text(measured, unit), cell_text(bound, unit)
@@ -32,7 +32,7 @@ def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]
 
 
 def _pairs(measured: float, bound: float, unit: Unit) -> Iterator[tuple[str, str]]:
-    """Return texts with more and more digits; the last are exact."""
+    """Yield both as text with more and more digits; the last pair is exact."""
     yield cell_text(measured, unit), cell_text(bound, unit)
     name = _prefix(max(abs(measured), abs(bound))) if unit == "bytes" else ""
     mark = f" {name}" if name else ""
@@ -48,7 +48,7 @@ def _prefix(size: float) -> str:
 
 
 def _number(text: str) -> Decimal:
-    """Return the number that a reader sees; just below or above where the text says so."""
+    """Return the number that a reader sees; `<` and `>` put it just below or above."""
     parts = text.replace(",", "").split()
     digits = parts[0].lstrip("<>")
     number = Decimal(digits) * _BYTES.get(parts[1] if parts[1:] else "", 1)

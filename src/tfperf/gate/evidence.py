@@ -126,7 +126,7 @@ def _input_shares(host: JudgedHost) -> Iterator[Finding]:
     percent = host.summary.percent
     if percent and host.summary.input_percent is not None:
         wait, copy = (format_percent(percent[key]) for key in ("input_wait", "host_to_device"))
-        text = f"Waiting for tf.data takes {wait}% of the step time, handing batches to the device {copy}%."
+        text = f"Waiting for tf.data takes {wait}% of the step time, copying batches to the device {copy}%."
         yield Finding("input_share", "problem", text, "see what each stage takes: tfperf analyze -s tfdata")
 
 
@@ -157,7 +157,7 @@ def _retraced(host: JudgedHost) -> Iterator[Finding]:
 
 def _largest_in_memory(host: JudgedHost) -> Iterator[Finding]:
     """Name what takes most of the fullest allocator at its peak."""
-    data = host.table("memory_by_op") or {}
+    data = host.results.table("memory_by_op") or {}
     fullest = fullest_allocator(host)
     allocators = data.get("allocator", ())
     rows = [row for row, name in enumerate(allocators) if fullest is not None and name == fullest.name]
@@ -165,4 +165,4 @@ def _largest_in_memory(host: JudgedHost) -> Iterator[Finding]:
         row = max(rows, key=lambda row: data["total_bytes"][row] or 0)
         size, share = format_bytes(data["total_bytes"][row]), format_percent(data["peak_percent"][row])
         text = f"The largest part of the peak is {brief(str(data['what'][row]), _LONGEST_NAME)}: {size}, {share}%."
-        yield Finding("memory_largest", "problem", text, "see what else lies there: tfperf analyze -s memory")
+        yield Finding("memory_largest", "problem", text, "see the rest: tfperf analyze -s memory")

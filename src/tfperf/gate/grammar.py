@@ -16,9 +16,9 @@
 
 Figures are `input_bound`, `step_time`, `kernel_launch`, `all_others`, `device_busy`, `memory`, `retraces` and `skew`;
 tables and their keys are those that `tfperf query --schema` lists, without the recorded ones. White space between parts
-means nothing. Without a function a limit must hold for every row. `~` and `!~` search for a regular expression (letters
-as they are; `(?i)` makes them alike). `name` is the column that says which row it is, where none is called so. A bound
-without a unit is in the unit of the column.
+has no meaning. Without a function, every row must hold the limit. `~` and `!~` search for a regular expression, which
+is case-sensitive unless it starts with `(?i)`. `name` stands for the column that names the rows, if none is called so.
+A bound without a unit is in the unit of the column.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def holds_numbers(column: Column) -> bool:
 
 
 class _WrongError(Exception):
-    """What is wrong, and where it stands in the text."""
+    """What is wrong with the text of a limit, and where in it."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
@@ -112,11 +112,11 @@ class _Reader:
         """Tell whether this comes next, and take it if so."""
         return self.take(re.compile(re.escape(mark))) is not None
 
-    def word(self, what: str) -> tuple[str, int]:
+    def word(self, what: str, example: str = "") -> tuple[str, int]:
         """Return the name that comes next, and where it starts."""
         at = self.at
         match = self.take(_WORD)
-        return (match[0], at) if match else self.wrong(f"{what} is missing")
+        return (match[0], at) if match else self.wrong(f"{what} is missing{example}")
 
     def wrong(self, message: str, at: int | None = None) -> NoReturn:
         """Say what is wrong here, or there."""
@@ -124,7 +124,7 @@ class _Reader:
 
 
 def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
-    """Return the limit that a text says. Raises LimitError."""
+    """Return the limit that a text states. Raises LimitError."""
     reader = _Reader(text)
     try:
         if len(text) > _LONGEST:
@@ -138,7 +138,7 @@ def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
 
 
 def metric_text(metric: Metric) -> str:
-    """Return what is measured as a limit says it."""
+    """Return a metric as it is written in a limit."""
     conditions = ",".join(_condition_text(metric.table, condition) for condition in metric.conditions)
     text = f"{metric.table}.{metric.name}" if metric.table else metric.name
     text += f"[{conditions}]" if conditions else ""
@@ -146,7 +146,7 @@ def metric_text(metric: Metric) -> str:
 
 
 def unit_measured(metric: Metric) -> Unit:
-    """Return the unit of what a limit is on."""
+    """Return the unit of a metric."""
     if metric.function == "count":
         return "count"
     if not metric.table:
@@ -159,7 +159,7 @@ def unit_measured(metric: Metric) -> Unit:
 
 
 def _measured(reader: _Reader) -> Metric:
-    word, at = reader.word(f"what is limited ({_EXAMPLE})")
+    word, at = reader.word("a figure or table.column", example=f": {_EXAMPLE}")
     if not reader.has("("):
         return _figure_or_column(reader, word, at, "")
     if word not in FUNCTIONS:
@@ -175,7 +175,7 @@ def _figure_or_column(reader: _Reader, word: str, at: int, function: str) -> Met
         return _column(reader, word, at, function)
     if word in FIGURES:
         if function and function not in FIGURES[word].functions:
-            reader.wrong(f"{function}({word}) has no meaning: {word} is one number for a host", at)
+            reader.wrong(f"{function}({word}) has no meaning: {word} is one number per host", at)
         return Metric(word, function=function)
     if word in limit_tables():
         reader.wrong(f"{word} is a table: write {word}.COLUMN, where COLUMN is {_columns(word)}", at)
@@ -189,14 +189,14 @@ def _column(reader: _Reader, table: str, at: int, function: str) -> Metric:
         reader.wrong(_no_table(table), at)
     column, at = _named_column(reader, table, "the name of a column")
     if not holds_numbers(column) and function != "count":
-        reader.wrong(f"{table}.{column.key} holds no numbers: only count({table}.{column.key}) can be limited", at)
+        reader.wrong(f"{table}.{column.key} does not hold numbers: only count({table}.{column.key}) can be limited", at)
     conditions: list[Condition] = []
     if reader.has("["):
         conditions.append(_condition(reader, table))
         while reader.has(","):
             conditions.append(_condition(reader, table))
         if not reader.has("]"):
-            reader.wrong("a , or ] is missing: put values with spaces, commas or brackets into quotes")
+            reader.wrong("a , or ] is missing: put values with spaces, commas or brackets in quotes")
     return Metric(column.key, table, function, tuple(conditions))
 
 
@@ -220,9 +220,9 @@ def _columns(table: str) -> str:
 
 def _no_table(table: str) -> str:
     if table == "host_steps":
-        return "host_steps cannot be limited: every host is judged by itself, so its steps are in the table steps"
+        return "host_steps cannot be limited: each host is judged alone, and the table steps holds its steps"
     if table in {recorded.name for recorded in RECORDED}:
-        return f"{table} holds what was recorded: limits are on the tables of the analysis, as in kernels.total_us"
+        return f"{table} holds what was recorded: limits are on tables of the analysis, for example kernels.total_us"
     close = did_you_mean(table, limit_tables())
     return f"there is no table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
 
@@ -231,7 +231,7 @@ def _relation(reader: _Reader) -> Relation:
     match = reader.take(_RELATION)
     if match is None:
         operator = _OPERATOR.match(reader.text, reader.at)
-        reader.wrong(f"{operator[0]} is none of {_RELATIONS}" if operator else f"one of {_RELATIONS} is missing")
+        reader.wrong(f"{operator[0]} is not one of {_RELATIONS}" if operator else f"one of {_RELATIONS} is missing")
     return cast("Relation", match[0])
 
 
@@ -240,7 +240,7 @@ def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
     of_table = bool(metric.table)
     try:
         if not text:
-            raise ValueError("a number is missing after the relation")
+            raise ValueError("the bound is missing")
         value = read_bound(text, unit, bare=of_table, signed=of_table and metric.function != "count")
         if not of_table:
             check_bound(value, metric.name, relation)
@@ -273,7 +273,7 @@ def _value(reader: _Reader) -> str:
         double, single = in_quotes.groups()
         return str(single.replace("''", "'") if double is None else double.replace('""', '"'))
     bare = reader.take(_BARE)
-    return bare[0] if bare else reader.wrong("the value of a condition is missing: put odd characters into quotes")
+    return bare[0] if bare else reader.wrong("the value of the condition is missing: put special characters in quotes")
 
 
 def _check_operator(reader: _Reader, column: Column, operator: str, at: int) -> None:
@@ -283,7 +283,7 @@ def _check_operator(reader: _Reader, column: Column, operator: str, at: int) -> 
             reader.wrong(f"{column.key} holds numbers: compare it with = != < <= > >=", at)
     elif operator in _ONLY_NUMBERS or (column.dtype is bool and operator not in ("=", "!=")):
         suitable = "= or !=" if column.dtype is bool else "~ !~ = or !="
-        reader.wrong(f"{column.key} holds no numbers: compare it with {suitable}", at)
+        reader.wrong(f"{column.key} does not hold numbers: compare it with {suitable}", at)
 
 
 def _typed(column: Column, operator: str, value: str) -> str | float:

@@ -1,9 +1,9 @@
-"""Limits on a profile: what they are made of, those with a name of their own, and bounds as people write them.
+"""Limits on a profile: their parts, those with a name of their own, and bounds as people write them.
 
 The command line needs the named limits for its help, so this imports next to nothing.
 
-LimitError         a limit cannot be read, or nothing could ever be judged by it
-└── ConfigError    a file of limits cannot be read, or holds something else
+LimitError         a limit cannot be read, or could never tell anything
+└── ConfigError    a file of limits cannot be read, or is wrong
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_QUOTE = 80
 
 
 class LimitError(TfperfError):
-    """A limit cannot be read; the message says what, where, and what to try, in one line (exit code 2)."""
+    """A limit cannot be read, or could never tell anything; the message says where, and what to try (exit code 2)."""
 
 
 class ConfigError(LimitError):
@@ -73,61 +73,70 @@ class Limit:
     origin: str = COMMAND_LINE
 
 
-class Figure(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
     """A figure that a limit can name without a table."""
 
     title: str
     unit: Unit
     meaning: str
-    sections: tuple[str, ...]
+    sections: tuple[str, ...] = ("steps",)
     """The sections whose results it is taken from."""
     needs_steps: bool = True
     """Whether it rests on averaged steps."""
+    is_share: bool = False
+    """Whether it is at most 100 %."""
     functions: tuple[str, ...] = ()
     """What can be taken of it, as in `p95(step_time)`."""
-
-    @property
-    def is_share(self) -> bool:
-        """Tell whether it is at most 100 %."""
-        return self.unit == "%" and self.title != "Skew"
 
 
 FIGURES: Mapping[str, Figure] = {
     "input_bound": Figure(
-        "Input-bound",
-        "%",
-        "share of the step time that goes to input: waiting for tf.data, and copying batches in",
-        ("steps",),
+        title="Input-bound",
+        unit="%",
+        meaning="share of the step time that goes to input: waiting for tf.data, and copying batches in",
+        is_share=True,
     ),
     "step_time": Figure(
-        "Step time",
-        "ms",
-        "step time: the mean unless --stat or a function says otherwise",
-        ("steps",),
+        title="Step time",
+        unit="ms",
+        meaning="step time: the mean unless --stat or a function says otherwise",
         functions=("mean", "median", "p95", "max", "min"),
     ),
-    "kernel_launch": Figure("Kernel launch", "%", "share of the step time that goes to launching kernels", ("steps",)),
+    "kernel_launch": Figure(
+        title="Kernel launch",
+        unit="%",
+        meaning="share of the step time that goes to launching kernels",
+        is_share=True,
+    ),
     "all_others": Figure(
-        "All others", "%", "share of the step time that is in no category: Python, I/O, idle", ("steps",)
+        title="All others",
+        unit="%",
+        meaning="share of the step time that is in no category: Python, I/O, idle",
+        is_share=True,
     ),
     "device_busy": Figure(
-        "Device busy", "%", "share of the step time in which the least busy device works", ("steps", "idle")
+        title="Device busy",
+        unit="%",
+        meaning="share of the step time in which the least busy device works",
+        sections=("steps", "idle"),
+        is_share=True,
     ),
     "memory": Figure(
-        "Peak memory",
-        "bytes",
-        "most in use in the fullest allocator (of devices, if there are any)",
-        ("memory",),
+        title="Peak memory",
+        unit="bytes",
+        meaning="bytes in use at the peak of the fullest allocator (of devices, if there are any)",
+        sections=("memory",),
         needs_steps=False,
     ),
     "retraces": Figure(
-        "Retraces",
-        "count",
-        "calls in the capture that traced a tf.function again, beyond its first tracing",
-        ("functions",),
+        title="Retraces",
+        unit="count",
+        meaning="calls in the capture that traced a tf.function again, beyond its first tracing",
+        sections=("functions",),
         needs_steps=False,
     ),
-    "skew": Figure("Skew", "%", "step time of the slowest host / median of the hosts - 1", ("steps",)),
+    "skew": Figure(title="Skew", unit="%", meaning="step time of the slowest host / median of the hosts - 1"),
 }
 REGRESSION = "regression"
 """The name of the metric that compares with a baseline; it is not a figure of one profile."""
@@ -152,14 +161,16 @@ class NamedLimit(NamedTuple):
 
 
 NAMED: Mapping[str, NamedLimit] = {
-    "max-input-bound": NamedLimit("input_bound", "<=", "Most of the step time that may go to input: 10%."),
-    "max-step-time": NamedLimit("step_time", "<=", "Longest step time, of --stat: 50ms."),
-    "max-kernel-launch": NamedLimit("kernel_launch", "<=", "Most of the step time that may go to launching kernels."),
-    "max-all-others": NamedLimit("all_others", "<=", "Most of the step time that may be in no category: Python, I/O."),
-    "min-device-busy": NamedLimit("device_busy", ">=", "Least of the step time that the least busy device must work."),
-    "max-memory": NamedLimit("memory", "<=", "Most bytes in use in the fullest allocator: 10GiB."),
-    "max-retraces": NamedLimit("retraces", "<=", "Most calls that may trace a tf.function again: 0."),
-    "max-skew": NamedLimit("skew", "<=", "How much slower than the median of hosts the slowest may be: 5%."),
+    "max-input-bound": NamedLimit("input_bound", "<=", "Largest share of the step time for input, for example 10%."),
+    "max-step-time": NamedLimit(
+        "step_time", "<=", "Longest step time, for example 50ms; --stat chooses the statistic."
+    ),
+    "max-kernel-launch": NamedLimit("kernel_launch", "<=", "Largest share of the step time for launching kernels."),
+    "max-all-others": NamedLimit("all_others", "<=", "Largest share of the step time in no category (Python, I/O)."),
+    "min-device-busy": NamedLimit("device_busy", ">=", "Smallest share of the step time in which a device works."),
+    "max-memory": NamedLimit("memory", "<=", "Largest peak of an allocator, for example 10GiB."),
+    "max-retraces": NamedLimit("retraces", "<=", "Most calls that trace a tf.function again, for example 0."),
+    "max-skew": NamedLimit("skew", "<=", "How much slower than the median host the slowest may be."),
 }
 """Option without its dashes -> what it limits."""
 
@@ -179,12 +190,12 @@ def named_limit(name: str, value: str, origin: str = COMMAND_LINE) -> Limit:
 
 
 def regression_tolerance(value: str, origin: str = COMMAND_LINE) -> float:
-    """Return what `--max-regression` says as a share: 5% is 0.05. Raises LimitError."""
+    """Return the value of `--max-regression` as a share: 5% is 0.05. Raises LimitError."""
     try:
         percent = read_bound(value, "%", bare=False)
     except ValueError as error:
         raise LimitError(f"{origin}: max-regression: {error}") from None
-    # By way of decimal digits: 5 % is the float that is nearest to 0.05.
+    # In decimal digits, so that 7 % is the float nearest to 0.07.
     return float(Decimal(repr(percent)) / 100)
 
 
@@ -204,6 +215,7 @@ EXAMPLES: Mapping[Unit, str] = {
     "%": "10%",
     "ms": "50ms",
     "us": "500us",
+    "ps": "500us",
     "bytes": "10GiB or 500MB",
     "count": "3",
     "": "3",
@@ -212,18 +224,25 @@ UNIT_NAMES: Mapping[Unit, str] = {
     "%": "a percentage",
     "ms": "in ms",
     "us": "in us",
+    "ps": "in ps",
     "bytes": "in bytes",
     "count": "a count",
     "": "a plain number",
 }
-_FACTORS: Mapping[Unit, Mapping[str, int]] = {"ms": DURATIONS, "us": DURATIONS, "bytes": SIZES, "%": {"%": 1}}
+_FACTORS: Mapping[Unit, Mapping[str, int]] = {
+    "ms": DURATIONS,
+    "us": DURATIONS,
+    "ps": DURATIONS,
+    "bytes": SIZES,
+    "%": {"%": 1},
+}
 _KNOWN_UNITS = {"", "%", *DURATIONS, *SIZES}
 
 
 def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> float:
-    """Return the number that a text says, in `unit`.
+    """Return the number in a text, in `unit`.
 
-    `bare` allows a number without a unit where there is one, `signed` a minus. Raises ValueError, with what is wrong.
+    `bare` allows a number without its unit, `signed` a minus sign. Raises ValueError, which says what is wrong.
     """
     text = text.strip()
     negative = text.startswith("-")
@@ -231,7 +250,7 @@ def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> fl
     if quantity is None:
         raise ValueError(f"{quoted(text)} is not a number: write {EXAMPLES[unit]}")
     if negative and not signed:
-        raise ValueError(f"{quoted(text)} is negative, which this never is: write {EXAMPLES[unit]}")
+        raise ValueError(f"{quoted(text)} is negative, which the value never is: write {EXAMPLES[unit]}")
     value = _in_unit(text, *quantity, unit=unit, bare=bare)
     return -value if negative else value
 
@@ -248,7 +267,9 @@ def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -
     if not mark:
         raise ValueError(f"{quoted(text)} has no unit: write {EXAMPLES[unit]}")
     if mark not in factors:
-        raise ValueError(f"{quoted(text)} has the wrong unit, the value is {UNIT_NAMES[unit]}: write {EXAMPLES[unit]}")
+        raise ValueError(
+            f"{quoted(text)} has the wrong unit: the value is {UNIT_NAMES[unit]}, for example {EXAMPLES[unit]}"
+        )
     value = converted(number, factors[mark], factors.get(unit, 1))
     if not math.isfinite(value):
         raise ValueError(f"{quoted(text)} is too large")
@@ -256,7 +277,7 @@ def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -
 
 
 def check_bound(value: float, figure: str, relation: Relation) -> None:
-    """Raise ValueError for a bound that a figure can never pass, or always does."""
+    """Raise ValueError for a bound that every value of a figure holds, or none."""
     unit = FIGURES[figure].unit
     if FIGURES[figure].is_share and value > 100:
         verdict = "never be breached" if relation.startswith("<") else "never hold"
@@ -276,7 +297,7 @@ def bound_text(value: float, unit: Unit) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return what a user wrote as a message repeats it: in quotes, and cut if it is long."""
+    """Return what a user wrote as messages quote it: cut if it is long."""
     return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")
 
 
@@ -296,7 +317,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     """Return a regular expression that a user gave; raises ValueError with what is wrong with it."""
     try:
         with warnings.catch_warnings():
-            # Python warns of patterns that a later version may read otherwise; nobody asked for that here.
+            # Python warns of patterns whose meaning may change in a later version.
             warnings.simplefilter("ignore")
             return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from tfperf.arrays import median
 from tfperf.compare.summarize import whole_steps
+from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
 from tfperf.gate.limits import FIGURES, Limit
 from tfperf.gate.measurement import Measurement, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
-from tfperf.report.model import Data, Finding
+from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
 from tfperf.sections.registry import find_section
 from tfperf.sections.spec import call
@@ -43,18 +44,18 @@ _STATISTICS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedHost:
-    """One host, over the steps that count; or all of them, for tables over hosts."""
+    """One host, over the steps that count; or all hosts together, for tables over hosts."""
 
     results: Results
-    """Of this host alone, without the steps that do not count."""
+    """Of this host alone, over the steps that count."""
     name: str
     """How messages name the host: empty where there is only one."""
     stat: StepStatistic
     min_steps: int
     recorded_steps: int
-    """Steps that the profile holds, also those that do not count."""
+    """Steps in the profile, also those that do not count."""
     is_narrowed: bool
-    """Whether other steps are averaged than when the profile was read."""
+    """Whether other steps are averaged than when the profile was analyzed."""
 
     @property
     def host(self) -> HostResults:
@@ -78,17 +79,13 @@ class JudgedHost:
         count, steps = self.summary.averaged_count, self.breakdown.steps
         if count >= self.min_steps:
             return ""
-        has = "is 1 whole step" if count == 1 else f"are {count} whole steps"
-        why = f" ({steps.explanation})" if steps.source == "none" else f" of {self.recorded_steps:,} recorded"
+        whole = "1 whole step counts" if count == 1 else f"{count} whole steps count"
+        why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
         advice = ", or choose the hosts that count with --host" if self.name else ""
-        return f"there {has} that count{why}, and --min-steps asks for {self.min_steps}: profile longer{advice}"
-
-    def table(self, name: str) -> Data | None:
-        """Return the columns of a table; None if this profile has no such table."""
-        return limit_tables()[name].data(self.results)
+        return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
 
     def findings(self, section: str) -> tuple[Finding, ...]:
-        """Return what a section of the report concludes."""
+        """Return the findings of a section; none of a section about devices where no device recorded anything."""
         spec = find_section(section)
         if spec.without_device and not self.results.has_device:
             return ()
@@ -143,21 +140,21 @@ def measure(limit: Limit, host: JudgedHost) -> Measurement:
     if metric.name == "step_time":
         return _step_time(host, metric.function)
     measurement = _FIGURES[metric.name](host)
-    # What is known in part is the least that it can be, which says nothing about a lower limit.
+    # A part of the value is the smallest that is possible, which says nothing about a lower limit.
     return unknown(measurement.gap) if measurement.gap and limit.relation.startswith(">") else measurement
 
 
 def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     """Return by how much the slowest host's step time is above the median of the hosts, in %."""
     if len(hosts) < 2:
-        return unknown("there is one host only, and skew is between hosts")
+        return unknown("there is only one host, and skew compares hosts")
     thin = next((host for host in hosts if host.too_few_steps), None)
     if thin is not None:
         return unknown(f"host {thin.name}: {thin.too_few_steps}")
     times = [_step_time(host, "").value or 0.0 for host in hosts]
     slowest, middle = max(times), median(numbers(times))
     if not middle:
-        return unknown("half of the hosts have steps without duration")
+        return unknown("the median step time of the hosts is 0")
     why = f"its steps take {slowest:.6g} ms, the median of {len(hosts)} hosts is {middle:.6g} ms"
     return Measurement(100.0 * (slowest / middle - 1.0), why, host=hosts[times.index(slowest)].name)
 
@@ -168,13 +165,16 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     columns = {column.key: column for column in table.columns}
     if table.over_hosts:
         if not host.results.has_several_hosts:
-            return unknown(f"there is one host only, and {name} compares hosts")
+            return unknown(f"there is only one host, and {name} compares hosts")
     elif (table.about_steps or columns[key].over_steps) and host.too_few_steps:
         return unknown(host.too_few_steps)
     used = {key, *(condition.column for condition in limit.metric.conditions)}
-    data = host.table(name)
+    try:
+        data = host.results.table(name)
+    except TfperfError as error:
+        return unknown(str(error))
     if data is None:
-        if table.empty_means_none and host.breakdown.steps.source != "none":
+        if table.empty_means_none:
             return measure_rows(limit, {column: [] for column in used})
         return unknown(f"this profile has no table {name} (tfperf query --schema PATH lists those that it has)")
     if host.is_narrowed:
@@ -222,7 +222,9 @@ def _device_busy(host: JudgedHost) -> Measurement:
     if idle is None or not idle.devices:
         return unknown(_NO_DEVICE)
     if host.breakdown.attribution == "tensorflow":
-        return unknown("the steps of attribution tensorflow do not cut device time: use corrected")
+        return unknown(
+            "steps of attribution tensorflow are not windows in time, which device time needs: use corrected"
+        )
     if any(not device.counted_window_ps for device in idle.averaged):
         return unknown("the time of a device could not be cut by the steps that count")
     worst = max(idle.averaged, key=lambda device: device.percent())
@@ -242,7 +244,7 @@ def _memory(host: JudgedHost) -> Measurement:
     if fullest is None:
         return unknown("no allocator of a device recorded anything, so nothing is known about its memory")
     count = memory.malformed_events
-    gap = f"{count:,} events of allocators do not say how much is in use, so the peak may be higher" if count else ""
+    gap = f"{count:,} events of allocators do not show how much is in use, so the peak may be higher" if count else ""
     part = ", which records only what it allocates itself" if fullest.place == "host" else ""
     why = f"in {fullest.name}{part}; in the whole capture, at {fullest.peak_ms:.6g} ms"
     return Measurement(float(fullest.peak_bytes), why, gap)
@@ -263,7 +265,8 @@ def _retraces(host: JudgedHost) -> Measurement:
     counts = [retraces_of(function) for function in functions]
     known = [count for count in counts if count is not None]
     silent = len(counts) - len(known)
-    gap = f"of {silent:,} traced functions the profile does not tell whether they were traced before" if silent else ""
+    which = "1 traced function was" if silent == 1 else f"{silent:,} traced functions were"
+    gap = f"the profile does not show whether {which} traced before" if silent else ""
     calls = sum(function.call_count for function in functions)
     return Measurement(float(sum(known)), f"of {calls:,} calls of tf.functions in the whole capture", gap)
 

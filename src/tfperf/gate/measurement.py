@@ -1,4 +1,4 @@
-"""One figure of one host, what is unknown about it, and what becomes of a limit on it."""
+"""One metric of one host: its value, what is unknown about it, and the result of a limit on it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Status = Literal["pass", "breach", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was measured. `gap` says what is unknown, empty if nothing is.
+    """The value of a metric. `gap` says what is unknown about it; empty if nothing is.
 
-    With a gap, `value` is the least that it can be (for an upper limit) or the most (for a lower one): if even that
-    breaches a limit, the limit is breached. It is None where nothing can be said.
+    With a gap, `value` is the smallest that is possible (for an upper limit) or the largest (for a lower one): if even
+    that breaches a limit, the limit is breached. It is None where nothing is known.
     """
 
     value: float | None
@@ -25,10 +25,15 @@ class Measurement:
     """What the value rests on."""
     gap: str = ""
     host: str = ""
-    """The host that it is about, where the figure itself tells."""
+    """The host with this value, where the metric itself is about several."""
+
+    @property
+    def reason(self) -> str:
+        """Return why a limit on it is unknown, where it is."""
+        return self.gap or "the measured value is not a number"
 
     def status(self, limit: Limit) -> Status:
-        """Return what becomes of a limit: a breach is one in spite of gaps; what is unknown is never a pass."""
+        """Return the result of a limit: a breach counts in spite of gaps, and unknown is never a pass."""
         if self.value is None or not math.isfinite(self.value):
             return "unknown"
         if not holds(self.value, limit.relation, limit.bound):
@@ -37,7 +42,7 @@ class Measurement:
 
 
 def unknown(gap: str) -> Measurement:
-    """Return that nothing was measured, and why."""
+    """Return a measurement without a value, and why it has none."""
     return Measurement(None, gap=gap)
 
 

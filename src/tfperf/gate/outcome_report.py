@@ -1,4 +1,4 @@
-"""What a gate came to, as a report: the verdict, a table of limits, the baseline, and why limits do not hold."""
+"""The outcome of a gate as a report: the verdict, a table of limits, the baseline, and why limits do not hold."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ LIMIT_COLUMNS = (
     Column("limit", "Limit", str, "", "the limit as it was written"),
     Column("metric", "What", str, "", "what was measured, in words", level="data"),
     Column("measured_text", "Measured", str, "", "what was measured, in digits that agree with the result"),
-    Column("margin_text", "Margin", str, "", "how far that is from the bound; for percentages in percentage points"),
+    Column("margin_text", "Margin", str, "", "how far that is from the bound; of percentages in percentage points"),
     Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
-    Column("host", "Host", str, "", "the host that is worst for this limit; empty where it is of no one host"),
-    Column("measured", "Measured", float, "", "what was measured, in `unit`; unknown if it was not", level="data"),
-    Column("relation", "Relation", str, "", "how it must stand to the bound: <, <=, > or >=", level="data"),
+    Column("host", "Host", str, "", "the worst host for this limit; empty if there is only one, or none was measured"),
+    Column("measured", "Measured", float, "", "what was measured, in `unit`", level="data"),
+    Column("relation", "Relation", str, "", "how measured must compare with the bound: <, <=, > or >=", level="data"),
     Column("bound", "Bound", float, "", "the bound, in `unit`", level="data"),
-    Column("margin", "Margin", float, "", "distance to the bound in `unit`; negative if breached", level="data"),
-    Column("unit", "Unit", str, "", "unit of measured, bound and margin: ms, us, %, bytes or count", level="data"),
-    Column("origin", "From", str, "", "where the limit was written: the command line, or a file", level="data"),
-    Column("why", "Why", str, "", "what the result rests on; for unknown what is missing", level="data"),
+    Column("margin", "Margin", float, "", "distance to the bound, in `unit`; negative if breached", level="data"),
+    Column("unit", "Unit", str, "", "unit of measured, bound and margin: ms, us, ps, %, bytes or count", level="data"),
+    Column("origin", "From", str, "", "where the limit was given: the command line, or a file", level="data"),
+    Column("why", "Why", str, "", "what the result rests on; if unknown, what is missing", level="data"),
     Column("evidence", "Evidence", str, "", "what the report says about a breach, with advice", level="data"),
 )
 BASELINE_COLUMNS = (
-    Column("stat", "Of steps", str, "", "what stands for the step times of a run: mean, median or p95"),
+    Column("stat", "Of steps", str, "", "statistic of the step times: mean, median or p95"),
     Column("before_ms", "Baseline", float, "ms", "step time in the baseline"),
     Column("after_ms", "Now", float, "ms", "step time in the profile that is checked"),
     Column("change_percent", "Change", float, "%", "how much longer steps take now"),
-    Column(
-        "interval", "Interval", str, "", "interval of the change by bootstrap, in digits that agree with the result"
-    ),
-    Column("allowed", "Allowed", str, "", "change from which it is a regression"),
+    Column("interval", "Interval", str, "", "interval of the change (bootstrap), in digits that agree with the result"),
+    Column("allowed", "Allowed", str, "", "largest change that is not a regression"),
     Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
     Column("verdict", "Verdict", str, "", "what the interval says: slower, not slower, or inconclusive", level="data"),
     Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", level="data"),
     Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", level="data"),
-    Column("steps_needed", "Steps needed", int, "count", "steps in each run that would tell", level="data"),
-    Column("before_host", "Host before", str, "", "host of the baseline that is compared: its slowest", level="data"),
-    Column("after_host", "Host now", str, "", "host of the profile that is compared: its slowest", level="data"),
+    Column(
+        "steps_needed", "Steps needed", int, "count", "steps in each run that would suffice for a result", level="data"
+    ),
+    Column("before_host", "Host before", str, "", "the slowest host of the baseline, which is compared", level="data"),
+    Column("after_host", "Host now", str, "", "the slowest host of the profile, which is compared", level="data"),
     Column("ratio", "Ratio", float, "", "step time now / step time in the baseline", level="data"),
     Column("ratio_low", "Ratio from", float, "", "lower end of its interval", level="data"),
     Column("ratio_high", "Ratio to", float, "", "upper end of its interval", level="data"),
-    Column("confidence", "Confidence", float, "", "of the interval: 0.9 is 90 %", level="data"),
-    Column("tolerance_percent", "Tolerance", float, "%", "change from which it is a regression", level="data"),
+    Column("confidence", "Confidence", float, "", "confidence of the interval: 0.9 is 90 %", level="data"),
+    Column("tolerance_percent", "Tolerance", float, "%", "largest change that is not a regression", level="data"),
 )
 
 
@@ -79,7 +79,7 @@ def check_report(outcome: Outcome) -> Report:
 
 
 def headline(outcome: Outcome) -> str:
-    """Say in one line which limits do not hold, and how many do."""
+    """State in one line which limits do not hold, and how many do."""
     count, passed = len(outcome.judged), sum(judged.status == "pass" for judged in outcome.judged)
     if not count:
         return "Nothing was checked: no limit was given."
@@ -91,7 +91,7 @@ def headline(outcome: Outcome) -> str:
 
 
 def sentence(judged: Judged) -> str:
-    """Say what became of a limit, with both numbers: `Input-bound is 63.4% on host a; at most 10.0% is allowed.`"""
+    """State the result of a limit, with both numbers: `Input-bound is 63.4% on host a; at most 10.0% is allowed.`"""
     if judged.status == "unknown":
         return f"{judged.limit.text} could not be judged: {why(judged)}"
     comparison = judged.comparison
@@ -110,7 +110,7 @@ def why(judged: Judged) -> str:
 
 
 def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
-    """Return what could not be judged and why: a reason that several limits share stands once, with all of them."""
+    """Return what could not be judged, and why: a reason that several limits share is given once, with all of them."""
     limits: dict[str, list[str]] = {}
     for judged in outcome.unknown:
         limits.setdefault(why(judged), []).append(judged.limit.text)
@@ -123,7 +123,7 @@ def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
 def _limits_section(outcome: Outcome) -> Section:
     verdict = VERDICTS[outcome.exit_code]
     several_hosts = len(outcome.hosts) > 1
-    note = "on the host that has fewest" if several_hosts else ""
+    note = "on the host with the fewest" if several_hosts else ""
     facts = (Fact("step_count", "Steps judged", outcome.step_count, "count", note),)
     columns = LIMIT_COLUMNS if several_hosts else at_levels(LIMIT_COLUMNS, {"host": "data"})
     rows = [_row(judged) for judged in outcome.judged]
@@ -186,6 +186,7 @@ def _margin_text(judged: Judged, margin: float) -> str:
     texts = {
         "ms": lambda value: f"{format_ms(value)} ms",
         "us": lambda value: f"{format_ms(value)} us",
+        "ps": lambda value: f"{value:.6g} ps",
         "%": lambda value: f"{format_percent(value)} points",
         "bytes": format_bytes,
     }
@@ -193,9 +194,9 @@ def _margin_text(judged: Judged, margin: float) -> str:
 
 
 def _texts(judged: Judged) -> tuple[str, str]:
-    """Return measured and bound with units, in digits that stand to each other as the numbers do."""
+    """Return measured and bound with units, in digits that compare as the numbers do."""
     measured, bound = shown_together(judged.measured or 0.0, judged.limit.bound, judged.unit)
-    marks: dict[Unit, str] = {"%": "%", "ms": " ms", "us": " us"}
+    marks: dict[Unit, str] = {"%": "%", "ms": " ms", "us": " us", "ps": " ps"}
     mark = marks.get(judged.unit, "")
     return measured + mark, bound + mark
 
@@ -218,7 +219,7 @@ def _baseline_sections(outcome: Outcome) -> list[Section]:
 
 def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
     if judged.status == "unknown" and comparison.verdict != "inconclusive":
-        # The times may be right and still not be comparable: then their ratio says nothing.
+        # Times of runs that cannot be compared are right, but their ratio says nothing.
         comparison = replace(comparison, verdict="inconclusive", ratio=None)
     row: dict[str, Any] = {column.key: getattr(comparison, column.key, None) for column in BASELINE_COLUMNS}
     row |= {
@@ -248,7 +249,7 @@ def _tolerance_percent(comparison: StepComparison) -> float:
 
 
 def _interval(comparison: StepComparison) -> str | None:
-    """Return the interval of the change in percent, in digits that stand to the allowed change as the numbers do."""
+    """Return the interval of the change in percent, in digits that compare with the allowed one as the numbers do."""
     if comparison.ratio is None:
         return None
     low, high = (_interval_end(comparison, end) for end in (comparison.ratio.low, comparison.ratio.high))
@@ -266,12 +267,12 @@ def _interval_end(comparison: StepComparison, ratio: float) -> str:
 
 
 def _why_sections(outcome: Outcome) -> list[Section]:
-    # What could not be judged is what the exit code says, unless a breach says more.
+    # Unknown limits decide the exit code only if none is breached.
     severity: Severity = "hint" if outcome.breached else "problem"
     findings: dict[tuple[str, str], Finding] = {}
     for judged in outcome.breached:
         for finding in (_breach(judged), *judged.evidence):
-            # Several limits may be breached for the same reason; what is not advice is about one limit alone.
+            # Several limits may be breached for the same reason: the same advice is given once.
             findings.setdefault((finding.code, finding.action or finding.text), finding)
     unjudged = [Finding("unknown", severity, f"{what}: {reason}") for what, reason in open_questions(outcome)]
     every = (*findings.values(), *unjudged)

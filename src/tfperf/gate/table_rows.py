@@ -1,7 +1,7 @@
-"""A column of a table as one number: conditions keep rows, and a function is taken.
+"""A column of a table as one number: conditions choose rows, and a function combines them.
 
-Whether a row is kept is true, false or unknown, since a cell can be unknown; a condition that is surely false drops the
-row whatever the others are. Text that is unknown is empty text.
+Whether a row is chosen is true, false or unknown, since a cell can be unknown; one condition that is known to be false
+drops the row, whatever the others are. Unknown text counts as empty text.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ _LONGEST_LABEL = 120
 
 @dataclass(frozen=True)
 class _Kept:
-    """Which rows are surely kept, and of which that is unknown."""
+    """Which rows are known to be chosen, and of which that is unknown."""
 
     surely: Bools
     perhaps: Bools
 
 
 def measure_rows(limit: Limit, data: Data) -> Measurement:
-    """Return what a limit on a table measures in it."""
+    """Return what a limit measures in the columns of its table."""
     metric = limit.metric
     kept = _kept(metric.table, metric.conditions, data, len(data[metric.name]))
     is_upper = limit.relation.startswith("<")
     if metric.function == "count":
-        gap, rows = _untold(kept.perhaps, "whether they count"), len(kept.surely)
-        why = f"of {rows:,} {'row' if rows == 1 else 'rows'}"
+        gap, why = _undecided(kept.perhaps), f"of {_rows(len(kept.surely))}"
         return Measurement(float(kept.surely.sum()), why, gap) if is_upper or not gap else unknown(gap)
     values = numbers(data[metric.name])
     if metric.function in ("", "max" if is_upper else "min"):
@@ -110,11 +109,11 @@ def _worst(limit: Limit, data: Data, values: Float64s, kept: _Kept) -> Measureme
     """Return the largest value for an upper limit, the smallest for a lower one."""
     is_known = ~np.isnan(values)
     rows = np.flatnonzero(kept.surely & is_known)
-    # A row that may not be meant does no harm if it holds the limit.
+    # A row that is perhaps chosen does not matter if it holds the limit.
     harmless = _compared(values, limit.relation, limit.bound)
     gap = _gap(limit, kept.surely & ~is_known, kept.perhaps & ~harmless)
     if not len(rows):
-        return unknown(gap or _untold(kept.perhaps, "whether they are meant") or _no_row(limit))
+        return unknown(gap or _undecided(kept.perhaps) or _no_row(limit))
     worst = values[rows].argmax() if limit.relation.startswith("<") else values[rows].argmin()
     row = int(rows[worst])
     host = str(data["host"][row]) if "host" in data and column_of(limit.metric.table, "host") else ""
@@ -127,12 +126,12 @@ def _of_all(limit: Limit, values: Float64s, kept: _Kept) -> Measurement:
     gap = _gap(limit, kept.surely & ~is_known, kept.perhaps)
     if not len(known_values):
         return unknown(gap or _no_row(limit))
-    # More rows could only make a sum of what is not negative worse: then a breach is one without them.
+    # More rows could only enlarge a sum of non-negative numbers: if it is breached without them, it is with them.
     is_least = limit.metric.function == "sum" and limit.relation.startswith("<") and bool((known_values >= 0).all())
     if gap and not is_least:
         return unknown(gap)
-    why = f"over {len(known_values):,} {'row' if len(known_values) == 1 else 'rows'}"
-    return Measurement(_taken(limit.metric.function, known_values), why, gap)
+    value = _taken(limit.metric.function, known_values)
+    return Measurement(value, f"over {_rows(len(known_values))}", gap)
 
 
 def _taken(function: str, values: Float64s) -> float:
@@ -148,16 +147,18 @@ def _taken(function: str, values: Float64s) -> float:
 
 
 def _gap(limit: Limit, without_value: Bools, perhaps: Bools) -> str:
-    parts = (
-        _untold(without_value, f"{limit.metric.table}.{limit.metric.name}"),
-        _untold(perhaps, "whether they are meant"),
-    )
-    return "; ".join(part for part in parts if part)
+    count = int(without_value.sum())
+    missing = f"{limit.metric.table}.{limit.metric.name} is unknown in {_rows(count)}" if count else ""
+    return "; ".join(part for part in (missing, _undecided(perhaps)) if part)
 
 
-def _untold(rows: Bools, what: str) -> str:
-    count = int(rows.sum())
-    return f"{count:,} {'row does' if count == 1 else 'rows do'} not tell {what}" if count else ""
+def _undecided(perhaps: Bools) -> str:
+    count = int(perhaps.sum())
+    return f"it is unknown whether {_rows(count)} {'meets' if count == 1 else 'meet'} the conditions" if count else ""
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
 
 
 def _no_row(limit: Limit) -> str:
@@ -166,7 +167,7 @@ def _no_row(limit: Limit) -> str:
 
 
 def _which(limit: Limit, data: Data, row: int, count: int) -> str:
-    """Name a row."""
+    """Return how messages name a row."""
     column = limit_tables()[limit.metric.table].name_key
     value = data[column][row] if column in data else None
     label = f"row {row + 1}" if value is None or value == "" else f"{column} {brief(str(value), _LONGEST_LABEL)}"

@@ -1,8 +1,9 @@
-"""What `tfperf query` shows, as a report: the answer, or the tables that there are."""
+"""What `tfperf query` shows, as a report: an answer, or the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tfperf.render.terminal_table import fits
 from tfperf.render.text_table import text_table
 from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Report, Section, Table, Unit, table_of
+from tfperf.sections.registry import omitted_sections
 from tfperf.trace.logdir import Run
 
 _UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
@@ -26,20 +28,21 @@ def answered(path: Path, sql: str, *, top: int | None = None, width: int | None 
 
 
 def schema_of(path: Path | None, **options: Any) -> Report:
-    """Return the tables that there may be; of a profile, those that it has, with their numbers of rows."""
+    """Return all tables; of a profile, those that it has, with their numbers of rows."""
     declared = every_table()
     if path is None:
         return schema_report(list(declared.values()))
     source = source_of(path, **options)
     rows = {name: len(table) for name, table in source.tables(declared).items()}
-    return schema_report([table for table in declared.values() if table.name in rows], rows, source.run)
+    report = schema_report([table for table in declared.values() if table.name in rows], rows, source.run)
+    return replace(report, omitted=tuple(dict.fromkeys((*report.omitted, *source.omitted.values()))))
 
 
 def answer_report(answer: Answer, sql: str, run: Run, *, top: int | None = None, width: int | None = None) -> Report:
     """Return the answer as a report with one table, cut to its first `top` rows.
 
-    `width` is for people: if the columns do not fit into so many cells, each row becomes a block of lines, one for each
-    value, as none may be left out.
+    `width` is for people: if the columns do not fit into so many cells, each row becomes a block of lines, one per
+    value, so that none is omitted.
     """
     data: dict[str, Sequence[Any]] = dict(zip(answer.names, answer.columns, strict=True))
     columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
@@ -53,7 +56,7 @@ def answer_report(answer: Answer, sql: str, run: Run, *, top: int | None = None,
 
 
 def _column(name: str, values: Sequence[Any], *, for_people: bool) -> Column:
-    """Return the column, with the unit that its name ends in, as all names of tfperf do."""
+    """Return the column, with the unit in which its name ends, as names of tfperf do."""
     ending = next((ending for ending in _UNITS if name.endswith(ending)), None)
     kinds = set(map(type, values)) - {type(None)}
     if ending is None or not kinds <= {int, float}:
@@ -97,17 +100,18 @@ _COLUMNS = (
 
 
 def schema_report(tables: Sequence[SqlTable], rows: Mapping[str, int] | None = None, run: Run | None = None) -> Report:
-    """Return the tables and their columns; with `rows`, how many there are of each in a profile."""
+    """Return the tables and their columns; `rows` are the numbers of rows in a profile."""
     names = [table.name for table in tables]
     data: dict[str, Sequence[Any]] = {"table": names, "meaning": [table.meaning for table in tables]}
     if rows is not None:
         data["rows"] = [rows[name] for name in names]
     listed = tuple(column for column in _TABLES if column.key in data)
     source = {"run": run.name, "folder": str(run.folder)} if run else {}
-    return Report(source, {"table_count": len(tables)}, (
-        Section("tables", "Tables", tables=(Table("tables", "All tables", listed, data, len(tables)),)),
+    sections = (
+        Section("tables", "Tables", tables=(table_of("tables", "All tables", listed, data),)),
         Section("columns", "Columns", tables=tuple(map(_columns_of, tables))),
-    ))  # fmt: skip
+    )
+    return Report(source, {"table_count": len(tables)}, sections, omitted_sections())
 
 
 def _columns_of(table: SqlTable) -> Table:
@@ -117,4 +121,4 @@ def _columns_of(table: SqlTable) -> Table:
         "unit": [column.unit for column in table.columns],
         "meaning": [column.meaning for column in table.columns],
     }
-    return Table(table.name, f"{table.name}: {table.meaning}", _COLUMNS, data, len(table.columns))
+    return table_of(table.name, f"{table.name}: {table.meaning}", _COLUMNS, data)

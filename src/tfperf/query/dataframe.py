@@ -25,10 +25,11 @@ def source_of(
 ) -> Source:
     """Return what can be queried of a profile; nothing is read yet. Raises TraceNotFoundError.
 
-    `path` and the options are those of `tfperf.load`; of an analysis, what it holds is used.
+    `path` and the options are those of `tfperf.load`; an analysis is used as it is, and completed where a query needs
+    sections that it lacks.
     """
     if isinstance(path, Analysis):
-        return Source(path.run, lambda _: path)
+        return Source(path.run, path.more)
     chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
 
     def analyze(sections: Collection[str]) -> Analysis:
@@ -46,11 +47,12 @@ def source_of(
 
 
 def sql(path: str | Path | Analysis, query: str, **options: Any) -> pd.DataFrame:
-    """Return what one SELECT says about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
+    """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
 
     `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of
-    `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md has the tables. Whole numbers stay exact:
-    a column with gaps has the dtype Int64, one with numbers beyond 64 bits holds Python ints. Raises TfperfError.
+    `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay exact: a
+    column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. Raises
+    TfperfError.
     """
     import pandas as pd
 

@@ -1,7 +1,7 @@
-"""From HostTraces to Arrow tables, over the same memory: numbers are not copied, names stand once.
+"""From HostTraces to Arrow tables, over the same memory: numbers are not copied, each name is held once.
 
-Several hosts are chunks of one table. What SQL sees is a view (`VIEWS`) over such a table where columns are computed
-from others (`end_ps`), or where one column of bits holds values of several types.
+Several hosts are chunks of one table. SQL sees a view (`VIEWS`) over such a table where columns are computed from
+others (`end_ps`), or where one column of bits holds values of several types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tfperf.arrays import Bools, Int64s
 from tfperf.errors import TfperfError
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.event_columns import Line, StatKind, StatRows
+from tfperf.wire.event_columns import StatKind, StatRows
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_EVENTS = int(np.iinfo(np.int32).max)
@@ -40,11 +40,11 @@ VIEWS: Mapping[str, str] = {
     "plane_stats": "SELECT host, plane, name, int_text::HUGEINT AS int_value, real_value, text_value",
     "name_stats": "SELECT host, event_name, name, int_text::HUGEINT AS int_value, real_value, text_value",
 }
-"""What SQL sees of a table that is not shown as it is."""
+"""The views that SQL sees instead of tables."""
 
 
 def recorded(name: str, hosts: Sequence[HostTrace]) -> Any:
-    """Return a table of what was recorded (one of `tables.RECORDED`) as a `pyarrow.Table`.
+    """Return a table of what was recorded (one of `sql_tables.RECORDED`) as a `pyarrow.Table`.
 
     The numbers are those of the traces, which must not change afterwards. The traces must have been read with
     `everything`. Raises TfperfError if there are more events than an int32 can number.
@@ -52,9 +52,9 @@ def recorded(name: str, hosts: Sequence[HostTrace]) -> Any:
     import pyarrow as pa
 
     if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
-        raise TfperfError("a query cannot number so many events; choose some of the hosts with --host")
-    made = _MAKERS[name](hosts)
-    return pa.concat_tables(made) if isinstance(made, list) else made
+        raise TfperfError("there are too many events to number in one query: choose some of the hosts with --host")
+    table = _TABLES[name](hosts)
+    return pa.concat_tables(table) if isinstance(table, list) else table
 
 
 def words(texts: Sequence[str | None]) -> Any:
@@ -76,41 +76,42 @@ def _numbers(values: npt.NDArray[Any], type_name: str = "") -> Any:
 
 
 def _by_index(index: Any, values: Any) -> Any:
-    """Return a column whose values stand once; the index is not looked at, for it comes from us."""
+    """Return a column that holds each value once; the index is not checked, because it is our own."""
     import pyarrow as pa
 
     return pa.DictionaryArray.from_arrays(index, values, safe=False)
 
 
 def _firsts(counts: Sequence[int]) -> list[int]:
-    """Return the number of the first of each host, where one count goes through all."""
+    """Return the number of the first of each host, where one count runs over all hosts."""
     return list(accumulate(counts, initial=0))[:-1]
 
 
 def _events(hosts: Sequence[HostTrace]) -> list[Any]:
     first_events = _firsts([len(trace.name) for trace in hosts])
     first_lines = _firsts([len(trace.lines) for trace in hosts])
-    return [_events_of(*own) for own in zip(hosts, first_events, first_lines, strict=True)]
+    return [_events_of(*host) for host in zip(hosts, first_events, first_lines, strict=True)]
 
 
 def _events_of(trace: HostTrace, first_event: int, first_line: int) -> Any:
-    """Return the events of a host. What they share with their line stands once for the line."""
+    """Return the events of a host. What they share with their line is held once per line."""
     import pyarrow as pa
 
     line, name = _numbers(trace.line_of), _numbers(trace.name)
-    shown = [display or own for display, own in zip(trace.display_names, trace.names, strict=True)]
-    return pa.table({
+    shown = [display or full for display, full in zip(trace.display_names, trace.names, strict=True)]
+    columns = {
         "event": _numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
         **{key: _by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
         "name": _by_index(name, words(trace.names)),
         "display_name": _by_index(name, words(shown)),
         "start_ps": _numbers(trace.start_ps),
         "duration_ps": _numbers(trace.duration_ps),
-    })  # fmt: skip
+    }
+    return pa.table(columns)
 
 
 def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
-    """Return what is known of lines, one entry for each."""
+    """Return the columns that describe lines, with one entry per line."""
     import pyarrow as pa
 
     planes = [trace.planes[line.plane] for line in trace.lines]
@@ -127,19 +128,16 @@ def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
 def _lines(hosts: Sequence[HostTrace]) -> list[Any]:
     import pyarrow as pa
 
-    def number(trace: HostTrace, value: Callable[[Line], int]) -> Any:
-        return pa.array([value(line) for line in trace.lines], pa.int64())
-
-    firsts = _firsts([len(trace.lines) for trace in hosts])
-    order = ("line", "host", "plane", "kind", "line_name", "line_id", "derived", "events")
-    return [
-        pa.table({
+    tables = []
+    for trace, first in zip(hosts, _firsts([len(trace.lines) for trace in hosts]), strict=True):
+        columns = {
             **_line_columns(trace, first),
-            "line_id": number(trace, lambda line: line.id),
-            "events": number(trace, lambda line: line.stop - line.start),
-        }).select(order)
-        for trace, first in zip(hosts, firsts, strict=True)
-    ]  # fmt: skip
+            "line_id": pa.array([line.id for line in trace.lines], pa.int64()),
+            "events": pa.array([line.stop - line.start for line in trace.lines], pa.int64()),
+        }
+        order = ("line", "host", "plane", "kind", "line_name", "line_id", "derived", "events")
+        tables.append(pa.table(columns).select(order))
+    return tables
 
 
 def _stats(hosts: Sequence[HostTrace]) -> list[Any]:
@@ -148,13 +146,13 @@ def _stats(hosts: Sequence[HostTrace]) -> list[Any]:
 
 
 def _stats_of(trace: HostTrace, first_event: int) -> Any:
-    """Return the stats of a host: the same bits as int64, uint64 and float64, and as index of a text where they are."""
+    """Return the stats of a host: the same bits as int64, uint64, float64 and, where they are one, index of a text."""
     import pyarrow as pa
 
     rows = trace.every_stat or _NO_STATS
     event = rows.event + np.int32(first_event) if first_event else rows.event
     code = _numbers(rows.kind)
-    return pa.table({
+    columns = {
         "event": _numbers(event),
         "host": _by_index(_numbers(np.zeros(len(event), np.int8)), words([trace.host])),
         "name": _by_index(_numbers(rows.key), words(rows.keys or [""])),
@@ -164,11 +162,12 @@ def _stats_of(trace: HostTrace, first_event: int) -> Any:
         "unsigned": _numbers(rows.value, "uint64"),
         "real": _numbers(rows.value, "float64"),
         "text": _by_index(_valid(rows.value, rows.kind == StatKind.TEXT), words(rows.texts or [""])),
-    })  # fmt: skip
+    }
+    return pa.table(columns)
 
 
 def _valid(values: Int64s, valid: Bools) -> Any:
-    """Return numbers of which only some count; for the rest a bitmap says that they are null."""
+    """Return numbers of which only some are valid; a bitmap says that the others are null."""
     import pyarrow as pa
 
     bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -179,14 +178,15 @@ def _planes(hosts: Sequence[HostTrace]) -> Any:
     import pyarrow as pa
 
     planes = [(trace.host, plane) for trace in hosts for plane in trace.planes]
-    return pa.table({
+    columns = {
         "host": words([host for host, _ in planes]),
         "plane": words([plane.name for _, plane in planes]),
         "kind": words([plane.kind for _, plane in planes]),
         "plane_id": pa.array([plane.id for _, plane in planes], pa.int64()),
         "is_device": pa.array([plane.is_device for _, plane in planes], pa.bool_()),
         "events": pa.array([plane.event_count for _, plane in planes], pa.int64()),
-    })  # fmt: skip
+    }
+    return pa.table(columns)
 
 
 def _plane_stats(hosts: Sequence[HostTrace]) -> Any:
@@ -216,7 +216,7 @@ def _name_stats(hosts: Sequence[HostTrace]) -> Any:
 
 
 def _typed(values: Sequence[int | float | str]) -> dict[str, Any]:
-    """Return one column for each type; whole numbers as texts, since Arrow has none above 2^64 and below 0 at once."""
+    """Return one column per type; integers as text, since no Arrow type holds both 2^64 - 1 and negative ones."""
     import pyarrow as pa
 
     return {
@@ -232,7 +232,7 @@ def _hosts(hosts: Sequence[HostTrace]) -> Any:
     def numbers(value: Callable[[HostTrace], int | None]) -> Any:
         return pa.array([value(trace) for trace in hosts], pa.int64())
 
-    return pa.table({
+    columns = {
         "host": words([trace.host for trace in hosts]),
         "path": words([str(trace.path) for trace in hosts]),
         "size_bytes": numbers(lambda trace: trace.size_bytes),
@@ -243,10 +243,11 @@ def _hosts(hosts: Sequence[HostTrace]) -> Any:
         "end_ps": numbers(lambda trace: int(trace.end_ps.max()) if len(trace.name) else None),
         "errors": words(["; ".join(trace.errors) or None for trace in hosts]),
         "warnings": words(["; ".join(trace.warnings) or None for trace in hosts]),
-    })  # fmt: skip
+    }
+    return pa.table(columns)
 
 
-_MAKERS: Mapping[str, Callable[[Sequence[HostTrace]], Any]] = {
+_TABLES: Mapping[str, Callable[[Sequence[HostTrace]], Any]] = {
     "events": _events,
     "stats": _stats,
     "lines": _lines,

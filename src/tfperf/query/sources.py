@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tfperf.errors import TfperfError
 from tfperf.query.sql_tables import RECORDED, SqlTable, analyzed_tables
 from tfperf.sections.registry import find_table
 from tfperf.trace.logdir import Run
@@ -22,6 +23,8 @@ class Source:
 
     run: Run
     analyze: Callable[[Collection[str]], Analysis]
+    omitted: dict[str, str] = field(default_factory=dict)
+    """Tables of sections of other packages that failed when they were asked for, with the reason."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
         """Return those of the tables that this profile has, each as a `pyarrow.Table`.
@@ -34,10 +37,13 @@ class Source:
         declared = {name: table for name, table in analyzed_tables().items() if name in names}
         if not declared:
             return tables
-        places = {name: find_table(name) for name in declared}
-        analysis = self.analyze(sorted({section for section, _ in places.values()}))
+        analysis = self.analyze(sorted({find_table(name)[0] for name in declared}))
         for name, table in declared.items():
-            data = places[name][1].data(analysis)
+            try:
+                data = analysis.table(name)
+            except TfperfError as error:
+                self.omitted[name] = str(error)
+                continue
             if data is not None:
                 tables[name] = _arrow(table, data)
         return tables

@@ -14,7 +14,7 @@ Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "VARCHAR"]
 
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
-    """A column as SQL sees it; NULL always means "not known" or "has none"."""
+    """A column as SQL sees it; NULL always means "unknown" or "has none"."""
 
     name: str
     type: Type

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfperf.errors import TfperfError
-from tfperf.sections.registry import find_section, omission
+from tfperf.sections.registry import OURS, described, find_section, find_table, omission
 from tfperf.sections.spec import call
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tfperf.arrays import Int64s
+    from tfperf.report.model import Data
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.activities import Attribution
     from tfperf.trace.logdir import Run
@@ -95,6 +96,22 @@ class Results:
         if spec.without_device:
             parts = [part for part in parts if part is not None]
         return call(spec.combine, parts) if spec.combine is not None and parts else None
+
+    def table(self, name: str) -> Data | None:
+        """Return the declared columns of a table by their keys; None if this profile has no such table.
+
+        Raises KeyError for an unknown table, TfperfError if it is of another package's section, which failed.
+        """
+        section, table = find_table(name)
+        try:
+            data = table.data(self)
+            return None if data is None else {column.key: data[column.key] for column in table.columns}
+        except TfperfError:
+            raise
+        except Exception as error:
+            if section in OURS:
+                raise
+            raise TfperfError(omission(section, described(error))) from error
 
     def of_hosts(self, section: str) -> list[Any]:
         """Return the results of a section for each host, in the order of `hosts`."""

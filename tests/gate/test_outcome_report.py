@@ -9,11 +9,13 @@ import re
 from dataclasses import replace
 
 import pytest
-from tfperf.gate.model import Judged, Limit, Metric, Outcome, Relation, Status
-from tfperf.gate.report import check_report, headline, not_judged, sentence
 
 from tfperf.compare.bootstrap import Ratio
 from tfperf.compare.regression import RegressionVerdict, StepComparison
+from tfperf.gate.check import Judged, Outcome, not_judged
+from tfperf.gate.limits import Limit, Metric, Relation
+from tfperf.gate.measurement import Status
+from tfperf.gate.outcome_report import check_report, headline, open_questions, sentence
 from tfperf.render import FORMATS, render
 from tfperf.report.model import Finding, Unit
 
@@ -21,67 +23,117 @@ ADVICE = Finding("wait", "problem", "Steps wait 60% of their time for tf.data, i
 
 
 def judged(
-    text: str, bound: float, measured: float | None, unit: Unit, status: Status = "pass", relation: Relation = "<=",
-    host: str = "",
-) -> Judged:  # fmt: skip
-    return Judged(Limit(text, Metric(text.split()[0]), relation, bound), status, text.split()[0], measured, unit, host)
+    text: str,
+    measured: float | None,
+    unit: Unit,
+    status: Status = "pass",
+    *,
+    bound: float,
+    relation: Relation = "<=",
+) -> Judged:
+    """A judged limit, whose title is the first word of its text."""
+    name = text.split()[0]
+    limit = Limit(text, Metric(name), relation, bound)
+    return Judged(limit=limit, status=status, title=name, measured=measured, unit=unit, host="")
 
 
-INPUT = replace(judged("max-input-bound 10%", 10.0, 63.4, "%", "breach"), title="Input-bound", evidence=(ADVICE,))
-STEP = judged("max-step-time 50ms", 50.0, 42.0, "ms")
-BUSY = replace(judged("min-device-busy 80%", 80.0, None, "%", "unknown", ">="), why="no device; leave the limit out")
+def step_time(measured_ms: float, status: Status = "pass") -> Judged:
+    return judged("max-step-time 50ms", measured_ms, "ms", status, bound=50.0)
 
 
-def outcome(*some: Judged, hosts: tuple[str, ...] = ("a",), notes: tuple[str, ...] = ()) -> Outcome:
-    return Outcome(some, "2026_01_01", "/logs/run", hosts, 12, notes)
+def device_busy(measured: float | None, status: Status) -> Judged:
+    return judged("min-device-busy 80%", measured, "%", status, bound=80.0, relation=">=")
+
+
+INPUT = replace(judged("max-input-bound 10%", 63.4, "%", "breach", bound=10.0), title="Input-bound", evidence=(ADVICE,))
+STEP = step_time(42.0)
+BUSY = replace(device_busy(None, "unknown"), why="no device: leave the limit out")
+
+
+def outcome(*several: Judged, hosts: tuple[str, ...] = ("a",), notes: tuple[str, ...] = ()) -> Outcome:
+    return Outcome(judged=several, run="2026_01_01", folder="/logs/run", hosts=hosts, step_count=12, notes=notes)
 
 
 def compared(verdict: RegressionVerdict, low: float, high: float, tolerance: float = 0.05) -> Judged:
+    """A judged regression, of which the interval of the ratio is known."""
     ratio = Ratio((low + high) / 2, low, high, 0.95)
-    found = StepComparison(
-        verdict=verdict, ratio=ratio, tolerance=tolerance, stat="mean", before_ms=40.0, after_ms=40.0 * ratio.value,
-        before_steps=30, after_steps=50, before_host="a", after_host="b", steps_needed=None, why="the reason",
-    )  # fmt: skip
+    comparison = StepComparison(
+        verdict=verdict,
+        ratio=ratio,
+        tolerance=tolerance,
+        stat="mean",
+        before_ms=40.0,
+        after_ms=40.0 * ratio.value,
+        before_steps=30,
+        after_steps=50,
+        before_host="a",
+        after_host="b",
+        steps_needed=None,
+        why="the reason",
+    )
     status: dict[RegressionVerdict, Status] = {"slower": "breach", "not slower": "pass", "inconclusive": "unknown"}
-    limit = Limit("max-regression 5%", Metric("regression"), "<=", 100.0 * tolerance)
     return Judged(
-        limit, status[verdict], "Regression", 100.0 * (ratio.value - 1), "%", "", "the reason", comparison=found
+        limit=Limit("max-regression 5%", Metric("regression"), "<=", 100.0 * tolerance),
+        status=status[verdict],
+        title="Regression",
+        measured=100.0 * (ratio.value - 1),
+        unit="%",
+        host="",
+        why="the reason",
+        comparison=comparison,
     )
 
 
-def rows_of(*some: Judged, hosts: tuple[str, ...] = ("a",)) -> dict[str, list[object]]:
-    (table,) = check_report(outcome(*some, hosts=hosts)).sections[0].tables
-    return {key: list(values) for key, values in table.data.items()}
+def limit_row(one: Judged) -> dict[str, object]:
+    """The row of the table of limits for one limit."""
+    (table,) = check_report(outcome(one)).sections[0].tables
+    return {key: values[0] for key, values in table.data.items()}
+
+
+def baseline_row(one: Judged) -> dict[str, object]:
+    section = next(section for section in check_report(outcome(one)).sections if section.name == "baseline")
+    return {key: values[0] for key, values in section.tables[0].data.items()}
+
+
+# --- the verdict ---
 
 
 @pytest.mark.parametrize(
-    ("some", "verdict", "code", "said"),
+    ("several", "verdict", "exit_code", "text"),
     [
         ((STEP,), "pass", 0, "The limit holds."),
         ((STEP, STEP), "pass", 0, "All 2 limits hold."),
         ((STEP, INPUT), "breach", 3, "BREACHED: max-input-bound 10%. 1 of 2 hold."),
         ((STEP, BUSY), "unknown", 1, "COULD NOT BE JUDGED: min-device-busy 80%. 1 of 2 hold."),
         (
-            (INPUT, BUSY), "breach", 3,
+            (INPUT, BUSY),
+            "breach",
+            3,
             "BREACHED: max-input-bound 10%. COULD NOT BE JUDGED: min-device-busy 80%. 0 of 2 hold.",
         ),
         ((), "unknown", 1, "Nothing was checked: no limit was given."),
         ((INPUT,) * 7, "breach", 3, f"BREACHED: {', '.join([INPUT.limit.text] * 5)} and 2 more. 0 of 7 hold."),
     ],
-)  # fmt: skip
-def test_the_verdict_comes_first(some: tuple[Judged, ...], verdict: str, code: int, said: str) -> None:
-    report = check_report(outcome(*some))
+)
+def test_the_verdict_comes_first(several: tuple[Judged, ...], verdict: str, exit_code: int, text: str) -> None:
+    report = check_report(outcome(*several))
     (finding,) = report.sections[0].findings
-    assert (report.sections[0].name, finding.text, finding.code) == ("check", said, verdict)
-    assert (report.summary["verdict"], report.summary["exit_code"]) == (verdict, code)
-    assert headline(outcome(*some)) == said
+    assert (report.sections[0].name, finding.text, finding.code) == ("check", text, verdict)
+    assert (report.summary["verdict"], report.summary["exit_code"]) == (verdict, exit_code)
+    assert headline(outcome(*several)) == text
 
 
 def test_the_summary_counts() -> None:
     report = check_report(outcome(STEP, STEP, INPUT, BUSY))
     assert report.summary == {
-        "verdict": "breach", "exit_code": 3, "limits": 4, "passed": 2, "breached": 1, "unknown": 1, "step_count": 12,
-    }  # fmt: skip
+        "verdict": "breach",
+        "exit_code": 3,
+        "limits": 4,
+        "passed": 2,
+        "breached": 1,
+        "unknown": 1,
+        "step_count": 12,
+    }
     assert report.source == {"run": "2026_01_01", "folder": "/logs/run", "hosts": ["a"]}
 
 
@@ -90,30 +142,36 @@ def test_the_summary_counts() -> None:
     [
         (INPUT, "63.4%", "53.4 points over", -53.4),
         (STEP, "42.0 ms", "8.00 ms left", 8.0),
-        (judged("max-step-time 50ms", 50.0, 50.0, "ms"), "50.0 ms", "at the bound", 0.0),
-        (judged("max-step-time 50ms", 50.0, 50.001, "ms", "breach"), "50.001 ms", "0.001 ms over", -0.001),
-        (judged("max-input-bound 10%", 10.0, 10.0004, "%", "breach"), "10.0004%", "<0.1 points over", -0.0004),
-        (judged("min-device-busy 80%", 80.0, 60.0, "%", "breach", ">="), "60.0%", "20.0 points short", -20.0),
-        (judged("min-device-busy 80%", 80.0, 85.0, "%", "pass", ">="), "85.0%", "5.0 points left", 5.0),
-        (judged("max-memory 1GiB", 2.0**30, 2.0**31, "bytes", "breach"), "2.00 GiB", "1.00 GiB over", -(2.0**30)),
-        (judged("max-retraces 0", 0.0, 2.0, "count", "breach"), "2", "2 over", -2.0),
-        (judged("sum(x) < 5us", 5.0, 3.0, "us", "pass", "<"), "3.00 us", "2.00 us left", 2.0),
+        (step_time(50.0), "50.0 ms", "at the bound", 0.0),
+        (step_time(50.001, "breach"), "50.001 ms", "0.001 ms over", -0.001),
+        (replace(INPUT, measured=10.0004), "10.0004%", "<0.1 points over", -0.0004),
+        (device_busy(60.0, "breach"), "60.0%", "20.0 points short", -20.0),
+        (device_busy(85.0, "pass"), "85.0%", "5.0 points left", 5.0),
+        (
+            judged("max-memory 1GiB", 2.0**31, "bytes", "breach", bound=2.0**30),
+            "2.00 GiB",
+            "1.00 GiB over",
+            -(2.0**30),
+        ),
+        (judged("max-retraces 0", 2.0, "count", "breach", bound=0.0), "2", "2 over", -2.0),
+        (judged("sum(x) < 5us", 3.0, "us", bound=5.0, relation="<"), "3.00 us", "2.00 us left", 2.0),
+        (judged("sum(x) < 5", 3e6, "ps", bound=5e6, relation="<"), "3000000 ps", "2e+06 ps left", 2e6),
         (BUSY, None, None, None),
     ],
 )
 def test_each_row_has_what_was_measured_and_the_margin(
     one: Judged, measured: str | None, margin_text: str | None, margin: float | None
 ) -> None:
-    row = {key: values[0] for key, values in rows_of(one).items()}
+    row = limit_row(one)
     assert (row["measured_text"], row["margin_text"]) == (measured, margin_text)
     assert row["margin"] == (None if margin is None else pytest.approx(margin))
     assert (row["measured"], row["bound"], row["result"]) == (one.measured, one.limit.bound, one.status)
 
 
 @pytest.mark.parametrize("absurd", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_no_number_is_not_shown_as_one(absurd: float) -> None:
+def test_a_value_that_is_not_a_number_is_not_shown(absurd: float) -> None:
     one = replace(BUSY, measured=absurd)
-    row = {key: values[0] for key, values in rows_of(one).items()}
+    row = limit_row(one)
     assert (row["measured_text"], row["margin_text"], row["margin"]) == (None, None, None)
     for name in ("table", "markdown", "csv", "json"):
         text = render(check_report(outcome(one)), name).lower()
@@ -121,11 +179,11 @@ def test_what_is_no_number_is_not_shown_as_one(absurd: float) -> None:
 
 
 def test_the_host_is_named_where_there_are_several() -> None:
-    slow = judged("max-step-time 50ms", 50.0, 61.0, "ms", "breach", host="worker-1")
+    slow = replace(step_time(61.0, "breach"), host="worker-1")
     alone, several = (render(check_report(outcome(slow, hosts=hosts)), "table") for hosts in (("a",), ("a", "b")))
     assert "Host" not in alone.split("Every limit")[1].splitlines()[1]
     assert "Host" in several.split("Every limit")[1].splitlines()[1]
-    assert "Steps judged  12  on the host that has fewest" in several
+    assert "Steps judged  12  on the host with the fewest" in several
     assert sentence(slow) == "max-step-time is 61.0 ms on host worker-1; at most 50.0 ms is allowed."
 
 
@@ -133,7 +191,7 @@ def test_the_host_is_named_where_there_are_several() -> None:
     ("relation", "demand"), [("<", "less than"), ("<=", "at most"), (">", "more than"), (">=", "at least")]
 )
 def test_a_sentence_says_what_is_allowed(relation: Relation, demand: str) -> None:
-    one = judged("x 5", 5.0, 5.0, "count", "breach", relation)
+    one = judged("x 5", 5.0, "count", "breach", bound=5.0, relation=relation)
     assert sentence(one) == f"x is 5; {demand} 5 is allowed."
 
 
@@ -146,7 +204,7 @@ def test_each_breach_has_its_evidence_and_each_unknown_its_reason() -> None:
         ("problem", "Input-bound is 63.4%; at most 10.0% is allowed."),
         ("problem", ADVICE.text),
         ("problem", "max-step-time is 61.0 ms; at most 50.0 ms is allowed (of 12 steps)."),
-        ("hint", "min-device-busy 80% could not be judged: no device; leave the limit out"),
+        ("hint", "min-device-busy 80% could not be judged: no device: leave the limit out"),
     ]
     assert check_report(outcome(BUSY)).sections[-1].findings[0].severity == "problem"
     assert [section.name for section in check_report(outcome(STEP)).sections] == ["check"]
@@ -158,21 +216,22 @@ def test_a_reason_that_limits_share_is_given_once() -> None:
 
 
 def test_without_a_trace_every_limit_is_unknown() -> None:
-    found = not_judged([INPUT.limit, STEP.limit], "logs/ does not exist")
-    assert (found.exit_code, [one.why for one in found.judged]) == (1, ["logs/ does not exist"] * 2)
-    assert check_report(found).source == {}
+    without_trace = not_judged([INPUT.limit, STEP.limit], "logs/ does not exist")
+    assert open_questions(without_trace) == [
+        ("max-input-bound 10%, max-step-time 50ms could not be judged", "logs/ does not exist")
+    ]
+    assert check_report(without_trace).source == {}
+    assert check_report(without_trace).sections[0].facts == ()
 
 
 def test_the_baseline_is_shown_with_its_interval() -> None:
-    report = check_report(outcome(compared("slower", 1.081, 1.142)))
-    section = next(section for section in report.sections if section.name == "baseline")
-    row = {key: values[0] for key, values in section.tables[0].data.items()}
+    slower = compared("slower", 1.081, 1.142)
+    row = baseline_row(slower)
     assert (row["interval"], row["allowed"], row["result"]) == ("8.1% to 14.2%", "5%", "breach")
     assert (row["before_ms"], row["ratio_low"], row["before_steps"], row["after_host"]) == (40.0, 1.081, 30, "b")
-    assert section.tables[0].note == "the reason"
-    limits = {key: values[0] for key, values in report.sections[0].tables[0].data.items()}
-    assert limits["measured_text"] == "11.1% (8.1% to 14.2%)"
-    assert limits["margin_text"] is None
+    assert check_report(outcome(slower)).sections[1].tables[0].note == "the reason"
+    assert limit_row(slower)["measured_text"] == "11.1% (8.1% to 14.2%)"
+    assert limit_row(slower)["margin_text"] is None
 
 
 def test_a_regression_in_a_sentence() -> None:
@@ -183,39 +242,37 @@ def test_a_regression_in_a_sentence() -> None:
 
 def test_runs_that_cannot_be_compared_have_no_ratio() -> None:
     unfair = replace(compared("slower", 1.3, 1.5), status="unknown", measured=None, why="The devices differ.")
-    report = check_report(outcome(unfair))
-    row = {key: values[0] for key, values in report.sections[1].tables[0].data.items()}
+    row = baseline_row(unfair)
     assert (row["result"], row["verdict"], row["before_ms"]) == ("unknown", "inconclusive", 40.0)
     assert (row["change_percent"], row["interval"], row["ratio"], row["ratio_low"]) == (None, None, None, None)
-    assert report.sections[1].tables[0].note == "The devices differ."
+    assert check_report(outcome(unfair)).sections[1].tables[0].note == "The devices differ."
 
 
 def test_the_digits_of_an_interval_never_contradict_the_result() -> None:
     """The interval decides: 1.0504 lies above 5 %, although it is 5.0 % in the usual form."""
-    rows = rows_of(compared("slower", 1.0504, 1.09))
-    assert "(5.04% to 9.0%)" in str(rows["measured_text"][0])
-    assert "4.9996%" in str(rows_of(compared("not slower", 0.98, 1.049996))["measured_text"][0])
-    exact = rows_of(compared("not slower", 1.0, 1.05))
-    assert "(0.0% to 5.0%)" in str(exact["measured_text"][0])
+    assert "(5.04% to 9.0%)" in str(limit_row(compared("slower", 1.0504, 1.09))["measured_text"])
+    assert "4.9996%" in str(limit_row(compared("not slower", 0.98, 1.049996))["measured_text"])
+    assert "(0.0% to 5.0%)" in str(limit_row(compared("not slower", 1.0, 1.05))["measured_text"])
 
 
 def test_a_comparison_without_an_interval() -> None:
     one = compared("inconclusive", 1.0, 1.1)
     assert one.comparison is not None
     bare = replace(one, measured=None, comparison=replace(one.comparison, ratio=None, before_ms=None))
-    report = check_report(outcome(bare))
-    row = {key: values[0] for key, values in report.sections[1].tables[0].data.items()}
+    row = baseline_row(bare)
     assert (row["interval"], row["change_percent"], row["before_ms"], row["ratio"]) == (None, None, None, None)
     for name in FORMATS:
-        assert render(report, name)
+        assert render(check_report(outcome(bare)), name)
 
 
-NASTY = "</script>|`x`\x1b[31m\r\n::error::" + "long/name:" * 400
+# --- formats ---
+
+HOSTILE = "</script>|`x`\x1b[31m\r\n::error::" + "long/name:" * 400
 
 
 def test_it_fits_80_columns() -> None:
-    some = (replace(INPUT, host=NASTY, why=NASTY), STEP, BUSY, compared("slower", 1.08, 1.14))
-    text = render(check_report(outcome(*some, hosts=("a", NASTY), notes=(NASTY,))), "table")
+    several = (replace(INPUT, host=HOSTILE, why=HOSTILE), STEP, BUSY, compared("slower", 1.08, 1.14))
+    text = render(check_report(outcome(*several, hosts=("a", HOSTILE), notes=(HOSTILE,))), "table")
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
 
