@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+import tfperf
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
 _KERAS = """
@@ -113,7 +115,7 @@ def test_a_keras_script_gets_a_report_and_keeps_its_exit_code(run: Runs) -> None
     assert code == 3
     assert out.startswith(f"arguments ['--flag', '3'] input hello\ntrained {run.folder}/train.py\n")
     assert "Average step time" in out
-    assert "Steps averaged     10" in out
+    assert tfperf.load(run.folder / "logs").steps.steps.numbers.tolist() == list(range(10, 20))
     assert "the trace is in" in err
     assert len(list(run.folder.glob("logs/plugins/profile/*/*.xplane.pb"))) == 1
     assert not list(run.folder.glob("logs/.*")), "nothing is left"
@@ -122,7 +124,6 @@ def test_a_keras_script_gets_a_report_and_keeps_its_exit_code(run: Runs) -> None
 def test_the_steps_that_are_asked_for(run: Runs) -> None:
     code, out, err = run(_KERAS, "0", options=("--steps", "20..24", *JSON))
     assert (code, "Average" in out) == (0, False), err
-    assert run.report()["summary"]["step_count"] == 5
     rows = run.report()["sections"]["steps"]["tables"]["steps"]["rows"]
     assert [row["step"] for row in rows] == [20, 21, 22, 23, 24]
 
@@ -131,7 +132,8 @@ def test_a_script_with_steps_of_its_own(run: Runs) -> None:
     code, _, err = run(_STEPS, options=JSON)
     assert code == 0, err
     assert run.report()["summary"]["step_source"] == "markers"
-    assert run.report()["summary"]["step_count"] == 10
+    rows = run.report()["sections"]["steps"]["tables"]["steps"]["rows"]
+    assert [row["step"] for row in rows] == list(range(10, 20))
 
 
 def test_any_other_script_by_time(run: Runs) -> None:
