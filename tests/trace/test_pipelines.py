@@ -198,7 +198,7 @@ def test_a_run_of_a_function_lasts_as_long_as_its_executor(name: str, tmp_path: 
         line("pool 2", event("ExecutorState::Process", 24, 6, id=77), event("ExecutorState::Process", 31, 1, id=77)),
     )  # fmt: skip
     runs = pipelines.runs
-    assert (runs.begin.tolist(), runs.end.tolist(), runs.busy.tolist()) == ([2 * US], [32 * US], [27 * US])
+    assert (runs.start.tolist(), runs.end.tolist(), runs.busy.tolist()) == ([2 * US], [32 * US], [27 * US])
     assert [pipelines.stages[stage].name for stage in runs.stage] == ["Map"]
     assert runs.ops == {(int(runs.stage[0]), "img/DecodeJpeg", "DecodeJpeg"): (1, 10 * US)}
     assert runs.is_async.tolist() == [name == "RunAsync"]
@@ -251,7 +251,7 @@ iterator_events = st.builds(
     call, names, st.integers(0, 50), st.integers(1, 50), st.integers(-3, 5), st.none() | st.integers(-3, 5)
 )
 other_events = st.builds(
-    lambda name, begin, length, own: event(name, begin, length, id=own),
+    lambda name, start, length, own: event(name, start, length, id=own),
     st.sampled_from(["PrefetchProduce", "InstantiatedCapturedFunction::RunAsync", "ExecutorState::Process", "a:Add"]),
     st.integers(0, 50), st.integers(1, 50), st.integers(-3, 5),
 )  # fmt: skip

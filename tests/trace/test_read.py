@@ -23,7 +23,7 @@ STEPS_LINE = -559038737
 
 
 def rows(trace: HostTrace) -> list[tuple[str, float, float]]:
-    """Name, begin and duration (in microseconds) of each event, in row order."""
+    """Name, start and duration (in microseconds) of each event, in row order."""
     names = [trace.names[name] for name in trace.name.tolist()]
     return list(zip(names, (trace.start_ps / US).tolist(), (trace.duration_ps / US).tolist(), strict=True))
 
@@ -141,17 +141,17 @@ def test_instants_are_kept_on_demand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "duration"), [(0, -1), (0, 1 << 60), (1 << 60, 1), (-(1 << 60), 1), ((1 << 63) - 1, (1 << 63) - 1)]
+    ("start", "duration"), [(0, -1), (0, 1 << 60), (1 << 60, 1), (-(1 << 60), 1), ((1 << 63) - 1, (1 << 63) - 1)]
 )
-def test_impossible_times_are_left_out_and_counted(begin: int, duration: int, tmp_path: Path) -> None:
-    odd, good = message(field(2, begin), field(3, duration)), message(field(2, 1), field(3, 7))
+def test_impossible_times_are_left_out_and_counted(start: int, duration: int, tmp_path: Path) -> None:
+    odd, good = message(field(2, start), field(3, duration)), message(field(2, 1), field(3, 7))
     trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), field(3, field(4, odd) + field(4, good)))))
     assert (trace.duration_ps.tolist(), trace.event_count, trace.malformed_events) == ([7], 2, 1)
 
 
 def test_the_longest_times_allowed_do_not_overflow(tmp_path: Path) -> None:
     most, latest_ns = (1 << 60) - 1, (1 << 60) // 1000 - 1
-    events = [field(4, message(field(2, begin), field(3, most))) for begin in (-most, most)]
+    events = [field(4, message(field(2, start), field(3, most))) for start in (-most, most)]
     both = [field(3, message(field(1, n), field(3, stamp), *events)) for n, stamp in enumerate((-latest_ns, latest_ns))]
     trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), *both)))
     first, last = -most - 1000 * latest_ns, 2 * most + 1000 * latest_ns
@@ -159,18 +159,18 @@ def test_the_longest_times_allowed_do_not_overflow(tmp_path: Path) -> None:
     assert int(trace.end_ps.max() - trace.start_ps.min()) == last - first
 
 
-def begins(tmp_path: Path, *stamps_ns: int) -> list[float]:
-    """Begin (us) of one event per line, 5 us after the timestamp of its line."""
+def starts(tmp_path: Path, *stamps_ns: int) -> list[float]:
+    """Start (us) of one event per line, 5 us after the timestamp of its line."""
     made = [line(f"line {n}", event("a", 5, 1), timestamp_ns=stamp) for n, stamp in enumerate(stamps_ns)]
-    return [begin for _, begin, _ in rows(trace_of(tmp_path, plane("/host:CPU", *made)))]
+    return [start for _, start, _ in rows(trace_of(tmp_path, plane("/host:CPU", *made)))]
 
 
-def test_lines_begin_at_their_timestamps(tmp_path: Path) -> None:
-    assert begins(tmp_path, 0, 3000, 1000) == [5, 8, 6]
+def test_lines_start_at_their_timestamps(tmp_path: Path) -> None:
+    assert starts(tmp_path, 0, 3000, 1000) == [5, 8, 6]
 
 
 def test_timestamps_since_1970_are_counted_from_the_earliest(tmp_path: Path) -> None:
-    assert begins(tmp_path, NOW_NS + 3000, NOW_NS, NOW_NS + 1000) == [8, 5, 6]
+    assert starts(tmp_path, NOW_NS + 3000, NOW_NS, NOW_NS + 1000) == [8, 5, 6]
 
 
 def test_lines_without_events_do_not_set_the_clock(tmp_path: Path) -> None:
@@ -179,13 +179,13 @@ def test_lines_without_events_do_not_set_the_clock(tmp_path: Path) -> None:
 
 
 def test_lines_on_different_clocks_each_count_from_their_own_earliest(tmp_path: Path) -> None:
-    assert begins(tmp_path, 2000, NOW_NS, NOW_NS + 1000, 0) == [7, 5, 6, 5]
-    assert begins(tmp_path, -(1 << 62), 0) == [5, 5]
+    assert starts(tmp_path, 2000, NOW_NS, NOW_NS + 1000, 0) == [7, 5, 6, 5]
+    assert starts(tmp_path, -(1 << 62), 0) == [5, 5]
 
 
 def test_a_clock_that_counts_from_boot_stays_one_clock(tmp_path: Path) -> None:
-    assert begins(tmp_path, 20 * DAY_NS, 20 * DAY_NS + 4000) == [5, 9]
-    assert begins(tmp_path, 10 * DAY_NS, 10 * DAY_NS + 4000) == pytest.approx([864e9 + 5, 864e9 + 9], abs=0.1, rel=0)
+    assert starts(tmp_path, 20 * DAY_NS, 20 * DAY_NS + 4000) == [5, 9]
+    assert starts(tmp_path, 10 * DAY_NS, 10 * DAY_NS + 4000) == pytest.approx([864e9 + 5, 864e9 + 9], abs=0.1, rel=0)
 
 
 def test_stats_of_several_planes_are_joined_by_name(tmp_path: Path) -> None:

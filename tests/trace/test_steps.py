@@ -14,23 +14,23 @@ from tfperf.trace.steps import END_ESTIMATED, PARTIAL, RETRACE, SLOW_FIRST, Step
 US = 1_000_000
 
 
-def call(name: str, begin: float, duration: float, mode: str = "notTraced-nonXla") -> Event:
-    return event(name, begin, duration, tf_function_call=ref(mode), tracing_count=1)
+def call(name: str, start: float, duration: float, mode: str = "notTraced-nonXla") -> Event:
+    return event(name, start, duration, tf_function_call=ref(mode), tracing_count=1)
 
 
-def fetch(begin: float, duration: float) -> Event:
-    return event("IteratorGetNextOp::DoCompute", begin, duration)
+def fetch(start: float, duration: float) -> Event:
+    return event("IteratorGetNextOp::DoCompute", start, duration)
 
 
-def begins(steps: Steps) -> list[float]:
-    return [float(begin) / US for begin in steps.start_ps]
+def starts(steps: Steps) -> list[float]:
+    return [float(start) / US for start in steps.start_ps]
 
 
 def durations(steps: Steps) -> list[float]:
     return [float(duration) / US for duration in steps.duration_ps]
 
 
-def test_markers_become_windows_from_begin_to_begin(tmp_path: Path) -> None:
+def test_markers_become_windows_from_start_to_start(tmp_path: Path) -> None:
     marks = [event("train", 100 * n, 80, step_num=n + 7, _r=1) for n in range(4)]
     steps = find_steps(trace_of(tmp_path, host(*marks)))
     assert (steps.source, steps.confidence) == ("markers", "high")
@@ -107,13 +107,13 @@ def test_replicas_fetch_from_pipelines_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_fetch_before_its_call_belongs_to_the_step(tmp_path: Path) -> None:
-    """Custom loop: the window begins where the eager op around the fetch begins."""
+    """Custom loop: the window starts where the eager op around the fetch starts."""
     events = [
         e for n in range(5)
         for e in (event("TFE_Py_FastPathExecute_C", 100 * n, 40), fetch(100 * n + 5, 30), call("f", 100 * n + 50, 40))
     ]  # fmt: skip
     steps = find_steps(trace_of(tmp_path, host(*events)))
-    assert begins(steps) == [0, 100, 200, 300, 400]
+    assert starts(steps) == [0, 100, 200, 300, 400]
     assert durations(steps)[:4] == [100, 100, 100, 100]
 
 
@@ -133,7 +133,7 @@ def test_micro_batches_belong_to_the_step_that_applies_them(tmp_path: Path) -> N
             events += [fetch(100 * n + 20 * k, 5), call("grad_fn", 100 * n + 20 * k + 6, 12)]
         events.append(call("apply_fn", 100 * n + 85, 10))
     steps = find_steps(trace_of(tmp_path, host(*events)))
-    assert begins(steps) == [0, 100, 200, 300]
+    assert starts(steps) == [0, 100, 200, 300]
 
 
 def test_without_fetches_calls_are_steps_but_input_is_not_visible(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_flags_do_not_empty_the_average(tmp_path: Path) -> None:
 def test_a_pause_is_outside_the_steps(tmp_path: Path) -> None:
     """A checkpoint of 5 ms after the third step."""
     at = [0, 100, 200, 5300, 5400, 5500]
-    steps = find_steps(trace_of(tmp_path, host(*(event("train", begin, 90, step_num=n) for n, begin in enumerate(at)))))
+    steps = find_steps(trace_of(tmp_path, host(*(event("train", start, 90, step_num=n) for n, start in enumerate(at)))))
     assert durations(steps) == [100, 100, 90, 100, 100, 90]
     (pause,) = steps.pauses
     assert (pause.start_ps / US, pause.end_ps / US, pause.after_step) == (290, 5300, "train 2")
@@ -209,7 +209,7 @@ def test_a_name_given_by_the_user_overrides_the_rules(tmp_path: Path) -> None:
         e for n in range(4) for e in (event("train", 100 * n, 90, step_num=n), event(f"my_step_{n}", 100 * n + 10, 50))
     ]
     trace = trace_of(tmp_path, host(*events))
-    assert begins(find_steps(trace, "my_step_*")) == [10, 110, 210, 310]
+    assert starts(find_steps(trace, "my_step_*")) == [10, 110, 210, 310]
     assert find_steps(trace, "no such name").source == "none"
 
 

@@ -220,7 +220,7 @@ def analyze(trace: HostTrace, steps: Steps, times: Sequence[DeviceTime] | None =
     `times` is what `device_times` returns for this trace, where that was done before.
     """
     reason = "" if len(steps) else steps.explanation
-    devices = tuple(own for own in (device_times(trace) if times is None else times) if len(own.busy.begin))
+    devices = tuple(own for own in (device_times(trace) if times is None else times) if len(own.busy.start))
     if not devices:
         return Idle((), (), 0, 1, (trace.host,), reason, no_main_thread=False)
     windows = _windows(steps, devices[0])
@@ -230,7 +230,7 @@ def analyze(trace: HostTrace, steps: Steps, times: Sequence[DeviceTime] | None =
     pieces = [pieces_of(trace, own, windows, rows[own.plane], links, states) for own in devices]
     found = [_device(trace, own, windows, cut) for own, cut in zip(devices, pieces, strict=True)]
     gaps = _longest(trace, devices, steps, pieces, states)
-    count = sum(len(cut.begin) for cut in pieces)
+    count = sum(len(cut.start) for cut in pieces)
     return Idle(tuple(found), gaps, count, 1, (), reason, no_main_thread=states.main is None)
 
 
@@ -259,14 +259,14 @@ def _windows(steps: Steps, device: DeviceTime) -> Windows:
 
 def _device(trace: HostTrace, device: DeviceTime, windows: Windows, cut: Pieces) -> DeviceIdle:
     """Add up the pieces of a device by window."""
-    time = np.zeros((len(CAUSES), len(windows.begin)), np.int64)
+    time = np.zeros((len(CAUSES), len(windows.start)), np.int64)
     for row, own in zip(time, cut.time, strict=True):
         np.add.at(row, cut.window, own)
     counted = windows.counted[cut.window]
     holds = (cut.time[:, counted] > 0).sum(axis=1).tolist()
     return DeviceIdle(
-        trace.host, device.name, windows.counted, windows.end - windows.begin,
-        overlap(device.busy, windows.begin, windows.end), dict(zip(CAUSES, time, strict=True)),
+        trace.host, device.name, windows.counted, windows.end - windows.start,
+        overlap(device.busy, windows.start, windows.end), dict(zip(CAUSES, time, strict=True)),
         dict(zip(CAUSES, holds, strict=True)), int(counted.sum()),
     )  # fmt: skip
 
@@ -275,9 +275,9 @@ def _longest(
     trace: HostTrace, devices: tuple[DeviceTime, ...], steps: Steps, pieces: list[Pieces], states: HostStates
 ) -> tuple[Gap, ...]:
     """Return the longest gaps of all devices, with what the host did in them."""
-    length = np.concatenate([cut.end - cut.begin for cut in pieces])
-    owner = np.repeat(np.arange(len(pieces)), [len(cut.begin) for cut in pieces])
-    index = np.concatenate([np.arange(len(cut.begin)) for cut in pieces])
+    length = np.concatenate([cut.end - cut.start for cut in pieces])
+    owner = np.repeat(np.arange(len(pieces)), [len(cut.start) for cut in pieces])
+    index = np.concatenate([np.arange(len(cut.start)) for cut in pieces])
     chosen = np.argsort(-length, kind="stable")[:MOST_GAPS]
     gaps: list[Gap] = []
     for number, (device, cut) in enumerate(zip(devices, pieces, strict=True)):
@@ -300,13 +300,13 @@ def _described(
         (CAUSE_OF_STATE[states.code[np.maximum(cut.launch, 0)]] == cause) | (cause == UNKNOWN)
     )  # fmt: skip
     wanted = np.where(by_call, -1, cause)
-    row = np.where(by_call, cut.launch, at_work(trace, states, CAUSE_OF_STATE, cut.begin, cut.called, wanted))
+    row = np.where(by_call, cut.launch, at_work(trace, states, CAUSE_OF_STATE, cut.start, cut.called, wanted))
     before_end = np.where(cut.launch >= 0, cut.gap_end - trace.start_ps[np.maximum(cut.launch, 0)], -1)
     names = [_short(trace, rows) for rows in (cut.before, cut.after)]
     main = trace.lines[states.main].name if states.main is not None else ""
     is_main = (cause == CAUSES.index("python")).tolist()
     columns = zip(
-        cut.window.tolist(), cut.begin.tolist(), (cut.end - cut.begin).tolist(), cause.tolist(), cause_ps.tolist(),
+        cut.window.tolist(), cut.start.tolist(), (cut.end - cut.start).tolist(), cause.tolist(), cause_ps.tolist(),
         row.tolist(), is_main, before_end.tolist(), *names, strict=True,
     )  # fmt: skip
     return [

@@ -44,11 +44,11 @@ def at_work(
 def _rows_within(trace: HostTrace, states: HostStates, begin: Int64s, end: Int64s) -> Int64s:
     """Return the host rows that say what their thread does and that overlap any of the gaps."""
     wanted = union(begin, end)
-    if not len(wanted.begin):
+    if not len(wanted.start):
         return NO_NUMBERS
     parts = []
     for line in trace.host_lines:
         rows = np.flatnonzero(states.code[line.start : line.stop]) + line.start
-        last = np.searchsorted(wanted.begin, trace.end_ps[rows]) - 1
+        last = np.searchsorted(wanted.start, trace.end_ps[rows]) - 1
         parts.append(rows[(last >= 0) & (wanted.end[np.maximum(last, 0)] > trace.start_ps[rows])])
     return np.concatenate([NO_NUMBERS, *parts])

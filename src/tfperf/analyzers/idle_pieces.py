@@ -34,7 +34,7 @@ LAUNCH, UNKNOWN = CAUSES.index("launch"), CAUSES.index("unknown")
 class Windows(NamedTuple):
     """Disjoint windows in time order, and which of them count in averages."""
 
-    begin: Int64s
+    start: Int64s
     end: Int64s
     counted: Bools
 
@@ -43,7 +43,7 @@ class Pieces(NamedTuple):
     """Gaps of one device cut at windows; from `called` on, the call that launched the next work counts."""
 
     window: Int64s
-    begin: Int64s
+    start: Int64s
     end: Int64s
     called: Int64s
     launch: Int64s
@@ -66,14 +66,14 @@ def pieces_of(
     trace: HostTrace, device: DeviceTime, windows: Windows, rows: Int64s, links: LaunchLinks, states: HostStates
 ) -> Pieces:
     """Cut the idle time of a device at windows, and attribute each piece."""
-    first = min(device.start_ps, int(windows.begin.min()))
+    first = min(device.start_ps, int(windows.start.min()))
     last = max(device.end_ps, int(windows.end.max()))
-    begin, end = np.append(first, device.busy.end), np.append(device.busy.begin, last)
+    begin, end = np.append(first, device.busy.end), np.append(device.busy.start, last)
     from_window = np.searchsorted(windows.end, begin, side="right")
-    count = np.where(end > begin, np.maximum(np.searchsorted(windows.begin, end) - from_window, 0), 0)
+    count = np.where(end > begin, np.maximum(np.searchsorted(windows.start, end) - from_window, 0), 0)
     gap = np.repeat(np.arange(len(begin)), count)
     window = np.repeat(from_window - np.cumsum(count) + count, count) + np.arange(len(gap))
-    piece_begin = np.maximum(begin[gap], windows.begin[window])
+    piece_begin = np.maximum(begin[gap], windows.start[window])
     piece_end = np.minimum(end[gap], windows.end[window])
     keep = piece_end > piece_begin
     gap, window, piece_begin, piece_end = gap[keep], window[keep], piece_begin[keep], piece_end[keep]
@@ -100,13 +100,13 @@ def _around(trace: HostTrace, rows: Int64s, begin: Int64s, end: Int64s) -> tuple
 
 def _attribute(trace: HostTrace, cut: Pieces, gap_begin: Int64s, states: HostStates, plane: int) -> Int64s:
     """Return the time of each cause (rows) in each piece (columns); the columns add up to the pieces."""
-    time = np.zeros((len(CAUSES), len(cut.begin)), np.int64)
-    covered = np.zeros(len(cut.begin), np.int64)
+    time = np.zeros((len(CAUSES), len(cut.start)), np.int64)
+    covered = np.zeros(len(cut.start), np.int64)
     for state, until in states.until(plane):
-        so_far = overlap(until, cut.begin, cut.called)
+        so_far = overlap(until, cut.start, cut.called)
         time[CAUSE_OF_STATE[state]] += so_far - covered
         covered = so_far
-    time[UNKNOWN] += cut.called - cut.begin - covered
+    time[UNKNOWN] += cut.called - cut.start - covered
     own = np.maximum(cut.launch, 0)
     returned = np.where(cut.launch >= 0, np.clip(trace.end_ps[own], cut.called, cut.end), cut.end)
     is_late = (cut.launch >= 0) & (cut.gap_end - np.maximum(trace.end_ps[own], gap_begin) > LATE_PS)

@@ -135,7 +135,7 @@ def analyze(trace: HostTrace, breakdown: Breakdown, host: HostOps | None = None)
     part_number = np.array([PARTS.index(part) for part in parts], np.int64)
     part_wall = _wall(host.input_work, part_number[row], len(PARTS))
     times, scaled_by = _parts(ops, part_wall, _enqueue_share(trace, host, breakdown), attribution)
-    wall_ps = union(host.input_work.begin, host.input_work.end).total()
+    wall_ps = union(host.input_work.start, host.input_work.end).total()
     has_events = any(line.stop > line.start for line in trace.host_lines)
     return InputPipeline(_sorted(ops), times, wall_ps, scaled_by, has_events)
 
@@ -170,7 +170,7 @@ def _wall(work: Work, group: Int64s, count: int) -> list[int]:
     """Return for each group how much time its stretches of work cover."""
     order = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group, minlength=count)).tolist()
-    begin, end = work.begin[order], work.end[order]
+    begin, end = work.start[order], work.end[order]
     return [union(begin[a:b], end[a:b]).total() for a, b in zip([0, *ends], ends, strict=False)]
 
 

@@ -91,24 +91,24 @@ class _Measured:
         calls, produced, runs = found.calls, found.produced, found.runs
         count = len(found.stages)
         is_async = _asynchronous(found)
-        own = _without(calls.end - calls.begin, calls.around)
-        made = _without(produced.end - produced.begin, calls.in_produce, calls.end - calls.begin)
+        own = _without(calls.end - calls.start, calls.around)
+        made = _without(produced.end - produced.start, calls.in_produce, calls.end - calls.start)
         works = ~np.array(is_async)[calls.stage]
         work = np.zeros(count)  # What bincount returns of nothing are integers.
         work += np.bincount(calls.stage[works], weights=own[works], minlength=count)
         known = produced.stage >= 0
         work += np.bincount(produced.stage[known], weights=made[known], minlength=count)
         running = (runs.stage >= 0) & runs.is_async
-        elapsed = runs.end - runs.begin
+        elapsed = runs.end - runs.start
         work += np.bincount(runs.stage[running], weights=np.minimum(runs.busy, elapsed)[running], minlength=count)
-        call_sets = [_flat(calls.begin, calls.end, calls.stage == index) for index in range(count)]
-        functions = [_flat(runs.begin, runs.end, running & (runs.stage == index)) for index in range(count)]
-        made_sets = [_flat(produced.begin, produced.end, produced.stage == index) for index in range(count)]
+        call_sets = [_flat(calls.start, calls.end, calls.stage == index) for index in range(count)]
+        functions = [_flat(runs.start, runs.end, running & (runs.stage == index)) for index in range(count)]
+        made_sets = [_flat(produced.start, produced.end, produced.stage == index) for index in range(count)]
         busy = [
             union_all([functions[index], made_sets[index] if is_async[index] else call_sets[index]])
             for index in range(count)
         ]
-        latency = calls.end - calls.begin
+        latency = calls.end - calls.start
         return _Measured(
             np.bincount(calls.stage, minlength=count), np.bincount(calls.stage, weights=latency, minlength=count)
             .astype(np.int64), work.astype(np.int64), is_async, call_sets, functions, busy,
@@ -163,9 +163,9 @@ def _pipeline(trace: HostTrace, name: str, found: Pipelines, measured: _Measured
         trace.host, name, found.device[number], found.fetched[number], found.handed_on[number],
         found.cut[number], stages, shown,
         len(latency), float(latency.mean()) if len(latency) else 0.0, percentile(latency, 0.95),
-        int(latency.max(initial=0)), int((latency > SLOW_CALL_PS).sum()), found.calls.begin[found.calls.stage == root],
+        int(latency.max(initial=0)), int((latency > SLOW_CALL_PS).sum()), found.calls.start[found.calls.stage == root],
         waits, waits.total(), untold,
-        int(everything.end[-1] - everything.begin[0]) if len(everything.begin) else 0,
+        int(everything.end[-1] - everything.start[0]) if len(everything.start) else 0,
         int(measured.work[members].sum()), _beside(found, measured, members, waits),
         _steadiness(trace, rows[np.isin(owner, members)]), _told(found, "cpu_budget", root),
         _told(found, "threadpool_size", root),
@@ -234,7 +234,7 @@ def _stage(
         int(measured.count[index]), int(measured.total[index]),
         float(latency.mean()) if len(latency) else 0.0, percentile(latency, 0.95), int(measured.work[index]),
         measured.busy[index].total(), blocked, _element_work(found, measured, index, elements),
-        measured.is_async[index], int(mine.sum()), int(np.minimum(runs.busy, runs.end - runs.begin)[mine].sum()),
+        measured.is_async[index], int(mine.sum()), int(np.minimum(runs.busy, runs.end - runs.start)[mine].sum()),
         _python(own.name, [kind for _, kind, _, _ in ops]), tuple(sorted(ops, key=lambda op: (-op[3], op))),
         _told(found, "parallelism", index), found.labels["autotune"][index] == "true",
         deterministic == "true" if deterministic else None, _told(found, "buffer_limit", index),
@@ -340,7 +340,7 @@ def _async_work(found: Pipelines, measured: _Measured, stage: int, elements: flo
     """
     runs = found.runs
     mine = (runs.stage == stage) & runs.is_async
-    function = float(np.minimum(runs.busy, runs.end - runs.begin)[mine].sum())
+    function = float(np.minimum(runs.busy, runs.end - runs.start)[mine].sum())
     handing = max(float(measured.work[stage]) - function, 0.0)
     if not elements:
         return 0.0, 0.0

@@ -37,7 +37,7 @@ def blocked_times(
     waiting, untold = {members[0]: intersection(waits, measured.calls[members[0]])}, 0
     for stage in members:
         left = waiting.get(stage, EMPTY)
-        if not len(left.begin):
+        if not len(left.start):
             continue
         inputs = found.children(stage)
         claims = [(limits.get(("producer", stage), 0.0), child, measured.calls[child]) for child in inputs]
@@ -62,7 +62,7 @@ def blocked_times(
 
 def _within(times: Intervals, known: Intervals) -> Intervals:
     """Return the part from the first to the last of what is known: before and after, calls may be cut off."""
-    if not len(known.begin):
+    if not len(known.start):
         return EMPTY
-    span = Intervals(known.begin[:1], known.end[-1:])
+    span = Intervals(known.start[:1], known.end[-1:])
     return intersection(times, span)

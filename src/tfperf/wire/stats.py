@@ -135,7 +135,7 @@ def _choose(lists: Any, flat: Any, ids: Mapping[int, str], barred: Sequence[Barr
 def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
     """Read the metadata id of each serialized XStat; return ids below 2^14, and whether that succeeded.
 
-    An XStat begins with tag 0x08 and the id as a varint; anything else must be decoded to be known.
+    An XStat starts with tag 0x08 and the id as a varint; anything else must be decoded to be known.
     """
     ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
