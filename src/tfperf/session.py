@@ -35,6 +35,7 @@ from tfperf.trace.device_time import device_times
 from tfperf.trace.device_work import device_work
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_ops import host_ops
+from tfperf.trace.progress import Progress, progress_by_file
 from tfperf.trace.read import read_host
 from tfperf.trace.stat_names import DEFAULT, LINKS
 
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 
     from tfperf.analyzers.op_groups import By
     from tfperf.report.model import Report
-
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
 
 
 @dataclass(frozen=True)
@@ -190,18 +188,8 @@ def load(
 def _one_by_one(
     files: Sequence[logdir.HostFile], analyse: Callable[..., HostAnalysis], progress: Progress | None
 ) -> list[HostAnalysis]:
-    if progress is None:
-        return [analyse(file) for file in files]
-    sizes = [file.size_bytes or 0 for file in files]
-    done, results = 0, []
-    for file, size in zip(files, sizes, strict=True):
-        results.append(analyse(file, progress=partial(_shifted, progress, done, sum(sizes))))
-        done += size
-    return results
-
-
-def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
+    by_file = progress_by_file(files, progress)
+    return [analyse(file, progress=told) for file, told in zip(files, by_file, strict=True)]
 
 
 def analyse_host(

@@ -14,7 +14,8 @@ from tfperf.compare.model import Change, Comparison, Ratio
 from tfperf.gate.model import Judged, Limit, Metric, Outcome, Relation, Status
 from tfperf.gate.report import check_report, headline, not_judged, sentence
 from tfperf.render import FORMATS, render
-from tfperf.report.model import Finding, Unit
+from tfperf.report.model import Finding
+from tfperf.units import Unit
 
 ADVICE = Finding("wait", "problem", "Steps wait 60% of their time for tf.data, in Map.", "use AUTOTUNE")
 

@@ -38,8 +38,8 @@ from tfperf.report.model import (
     Sparkline,
     StepChart,
     Table,
-    Unit,
 )
+from tfperf.units import Unit
 
 ECHARTS_SHA256 = "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5"
 NAMED = (Column("name", "Name"), Column("self_ms", "Self", "ms"), Column("size", "Size", "bytes", compact=False))

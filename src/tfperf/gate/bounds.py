@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from tfperf.gate.errors import as_written
 from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
-from tfperf.report.model import Unit
+from tfperf.units import Unit
 
 EXAMPLES: Mapping[Unit, str] = {
     "%": "10%", "ms": "50ms", "us": "500us", "bytes": "10GiB or 500MB", "count": "3", "": "3",

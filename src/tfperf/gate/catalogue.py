@@ -8,7 +8,7 @@ from typing import Literal
 
 from tfperf.query.report_tables import FOUND_OUT
 from tfperf.query.tables import RENAMED, SqlColumn, SqlTable
-from tfperf.report.model import Unit
+from tfperf.units import Unit
 
 ColumnType = Literal["number", "truth", "text"]
 

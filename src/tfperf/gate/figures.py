@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tfperf.report.model import Unit
+    from tfperf.units import Unit
 
 
 class Figure(NamedTuple):

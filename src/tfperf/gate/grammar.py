@@ -34,7 +34,7 @@ from tfperf.gate.figures import FIGURES
 from tfperf.gate.model import Condition, Limit, Metric, Relation
 from tfperf.gate.patterns import compiled
 from tfperf.query.tables import RECORDED, SqlColumn
-from tfperf.report.model import Unit
+from tfperf.units import Unit
 
 FUNCTIONS = ("sum", "max", "min", "mean", "median", "p95", "count")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from tfperf.compare.model import Comparison
-    from tfperf.report.model import Finding, Report, Unit
+    from tfperf.report.model import Finding, Report
+    from tfperf.units import Unit
 
 Relation = Literal["<", "<=", ">", ">="]
 Status = Literal["pass", "breach", "unknown"]

@@ -12,7 +12,7 @@ from tfperf.gate.figures import FIGURES
 
 if TYPE_CHECKING:
     from tfperf.gate.model import Relation
-    from tfperf.report.model import Unit
+    from tfperf.units import Unit
 
 
 class NamedLimit(NamedTuple):

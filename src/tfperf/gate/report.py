@@ -11,8 +11,8 @@ from tfperf.compare.model import Comparison
 from tfperf.gate import columns
 from tfperf.gate.digits import shown, side_of
 from tfperf.gate.model import Judged, Limit, Outcome
-from tfperf.report.model import Fact, Finding, Report, Section, Severity, Table, Unit
-from tfperf.units import format_bytes, format_ms, format_percent
+from tfperf.report.model import Fact, Finding, Report, Section, Severity, Table
+from tfperf.units import Unit, format_bytes, format_ms, format_percent
 
 VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
 """The verdict of each exit code."""

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tfperf.units import Unit
+
 Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "VARCHAR"]
-Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
 
 
 @dataclass(frozen=True, slots=True)

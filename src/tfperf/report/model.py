@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tfperf.units import Unit
+
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
 
-Unit = Literal["", "ms", "us", "%", "count", "bytes"]
 Severity = Literal["problem", "hint", "info"]
 
 

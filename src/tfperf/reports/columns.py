@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from tfperf.report.model import Column
-
-Unit = Literal["", "ms", "us", "%", "count", "bytes"]
 
 CATEGORY_TITLES = {
     "compilation": "Compilation",

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from tfperf.timeline.model import HostTimeline, Selection
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
+from tfperf.trace.progress import Progress, progress_by_file
 from tfperf.trace.read import read_host
 
 EVERYTHING = Selection()
@@ -30,8 +30,6 @@ _GZIP = 31
 _LEVEL = 1
 
 Job = Callable[[], bytes]
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
 
 
 @dataclass
@@ -107,9 +105,7 @@ def _hosts(
     progress: Progress | None,
 ) -> Iterator[HostTimeline]:  # fmt: skip
     """Read host after host; add up what is in it."""
-    sizes = [file.size_bytes or 0 for file in files]
-    for number, file in enumerate(files):
-        told = partial(_shifted, progress, sum(sizes[:number]), sum(sizes)) if progress else None
+    for file, told in zip(files, progress_by_file(files, progress), strict=True):
         trace = read_host(file.path, file.host, everything=True, progress=told)
         steps = find_steps(trace, step_marker)
         found.add(trace, steps.numbers, selection)
@@ -118,10 +114,6 @@ def _hosts(
         _count(exported, timeline, trace, len(chosen_steps(steps, selection)))
         del trace
         yield timeline
-
-
-def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
 
 
 def _count(exported: Exported, timeline: HostTimeline, trace: HostTrace, steps: int) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfperf.timeline.export import Exported, Progress, export
+from tfperf.timeline.export import Exported, export
 from tfperf.timeline.model import Selection
 from tfperf.trace.logdir import choose_hosts, choose_run, find_runs
+from tfperf.trace.progress import Progress
 
 
 def write_timeline(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,15 +12,13 @@ from tfperf.arrays import Bools
 from tfperf.errors import TraceFormatError
 from tfperf.trace.event_names import is_memory, mask
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
+from tfperf.trace.progress import Progress
 from tfperf.trace.row_order import LONGEST_PS, clock_zeros, in_order, put_on_clock
 from tfperf.trace.stat_names import BASE, DEFAULT, KNOWN, reads_memory, wanted_stats
 from tfperf.wire.event_columns import EventColumns, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.wire.planes import PlaneHeader, read_events, read_header
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
-
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
 
 _HOST_PLANES = (
     "/host:CPU",
