@@ -16,7 +16,7 @@ import numpy as np
 from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
 from tfperf.timeline.model import ArrowEnds, Counter, Group
 from tfperf.timeline.tracks import END, Marks, marks_of_tracks
-from tfperf.wire.encode import Cells, below, beside, cells, constant, fixed64, prefixed, sums, varint
+from tfperf.wire.encode import Cells, below, beside, constant, fixed64, prefixed, sums, varint
 from tfperf.wire.event_columns import StatKind
 from tfperf.wire.perfetto_schema import message_class, tag
 
@@ -228,7 +228,7 @@ def _annotations(batch: _Batch, named: Bools) -> _Repeated:
     tags = _TAG_OF_KIND[kind]
     body = beside(
         constant(_ANNOTATION_NAME, len(kind)), varint(key + 1),
-        cells(tags, tags != 0, (tags != 0).sum(axis=1)),
+        Cells.of(tags, tags != 0, (tags != 0).sum(axis=1)),
         varint(np.where(is_real, 0, number)).only(~is_real),
         *([fixed64(value).only(is_real)] if is_real.any() else []),
     )  # fmt: skip

@@ -273,7 +273,7 @@ class _Builder:
         above = ["::".join([*parts[: end - 1], re.sub(_INDEX, "", parts[end - 1])]) for end in range(2, len(parts))]
         length, consumer = 0, -1
         for count in range(len(above), 0, -1):
-            fitting = [stage for (_, known), stage in self._index.items() if known == above[count - 1]]
+            fitting = [stage for (_, other), stage in self._index.items() if other == above[count - 1]]
             if len(fitting) == 1:
                 length, consumer = count, fitting[0]
             if fitting:

@@ -111,9 +111,9 @@ BASE = frozenset(
     }
 )
 """Steps, the categories of their time, states of host threads, launches, and the environment."""
-TFDATA = frozenset(name for name, known in KNOWN.items() if known.host in (_ITERATOR, _NAMED_ITERATOR))
+TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (_ITERATOR, _NAMED_ITERATOR))
 """Pipelines of tf.data (`find_pipelines`)."""
-MEMORY = frozenset(name for name, known in KNOWN.items() if known.host == _ALLOCATION)
+MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host == _ALLOCATION)
 """Allocations (`HostTrace.memory`)."""
 HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
 """HLO ops and the compiled programs that they are part of (`HostTrace.programs`)."""
@@ -132,7 +132,7 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
 
     The type of a stat that tfperf does not know is guessed from the file. `every` adds all other stats, as one table.
     """
-    types = {name: known.type for name, known in KNOWN.items() if name in stats and _is_read_on(kind, known, stats)}
+    types = {name: stat.type for name, stat in KNOWN.items() if name in stats and _is_read_on(kind, stat, stats)}
     narrow = {name: KNOWN[name].host or "" for name in types if kind == "host" and KNOWN[name].host}
     if not LINKS.isdisjoint(stats):
         narrow.pop("id", None)  # fetches and executors are linked by the ids of all events
@@ -140,10 +140,10 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     return WantedStats({**types, **guesses}, narrow, every)
 
 
-def _is_read_on(kind: PlaneKind, known: KnownStat, stats: frozenset[str]) -> bool:
+def _is_read_on(kind: PlaneKind, stat: KnownStat, stats: frozenset[str]) -> bool:
     if kind != "host":
-        return known.device
-    return known.host is not None and (known.host != _ALLOCATION or reads_memory(stats))
+        return stat.device
+    return stat.host is not None and (stat.host != _ALLOCATION or reads_memory(stats))
 
 
 def reads_memory(stats: frozenset[str]) -> bool:

@@ -83,8 +83,8 @@ class Stat(NamedTuple):
         values = self.value.view(np.float64) if self.type == "real" else self.value
         if wanted == "real":
             return Stat(self.event, values.astype(np.float64).view(np.int64), "real")
-        known, index = distinct_index(values)
-        return Stat(self.event, index, "text", tuple(map(str, known.tolist())))
+        numbers, index = distinct_index(values)
+        return Stat(self.event, index, "text", tuple(map(str, numbers.tolist())))
 
 
 NO_STAT = Stat(np.empty(0, np.int32), NO_NUMBERS)
@@ -263,6 +263,6 @@ def _shifted(pieces: list[tuple[int, Int32s]]) -> Int32s:
 
 def _united(pieces: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Int64s]]:
     """Return the distinct texts of all pieces, and for each piece where among them its texts are."""
-    known: dict[str, int] = {}
-    places = [np.array([known.setdefault(text, len(known)) for text in piece], np.int64) for piece in pieces]
-    return tuple(known), places
+    index: dict[str, int] = {}
+    places = [np.array([index.setdefault(text, len(index)) for text in piece], np.int64) for piece in pieces]
+    return tuple(index), places

@@ -16,7 +16,7 @@ from tfperf.arrays import Bools, Int32s, Int64s
 from tfperf.wire import decoder
 from tfperf.wire.batching import line_groups, line_pieces
 from tfperf.wire.event_columns import EventColumns, Line
-from tfperf.wire.stats import Barred, Lists, WantedStats, all_stats, wanted_stats
+from tfperf.wire.stats import Barred, SerializedStats, WantedStats, all_stats, wanted_stats
 from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk_plane
 
 BATCH_BYTES = 1 << 22
@@ -57,7 +57,7 @@ def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[
         event_ids=decoder.numbers(events.field("key")),
         event_names=decoder.texts(metadata.field("name")),
         event_display_names=decoder.texts(metadata.field("display_name")),
-        event_stats=_metadata_stats(Lists(file, metadata.field("stats"), span.start), names, wanted),
+        event_stats=_metadata_stats(SerializedStats(file, metadata.field("stats"), span.start), names, wanted),
         stat_names=names,
         stats=_plane_stats(decoder.items(row.column("stats")), names),
     ), span
@@ -82,11 +82,11 @@ def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float 
 
 
 def _metadata_stats(
-    given: Lists, names: Mapping[int, str], wanted: WantedStats
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats
 ) -> dict[str, dict[int, int | float | str]]:
     """Return the wanted stats that stand on event metadata (constant for all events of that name)."""
     of_names: dict[str, dict[int, int | float | str]] = {}
-    for name, stat in wanted_stats(given, names, wanted).items():
+    for name, stat in wanted_stats(serialized, names, wanted).items():
         values: list[Any] = (stat.value.view(np.float64) if stat.type == "real" else stat.value).tolist()
         shown = [stat.texts[value] for value in values] if stat.type == "text" else values
         of_names[name] = dict(zip(stat.event.tolist(), shown, strict=True))
@@ -166,15 +166,15 @@ class _EventReader(NamedTuple):
         lists = lines.field("events")
         events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
         name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
-        given = Lists(self.file, events.column("stats"), position)
+        serialized = SerializedStats(self.file, events.column("stats"), position)
         barred = [
             Barred(frozenset(stat for stat, only in self.wanted.only_on.items() if only == pattern), ~allowed[name])
             for pattern, allowed in self.allowed.items()
         ]
         if self.wanted.every:
-            stats, every = all_stats(given, self.header.stat_names, self.wanted, barred)
+            stats, every = all_stats(serialized, self.header.stat_names, self.wanted, barred)
         else:
-            stats, every = wanted_stats(given, self.header.stat_names, self.wanted, barred), None
+            stats, every = wanted_stats(serialized, self.header.stat_names, self.wanted, barred), None
         return EventColumns(
             lines=self._lines(lines, (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()),
             name=name,

@@ -37,7 +37,7 @@ class Barred(NamedTuple):
     skipped: Bools
 
 
-class Lists(NamedTuple):
+class SerializedStats(NamedTuple):
     """Serialized XStats, a list for each event; `position` is where in the file they come from."""
 
     file: TraceFile
@@ -46,32 +46,32 @@ class Lists(NamedTuple):
 
 
 def wanted_stats(
-    given: Lists, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred] = ()
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred] = ()
 ) -> dict[str, Stat]:
     """Pick the wanted stats; `names` maps the metadata ids of the plane to stat names."""
-    flat = decoder.items(given.lists)
+    flat = decoder.items(serialized.lists)
     ids = {key: name for key, name in names.items() if name in wanted.types}
     if not ids or not len(flat):
         return {}
-    chosen, owner = _choose(given.lists, flat, ids, barred)
+    chosen, owner = _choose(serialized.lists, flat, ids, barred)
     if not len(chosen):
         return {}
     flat = decoder.take(flat, chosen)
-    return _columns(_decoded(given, flat, owner), flat, names, wanted, barred)
+    return _columns(_decoded(serialized, flat, owner), flat, names, wanted, barred)
 
 
 def all_stats(
-    given: Lists, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred] = ()
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred] = ()
 ) -> tuple[dict[str, Stat], StatRows]:
     """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
-    flat = decoder.items(given.lists)
-    owner = np.repeat(np.arange(len(given.lists), dtype=np.int32), np.diff(decoder.offsets(given.lists)))
-    rows = _decoded(given, flat, owner)
-    known, which = distinct_index(rows.key)
-    listed = np.array([names.get(key, "") in wanted.types for key in known.tolist()], np.bool_)
-    chosen = np.flatnonzero(listed[which]) if len(known) else which
+    flat = decoder.items(serialized.lists)
+    owner = np.repeat(np.arange(len(serialized.lists), dtype=np.int32), np.diff(decoder.offsets(serialized.lists)))
+    rows = _decoded(serialized, flat, owner)
+    ids, which = distinct_index(rows.key)
+    listed = np.array([names.get(key, "") in wanted.types for key in ids.tolist()], np.bool_)
+    chosen = np.flatnonzero(listed[which]) if len(ids) else which
     columns = _columns(rows.only(chosen), decoder.take(flat, chosen), names, wanted, barred)
-    keys = [names.get(key, "") for key in known.tolist()]
+    keys = [names.get(key, "") for key in ids.tolist()]
     return columns, _every(rows._replace(key=which), flat, keys, names)
 
 
@@ -100,8 +100,8 @@ class _Rows(NamedTuple):
         )
 
 
-def _decoded(given: Lists, flat: Any, owner: Int32s) -> _Rows:
-    rows = decoder.decode_all(given.file, "Stat", flat, given.position)
+def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
+    rows = decoder.decode_all(serialized.file, "Stat", flat, serialized.position)
     signed, unsigned = (decoder.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
     return _Rows(
         owner=owner,
@@ -116,18 +116,18 @@ def _decoded(given: Lists, flat: Any, owner: Int32s) -> _Rows:
 
 def _choose(lists: Any, flat: Any, ids: Mapping[int, str], barred: Sequence[Barred]) -> tuple[Int64s, Int32s]:
     """Return which items of `flat` may be wanted, and the index of the list that each is in."""
-    key, told = _stat_ids(flat)
+    key, readable = _stat_ids(flat)
     table = np.zeros(_TABLE_SIZE, np.bool_)
     small = {stat_id: name for stat_id, name in ids.items() if 0 <= stat_id < _TABLE_SIZE}
     table[list(small)] = True
-    chosen = np.flatnonzero(table[key] | ~told)
+    chosen = np.flatnonzero(table[key] | ~readable)
     ends = decoder.offsets(lists)
     owner = (np.searchsorted(ends, chosen + ends[0], side="right") - 1).astype(np.int32)
     keep = np.ones(len(chosen), np.bool_)
     for stats, skipped in barred:
         narrowed = np.zeros(_TABLE_SIZE, np.bool_)
         narrowed[[stat_id for stat_id, name in small.items() if name in stats]] = True
-        which = np.flatnonzero(narrowed[key[chosen]] & told[chosen])
+        which = np.flatnonzero(narrowed[key[chosen]] & readable[chosen])
         keep[which] = ~skipped[owner[which]]
     return chosen[keep], owner[keep]
 
@@ -141,13 +141,13 @@ def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
     first, second = data[np.minimum(start, last)], data[np.minimum(start + 1, last)]
     plain = (first == 0x08) & (length > 2)
-    told = plain & (second < 0x80)
+    readable = plain & (second < 0x80)
     key = (second & 0x7F).astype(np.int16)
     longer = np.flatnonzero(plain & (second >= 0x80) & (length > 3))
     third = data[start[longer] + 2]
     key[longer] |= (third & 0x7F).astype(np.int16) << 7
-    told[longer] = third < 0x80
-    return key, told
+    readable[longer] = third < 0x80
+    return key, readable
 
 
 def _columns(
@@ -200,8 +200,8 @@ def _guessed(rows: _Rows, flat: Any, which: Int64s, names: Mapping[int, str]) ->
 
 def _texts(strings: Any, refs: Int64s, names: Mapping[int, str]) -> tuple[tuple[str, ...], Int64s]:
     """Return distinct texts and the index of each value in them; a reference is the name of a stat metadata."""
-    known, value = distinct_index(refs)
-    texts = [names.get(ref, "") if ref else "" for ref in known.tolist()]
+    distinct_refs, value = distinct_index(refs)
+    texts = [names.get(ref, "") if ref else "" for ref in distinct_refs.tolist()]
     ends = decoder.offsets(strings)
     if ends[-1] > ends[0]:
         encoded = strings.dictionary_encode()
