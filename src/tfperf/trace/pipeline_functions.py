@@ -6,7 +6,7 @@ other threads that carry the same id; the last of them is its end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ OpKey = tuple[int, str, str]
 """Stage, name and type of an op."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FunctionRuns:
+class FunctionRuns(NamedTuple):
     """Runs of user functions: the stage that each belongs to (-1: unknown), from start to end, and its work.
 
     `busy` is the time that executors worked on it, on all threads together.
@@ -39,10 +38,6 @@ class FunctionRuns:
     """Rows of the ops that ran inside, and the stage of each."""
     other_ops: Int64s
     """Rows of the ops on host threads that ran in none of them."""
-
-    def __len__(self) -> int:
-        """Return the number of runs."""
-        return len(self.stage)
 
 
 def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> FunctionRuns:

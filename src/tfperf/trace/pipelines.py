@@ -8,7 +8,6 @@ per file, one per epoch), stages are few: iterators of one pipeline with the sam
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +26,7 @@ _SETTINGS = ("parallelism", "buffer_limit", "batch_size", "cycle_length", "cpu_b
 _LABELS = ("name", "autotune", "deterministic")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class StageCalls:
+class StageCalls(NamedTuple):
     """Calls of stages (GetNext), in row order: which stage, when, and in which event of tf.data on the same thread.
 
     `around` is an index into these calls: the call that this one was made in, -1 if another thread's event or none
@@ -43,10 +41,6 @@ class StageCalls:
     in_produce: Int64s
     """Index into `produced` of the hand-over that the call was made in, -1 for none."""
 
-    def __len__(self) -> int:
-        """Return the number of calls."""
-        return len(self.row)
-
 
 class Produced(NamedTuple):
     """Work of an asynchronous stage on its own threads (`PrefetchProduce`); the stage is -1 where nothing tells it."""
@@ -56,8 +50,7 @@ class Produced(NamedTuple):
     end: Int64s
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Pipelines:
+class Pipelines(NamedTuple):
     """All pipelines of a host. `roots` holds the index of the outermost stage of each."""
 
     stages: tuple[Stage, ...]

@@ -6,8 +6,7 @@ stats). Batches are bounded in bytes, so that memory does not grow with the file
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,12 +112,15 @@ def read_events(
             yield reader.columns(decoder.items(rows.column("lines")), start)
 
 
-def _allowed_names(header: PlaneHeader, wanted: WantedStats) -> dict[str, Bools]:
-    """Return for each pattern of names which names match; the last entry is that of events without one."""
-    return {
-        pattern: np.array([*map(bool, map(re.compile(pattern).match, header.event_names)), False], np.bool_)
-        for pattern in dict.fromkeys(wanted.only_on.values())
-    }
+def _allowed_names(header: PlaneHeader, wanted: WantedStats) -> list[tuple[frozenset[str], Bools]]:
+    """Return narrowed stats, and the names that they are read on; the last entry is that of events without a name."""
+    stats_of: dict[Callable[[str], bool], list[str]] = {}
+    for stat, accepts in wanted.only_on.items():
+        stats_of.setdefault(accepts, []).append(stat)
+    names = (*header.event_names, "")
+    return [
+        (frozenset(stats), np.array([accepts(name) for name in names], np.bool_)) for accepts, stats in stats_of.items()
+    ]
 
 
 class _Names(NamedTuple):
@@ -157,7 +159,7 @@ class _EventReader(NamedTuple):
     file: TraceFile
     header: PlaneHeader
     wanted: WantedStats
-    allowed: dict[str, Bools]
+    allowed: list[tuple[frozenset[str], Bools]]
     names: _Names
     plane: int
 
@@ -167,10 +169,7 @@ class _EventReader(NamedTuple):
         events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
         name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
         serialized = SerializedStats(self.file, events.column("stats"), position)
-        barred = [
-            Barred(frozenset(stat for stat, only in self.wanted.only_on.items() if only == pattern), ~allowed[name])
-            for pattern, allowed in self.allowed.items()
-        ]
+        barred = [Barred(stats, ~allowed[name]) for stats, allowed in self.allowed]
         if self.wanted.every:
             stats, every = all_stats(serialized, self.header.stat_names, self.wanted, barred)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -20,13 +20,13 @@ _TABLE_SIZE = 1 << 14
 class WantedStats(NamedTuple):
     """The stats to decode by name, and what they are; all others are skipped unread.
 
-    The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events whose name matches a
-    regular expression: a stat that nearly every event carries is costly. `every` decodes all stats besides, as one
+    The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events whose name is
+    accepted: a stat that nearly every event carries is costly. `every` decodes all stats besides, as one
     table.
     """
 
     types: Mapping[str, StatType | Literal["guess"]]
-    only_on: Mapping[str, str] = MappingProxyType({})
+    only_on: Mapping[str, Callable[[str], bool]] = MappingProxyType({})
     every: bool = False
 
 
