@@ -15,7 +15,7 @@ from tfperf.arrays import Bools, Int32s, Int64s
 from tfperf.wire import decoder
 from tfperf.wire.batching import line_groups, line_pieces
 from tfperf.wire.event_columns import EventColumns, Line
-from tfperf.wire.stats import Barred, SerializedStats, WantedStats, all_stats, wanted_stats
+from tfperf.wire.stats import Narrowed, SerializedStats, WantedStats, all_stats, wanted_stats
 from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk_plane
 
 BATCH_BYTES = 1 << 22
@@ -169,11 +169,11 @@ class _EventReader(NamedTuple):
         events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
         name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
         serialized = SerializedStats(self.file, events.column("stats"), position)
-        barred = [Barred(stats, ~allowed[name]) for stats, allowed in self.allowed]
+        narrowed = [Narrowed(stats, allowed, name) for stats, allowed in self.allowed]
         if self.wanted.every:
-            stats, every = all_stats(serialized, self.header.stat_names, self.wanted, barred)
+            stats, every = all_stats(serialized, self.header.stat_names, self.wanted, narrowed)
         else:
-            stats, every = wanted_stats(serialized, self.header.stat_names, self.wanted, barred), None
+            stats, every = wanted_stats(serialized, self.header.stat_names, self.wanted, narrowed), None
         return EventColumns(
             lines=self._lines(lines, (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()),
             name=name,

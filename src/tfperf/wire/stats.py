@@ -30,11 +30,16 @@ class WantedStats(NamedTuple):
     every: bool = False
 
 
-class Barred(NamedTuple):
-    """Narrowed stats, and for each event whether they are skipped there."""
+class Narrowed(NamedTuple):
+    """Stats that are read only on events of some names: `allowed` tells which, `name` is that of each event."""
 
     stats: frozenset[str]
-    skipped: Bools
+    allowed: Bools
+    name: Int32s
+
+    def allows(self, events: Int32s) -> Bools:
+        """Tell for each of these events whether the stats are read on it."""
+        return self.allowed[self.name[events]]
 
 
 class SerializedStats(NamedTuple):
@@ -46,22 +51,22 @@ class SerializedStats(NamedTuple):
 
 
 def wanted_stats(
-    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred] = ()
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
 ) -> dict[str, Stat]:
     """Pick the wanted stats; `names` maps the metadata ids of the plane to stat names."""
     flat = decoder.items(serialized.lists)
     ids = {key: name for key, name in names.items() if name in wanted.types}
     if not ids or not len(flat):
         return {}
-    chosen, owner = _choose(serialized.lists, flat, ids, barred)
+    chosen, owner = _choose(serialized.lists, flat, ids, narrowed)
     if not len(chosen):
         return {}
     flat = decoder.take(flat, chosen)
-    return _columns(_decoded(serialized, flat, owner), flat, names, wanted, barred)
+    return _columns(_decoded(serialized, flat, owner), flat, names, wanted, narrowed)
 
 
 def all_stats(
-    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred] = ()
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
 ) -> tuple[dict[str, Stat], StatRows]:
     """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
     flat = decoder.items(serialized.lists)
@@ -70,7 +75,7 @@ def all_stats(
     ids, which = distinct_index(rows.key)
     listed = np.array([names.get(key, "") in wanted.types for key in ids.tolist()], np.bool_)
     chosen = np.flatnonzero(listed[which]) if len(ids) else which
-    columns = _columns(rows.only(chosen), decoder.take(flat, chosen), names, wanted, barred)
+    columns = _columns(rows.only(chosen), decoder.take(flat, chosen), names, wanted, narrowed)
     keys = [names.get(key, "") for key in ids.tolist()]
     return columns, _every(rows._replace(key=which), flat, keys, names)
 
@@ -114,7 +119,7 @@ def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
     )
 
 
-def _choose(lists: Any, flat: Any, ids: Mapping[int, str], barred: Sequence[Barred]) -> tuple[Int64s, Int32s]:
+def _choose(lists: Any, flat: Any, ids: Mapping[int, str], narrowed: Sequence[Narrowed]) -> tuple[Int64s, Int32s]:
     """Return which items of `flat` may be wanted, and the index of the list that each is in."""
     key, readable = _stat_ids(flat)
     table = np.zeros(_TABLE_SIZE, np.bool_)
@@ -124,11 +129,11 @@ def _choose(lists: Any, flat: Any, ids: Mapping[int, str], barred: Sequence[Barr
     ends = decoder.offsets(lists)
     owner = (np.searchsorted(ends, chosen + ends[0], side="right") - 1).astype(np.int32)
     keep = np.ones(len(chosen), np.bool_)
-    for stats, skipped in barred:
-        narrowed = np.zeros(_TABLE_SIZE, np.bool_)
-        narrowed[[stat_id for stat_id, name in small.items() if name in stats]] = True
-        which = np.flatnonzero(narrowed[key[chosen]] & readable[chosen])
-        keep[which] = ~skipped[owner[which]]
+    for only in narrowed:
+        is_narrowed = np.zeros(_TABLE_SIZE, np.bool_)
+        is_narrowed[[stat_id for stat_id, name in small.items() if name in only.stats]] = True
+        which = np.flatnonzero(is_narrowed[key[chosen]] & readable[chosen])
+        keep[which] = only.allows(owner[which])
     return chosen[keep], owner[keep]
 
 
@@ -151,7 +156,7 @@ def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
 
 
 def _columns(
-    rows: _Rows, flat: Any, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred]
+    rows: _Rows, flat: Any, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed]
 ) -> dict[str, Stat]:
     ids: dict[str, list[int]] = {}
     for stat_id in distinct(rows.key).tolist():
@@ -161,9 +166,9 @@ def _columns(
         if name not in wanted.types:
             continue
         which = np.flatnonzero(_is_any_of(rows.key, same))
-        for stats, skipped in barred:
-            if name in stats:
-                which = which[~skipped[rows.owner[which]]]
+        for only in narrowed:
+            if name in only.stats:
+                which = which[only.allows(rows.owner[which])]
         if (kind := wanted.types[name]) != "guess":
             columns[name] = _column(rows, which, kind, names)
         elif parts := _guessed(rows, flat, which, names):
