@@ -4,8 +4,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.arrays import distinct, median
-from tfperf.intervals import EMPTY, Intervals, covered_before, covers, overlap, union, union_all
+from tfperf.intervals import (
+    EMPTY,
+    Intervals,
+    covered_before,
+    covers,
+    difference,
+    intersection,
+    overlap,
+    union,
+    union_all,
+)
 
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=12)
 
@@ -41,6 +50,8 @@ def test_union_covers_exactly_the_points_of_its_parts(pairs: list[tuple[int, int
 def test_set_operations_agree_with_sets_of_points(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
     left, right = union(*made(a)), union(*made(b))
     assert points(union_all([left, right])) == points(left) | points(right)
+    assert points(intersection(left, right)) == points(left) & points(right)
+    assert points(difference(left, right)) == points(left) - points(right)
     times = np.arange(45)
     assert set(np.flatnonzero(covers(left, times)).tolist()) == points(left)
 
@@ -54,12 +65,3 @@ def test_overlap_counts_the_points_in_the_window(pairs: list[tuple[int, int]], s
 
 def test_nothing_covers_nothing() -> None:
     assert covered_before(EMPTY, np.array([3])).tolist() == [0]
-
-
-def test_median_and_distinct_agree_with_numpy() -> None:
-    values = np.array([5, 1, 4, 1])
-    assert median(values) == float(np.median(values))
-    assert median(values[:3]) == float(np.median(values[:3]))
-    assert median(values[:0]) == 0
-    assert distinct(values).tolist() == np.unique(values).tolist()
-    assert distinct(values[:0]).tolist() == []

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.units import format_ms, format_percent
+from tfperf.units import format_bytes, format_ms, format_percent
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,11 @@ def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, sh
 )
 def test_milliseconds_keep_three_digits(value: float | None, shown: str) -> None:
     assert format_ms(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "-"), (0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (1536, "1.50 KiB"), (15 << 30, "15.0 GiB")],
+)
+def test_sizes_keep_three_digits_in_the_unit_that_suits_them(value: float | None, shown: str) -> None:
+    assert format_bytes(value) == shown

@@ -26,10 +26,10 @@ def test_self_time_excludes_direct_children_only() -> None:
     # a: 0-100, b in a: 10-50, c in b: 20-30, d in a: 60-70, e after a: 100-120
     start = np.array([0, 10, 20, 60, 100])
     end = np.array([100, 50, 30, 70, 120])
-    found = nest(start, end)
-    assert found.parent.tolist() == [-1, 0, 1, 0, -1]
-    assert found.depth.tolist() == [0, 1, 2, 1, 0]
-    assert self_time(end - start, found.parent).tolist() == [50, 30, 10, 10, 20]
+    nested = nest(start, end)
+    assert nested.parent.tolist() == [-1, 0, 1, 0, -1]
+    assert nested.depth.tolist() == [0, 1, 2, 1, 0]
+    assert self_time(end - start, nested.parent).tolist() == [50, 30, 10, 10, 20]
 
 
 def test_an_instant_at_the_end_of_an_event_is_inside_it() -> None:
@@ -48,22 +48,23 @@ def test_agrees_with_the_stack_for_any_events(peeled: int, pairs: list[tuple[int
     start, end = [b for b, _ in rows], [b + d for b, d in rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nesting, "_PEELED_LEVELS", peeled)
-        found = nest(np.array(start, np.int64), np.array(end, np.int64))
-    assert (found.parent.tolist(), found.depth.tolist()) == by_stack(start, end)
+        nested = nest(np.array(start, np.int64), np.array(end, np.int64))
+    assert (nested.parent.tolist(), nested.depth.tolist()) == by_stack(start, end)
 
 
 def test_events_two_hundred_thousand_deep_inside_each_other_are_no_hang() -> None:
     count = 200_000
     start = np.arange(count, dtype=np.int64)
-    found = nest(start, 2 * count - start)
-    assert found.parent.tolist() == list(range(-1, count - 1))
-    assert found.depth.tolist() == list(range(count))
+    nested = nest(start, 2 * count - start)
+    assert nested.parent.tolist() == list(range(-1, count - 1))
+    assert nested.depth.tolist() == list(range(count))
 
 
 def by_walk(start: list[int], end: list[int]) -> tuple[list[int], list[bool]]:
-    """What TensorFlow does: walk through starts and ends, pop at an end until its event is found."""
-    walk = sorted((time, row, is_end) for row, span in enumerate(zip(start, end, strict=True))
-                  for is_end, time in enumerate(span))  # fmt: skip
+    """What TensorFlow does: walk through starts and ends, pop at an end until its event is nesting."""
+    walk = sorted(
+        (time, row, is_end) for row, span in enumerate(zip(start, end, strict=True)) for is_end, time in enumerate(span)
+    )
     stack: list[int] = []
     parents, kept = [-1] * len(start), [False] * len(start)
     for _, row, is_end in walk:
@@ -95,5 +96,5 @@ def test_what_a_stack_loses(spans: list[tuple[int, int]], kept: list[bool]) -> N
 def test_agrees_with_the_walk_for_any_events(pairs: list[tuple[int, int]]) -> None:
     rows = sorted(pairs, key=lambda pair: (pair[0], -pair[1]))
     start, end = [b for b, _ in rows], [b + d for b, d in rows]
-    found = nest_on_stack(np.array(start, np.int64), np.array(end, np.int64))
-    assert (found.parent.tolist(), found.kept.tolist()) == by_walk(start, end)
+    stacked = nest_on_stack(np.array(start, np.int64), np.array(end, np.int64))
+    assert (stacked.parent.tolist(), stacked.kept.tolist()) == by_walk(start, end)
