@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import settings
 
 from tfperf.cli import main
 
 ROOT = Path(__file__).parents[1]
+
+settings.register_profile("no deadline", deadline=None)  # a loaded machine is slow, not wrong
+settings.load_profile("no deadline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

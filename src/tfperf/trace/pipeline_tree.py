@@ -264,7 +264,9 @@ class _Builder:
             self._index[key] = len(self.stages)
             depth = self.stages[consumer].depth + 1 if consumer >= 0 else 0
             name = re.sub(_INDEX, "", path.rpartition("::")[2])
-            self.stages.append(Stage(name, path, pipeline, consumer, depth, recorded))
+            self.stages.append(
+                Stage(name=name, path=path, pipeline=pipeline, parent=consumer, depth=depth, recorded=recorded)
+            )
         return self._index[key]
 
     def _orphan(self, path: str) -> int:

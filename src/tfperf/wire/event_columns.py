@@ -120,7 +120,14 @@ class StatRows(NamedTuple):
         return self._replace(event=event, key=self.key[which], kind=self.kind[which], value=self.value[which])
 
 
-NO_STAT_ROWS = StatRows(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8), NO_NUMBERS, (), ())
+NO_STAT_ROWS = StatRows(
+    event=np.empty(0, np.int32),
+    key=np.empty(0, np.int32),
+    kind=np.empty(0, np.uint8),
+    value=NO_NUMBERS,
+    keys=(),
+    texts=(),
+)
 
 
 class EventColumns(NamedTuple):

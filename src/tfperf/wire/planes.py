@@ -100,7 +100,14 @@ def read_events(
     `name` of an event is its index in `header.event_names`, one behind them for an id without a name. `plane` is the
     position of the plane in the file.
     """
-    reader = _EventReader(file, header, wanted, _allowed_names(header, wanted), _Names.of(header.event_ids), plane)
+    reader = _EventReader(
+        file=file,
+        header=header,
+        wanted=wanted,
+        allowed=_allowed_names(header, wanted),
+        names=_Names.of(header.event_ids),
+        plane=plane,
+    )
     for group in line_groups(span.lines, BATCH_BYTES):
         if isinstance(group, Span):
             for position, payload in line_pieces(file, group, BATCH_BYTES):
@@ -186,18 +193,19 @@ class _EventReader(NamedTuple):
         )
 
     def _lines(self, lines: Any, bounds: list[int]) -> tuple[Line, ...]:
-        columns = zip(
-            lines.field("id").to_pylist(),
-            decoder.texts(lines.field("name")),
-            decoder.texts(lines.field("display_name")),
-            lines.field("timestamp_ns").to_pylist(),
-            bounds[:-1],
-            bounds[1:],
-            strict=True,
-        )
+        names, display_names = (decoder.texts(lines.field(key)) for key in ("name", "display_name"))
+        ids, timestamps = (lines.field(key).to_pylist() for key in ("id", "timestamp_ns"))
         return tuple(
-            Line(self.plane, _signed_id(line_id), raw_name, start, stop, display_name, timestamp_ns)
-            for line_id, raw_name, display_name, timestamp_ns, start, stop in columns
+            Line(
+                plane=self.plane,
+                id=_signed_id(line_id),
+                raw_name=names[index],
+                start=bounds[index],
+                stop=bounds[index + 1],
+                display_name=display_names[index],
+                timestamp_ns=timestamps[index],
+            )
+            for index, line_id in enumerate(ids)
         )
 
 
