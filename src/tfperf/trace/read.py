@@ -34,6 +34,8 @@ def plane_kind(name: str) -> PlaneKind:
         return "host"
     if name.startswith("/device:GPU:"):
         return "gpu"
+    if not name.startswith("/device:TPU:"):
+        return "other"
     if re.fullmatch(r"/device:TPU:\d+( \[\d+\])?", name):
         return "tpu"
     return "sparse core" if re.match(r"/device:TPU:\d+ SparseCore", name) else "other"
