@@ -187,10 +187,7 @@ def check_op_rows(analysis: tfperf.Analysis, rows: list[dict[str, str]]) -> Iter
         omitted = len(rows)
         rows = [row for row in rows if row["host_or_device"] != "Device"]
         omitted -= len(rows)
-    computed = [
-        *(op_rows(ops.device, "Device") if ops.device is not None else ()),
-        *op_rows(ops.host, "Host"),
-    ]
+    computed = [*(op_rows(ops.device, "Device") if ops.device is not None else ()), *op_rows(ops.host, "Host")]
     yield "number of ops", len(computed) == len(rows), f"{len(computed)}, expected {len(rows)}"
     for index, row in enumerate(rows):
         ours: dict[str, Any] = computed[index] if index < len(computed) else {}

@@ -7,17 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.arrays import (
-    MOST,
-    capped_sum,
-    distinct,
-    distinct_index,
-    group_sums,
-    lookup,
-    median,
-    percentile,
-    ranges,
-)
+from tfperf.arrays import MOST, capped_sum, distinct, distinct_index, group_sums, lookup, median, percentile, ranges
 
 numbers = st.lists(st.integers(-3, 9), max_size=12)
 

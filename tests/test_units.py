@@ -6,8 +6,7 @@ from tfperf.units import format_bytes, format_ms, format_percent
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
-    [(None, "-"), (0.0, "0.0"), (0.04, "<0.1"), (99.97, ">99.9"), (100.0, "100.0"), (15.04, "15.0")],
+    ("value", "shown"), [(None, "-"), (0.0, "0.0"), (0.04, "<0.1"), (99.97, ">99.9"), (100.0, "100.0"), (15.04, "15.0")]
 )
 def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, shown: str) -> None:
     assert format_percent(value) == shown

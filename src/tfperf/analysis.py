@@ -70,7 +70,7 @@ def _compiled(filters: Sequence[str]) -> tuple[re.Pattern[str], ...]:
         raise TfperfError(f"the filter {error.pattern!r} is not a regular expression: {error.msg}") from error
 
 
-def load(
+def load(  # noqa: PLR0913  (every parameter is an option that users name)
     path: str | Path,
     *,
     sections: Sequence[str] = (),
@@ -134,11 +134,7 @@ def analyze_host(
     as_tensorflow = attribution == "tensorflow"
     stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
     trace = read_host(
-        file.path,
-        file.host,
-        stats=stats | LINKS if as_tensorflow else stats,
-        instants=as_tensorflow,
-        progress=progress,
+        file.path, file.host, stats=stats | LINKS if as_tensorflow else stats, instants=as_tensorflow, progress=progress
     )
     host = Host(trace, attribution, step_marker)
     host.analyze(sections)

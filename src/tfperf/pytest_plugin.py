@@ -236,7 +236,7 @@ def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[C
     """
     taken = _PROFILES[request.node] = []
 
-    def start(
+    def start(  # noqa: PLR0913  (every parameter is an option that users name)
         logdir: str | Path | None = None,
         *,
         skip_first: int = 0,

@@ -138,10 +138,7 @@ def outcomes(keras: str, logs: Path) -> dict[str, Any]:
     return results
 
 
-@pytest.fixture(
-    scope="module",
-    params=["keras", pytest.param("tf_keras", marks=_OLD_KERAS)],
-)
+@pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=_OLD_KERAS)])
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return outcomes(request.param, tmp_path_factory.mktemp("logs"))
 

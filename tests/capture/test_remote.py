@@ -212,11 +212,7 @@ def test_a_second_ctrl_c_gives_up_at_once(fresh_job: Callable[..., Job], capture
 
 
 def test_levels_reach_the_tracer(jobs: dict[str, Job], capture: Capture) -> None:
-    for name, options in {
-        "default": [],
-        "quiet": ["--host-tracer-level", "1"],
-        "python": ["--python-trace"],
-    }.items():
+    for name, options in {"default": [], "quiet": ["--host-tracer-level", "1"], "python": ["--python-trace"]}.items():
         done = capture("--port", jobs["busy"].port, "--duration", "500ms", "--logdir", name, *options)
         assert done.code == 0, done.err
     default, python, quiet = map(look_into, capture.traces)

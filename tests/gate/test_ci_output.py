@@ -29,13 +29,7 @@ ADVICE = Finding("wait", "problem", "Steps wait 60% of their time for tf.data, i
 BREACH = Judged(limit=INPUT, status="breach", title="Input-bound", measured=63.4, unit="%", host="", evidence=(ADVICE,))
 PASS = Judged(limit=STEP, status="pass", title="Step time", measured=42.0, unit="ms", host="")
 UNKNOWN = Judged(
-    limit=STEP,
-    status="unknown",
-    title="Step time",
-    measured=None,
-    unit="ms",
-    host="",
-    why="no steps: profile longer",
+    limit=STEP, status="unknown", title="Step time", measured=None, unit="ms", host="", why="no steps: profile longer"
 )
 
 
@@ -197,10 +191,7 @@ def test_each_limit_is_a_test_case() -> None:
 def test_a_failure_has_both_numbers_and_the_evidence() -> None:
     on_host = replace(BREACH, host="b", why="of 12 steps")
     (failure,) = suite_of(junit_text(outcome(on_host))).iter("failure")
-    assert failure.attrib == {
-        "type": "breach",
-        "message": "Input-bound is 63.4% on host b; at most 10.0% is allowed.",
-    }
+    assert failure.attrib == {"type": "breach", "message": "Input-bound is 63.4% on host b; at most 10.0% is allowed."}
     assert failure.text == (
         "limit: max-input-bound 10% (command line)\nof 12 steps\n"
         "Steps wait 60% of their time for tf.data, in Map.\ntry: use AUTOTUNE: it is free"

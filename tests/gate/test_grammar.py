@@ -40,10 +40,7 @@ GIB = 1 << 30
         (
             " sum( kernels.total_us [ kernel ~ nccl , occurrences > 1 ] ) <= 0.5ms ",
             Metric(
-                "total_us",
-                "kernels",
-                "sum",
-                (Condition("kernel", "~", "nccl"), Condition("occurrences", ">", 1.0)),
+                "total_us", "kernels", "sum", (Condition("kernel", "~", "nccl"), Condition("occurrences", ">", 1.0))
             ),
             "<=",
             500,
@@ -52,10 +49,7 @@ GIB = 1 << 30
         (
             "p95(steps.step_time_ms[kind=train,averaged=yes])<20ms",
             Metric(
-                "step_time_ms",
-                "steps",
-                "p95",
-                (Condition("kind", "=", "train"), Condition("averaged", "=", "true")),
+                "step_time_ms", "steps", "p95", (Condition("kind", "=", "train"), Condition("averaged", "=", "true"))
             ),
             "<",
             20,

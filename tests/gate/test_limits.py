@@ -155,10 +155,7 @@ def test_the_command_line_replaces_limits_of_the_file_on_the_same_metric() -> No
         named_limit("max-retraces", "0", "file"),
         *limits("steps.step_time_ms < 5", "input_bound >= 1%"),
     ]
-    of_command_line = [
-        named_limit("max-input-bound", "20%"),
-        *limits("steps.step_time_ms <= 9", origin="command line"),
-    ]
+    of_command_line = [named_limit("max-input-bound", "20%"), *limits("steps.step_time_ms <= 9", origin="command line")]
     assert [(limit.text, limit.origin) for limit in merged(of_file, of_command_line)] == [
         ("max-retraces 0", "file"),
         ("input_bound >= 1%", "file"),

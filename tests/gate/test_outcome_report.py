@@ -24,13 +24,7 @@ ADVICE = Finding("wait", "problem", "Steps wait 60% of their time for tf.data, i
 
 
 def judged(
-    text: str,
-    measured: float | None,
-    unit: Unit,
-    status: Status = "pass",
-    *,
-    bound: float,
-    relation: Relation = "<=",
+    text: str, measured: float | None, unit: Unit, status: Status = "pass", *, bound: float, relation: Relation = "<="
 ) -> Judged:
     """A judged limit, whose title is the first word of its text."""
     name = text.split()[0]
@@ -148,12 +142,7 @@ def test_the_summary_counts() -> None:
         (replace(INPUT, measured=10.0004), "10.0004%", "<0.1 points over", -0.0004),
         (device_busy(60.0, "breach"), "60.0%", "20.0 points short", -20.0),
         (device_busy(85.0, "pass"), "85.0%", "5.0 points left", 5.0),
-        (
-            judged("max-memory 1GiB", 2.0**31, "bytes", "breach", bound=2.0**30),
-            "2.00 GiB",
-            "1.00 GiB over",
-            -(2.0**30),
-        ),
+        (judged("max-memory 1GiB", 2.0**31, "bytes", "breach", bound=2.0**30), "2.00 GiB", "1.00 GiB over", -(2.0**30)),
         (judged("max-retraces 0", 2.0, "count", "breach", bound=0.0), "2", "2 over", -2.0),
         (judged("sum(x) < 5us", 3.0, "us", bound=5.0, relation="<"), "3.00 us", "2.00 us left", 2.0),
         (judged("sum(x) < 5", 3e6, "ps", bound=5e6, relation="<"), "3000000 ps", "2e+06 ps left", 2e6),

@@ -58,12 +58,7 @@ def test_the_whole_document() -> None:
                         "note": "",
                         "columns": [
                             {"key": "name", "title": "Name", "unit": "", "meaning": ""},
-                            {
-                                "key": "self_us",
-                                "title": "Self",
-                                "unit": "us",
-                                "meaning": "time in the op itself",
-                            },
+                            {"key": "self_us", "title": "Self", "unit": "us", "meaning": "time in the op itself"},
                         ],
                         "rows": [{"name": "a", "self_us": 1.25}],
                     }
@@ -87,14 +82,7 @@ def test_numpy_values_become_plain_and_what_is_not_a_number_null() -> None:
         "n": np.nan,
         "p": Path("x"),
     }
-    assert parsed(Report({}, summary))["summary"] == {
-        "i": 3,
-        "f": 0.5,
-        "b": True,
-        "a": [0, 1, 2],
-        "n": None,
-        "p": "x",
-    }
+    assert parsed(Report({}, summary))["summary"] == {"i": 3, "f": 0.5, "b": True, "a": [0, 1, 2], "n": None, "p": "x"}
     rows = parsed(report_of({"name": ["a", "b"], "self_us": np.array([np.inf, 2.5])}))["sections"]["ops"]["tables"][
         "ops"
     ]["rows"]

@@ -15,9 +15,7 @@ def test_a_pipe_gets_80_plain_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options_for_stdout(colour=True).colour
 
 
-def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "132")
     monkeypatch.setenv("WT_SESSION", "1")

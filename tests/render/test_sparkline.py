@@ -33,8 +33,7 @@ def test_of_each_stretch_of_time_the_largest_value_is_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
-    [(series(), ""), (series((5.0, 0.0)), "__"), (series((0.0, 0.0), (1.0, 0.0), high=0.0), "__")],
+    ("line", "expected"), [(series(), ""), (series((5.0, 0.0)), "__"), (series((0.0, 0.0), (1.0, 0.0), high=0.0), "__")]
 )
 def test_few_values_and_no_scale(line: Sparkline, expected: str) -> None:
     assert sparkline_text(line, 2, interactive=False) == expected

@@ -46,12 +46,7 @@ def test_a_whole_report() -> None:
         "overview",
         "Overview",
         findings=(
-            Finding(
-                "input_bound",
-                "problem",
-                "The job waits for input 63.4% of the time.",
-                "add .prefetch(AUTOTUNE)",
-            ),
+            Finding("input_bound", "problem", "The job waits for input 63.4% of the time.", "add .prefetch(AUTOTUNE)"),
             Finding("retrace", "hint", "One step was traced again."),
             Finding("steps", "info", "Steps were found by markers."),
         ),

@@ -27,8 +27,7 @@ def test_several_wide_text_columns_share_with_twice_the_room_for_the_widest() ->
 
 
 @pytest.mark.parametrize(
-    ("header", "width"),
-    [("Share", 5), ("Self time (ms)", 9), ("Mean self time (us)", 9), ("", 0), ("a b", 1)],
+    ("header", "width"), [("Share", 5), ("Self time (ms)", 9), ("Mean self time (us)", 9), ("", 0), ("a b", 1)]
 )
 def test_headers_may_take_two_lines(header: str, width: int) -> None:
     assert two_line_width(header) == width

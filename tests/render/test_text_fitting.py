@@ -29,12 +29,7 @@ def test_wide_characters_count_as_two_cells_when_cut() -> None:
 
 
 def test_a_folded_name_breaks_after_slashes_and_hangs() -> None:
-    assert fold(CONV, 24, hang=2) == [
-        "gradient_tape/",
-        "  sequential/conv2d_1/",
-        "  Conv2D/",
-        "  Conv2DBackpropFilter",
-    ]
+    assert fold(CONV, 24, hang=2) == ["gradient_tape/", "  sequential/conv2d_1/", "  Conv2D/", "  Conv2DBackpropFilter"]
 
 
 def test_a_name_without_slashes_is_folded_where_the_width_ends() -> None:

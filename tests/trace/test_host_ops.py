@@ -31,11 +31,7 @@ def test_an_op_inside_an_eager_execution_is_eager(tmp_path: Path) -> None:
         ),
         line("executor", event("ExecutorState::Process", 0, 9), event("f/Add:Add", 1, 5)),
     )
-    assert flags(host_ops(trace_of(tmp_path, made))) == {
-        "Tanh": EAGER,
-        "f/MatMul": FUNCTION,
-        "f/Add": FUNCTION,
-    }
+    assert flags(host_ops(trace_of(tmp_path, made))) == {"Tanh": EAGER, "f/MatMul": FUNCTION, "f/Add": FUNCTION}
 
 
 def test_the_innermost_decides(tmp_path: Path) -> None:

@@ -22,13 +22,7 @@ def test_states_of_the_main_thread_and_of_a_worker(tmp_path: Path) -> None:
     gpu = plane("/device:GPU:0", line("Stream #1", event("k", 50, 40, correlation_id=3)))
     trace = trace_of(tmp_path, plane("/host:CPU", main, worker, data), gpu)
     states = host_states(trace, launch_links(trace, np.array([5])))
-    assert [State(code) for code in states.code[:5]] == [
-        State.CALL,
-        State.SYNC,
-        State.LAUNCH,
-        State.LAUNCH,
-        State.NONE,
-    ]
+    assert [State(code) for code in states.code[:5]] == [State.CALL, State.SYNC, State.LAUNCH, State.LAUNCH, State.NONE]
     assert (states.main, states.drives) == (0, {1: frozenset({1})})
     until = {state: covered.total() // US for state, covered in states.until(1)}
     assert until == {State.LAUNCH: 20, State.SYNC: 50, State.CALL: 70, State.PYTHON: 100}

@@ -197,11 +197,7 @@ def test_a_pipeline_without_its_outermost_stage_is_cut(tmp_path: Path) -> None:
 
 
 def test_with_two_pipelines_of_the_same_path_a_lost_stage_is_not_guessed(tmp_path: Path) -> None:
-    pipelines = pipelines_of(
-        tmp_path,
-        *two_at_once(),
-        line("runner", call("Root::BatchV2::Range", 2, 1, 4, 3)),
-    )
+    pipelines = pipelines_of(tmp_path, *two_at_once(), line("runner", call("Root::BatchV2::Range", 2, 1, 4, 3)))
     assert [tree(pipelines, number)[-1] for number in range(3)] == [".Map", ".Map", "..Range"]
     assert pipelines.cut == (False, False, True)
 
@@ -261,9 +257,7 @@ def test_at_the_edge_of_a_capture_the_consumer_that_runs_functions_gets_the_run(
         event("InstantiatedCapturedFunction::RunAsync", 12, 1, id=51),
     )
     pipelines = pipelines_of(
-        tmp_path,
-        line("main", call("Root", 0, 90, 1), call("Root::ParallelMapV2", 1, 80, 2, 1)),
-        line("runner", *made),
+        tmp_path, line("main", call("Root", 0, 90, 1), call("Root::ParallelMapV2", 1, 80, 2, 1)), line("runner", *made)
     )
     assert [pipelines.stages[stage].name for stage in pipelines.runs.stage] == ["ParallelMapV2"] * 2
 

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli.options import (
-    chosen_format,
-    load_analysis,
-    refuse_existing,
-    report_options,
-    show,
-    trace_options,
-)
+from tfperf.cli.options import chosen_format, load_analysis, refuse_existing, report_options, show, trace_options
 from tfperf.cli.parameters import REGEX, SECTION
 
 if TYPE_CHECKING:

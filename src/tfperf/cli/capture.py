@@ -93,12 +93,7 @@ def _worker_options(command: Any) -> Any:
 @click.option("--analyze", is_flag=True, help="Count the steps, and go on to the report of `tfperf analyze`.")
 @report_options
 def command(
-    logdir: Path,
-    analyze: bool,
-    format_name: str | None,
-    output: Path | None,
-    force: bool,
-    **options: Any,
+    logdir: Path, analyze: bool, format_name: str | None, output: Path | None, force: bool, **options: Any
 ) -> None:
     """Profile running jobs over the network, and say why if no trace comes. TensorFlow is not needed here.
 

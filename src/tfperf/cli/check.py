@@ -67,13 +67,7 @@ def _limit_options(command: Command) -> Command:
 @report_options
 @click.pass_context
 def command(
-    context: click.Context,
-    /,
-    path: Path,
-    format_name: str | None,
-    output: Path | None,
-    force: bool,
-    **options: Any,
+    context: click.Context, /, path: Path, format_name: str | None, output: Path | None, force: bool, **options: Any
 ) -> None:
     """Check that a profile holds limits; the exit code says it to a CI job.
 

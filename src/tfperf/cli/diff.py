@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from tfperf.cli.options import (
-    chosen_format,
-    load_analysis,
-    read_options,
-    refuse_existing,
-    report_options,
-    show,
-)
-
-if TYPE_CHECKING:
-    from tfperf.compare.bootstrap import StepStatistic
+from tfperf.cli.options import chosen_format, load_analysis, read_options, refuse_existing, report_options, show
 
 
 @click.command("diff", short_help="Compare runs: is a job slower, and why?")
@@ -35,17 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--top", type=click.IntRange(min=1), help="Rows of long tables (default: 10 for table and markdown, else all)."
 )
-def command(
-    *,
-    paths: tuple[Path, ...],
-    stat: StepStatistic,
-    skip_first: int,
-    format_name: str | None,
-    output: Path | None,
-    force: bool,
-    top: int | None,
-    **options: object,
-) -> None:
+def command(paths: tuple[Path, ...], format_name: str | None, output: Path | None, force: bool, **options: Any) -> None:
     """Compare runs: is the job slower, by how much, how certain is that, and what explains the change.
 
     Each of BEFORE, AFTER and MORE is a logdir, a run folder, one *.xplane.pb file, or a baseline that
@@ -63,5 +43,6 @@ def command(
         raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
     format_name = chosen_format(format_name, output)
     refuse_existing(output, force=force)
+    stat, top, skip_first = (options.pop(name) for name in ("stat", "top", "skip_first"))
     runs = run_summaries(paths, skip_first=skip_first, read=lambda path: load_analysis(path, **options))
     show(diff_report(runs, stat=stat), format_name, output, force=force, top=top)

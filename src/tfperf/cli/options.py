@@ -14,6 +14,7 @@ from tfperf.render.formats import FORMATS, format_of_file
 
 if TYPE_CHECKING:
     from tfperf.analysis import Analysis
+    from tfperf.render import RenderOptions
     from tfperf.report.model import Report
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -103,15 +104,21 @@ def refuse_existing(output: Path | None, *, force: bool) -> None:
         refuse([output], force=force)
 
 
+def suitable_for(output: Path | None) -> RenderOptions:
+    """Return the width and so on of a report on stdout, or in this file."""
+    from tfperf.render import RenderOptions, options_for_stdout
+
+    return RenderOptions() if output else options_for_stdout()
+
+
 def show(report: Report, format_name: str, output: Path | None, *, force: bool, **options: Any) -> None:
     """Render a report and write it to a file or to stdout; `options` are fields of `RenderOptions`."""
-    from tfperf.render import RenderOptions, options_for_stdout, render
+    from tfperf.render import render
     from tfperf.render.output import write
 
     for line in report.omitted:
         say(line)
-    suitable = RenderOptions() if output else options_for_stdout()
-    write(render(report, format_name, suitable._replace(**options)), output, force=force)
+    write(render(report, format_name, suitable_for(output)._replace(**options)), output, force=force)
 
 
 def load_analysis(path: Path, **options: Any) -> Analysis:

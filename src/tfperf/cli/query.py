@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from tfperf.cli.options import ATTRIBUTIONS, chosen_format, refuse_existing, report_options, show
+from tfperf.cli.options import ATTRIBUTIONS, chosen_format, refuse_existing, report_options, show, suitable_for
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 @click.option("--step-marker", metavar="NAME", help="Events of this name are the steps (* is a wildcard).")
 @report_options
 @click.option("--top", type=click.IntRange(min=1), help="Show only so many rows (default: all).")
-def command(
-    path: Path | None, sql: str | None, script: TextIO | None, schema: bool, format_name: str | None,
-    output: Path | None, top: int | None, force: bool, **options: Any,
-) -> None:  # fmt: skip
+def command(path: Path | None, format_name: str | None, output: Path | None, force: bool, **options: Any) -> None:
     """Ask a profile in SQL, as DuckDB speaks it: one SELECT over events, stats, steps, ops, kernels and more.
 
     PATH is a logdir, a run folder or one *.xplane.pb file. SQL is the query, or - for stdin. A query only reads the
@@ -46,6 +43,7 @@ def command(
       tfperf query logs/ "select name, count(*), sum(duration_us) from events group by name order by 3 desc limit 5"
       tfperf query logs/ -f slow.sql --format csv -o slow.csv
     """
+    sql, script, schema, top = (options.pop(name) for name in ("sql", "script", "schema", "top"))
     format_name = chosen_format(format_name, output)
     if schema != (sql is None and script is None) or (sql is not None and script is not None):
         raise click.UsageError("write one of: a query, -f FILE, --schema")
@@ -53,7 +51,9 @@ def command(
         raise click.UsageError("name the profile: tfperf query PATH SQL")
     refuse_existing(output, force=force)
     text = None if schema else _text(script or sys.stdin) if script or sql == "-" else sql
-    show(_report(path, text, format_name, output, top, options), format_name, output, force=force)
+    width = suitable_for(output).width if format_name == "table" else None
+    report = _report(path, text, top=top, width=width, **options)
+    show(report, format_name, output, force=force)
 
 
 def _text(file: TextIO) -> str:
@@ -63,17 +63,13 @@ def _text(file: TextIO) -> str:
         raise click.UsageError("the query is not UTF-8 text") from error
 
 
-def _report(
-    path: Path | None, sql: str | None, format_name: str, output: Path | None, top: int | None, options: dict[str, Any]
-) -> Report:
+def _report(path: Path | None, sql: str | None, *, top: int | None, width: int | None, **options: Any) -> Report:
     from tfperf.query.answer_report import answered, schema_of
     from tfperf.query.engine import QueryError
-    from tfperf.render import RenderOptions, options_for_stdout
     from tfperf.render.safe_text import safe
 
     if sql is None or path is None:
         return schema_of(path, **options)
-    width = (RenderOptions() if output else options_for_stdout()).width if format_name == "table" else None
     try:
         return answered(path, sql, top=top, width=width, **options)
     except QueryError as error:

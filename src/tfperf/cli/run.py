@@ -7,15 +7,7 @@ from typing import Any
 
 import click
 
-from tfperf.cli.options import (
-    LEVELS,
-    chosen_format,
-    refuse_existing,
-    report_options,
-    say,
-    show,
-    tracer_options,
-)
+from tfperf.cli.options import LEVELS, chosen_format, refuse_existing, report_options, say, show, tracer_options
 from tfperf.cli.parameters import DURATION, STEP_RANGE
 
 

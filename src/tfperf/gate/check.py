@@ -116,7 +116,7 @@ def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
 # --- asking the gate ---
 
 
-def check_profile(
+def check_profile(  # noqa: PLR0913  (every parameter is an option that users name)
     profile: Analysis | str | Path,
     *,
     limits: Sequence[str] = (),

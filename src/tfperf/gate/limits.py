@@ -104,10 +104,7 @@ FIGURES: Mapping[str, Figure] = {
         functions=("mean", "median", "p95", "max", "min"),
     ),
     "kernel_launch": Figure(
-        title="Kernel launch",
-        unit="%",
-        meaning="share of the step time that goes to launching kernels",
-        is_share=True,
+        title="Kernel launch", unit="%", meaning="share of the step time that goes to launching kernels", is_share=True
     ),
     "all_others": Figure(
         title="All others",

@@ -112,12 +112,7 @@ RECORDED: tuple[SqlTable, ...] = (
     SqlTable(
         "plane_stats",
         "stats of planes, such as the model of a device",
-        (
-            _HOST,
-            _PLANE,
-            SqlColumn("name", "VARCHAR", "", "name of the stat"),
-            *_VALUES,
-        ),
+        (_HOST, _PLANE, SqlColumn("name", "VARCHAR", "", "name of the stat"), *_VALUES),
     ),
     SqlTable(
         "name_stats",

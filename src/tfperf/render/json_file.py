@@ -60,12 +60,7 @@ def _section(section: Section) -> dict[str, Any]:
 
 def _fact(fact: Fact) -> dict[str, Any]:
     """Return one fact."""
-    return {
-        "value": _jsonable(fact.value),
-        "unit": fact.unit,
-        "title": _text(fact.title),
-        "note": _text(fact.note),
-    }
+    return {"value": _jsonable(fact.value), "unit": fact.unit, "title": _text(fact.title), "note": _text(fact.note)}
 
 
 def _table(table: Table) -> dict[str, Any]:

@@ -91,11 +91,7 @@ def _tracks(name: str, track: Int64s, first_row: int) -> list[Track]:
 
 
 def _plane_groups(
-    trace: HostTrace,
-    placed: Sequence[_PlacedPlane],
-    arrows: PlacedArrows,
-    counters: tuple[Counter, ...],
-    prefix: str,
+    trace: HostTrace, placed: Sequence[_PlacedPlane], arrows: PlacedArrows, counters: tuple[Counter, ...], prefix: str
 ) -> list[TrackGroup]:
     """Return a group for each plane; the counters go to the first plane of the host, else to the first of all."""
     origin_ps = _origin_ps(trace)

@@ -184,10 +184,7 @@ def test_gaps_are_cut_at_the_edges_of_steps(tmp_path: Path) -> None:
     """The device idles from 80 to 130; what comes before the first step and after the last is in none."""
     calls = [event(CALL, 0, 90), event(CALL, 110, 90)]
     idle = analyzed(tmp_path, cpu(*calls, steps=2), gpu((kernel(0, 80), kernel(130, 70), kernel(220, 5))))
-    assert [(gap.step, gap.start_ps / US, gap.duration_ps / US) for gap in idle.gaps[:2]] == [
-        (1, 100, 30),
-        (0, 80, 20),
-    ]
+    assert [(gap.step, gap.start_ps / US, gap.duration_ps / US) for gap in idle.gaps[:2]] == [(1, 100, 30), (0, 80, 20)]
     assert times(idle)["python"] == 20  # 90 to 110
 
 

@@ -58,10 +58,7 @@ def test_tensorflow_of_2020_cannot_read_launches_and_merges_them(tmp_path: Path)
     corrected = rows(
         trace, "op_name", "occurrences", "grid_dim", "is_kernel_using_tensor_core", attribution="corrected"
     )
-    assert corrected == [
-        ("a/MaxPool-0-Transpose", 1, "8,1,1", True),
-        ("a/MaxPool-0-Transpose", 1, "9,1,1", True),
-    ]
+    assert corrected == [("a/MaxPool-0-Transpose", 1, "8,1,1", True), ("a/MaxPool-0-Transpose", 1, "9,1,1", True)]
 
 
 def test_tensorflow_of_today_reads_neither_shm_nor_level_0(tmp_path: Path) -> None:

@@ -37,8 +37,7 @@ def test_which_devices_have_tensor_cores(
 
 
 @pytest.mark.parametrize(
-    ("answers", "answer"),
-    [([], None), ([False], False), ([False, None], None), ([None, True, False], True)],
+    ("answers", "answer"), [([], None), ([False], False), ([False, None], None), ([None, True, False], True)]
 )
 def test_one_device_with_tensor_cores_is_enough(answers: list[bool | None], answer: bool | None) -> None:
     assert any_has(answers) is answer

@@ -76,13 +76,7 @@ def test_layers_lie_below_the_model_and_hold_their_backward_pass(tmp_path: Path)
         Cast=1,
     )
     groups = group_ops(table, "layer")
-    assert self_us(groups) == {
-        "dense": 34,
-        "out": 17,
-        "compile_loss": 6,
-        "adam (optimizer)": 5,
-        "(no scope)": 1,
-    }
+    assert self_us(groups) == {"dense": 34, "out": 17, "compile_loss": 6, "adam (optimizer)": 5, "(no scope)": 1}
     assert [int(time) // US for time in groups.backward_ps] == [20, 8, 0, 0, 0]
 
 

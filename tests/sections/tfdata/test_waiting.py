@@ -39,10 +39,7 @@ def test_what_the_consumer_waits_for_may_not_be_what_limits(tmp_path: Path) -> N
 def test_blocking_and_limiting_stage_differ(tmp_path: Path) -> None:
     # Batch runs in the step's thread (55 us); behind a prefetch, map works 90 of 100 us, mostly beside the step.
     consumer = repeat(
-        4,
-        call("Root", 30, 60, 1),
-        call("Root::BatchV2", 30, 60, 2, 1),
-        call("Root::BatchV2::Prefetch", 30, 5, 3, 2),
+        4, call("Root", 30, 60, 1), call("Root::BatchV2", 30, 60, 2, 1), call("Root::BatchV2::Prefetch", 30, 5, 3, 2)
     )
     producer = repeat(4, event("PrefetchProduce", 0, 90), call("Root::BatchV2::Prefetch::Map", 0, 90, 4, 3))
     main = main_of(tmp_path, line("python", *consumer), line("reader", *producer))

@@ -31,12 +31,7 @@ _KERNEL_COLUMNS = (
     Column("dynamic_shared_bytes", "Dynamic shared", int, "bytes", "dynamic shared memory of a block", level="data"),
     Column("shared_bytes", "Shared", int, "bytes", "static and dynamic shared memory of a block", level="data"),
     Column(
-        "occupancy_percent",
-        "Occupancy",
-        float,
-        "%",
-        "theoretical: resident threads / the most that fit",
-        level="data",
+        "occupancy_percent", "Occupancy", float, "%", "theoretical: resident threads / the most that fit", level="data"
     ),
     Column("is_op_tensor_core_eligible", "Eligible", bool, "", "whether tensor cores could do the op", level="data"),
     Column(

@@ -51,12 +51,7 @@ _STEP_COLUMNS = (
     Column("step_time_ms", "Step time", float, "ms", "from the start of the step to the start of the next"),
     *(
         Column(
-            f"{key}_ms",
-            title,
-            float,
-            "ms",
-            CATEGORY_MEANINGS[key],
-            level="brief" if key in _IN_STEP_TABLE else "data",
+            f"{key}_ms", title, float, "ms", CATEGORY_MEANINGS[key], level="brief" if key in _IN_STEP_TABLE else "data"
         )
         for key, title in CATEGORY_TITLES.items()
     ),

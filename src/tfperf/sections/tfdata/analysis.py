@@ -60,10 +60,7 @@ def analyze(host: Host) -> TfData:
     names = _names(recorded.device)
     pipelines = _ordered(_pipeline(trace, recorded, times, number, name) for number, name in enumerate(names))
     outlook = estimate_changes(
-        pipelines,
-        host["steps"],
-        steadiness=_steadiness(trace, recorded.runs.other_ops),
-        has_device=bool(trace.devices),
+        pipelines, host["steps"], steadiness=_steadiness(trace, recorded.runs.other_ops), has_device=bool(trace.devices)
     )
     return _main_first(pipelines, outlook)
 
@@ -190,13 +187,7 @@ def _setting(recorded: Pipelines, name: str, stage: int) -> int | None:
 
 
 def _stage(
-    recorded: Pipelines,
-    times: StageTimes,
-    index: int,
-    *,
-    place: Mapping[int, int],
-    blocked_ps: int,
-    elements: float,
+    recorded: Pipelines, times: StageTimes, index: int, *, place: Mapping[int, int], blocked_ps: int, elements: float
 ) -> StageStats:
     """Measure a stage, whose work was for so many `elements` of the pipeline; `place` are the indices of its stages."""
     stage, runs = recorded.stages[index], recorded.runs
