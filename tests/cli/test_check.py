@@ -174,7 +174,7 @@ def test_a_run_is_compared_with_a_baseline(run_tfperf: Run, tmp_path: Path) -> N
     slower = run_tfperf("check", after, "--baseline", "base.json", "--format", "json")
     assert slower.exit_code == 3
     (row,) = json.loads(slower.stdout)["sections"]["baseline"]["tables"]["baseline"]["rows"]
-    assert (row["change"], row["ratio"], row["allowed"]) == ("slower", pytest.approx(1.1), "5%")
+    assert (row["verdict"], row["ratio"], row["allowed"]) == ("slower", pytest.approx(1.1), "5%")
     assert run_tfperf("check", after, "--baseline", "base.json", "--max-regression", "20%").exit_code == 0
 
 
@@ -221,7 +221,7 @@ def test_a_report_in_a_file_is_not_replaced(run_tfperf: Run, samples: Path) -> N
 def test_the_exit_code_stays_if_the_report_cannot_be_written(run_tfperf: Run, samples: Path) -> None:
     for option, code in (("-o", 3), ("--junit", 3)):
         result = run_tfperf("check", samples / "input_bound", *HOLDS, option, "missing/report.xml")
-        assert (result.exit_code, "make it first" in result.stderr) == (code, True)
+        assert (result.exit_code, "create it first" in result.stderr) == (code, True)
         result = run_tfperf("check", samples / "input_fixed", *HOLDS, option, "missing/report.xml")
         assert result.exit_code == 1
 
