@@ -80,8 +80,8 @@ def distinct_index(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64s]:
         present = np.zeros(most + 1, np.bool_)
         present[values] = True
         return np.flatnonzero(present), (np.cumsum(present) - 1)[values]
-    known, index = np.unique(values, return_inverse=True)
-    return known, index.reshape(-1).astype(np.int64)
+    unique, index = np.unique(values, return_inverse=True)
+    return unique, index.reshape(-1).astype(np.int64)
 
 
 def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
@@ -117,7 +117,6 @@ def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[li
     rough = np.add.reduceat(ordered.astype(np.float64), starts)
     total = np.where(rough < MOST, np.add.reduceat(ordered, starts), MOST)
     least, most = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
-    numbers = np.stack((np.diff(starts, append=len(order)), total, least, most), axis=1)
     values = np.stack([column[order[starts]] for column in columns], axis=1)
-    for row, own in zip(values.tolist(), numbers.tolist(), strict=True):
-        yield row, (own[0], own[1], own[2], own[3])
+    numbers = (np.diff(starts, append=len(order)), total, least, most)
+    yield from zip(values.tolist(), zip(*(column.tolist() for column in numbers), strict=True), strict=True)

@@ -1,6 +1,6 @@
-"""Half-open intervals as two int64 arrays, `begin` and `end`: union, overlap. Pure numpy, no trace words.
+"""Half-open intervals as two int64 arrays, `start` and `end`: union, overlap. Pure numpy, no trace words.
 
-A *flat* set is sorted and disjoint, as `union` returns it. All functions keep begin < end; empty intervals vanish.
+A *flat* set is sorted and disjoint, as `union` returns it. All functions keep start < end; empty intervals vanish.
 """
 
 from __future__ import annotations
@@ -14,64 +14,64 @@ from tfperf.arrays import Int64s
 
 
 class Intervals(NamedTuple):
-    """A set of intervals: `begin` and `end` are int64 arrays of equal length."""
+    """A set of intervals: `start` and `end` are int64 arrays of equal length."""
 
-    begin: Int64s
+    start: Int64s
     end: Int64s
 
     def total(self) -> int:
         """Return the summed length (of a flat set: the covered time)."""
-        return int((self.end - self.begin).sum())
+        return int((self.end - self.start).sum())
 
 
 EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def union_sorted(begin: Int64s, end: Int64s) -> Intervals:
-    """Merge intervals that are sorted by begin into a flat set, in linear time."""
-    if not len(begin):
+def union_sorted(start: Int64s, end: Int64s) -> Intervals:
+    """Merge intervals that are sorted by start into a flat set, in linear time."""
+    if not len(start):
         return EMPTY
     reach = np.maximum.accumulate(end)
-    starts = np.flatnonzero(begin[1:] > reach[:-1]) + 1
-    first = np.concatenate(([0], starts))
-    last = np.concatenate((starts, [len(begin)])) - 1
-    merged = Intervals(begin[first], reach[last])
-    keep = merged.end > merged.begin
-    return merged if keep.all() else Intervals(merged.begin[keep], merged.end[keep])
+    gaps = np.flatnonzero(start[1:] > reach[:-1]) + 1
+    first = np.concatenate(([0], gaps))
+    last = np.concatenate((gaps, [len(start)])) - 1
+    merged = Intervals(start[first], reach[last])
+    keep = merged.end > merged.start
+    return merged if keep.all() else Intervals(merged.start[keep], merged.end[keep])
 
 
-def union(begin: Int64s, end: Int64s) -> Intervals:
+def union(start: Int64s, end: Int64s) -> Intervals:
     """Merge intervals in any order into a flat set."""
-    if len(begin) > 1 and not bool((begin[1:] >= begin[:-1]).all()):
-        order = np.argsort(begin, kind="stable")
-        begin, end = begin[order], end[order]
-    return union_sorted(begin, end)
+    if len(start) > 1 and not bool((start[1:] >= start[:-1]).all()):
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    return union_sorted(start, end)
 
 
 def union_all(sets: list[Intervals]) -> Intervals:
     """Merge several sets into one flat set."""
-    sets = [part for part in sets if len(part.begin)]
+    sets = [part for part in sets if len(part.start)]
     if not sets:
         return EMPTY
     if len(sets) == 1:
         return union(*sets[0])
-    return union(np.concatenate([part.begin for part in sets]), np.concatenate([part.end for part in sets]))
+    return union(np.concatenate([part.start for part in sets]), np.concatenate([part.end for part in sets]))
 
 
 def covered_before(flat: Intervals, times: Int64s) -> Int64s:
     """Return, for each time, how much of it and before is covered by the flat set."""
-    if not len(flat.begin):
+    if not len(flat.start):
         return np.zeros(len(times), np.int64)
-    length_until = np.concatenate(([0], np.cumsum(flat.end - flat.begin)))
-    index = np.searchsorted(flat.begin, times, side="right")
+    length_until = np.concatenate(([0], np.cumsum(flat.end - flat.start)))
+    index = np.searchsorted(flat.start, times, side="right")
     before = np.maximum(index - 1, 0)
     overshoot = np.where(index > 0, np.maximum(flat.end[before] - times, 0), 0)
     return np.asarray(length_until[index] - overshoot, np.int64)
 
 
-def overlap(flat: Intervals, begin: Int64s, end: Int64s) -> Int64s:
-    """Return, for each window [begin, end), how much of it the flat set covers."""
-    return covered_before(flat, np.maximum(end, begin)) - covered_before(flat, begin)
+def overlap(flat: Intervals, start: Int64s, end: Int64s) -> Int64s:
+    """Return, for each window [start, end), how much of it the flat set covers."""
+    return covered_before(flat, np.maximum(end, start)) - covered_before(flat, start)
 
 
 def intersection(first: Intervals, second: Intervals) -> Intervals:
@@ -91,13 +91,13 @@ def _sweep(first: Intervals, second: Intervals, wanted: int) -> Intervals:
     change = np.repeat(counts, [len(part) for part in (*first, *second)])
     order = np.argsort(times, kind="stable")
     times, level = times[order], np.cumsum(change[order])
-    found = (level[:-1] == wanted) & (times[1:] > times[:-1]) if len(times) else level == wanted
-    return union_sorted(times[:-1][found], times[1:][found])
+    covered = (level[:-1] == wanted) & (times[1:] > times[:-1]) if len(times) else level == wanted
+    return union_sorted(times[:-1][covered], times[1:][covered])
 
 
 def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
     """Tell, for each time, whether the flat set holds it."""
-    if not len(flat.begin):
+    if not len(flat.start):
         return np.zeros(len(times), np.bool_)
-    index = np.searchsorted(flat.begin, times, side="right")
+    index = np.searchsorted(flat.start, times, side="right")
     return (index > 0) & (flat.end[np.maximum(index - 1, 0)] > times)

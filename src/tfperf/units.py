@@ -6,6 +6,11 @@ unit (`_ms`, `_percent`) hold anything else.
 
 from __future__ import annotations
 
+from typing import Literal
+
+Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
+"""Units that columns and facts may have."""
+
 PS_PER_MS = 1e9
 """Picoseconds in a millisecond."""
 

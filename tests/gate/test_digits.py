@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfperf.gate.digits import shown_together
-from tfperf.report.model import Unit
+from tfperf.units import Unit
 
 UNITS: tuple[Unit, ...] = ("ms", "us", "ps", "%", "count", "bytes", "")
 SIZES = {"B": 1, **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGTPE", start=1)}}

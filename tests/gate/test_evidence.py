@@ -102,7 +102,7 @@ def test_only_the_functions_traced_most_are_named(tmp_path: Path) -> None:
 def test_names_from_the_trace_are_cut(tmp_path: Path) -> None:
     name = "x" * 100_000 + "\x1b[31m"
     for limit in ("retraces <= 0", "functions.traced_calls < 1"):
-        retraced, *_ = evidence(tmp_path, limit, traced_calls(name, name, name))
+        retraced = evidence(tmp_path, limit, traced_calls(name, name, name))[0]
         assert retraced.code == "retraced"
         assert len(retraced.text) < 300
 

@@ -16,7 +16,7 @@ from tfperf.gate.grammar import (
     unit_measured,
 )
 from tfperf.gate.limits import FIGURES, Condition, LimitError, Metric, bound_text
-from tfperf.report.model import Unit
+from tfperf.units import Unit
 
 GIB = 1 << 30
 

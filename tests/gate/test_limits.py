@@ -23,7 +23,7 @@ from tfperf.gate.limits import (
     read_bound,
     regression_tolerance,
 )
-from tfperf.report.model import Unit
+from tfperf.units import Unit
 
 GIB = 1 << 30
 

@@ -17,7 +17,8 @@ from tfperf.gate.limits import Limit, Metric, Relation
 from tfperf.gate.measurement import Status
 from tfperf.gate.outcome_report import check_report, headline, open_questions, sentence
 from tfperf.render import FORMATS, render
-from tfperf.report.model import Finding, Unit
+from tfperf.report.model import Finding
+from tfperf.units import Unit
 
 ADVICE = Finding("wait", "problem", "Steps wait 60% of their time for tf.data, in Map.", "use AUTOTUNE")
 

@@ -4,7 +4,8 @@ import pytest
 
 from tfperf.render.bar_chart import bar_chart_lines
 from tfperf.render.text_fitting import cells
-from tfperf.report.model import BarChart, Unit
+from tfperf.report.model import BarChart
+from tfperf.units import Unit
 
 
 def bars(labels: tuple[str, ...], values: tuple[float | None, ...], unit: Unit = "%") -> BarChart:

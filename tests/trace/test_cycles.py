@@ -12,8 +12,8 @@ def starts(text: str) -> list[int]:
     fetches = sorted({c for c in text if c.islower()})
     calls = sorted({c for c in text if c.isupper()})
     code = {c: i for i, c in enumerate(fetches + calls)}
-    found = cycle_starts(np.array([code[c] for c in text], np.int64), fetch_kinds=len(fetches))
-    return [int(start) for start in found.starts]
+    cycle = cycle_starts(np.array([code[c] for c in text], np.int64), fetch_kinds=len(fetches))
+    return [int(start) for start in cycle.starts]
 
 
 @pytest.mark.parametrize(

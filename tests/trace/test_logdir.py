@@ -52,9 +52,9 @@ def test_runs_are_ordered_by_the_time_in_their_names(tmp_path: Path) -> None:
 
 
 def test_a_name_without_a_time_counts_by_its_files(tmp_path: Path) -> None:
-    touch(*(tmp_path / name / "vm.xplane.pb" for name in ("mine", "2001_01_01_00_00_00", "2090_01_01_00_00_00")))
-    os.utime(tmp_path / "mine" / "vm.xplane.pb", (1.7e9, 1.7e9))
-    assert names(find_runs(tmp_path)) == ["2001_01_01_00_00_00", "mine", "2090_01_01_00_00_00"]
+    touch(*(tmp_path / name / "vm.xplane.pb" for name in ("untimed", "2001_01_01_00_00_00", "2090_01_01_00_00_00")))
+    os.utime(tmp_path / "untimed" / "vm.xplane.pb", (1.7e9, 1.7e9))
+    assert names(find_runs(tmp_path)) == ["2001_01_01_00_00_00", "untimed", "2090_01_01_00_00_00"]
 
 
 @pytest.mark.parametrize("name", ["2026_99_99_00_00_00", "0000_00_00_00_00_00", "99999999999999"])

@@ -1,14 +1,14 @@
-"""From a file to a HostTrace: rows in order, times on one clock, lines merged, odd events left out and counted."""
+"""From a file to a HostTrace: what is read, what is omitted and counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Event, Plane, event, host, line, plane, ref, space, trace_of, u64
+from builders import Plane, event, host, line, plane, ref, space, trace_of, u64
 from protobytes import field, message
+from trace_rows import numbers, read_bytes, rows, texts
 
 from tfperf.errors import TraceFormatError
 from tfperf.trace.host_trace import HostTrace
@@ -16,91 +16,25 @@ from tfperf.trace.read import plane_kind, read_host
 from tfperf.wire import planes
 from tfperf.wire.event_columns import StatKind
 
-US = 1_000_000
-DAY_NS = 86_400 * 10**9
-NOW_NS = 1_700_000_000 * 10**9
 STEPS_LINE = -559038737
-
-
-def rows(trace: HostTrace) -> list[tuple[str, float, float]]:
-    """Name, begin and duration (in microseconds) of each event, in row order."""
-    names = [trace.names[name] for name in trace.name.tolist()]
-    return list(zip(names, (trace.start_ps / US).tolist(), (trace.duration_ps / US).tolist(), strict=True))
-
-
-def lines(trace: HostTrace) -> list[tuple[int, str, list[str]]]:
-    """Id, name and event names of each line."""
-    return [
-        (row.id, row.name, [trace.names[name] for name in trace.name[row.start : row.stop].tolist()])
-        for row in trace.lines
-    ]
-
-
-def numbers(trace: HostTrace, stat_name: str) -> dict[int, int]:
-    """Row -> value of a stat."""
-    stat = trace.stat(stat_name)
-    return dict(zip(stat.event.tolist(), stat.value.tolist(), strict=True))
-
-
-def texts(trace: HostTrace, stat_name: str) -> dict[int, str]:
-    """Row -> text of a stat."""
-    stat = trace.stat(stat_name)
-    return {row: stat.text(position) for position, row in enumerate(stat.event.tolist())}
-
-
-def read_bytes(tmp_path: Path, data: bytes) -> HostTrace:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(data)
-    return read_host(path)
-
-
-def test_rows_and_lines_in_the_order_of_the_file(tmp_path: Path) -> None:
-    two = line("one", event("a", 1, 2), event("b", 5, 1)), line("two", event("c", 0, 9))
-    trace = trace_of(tmp_path, plane("/host:CPU", *two))
-    assert rows(trace) == [("a", 1, 2), ("b", 5, 1), ("c", 0, 9)]
-    assert lines(trace) == [(1, "one", ["a", "b"]), (2, "two", ["c"])]
-    assert trace.event_count == 3
-
-
-def test_an_unsorted_line_is_sorted_with_its_stats_the_longer_first(tmp_path: Path) -> None:
-    events = event("late", 9, 1, step_num=9), event("short", 1, 2, step_num=2), event("long", 1, 5, step_num=5)
-    trace = trace_of(tmp_path, host(*events))
-    assert rows(trace) == [("long", 1, 5), ("short", 1, 2), ("late", 9, 1)]
-    assert numbers(trace, "step_num") == {0: 5, 1: 2, 2: 9}
-
-
-def test_lines_with_the_same_id_are_one_timeline(tmp_path: Path) -> None:
-    parts = (
-        line("thread", event("a", 0, 1, step_num=1), event("d", 6, 1, step_num=4), id=7),
-        line("other", event("b", 2, 1, step_num=2), id=8),
-        line("again", event("c", 4, 1, step_num=3), id=7),
-    )
-    trace = trace_of(tmp_path, plane("/host:CPU", *parts))
-    assert lines(trace) == [(7, "thread", ["a", "c", "d"]), (8, "other", ["b"])]
-    assert numbers(trace, "step_num") == {0: 1, 1: 3, 2: 4, 3: 2}
-
-
-def test_the_same_line_id_on_two_planes_is_two_timelines(tmp_path: Path) -> None:
-    gpus = [plane(f"/device:GPU:{n}", line("stream", event(f"k{n}", n, 1), id=14)) for n in range(2)]
-    assert lines(trace_of(tmp_path, *gpus)) == [(14, "stream", ["k0"]), (14, "stream", ["k1"])]
 
 
 @pytest.mark.parametrize("line_id", [STEPS_LINE, STEPS_LINE + (1 << 32)])
 def test_derived_lines_are_known_by_the_signed_or_unsigned_form_of_their_id(line_id: int, tmp_path: Path) -> None:
-    (found,) = trace_of(tmp_path, plane("/device:GPU:0", line("Steps", event("1", 0, 1), id=line_id))).lines
-    assert (found.id, found.derived) == (STEPS_LINE, True)
+    (row,) = trace_of(tmp_path, plane("/device:GPU:0", line("Steps", event("1", 0, 1), id=line_id))).lines
+    assert (row.id, row.derived) == (STEPS_LINE, True)
 
 
 @pytest.mark.parametrize("line_id", [1, 1 << 31, (1 << 32) - 1, (1 << 63) - 1, -1])
 def test_other_line_ids_stay_what_they_are(line_id: int, tmp_path: Path) -> None:
-    (found,) = trace_of(tmp_path, plane("/device:GPU:0", line("stream", event("k", 0, 1), id=line_id))).lines
-    assert (found.id, found.derived) == (line_id, False)
+    (row,) = trace_of(tmp_path, plane("/device:GPU:0", line("stream", event("k", 0, 1), id=line_id))).lines
+    assert (row.id, row.derived) == (line_id, False)
 
 
 def test_events_without_metadata_have_an_empty_name(tmp_path: Path) -> None:
-    known = field(4, message(field(1, 3), field(2, field(2, b"known"))))
-    found = [field(4, message(field(1, n), field(2, 9), field(3, 1))) for n in (1, 3, 4, 1 << 40, -1, -2, -3)]
-    trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), field(3, b"".join(found)), known)))
+    metadata = field(4, message(field(1, 3), field(2, field(2, b"known"))))
+    events = [field(4, message(field(1, n), field(2, 9), field(3, 1))) for n in (1, 3, 4, 1 << 40, -1, -2, -3)]
+    trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), field(3, b"".join(events)), metadata)))
     assert sorted(name for name, _, _ in rows(trace)) == ["", "", "", "", "", "", "known"]
     assert trace.malformed_events == 0
 
@@ -108,15 +42,15 @@ def test_events_without_metadata_have_an_empty_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ids", [(1, 2), (1, 1 << 40), (-5, 7), (0, (1 << 63) - 1)])
 def test_event_metadata_ids_may_be_any_number(ids: tuple[int, int], tmp_path: Path) -> None:
     names = [field(4, message(field(1, key), field(2, field(2, b"op %d" % n)))) for n, key in enumerate(ids)]
-    found = [field(4, message(field(1, key), field(2, 5 * n), field(3, 1))) for n, key in enumerate((*ids, 99))]
-    trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), field(3, b"".join(found)), *names)))
+    events = [field(4, message(field(1, key), field(2, 5 * n), field(3, 1))) for n, key in enumerate((*ids, 99))]
+    trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), field(3, b"".join(events)), *names)))
     assert [trace.names[name] for name in trace.name.tolist()] == ["op 0", "op 1", ""]
 
 
 def test_of_metadata_with_the_same_id_the_last_counts(tmp_path: Path) -> None:
     names = [field(4, message(field(1, 1), field(2, field(2, name)))) for name in (b"first", b"last")]
-    found = field(3, field(4, message(field(1, 1), field(3, 1))))
-    assert [row[0] for row in rows(read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), found, *names))))] == [
+    made = field(3, field(4, message(field(1, 1), field(3, 1))))
+    assert [row[0] for row in rows(read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), made, *names))))] == [
         "last"
     ]
 
@@ -141,126 +75,31 @@ def test_instants_are_kept_on_demand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "duration"), [(0, -1), (0, 1 << 60), (1 << 60, 1), (-(1 << 60), 1), ((1 << 63) - 1, (1 << 63) - 1)]
+    ("start", "duration"), [(0, -1), (0, 1 << 60), (1 << 60, 1), (-(1 << 60), 1), ((1 << 63) - 1, (1 << 63) - 1)]
 )
-def test_impossible_times_are_left_out_and_counted(begin: int, duration: int, tmp_path: Path) -> None:
-    odd, good = message(field(2, begin), field(3, duration)), message(field(2, 1), field(3, 7))
+def test_impossible_times_are_left_out_and_counted(start: int, duration: int, tmp_path: Path) -> None:
+    odd, good = message(field(2, start), field(3, duration)), message(field(2, 1), field(3, 7))
     trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), field(3, field(4, odd) + field(4, good)))))
     assert (trace.duration_ps.tolist(), trace.event_count, trace.malformed_events) == ([7], 2, 1)
-
-
-def test_the_longest_times_allowed_do_not_overflow(tmp_path: Path) -> None:
-    most, latest_ns = (1 << 60) - 1, (1 << 60) // 1000 - 1
-    events = [field(4, message(field(2, begin), field(3, most))) for begin in (-most, most)]
-    both = [field(3, message(field(1, n), field(3, stamp), *events)) for n, stamp in enumerate((-latest_ns, latest_ns))]
-    trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), *both)))
-    first, last = -most - 1000 * latest_ns, 2 * most + 1000 * latest_ns
-    assert (int(trace.start_ps.min()), int(trace.end_ps.max())) == (first, last)
-    assert int(trace.end_ps.max() - trace.start_ps.min()) == last - first
-
-
-def begins(tmp_path: Path, *stamps_ns: int) -> list[float]:
-    """Begin (us) of one event per line, 5 us after the timestamp of its line."""
-    made = [line(f"line {n}", event("a", 5, 1), timestamp_ns=stamp) for n, stamp in enumerate(stamps_ns)]
-    return [begin for _, begin, _ in rows(trace_of(tmp_path, plane("/host:CPU", *made)))]
-
-
-def test_lines_begin_at_their_timestamps(tmp_path: Path) -> None:
-    assert begins(tmp_path, 0, 3000, 1000) == [5, 8, 6]
-
-
-def test_timestamps_since_1970_are_counted_from_the_earliest(tmp_path: Path) -> None:
-    assert begins(tmp_path, NOW_NS + 3000, NOW_NS, NOW_NS + 1000) == [8, 5, 6]
-
-
-def test_lines_without_events_do_not_set_the_clock(tmp_path: Path) -> None:
-    made = plane("/host:CPU", line("empty", timestamp_ns=1), line("full", event("a", 5, 1), timestamp_ns=NOW_NS))
-    assert rows(trace_of(tmp_path, made)) == [("a", 5, 1)]
-
-
-def test_lines_on_different_clocks_each_count_from_their_own_earliest(tmp_path: Path) -> None:
-    assert begins(tmp_path, 2000, NOW_NS, NOW_NS + 1000, 0) == [7, 5, 6, 5]
-    assert begins(tmp_path, -(1 << 62), 0) == [5, 5]
-
-
-def test_a_clock_that_counts_from_boot_stays_one_clock(tmp_path: Path) -> None:
-    assert begins(tmp_path, 20 * DAY_NS, 20 * DAY_NS + 4000) == [5, 9]
-    assert begins(tmp_path, 10 * DAY_NS, 10 * DAY_NS + 4000) == pytest.approx([864e9 + 5, 864e9 + 9], abs=0.1, rel=0)
-
-
-def test_stats_of_several_planes_are_joined_by_name(tmp_path: Path) -> None:
-    gpu = plane(
-        "/device:GPU:0", line("s", event("k", 0, 1, hlo_op="x.1"), event("l", 1, 1, junk="a", hlo_op=ref("y.1")))
-    )
-    trace = trace_of(tmp_path, host(event("a", 0, 1), event("b", 1, 1, hlo_op="x.1", correlation_id=u64(1 << 63))), gpu)
-    assert texts(trace, "hlo_op") == {1: "x.1", 2: "x.1", 3: "y.1"}
-    assert trace.stat("hlo_op").texts.count("x.1") == 1
-    assert trace.stat("correlation_id").value.view(np.uint64).tolist() == [1 << 63]
-
-
-def test_of_the_stats_those_that_steps_need_are_always_read(tmp_path: Path) -> None:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(space(host(event("a", 0, 1, step_num=3, hlo_op="x.1", program_id=7), memory(1, addr=5))))
-    trace = read_host(path, stats=frozenset({"hlo_op"}))
-    assert (numbers(trace, "step_num"), texts(trace, "hlo_op")) == ({0: 3}, {0: "x.1"})
-    assert trace.stat("group_id").event.tolist() == []
-    assert trace.stats.keys() == {"step_num", "hlo_op"}
-
-
-@pytest.mark.parametrize(
-    ("declared", "read"),
-    [
-        ("hlo_op", lambda trace: trace.stat("hlo_op")),
-        ("hlo_op", lambda trace: trace.number_at("hlo_op", np.zeros(1, np.int64))),
-        ("hlo_op", lambda trace: trace.has_stat("hlo_op")),
-        ("tf_op", lambda trace: trace.name_stat("tf_op")),
-        ("allocator_name", lambda trace: trace.memory),
-        ("Hlo Proto", lambda trace: trace.programs),
-    ],
-)
-def test_a_stat_that_nobody_declared_is_a_bug_not_an_empty_column(
-    declared: str, read: Callable[[HostTrace], object], tmp_path: Path
-) -> None:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(space(host(event("a", 0, 1, hlo_op="x.1"), memory(1, allocator_name="GPU_0_bfc"))))
-    with pytest.raises(KeyError, match=f"the stat '{declared}' was not read"):
-        read(read_host(path, stats=frozenset()))
-    read(read_host(path, stats=frozenset({declared})))
-
-
-def test_stats_that_tfperf_does_not_know_are_read_as_the_file_stores_them(tmp_path: Path) -> None:
-    events = event("a", 0, 1, worker=3, pool="x"), event("b", 1, 1, load=0.5, pool=ref("y")), event("c", 2, 1, load=1)
-    gpu = plane("/device:GPU:0", line("s", event("k", 3, 1, worker=4, mixed=1), event("l", 4, 1, mixed="one")))
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(space(host(*events), gpu))
-    trace = read_host(path, stats=frozenset({"worker", "pool", "load", "mixed", "absent"}))
-    assert numbers(trace, "worker") == {0: 3, 3: 4}
-    assert texts(trace, "pool") == {0: "x", 1: "y"}
-    assert (trace.stat("load").type, trace.stat("load").value.view(np.float64).tolist()) == ("real", [0.5, 1.0])
-    assert texts(trace, "mixed") == {3: "1", 4: "one"}
-    assert trace.stat("absent").event.tolist() == []
-
-
-def test_stats_on_event_names_point_to_the_names_of_the_trace(tmp_path: Path) -> None:
-    tpu = plane("/device:TPU:0", line("XLA Ops", event("op", 0, 1)), name_stats={"op": {"hlo_category": "infeed"}})
-    trace = trace_of(tmp_path, host(event("a", 0, 1)), tpu)
-    assert {trace.names[name]: value for name, value in trace.name_stats["hlo_category"].items()} == {"op": "infeed"}
 
 
 LARGE = plane(
     "/host:CPU",
     *[
-        line(f"thread {n}", *[
-            event(f"op {k % 7}", 10 * k + n, 5 + k % 3, step_num=k, tf_op=("own \"text\"", ref("shared"))[k % 2])
-            for k in range(n * 20)
-        ])
+        line(
+            f"thread {n}",
+            *[
+                event(f"op {k % 7}", 10 * k + n, 5 + k % 3, step_num=k, hlo_op=('direct "text"', ref("shared"))[k % 2])
+                for k in range(n * 20)
+            ],
+        )
         for n in range(5)
     ],
-)  # fmt: skip
+)
 
 
 def everything(trace: HostTrace) -> tuple[object, ...]:
-    return rows(trace), trace.lines, numbers(trace, "step_num"), texts(trace, "tf_op"), trace.event_count
+    return rows(trace), trace.lines, numbers(trace, "step_num"), texts(trace, "hlo_op"), trace.event_count
 
 
 @pytest.mark.parametrize("limit", [1, 64, 200, 1000])
@@ -284,11 +123,18 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("/host:CPU", "host"), ("/host:CUPTI", "host"), ("/host:metadata", "other"), ("/device:GPU:0", "gpu"),
-        ("/device:TPU:12", "tpu"), ("/device:TPU:0 [2]", "tpu"), ("/device:TPU:0 SparseCore 1", "sparse core"),
-        ("/device:CUSTOM:x", "other"), ("Task Environment", "other"), ("", "other"),
+        ("/host:CPU", "host"),
+        ("/host:CUPTI", "host"),
+        ("/host:metadata", "other"),
+        ("/device:GPU:0", "gpu"),
+        ("/device:TPU:12", "tpu"),
+        ("/device:TPU:0 [2]", "tpu"),
+        ("/device:TPU:0 SparseCore 1", "sparse core"),
+        ("/device:CUSTOM:x", "other"),
+        ("Task Environment", "other"),
+        ("", "other"),
     ],
-)  # fmt: skip
+)
 def test_plane_names_tell_what_a_plane_is(name: str, kind: str) -> None:
     assert plane_kind(name) == kind
 
@@ -296,7 +142,7 @@ def test_plane_names_tell_what_a_plane_is(name: str, kind: str) -> None:
 def test_other_planes_are_listed_but_not_read(tmp_path: Path) -> None:
     broken = message(field(2, b"/host:metadata"), field(3, b"\xff"))
     trace = read_bytes(tmp_path, space(host(event("a", 0, 1))) + field(1, broken))
-    assert [(found.name, found.kind) for found in trace.planes] == [("/host:CPU", "host"), ("/host:metadata", "other")]
+    assert [(each.name, each.kind) for each in trace.planes] == [("/host:CPU", "host"), ("/host:metadata", "other")]
     assert rows(trace) == [("a", 0, 1)]
 
 
@@ -312,38 +158,6 @@ def test_the_host_is_called_as_asked_or_as_the_file_says(tmp_path: Path) -> None
     assert read_host(path).errors == ("lost events",)
     path.write_bytes(field(1, field(2, b"/host:CPU")))
     assert read_host(path).host == "localhost"
-
-
-def memory(start_us: float, *, allocates: bool = True, **stats: object) -> Event:
-    return event("MemoryAllocation" if allocates else "MemoryDeallocation", start_us, 0, **stats)
-
-
-def test_memory_events_are_kept_apart(tmp_path: Path) -> None:
-    """They have no duration, so they are no events of the timeline; the clock is the same."""
-    first = line("a", event("op:Op", 0, 5), memory(1, addr=u64((1 << 64) - 1), fragmentation=0.5, tf_op="x/Add"), id=1)
-    second = line("b", memory(2, allocates=False, addr=3, fragmentation=0), id=2, timestamp_ns=1000)
-    trace = trace_of(tmp_path, plane("/host:CPU", first, second))
-    assert rows(trace) == [("op:Op", 0.0, 5.0)]
-    found = trace.memory
-    assert (found.start_ps / US).tolist() == [1.0, 3.0]
-    assert found.allocates.tolist() == [True, False]
-    assert found.number("addr", 0).tolist() == [-1, 3]
-    assert found.real("fragmentation").tolist() == [0.5, 0.0]
-    assert np.isnan(found.real("bytes_reserved")).all()
-    index, texts = found.text_index("tf_op")
-    assert [texts[at] if at >= 0 else None for at in index.tolist()] == ["x/Add", None]
-
-
-def test_lines_that_note_no_memory_may_have_any_clock(tmp_path: Path) -> None:
-    odd = line("odd", id=3, timestamp_ns=(1 << 63) - 1)
-    trace = trace_of(tmp_path, plane("/host:CPU", odd, line("a", memory(1), id=1, timestamp_ns=1000)))
-    assert (trace.memory.start_ps / US).tolist() == [2.0]
-
-
-def test_memory_events_stay_among_instants_too(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, host(memory(1), event("op:Op", 2, 1)), instants=True)
-    assert [name for name, *_ in rows(trace)] == ["MemoryAllocation", "op:Op"]
-    assert len(trace.memory) == 1
 
 
 def read_everything(tmp_path: Path, *planes: Plane) -> HostTrace:
@@ -372,25 +186,15 @@ def test_every_stat_follows_its_event_through_batches(tmp_path: Path, monkeypatc
     trace = read_everything(tmp_path, host(*events))
     every = trace.every_stat
     assert every is not None
-    own = {every.keys[key]: every.key == key for key in range(len(every.keys))}
-    assert every.value[own["n"]].tolist() == list(range(49, -1, -1))
-    assert [trace.names[trace.name[row]] for row in every.event[own["n"]].tolist()] == [
+    with_key = {every.keys[key]: every.key == key for key in range(len(every.keys))}
+    assert every.value[with_key["n"]].tolist() == list(range(49, -1, -1))
+    assert [trace.names[trace.name[row]] for row in every.event[with_key["n"]].tolist()] == [
         f"e{n}" for n in range(49, -1, -1)
     ]
-    assert [every.texts[value] for value in every.value[own["text"]].tolist()] == [
+    assert [every.texts[value] for value in every.value[with_key["text"]].tolist()] == [
         f"t{n % 3}" for n in range(49, -1, -1)
     ]
 
 
 def test_without_asking_there_is_no_table_of_all_stats(tmp_path: Path) -> None:
     assert trace_of(tmp_path, host(event("op", 0, 1, a=7))).every_stat is None
-
-
-def test_launches_on_the_host_give_no_kernel_details(tmp_path: Path) -> None:
-    """Old writers left uninitialised memory there."""
-    details = "regs:16 shm:0 grid:1,1,1 block:64,1,1"
-    trace = trace_of(
-        tmp_path, host(event("k", 0, 1, kernel_details="regs:99")),
-        plane("/device:GPU:0", line("s", event("k", 2, 1, kernel_details=details))),
-    )  # fmt: skip
-    assert trace.stat("kernel_details").event.tolist() == [1]

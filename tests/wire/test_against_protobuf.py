@@ -37,9 +37,13 @@ INT64S = (0, 1, 2, 3, 4, 5, 127, 128, 16383, 16384, 1 << 40, -1, -(1 << 63), (1 
 UINT64S = (1, 2, 3, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 TEXTS = (b"", b"id", b"tf_op", b"junk", b"\xff", b"text of some length " * 3)
 ARMS: dict[str, tuple[Any, ...]] = {
-    "int64_value": INT64S, "uint64_value": UINT64S, "double_value": (0.0, 1.5, float("nan")), "str_value": TEXTS,
-    "bytes_value": TEXTS, "ref_value": UINT64S,
-}  # fmt: skip
+    "int64_value": INT64S,
+    "uint64_value": UINT64S,
+    "double_value": (0.0, 1.5, float("nan")),
+    "str_value": TEXTS,
+    "bytes_value": TEXTS,
+    "ref_value": UINT64S,
+}
 
 
 def made(random: Random) -> bytes:
@@ -52,13 +56,13 @@ def made(random: Random) -> bytes:
 
     def event(_: int) -> dict[str, Any]:
         data = one(["offset_ps", "offset_ps", "num_occurrences"])
-        found = [stat(n) for n in range(count(4))]
-        return {"metadata_id": one(INT64S), data: one(INT64S), "duration_ps": one(INT64S), "stats": found}
+        stats = [stat(n) for n in range(count(4))]
+        return {"metadata_id": one(INT64S), data: one(INT64S), "duration_ps": one(INT64S), "stats": stats}
 
     def line(_: int) -> dict[str, Any]:
-        found = [event(n) for n in range(one([0, 1, 3, 9]))]
+        events = [event(n) for n in range(one([0, 1, 3, 9]))]
         name, shown = one(TEXTS), one([b"", b"shown"])
-        return {"id": one(INT64S), "name": name, "display_name": shown, "timestamp_ns": one(INT64S), "events": found}
+        return {"id": one(INT64S), "name": name, "display_name": shown, "timestamp_ns": one(INT64S), "events": events}
 
     def entry(_: int) -> dict[str, Any]:
         return {"key": one(INT64S), "value": {"name": one(TEXTS)}}
@@ -139,19 +143,19 @@ def shown(text: bytes) -> str:
 @given(data=spaces, limit=limits)
 def test_valid_bytes_give_what_protobuf_gives(data: bytes, limit: int, path: Path) -> None:
     space = schema.message_class("XSpace").FromString(data)
-    for plane, (header, found) in zip(space.planes, ours(path, data, limit), strict=True):
+    for plane, (header, columns) in zip(space.planes, ours(path, data, limit), strict=True):
         names = {entry.key: shown(entry.value.name) for entry in plane.stat_metadata}
         assert (header.id, header.name, header.stat_names) == (plane.id, shown(plane.name), names)
         assert header.event_ids.tolist() == [entry.key for entry in plane.event_metadata]
         assert header.event_names == [shown(entry.value.name) for entry in plane.event_metadata]
-        assert [(line.id, line.name, line.timestamp_ns, line.stop - line.start) for line in found.lines] == [
+        assert [(line.id, line.name, line.timestamp_ns, line.stop - line.start) for line in columns.lines] == [
             (line.id, shown(line.display_name) or shown(line.name), line.timestamp_ns, len(line.events))
             for line in plane.lines
         ]
         positions = {entry.key: position for position, entry in enumerate(plane.event_metadata)}
         positions[NO_ID] = len(plane.event_metadata)
         events = [event for line in plane.lines for event in line.events]
-        assert rows(found) == [expected_row(event, names, positions) for event in events]
+        assert rows(columns) == [expected_row(event, names, positions) for event in events]
 
 
 KINDS = {
@@ -193,9 +197,9 @@ def every_expected(stat: Any, names: dict[int, str]) -> tuple[str, int, int | st
 @given(data=spaces, limit=limits)
 def test_every_stat_is_what_protobuf_gives(data: bytes, limit: int, path: Path) -> None:
     space = schema.message_class("XSpace").FromString(data)
-    for plane, (header, found) in zip(space.planes, ours(path, data, limit, EVERYTHING), strict=True):
+    for plane, (header, columns) in zip(space.planes, ours(path, data, limit, EVERYTHING), strict=True):
         events = [event for line in plane.lines for event in line.events]
-        assert every_row(found.every or NO_STAT_ROWS) == [
+        assert every_row(columns.every or NO_STAT_ROWS) == [
             (index, *every_expected(stat, header.stat_names))
             for index, event in enumerate(events)
             for stat in event.stats
@@ -206,14 +210,14 @@ def test_every_stat_is_what_protobuf_gives(data: bytes, limit: int, path: Path) 
 @given(data=spaces)
 def test_real_numbers_also_where_a_writer_stored_whole_ones(data: bytes, path: Path) -> None:
     space = schema.message_class("XSpace").FromString(data)
-    for plane, (header, found) in zip(space.planes, ours(path, data, 1, EVERYTHING), strict=True):
+    for plane, (header, columns) in zip(space.planes, ours(path, data, 1, EVERYTHING), strict=True):
         stats = [stat for line in plane.lines for event in line.events for stat in event.stats]
         expected = [
             float(stat.int64_value or signed(stat.uint64_value)) or stat.double_value
             for stat in stats
             if header.stat_names.get(stat.metadata_id) == "id"
         ]
-        np.testing.assert_array_equal(values(found.stats["id"]) if "id" in found.stats else [], expected)
+        np.testing.assert_array_equal(values(columns.stats["id"]) if "id" in columns.stats else [], expected)
 
 
 @EXAMPLES
@@ -221,8 +225,8 @@ def test_real_numbers_also_where_a_writer_stored_whole_ones(data: bytes, path: P
 def test_the_type_of_an_unknown_stat_is_the_widest_that_the_plane_stores(data: bytes, limit: int, path: Path) -> None:
     """Texts if there is any, else real numbers if there is any; bytes are omitted."""
     space = schema.message_class("XSpace").FromString(data)
-    for plane, (header, found) in zip(space.planes, ours(path, data, limit, GUESSED), strict=True):
-        names, stat = header.stat_names, found.stats.get("id", NO_STAT)
+    for plane, (header, columns) in zip(space.planes, ours(path, data, limit, GUESSED), strict=True):
+        names, stat = header.stat_names, columns.stats.get("id", NO_STAT)
         carried: dict[int, list[Any]] = {}
         for row, event in enumerate(event for line in plane.lines for event in line.events):
             named = [one for one in event.stats if names.get(one.metadata_id) == "id"]
@@ -279,12 +283,12 @@ REFUSED_BY_US_ONLY = re.compile(r"0 bytes|contains no planes|wire type [34]|gzip
 def test_damaged_bytes_get_the_verdict_of_protobuf(data: bytes, limit: int, path: Path) -> None:
     """Damage in stats that nobody asked for stays unseen; else what protobuf refuses is refused."""
     strict = count_events(schema.message_class("XSpace"), data)
-    found, why = None, ""
+    count, why = None, ""
     try:
-        found = sum(len(events.name) for _, events in ours(path, data, limit))
+        count = sum(len(events.name) for _, events in ours(path, data, limit))
     except TraceFormatError as error:
         why = str(error)
-    if found is None:
+    if count is None:
         assert strict is None or REFUSED_BY_US_ONLY.search(why)
     else:
-        assert found == (count_events(loose_class(), data) if strict is None else strict)
+        assert count == (count_events(loose_class(), data) if strict is None else strict)

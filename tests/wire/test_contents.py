@@ -26,12 +26,12 @@ def test_events_are_counted_by_plane(tmp_path: Path) -> None:
         plane("/device:GPU:0", line("s", event("k", 0, 1), id=1), line("t", event("k", 2, 1), id=2)),
         plane("Task Environment"),
     )
-    found = look_into(written(tmp_path, data + field(2, b"no CUPTI") + field(3, b"careful")))
-    assert found.event_count == 4
-    assert found.events_by_plane == {"/host:CPU": 2, "/device:GPU:0": 2, "Task Environment": 0}
-    assert found.event_names >= {"a", "b", "k"}
-    assert (found.errors, found.warnings) == (("no CUPTI",), ("careful",))
-    assert not found.has_python_frames
+    contents_of_file = look_into(written(tmp_path, data + field(2, b"no CUPTI") + field(3, b"careful")))
+    assert contents_of_file.event_count == 4
+    assert contents_of_file.events_by_plane == {"/host:CPU": 2, "/device:GPU:0": 2, "Task Environment": 0}
+    assert contents_of_file.event_names >= {"a", "b", "k"}
+    assert (contents_of_file.errors, contents_of_file.warnings) == (("no CUPTI",), ("careful",))
+    assert not contents_of_file.has_python_frames
 
 
 def test_python_frames_are_seen(tmp_path: Path) -> None:

@@ -40,22 +40,22 @@ def test_planes_and_lines_are_found_by_position(tmp_path: Path) -> None:
 def test_the_header_of_a_plane_is_all_but_its_lines(tmp_path: Path) -> None:
     name, lines, facts = field(2, b"/host:CPU"), field(3, b"") * 3, field(4, b"") + field(5, b"") + field(6, b"")
     data = field(1, name + lines + facts)
-    (found,) = walked(tmp_path, data).planes
-    assert b"".join(data[start:stop] for start, stop in found.header) == name + facts
+    (span,) = walked(tmp_path, data).planes
+    assert b"".join(data[start:stop] for start, stop in span.header) == name + facts
 
 
 def test_lines_behind_the_metadata_are_found_by_looking_at_every_field(tmp_path: Path) -> None:
     data = field(1, field(4, b"") + field(3, b"") + field(5, b"") + field(3, b""))
     with TraceFile(written(tmp_path, data)) as file:
-        (found,) = walk(file).planes
-        assert (len(found.lines), found.header) == (0, ((2, 10),))
-        again = walk_plane(file, found.start, found.stop, every_field=True)
+        (span,) = walk(file).planes
+        assert (len(span.lines), span.header) == (0, ((2, 10),))
+        again = walk_plane(file, span.start, span.stop, every_field=True)
     assert (len(again.lines), again.header) == (2, ((2, 4), (6, 8)))
 
 
 def test_texts_of_the_space_are_read_even_if_they_are_no_utf8(tmp_path: Path) -> None:
-    found = walked(tmp_path, field(2, b"lost events") + field(3, b"\xff") + field(4, b"vm") + PLANE)
-    assert (found.errors, found.warnings, found.hostnames) == (("lost events",), ("\ufffd",), ("vm",))
+    space_spans = walked(tmp_path, field(2, b"lost events") + field(3, b"\xff") + field(4, b"vm") + PLANE)
+    assert (space_spans.errors, space_spans.warnings, space_spans.hostnames) == (("lost events",), ("\ufffd",), ("vm",))
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_fields_of_another_type_or_number_are_skipped(odd: bytes, tmp_path: Path
 
 
 def test_a_plane_field_of_another_type_is_no_line(tmp_path: Path) -> None:
-    (found,) = walked(tmp_path, field(1, field(3, 5) + field(3, b""))).planes
-    assert len(found.lines) == 1
+    (span,) = walked(tmp_path, field(1, field(3, 5) + field(3, b""))).planes
+    assert len(span.lines) == 1
 
 
 REFUSED = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from tfperf.render.values import cell_text
-from tfperf.report.model import Unit
+from tfperf.units import Unit
 
 _MOST_DIGITS = 17
 _CLOSE = Decimal("1e-9")

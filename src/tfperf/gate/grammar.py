@@ -45,9 +45,10 @@ from tfperf.gate.limits import (
     read_bound,
 )
 from tfperf.query.sql_tables import RECORDED
-from tfperf.report.model import Column, Unit
+from tfperf.report.model import Column
 from tfperf.sections.registry import all_tables
 from tfperf.sections.spec import TableSpec
+from tfperf.units import Unit
 
 FUNCTIONS = ("sum", "max", "min", "mean", "median", "p95", "count")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -20,7 +20,7 @@ from tfperf.errors import TfperfError
 from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
 
 if TYPE_CHECKING:
-    from tfperf.report.model import Unit
+    from tfperf.units import Unit
 
 Relation = Literal["<", "<=", ">", ">="]
 COMMAND_LINE = "command line"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfperf.gate.check import Judged, Outcome
 from tfperf.gate.digits import shown_together, side_of
-from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, Unit, at_levels, table_of
-from tfperf.units import format_bytes, format_ms, format_percent
+from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
+from tfperf.units import Unit, format_bytes, format_ms, format_percent
 
 if TYPE_CHECKING:
     from tfperf.compare.regression import StepComparison

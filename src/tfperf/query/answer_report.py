@@ -13,9 +13,10 @@ from tfperf.query.sql_tables import SqlTable, every_table
 from tfperf.render.terminal_table import fits
 from tfperf.render.text_table import text_table
 from tfperf.render.values import cell_text
-from tfperf.report.model import Column, Report, Section, Table, Unit, table_of
+from tfperf.report.model import Column, Report, Section, Table, table_of
 from tfperf.sections.registry import omitted_sections
 from tfperf.trace.logdir import Run
+from tfperf.units import Unit
 
 _UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
 _TITLE = "Result"

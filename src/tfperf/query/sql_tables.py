@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tfperf.report.model import Unit
 from tfperf.sections.registry import all_tables
+from tfperf.units import Unit
 
 Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "VARCHAR"]
 

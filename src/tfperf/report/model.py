@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
+from tfperf.units import Unit
+
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
 
-Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
 Severity = Literal["problem", "hint", "info"]
 Level = Literal["brief", "full", "data"]
 """Where a part of a report appears. brief: in a whole report for people, and wherever there is more. full: where people

@@ -112,7 +112,7 @@ def _arguments(group: TrackGroup, rows: slice) -> Any:
     index = np.zeros(len(value), np.int64)
     index[is_text] = place.reshape(-1)
     keys = [json.dumps(key) + ":" for key in (*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys))]
-    shown = text.first_known(
+    shown = text.first_present(
         text.whole(value, (kind == StatKind.INT) | is_bytes),
         text.whole(value.view(np.uint64), kind == StatKind.UNSIGNED),
         text.real(value.view(np.float64), kind == StatKind.REAL),

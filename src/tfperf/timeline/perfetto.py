@@ -16,7 +16,7 @@ import numpy as np
 from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
 from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, TrackGroup
 from tfperf.timeline.slice_marks import END, Marks, marks_of_tracks
-from tfperf.wire.encode import Cells, below, beside, cells, constant, fixed64, prefixed, sums, varint
+from tfperf.wire.encode import Cells, below, beside, constant, fixed64, prefixed, sums, varint
 from tfperf.wire.event_columns import StatKind
 from tfperf.wire.perfetto_schema import message_class, tag
 
@@ -222,7 +222,7 @@ def _annotations(batch: _Batch, is_start: Bools) -> _Repeated:
     is_real, is_text = kind == StatKind.REAL, kind == StatKind.TEXT
     number = np.where(is_text, value + 1, value)
     tags = _TAG_OF_KIND[kind]
-    tag_cells = cells(tags, tags != 0, (tags != 0).sum(axis=1))
+    tag_cells = Cells.of(tags, tags != 0, (tags != 0).sum(axis=1))
     values = [varint(np.where(is_real, 0, number)).only(~is_real)]
     if is_real.any():
         values.append(fixed64(value).only(is_real))

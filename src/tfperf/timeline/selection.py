@@ -66,10 +66,10 @@ def _masks(trace: HostTrace, steps: Steps, selection: Selection) -> Iterator[tup
 
 def overlaps(windows: Intervals, start: Int64s, end: Int64s) -> Bools:
     """Tell which events overlap the (flat) windows; one without duration must lie in one."""
-    if not len(windows.begin):
+    if not len(windows.start):
         return np.zeros(len(start), np.bool_)
     place = np.searchsorted(windows.end, start, side="right")
-    opens = windows.begin[np.minimum(place, len(windows.end) - 1)]
+    opens = windows.start[np.minimum(place, len(windows.end) - 1)]
     return np.asarray((place < len(windows.end)) & ((opens < end) | (opens <= start)))
 
 

@@ -174,8 +174,8 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
     shape = trace.stat("shape")
     if shape.texts:  # where a kernel has one, it decides about 16 bit
         half = np.array(["half" in text for text in shape.texts], np.bool_)[shape.value]
-        told = np.array([bool(text) for text in shape.texts], np.bool_)[shape.value]
-        compute = told & (codes[shape.event] >= Activity.COMPUTE_32)
+        has_text = np.array([bool(text) for text in shape.texts], np.bool_)[shape.value]
+        compute = has_text & (codes[shape.event] >= Activity.COMPUTE_32)
         codes[shape.event[compute]] = np.where(half[compute], Activity.COMPUTE_16, Activity.COMPUTE_32)
     copies = trace.stat("memcpy_details")
     if attribution == "corrected" and copies.texts:

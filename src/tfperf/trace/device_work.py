@@ -53,7 +53,16 @@ class DeviceWork(NamedTuple):
 
 
 _NONE = np.empty(0, np.bool_)
-NO_WORK = DeviceWork(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, _NONE.astype(np.uint8), _NONE, _NONE, NO_NUMBERS, ())
+NO_WORK = DeviceWork(
+    rows=NO_NUMBERS,
+    plane=NO_NUMBERS,
+    line=NO_NUMBERS,
+    activity=_NONE.astype(np.uint8),
+    is_memset=_NONE,
+    moves=_NONE,
+    op=NO_NUMBERS,
+    ops=(),
+)
 
 
 def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> DeviceWork:

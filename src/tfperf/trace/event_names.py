@@ -25,7 +25,7 @@ class Op(NamedTuple):
 
 
 _TF_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
-_OLD_TF_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./]*")
+_OLD_TF_NAME = r"[A-Za-z0-9.][A-Za-z0-9_./]*"
 _TF_TYPE = re.compile(r"[A-Z_][a-zA-Z0-9_]*")
 _JAX_TYPE = re.compile(r"[a-z_][a-z0-9_]*(\[.*\])?", re.DOTALL)
 _COPIES = {f"memcpy{kind.lower()}": f"Memcpy{kind}" for kind in ("HToD", "DToH", "DToD", "HToH")}
@@ -45,7 +45,7 @@ def parse_op(full_name: str, *, old_names: bool = False) -> Op:
         return Op("", full_name, "")
     if left == "Iterator":
         return Op("tf.data", full_name, "Dataset")
-    named = (_OLD_TF_NAME if old_names else _TF_NAME).fullmatch(left)
+    named = re.fullmatch(_OLD_TF_NAME, left) if old_names else _TF_NAME.fullmatch(left)
     if named and _TF_TYPE.fullmatch(right):
         return Op("tensorflow", left, right)
     kind = right or _derived_type(left)
@@ -73,6 +73,23 @@ def is_fetch(name: str) -> bool:
 def is_root_iterator(name: str) -> bool:
     """Tell whether the event is the outermost stage of a pipeline (`Iterator::Root`, `Iterator::Model`)."""
     return name.startswith("Iterator::") and name.count("::") == 1
+
+
+def is_iterator(name: str) -> bool:
+    """Tell whether the event is a call of a stage of tf.data."""
+    return name.startswith("Iterator::")
+
+
+def is_labelled_iterator(name: str) -> bool:
+    """Tell whether the event is a call of a stage that may carry a label: the outermost one, or a prefetch."""
+    return name.startswith("Iterator::") and (":" not in name[10:] or name.endswith("::Prefetch"))
+
+
+def carries_run_id(name: str) -> bool:
+    """Tell whether the `id` of the event says which iterator, function or run of an executor it belongs to."""
+    if name.startswith(("Iterator::", "InstantiatedCapturedFunction", "ExecutorState::Process")):
+        return True
+    return name == "FunctionRun" or (name.startswith("IteratorGetNext") and "::" in name)
 
 
 def is_memory(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which step each event belongs to, worked out as TensorFlow's profiler does it (for `--attribution tensorflow`).
+"""Which step each event belongs to, worked out by links as TensorFlow's profiler does (`--attribution tensorflow`).
 
 Events form a graph: an event is a child of the event around it on its thread, and of the event on another thread
 that caused it (equal producer and consumer ids, equal correlation ids of launch and kernel). A step is what is
@@ -11,11 +11,12 @@ that something on another thread caused), so the graph that is searched has entr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, lookup, ranges
 from tfperf.trace.event_names import is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
@@ -27,8 +28,7 @@ _CROWD = 64
 _NOBODY = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True)
-class _Edges:
+class _Edges(NamedTuple):
     """Links between events that are not on one line: rows `parent[i]` caused rows `child[i]`."""
 
     parent: Int64s
@@ -38,7 +38,8 @@ class _Edges:
 def group_trace(trace: HostTrace) -> HostTrace:
     """Return the trace with the stats `group_id` and `step_name` that TensorFlow's profiler would add.
 
-    The trace must have been read with `links` and `instants`. Traces with functional loops stay ungrouped, as there.
+    The trace must have been read with the stats of `stat_names.LINKS`, and with `instants`. Traces with functional
+    loops stay ungrouped, as there.
     """
     if _LOOPS & {trace.names[name] for name in distinct(trace.name).tolist()}:
         return trace
@@ -59,9 +60,9 @@ def _nest_lines(trace: HostTrace) -> tuple[Int64s, Int64s]:
     nestable = trace.number("_a", 0) == 0
     for line in trace.lines:
         rows = np.flatnonzero(nestable[line.start : line.stop]) + line.start
-        found = nest(trace.start_ps[rows], trace.end_ps[rows])
-        parent[rows] = np.where(found.parent >= 0, rows[found.parent], -1)
-        depth[rows] = found.depth
+        nesting = nest(trace.start_ps[rows], trace.end_ps[rows])
+        parent[rows] = np.where(nesting.parent >= 0, rows[nesting.parent], -1)
+        depth[rows] = nesting.depth
     return parent, depth
 
 
@@ -83,7 +84,7 @@ def _from_tfdata(trace: HostTrace, rows: Int64s) -> Bools:
     """Tell which rows carry the id of a function that tf.data runs."""
     ids, has_id = trace.number("id", 0), trace.has_stat("id")
     captured = trace.host_events(mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction")))
-    return np.asarray(has_id[rows] & np.isin(ids[rows], ids[captured[has_id[captured]]]), np.bool_)
+    return has_id[rows] & np.isin(ids[rows], ids[captured[has_id[captured]]])
 
 
 def _loop_iterations(trace: HostTrace) -> tuple[Int64s, Int64s, _Edges] | None:
@@ -104,20 +105,17 @@ def _loop_iterations(trace: HostTrace) -> tuple[Int64s, Int64s, _Edges] | None:
 
 
 def _joined(edges: list[_Edges]) -> _Edges:
-    nothing = np.empty(0, np.int64)
-    return _Edges(
-        np.concatenate([nothing, *(e.parent for e in edges)]), np.concatenate([nothing, *(e.child for e in edges)])
-    )
+    parents, children = zip(_Edges(NO_NUMBERS, NO_NUMBERS), *edges, strict=True)
+    return _Edges(np.concatenate(parents), np.concatenate(children))
 
 
 def _context_edges(trace: HostTrace) -> _Edges:
     """Link producers and consumers of one context (type and id); crowds on both sides mean nothing."""
     produce = np.flatnonzero(trace.has_stat("_pt") & trace.has_stat("_p"))
     consume = np.flatnonzero(trace.has_stat("_ct") & trace.has_stat("_c"))
-    keys = np.stack((
-        np.concatenate((trace.number("_pt", 0)[produce], trace.number("_ct", 0)[consume])),
-        np.concatenate((trace.number("_p", 0)[produce], trace.number("_c", 0)[consume])),
-    ))  # fmt: skip
+    kinds = np.concatenate((trace.number("_pt", 0)[produce], trace.number("_ct", 0)[consume]))
+    ids = np.concatenate((trace.number("_p", 0)[produce], trace.number("_c", 0)[consume]))
+    keys = np.stack((kinds, ids))
     _, key = np.unique(keys, axis=1, return_inverse=True)
     key = key.reshape(-1)
     producer_key, consumer_key = key[: len(produce)], key[len(produce) :]
@@ -134,8 +132,7 @@ def _all_pairs(left: Int64s, left_key: Int64s, right: Int64s, right_key: Int64s)
     """Link every left row to every right row of equal key; `right_key` is sorted."""
     first = np.searchsorted(right_key, left_key, side="left")
     count = np.searchsorted(right_key, left_key, side="right") - first
-    begin = np.repeat(first - np.concatenate(([0], np.cumsum(count)[:-1])) if len(count) else first, count)
-    return _Edges(np.repeat(left, count), right[begin + np.arange(len(begin))])
+    return _Edges(np.repeat(left, count), right[ranges(first, count)])
 
 
 def _fetch_edges(trace: HostTrace, parent: Int64s) -> _Edges:
@@ -145,12 +142,11 @@ def _fetch_edges(trace: HostTrace, parent: Int64s) -> _Edges:
     fetches = trace.host_events(mask(trace.names, is_fetch))
     executors, fetches = executors[keyed[executors]], fetches[keyed[fetches]]
     ids, iteration = trace.number("id", 0), trace.number("iter_num", 0)
-    last = dict(
-        zip(zip(ids[executors].tolist(), iteration[executors].tolist(), strict=True), executors.tolist(), strict=True)
-    )
+    keys = zip(ids[executors].tolist(), iteration[executors].tolist(), strict=True)
+    last = dict(zip(keys, executors.tolist(), strict=True))
     wanted = zip(ids[fetches].tolist(), iteration[fetches].tolist(), strict=True)
-    found = np.array([last.get(key, -1) for key in wanted], np.int64)
-    return _Edges(found[found >= 0], fetches[found >= 0])
+    executor = np.array([last.get(key, -1) for key in wanted], np.int64)
+    return _Edges(executor[executor >= 0], fetches[executor >= 0])
 
 
 def _kernel_edges(trace: HostTrace) -> _Edges:
@@ -159,10 +155,9 @@ def _kernel_edges(trace: HostTrace) -> _Edges:
     on_host = trace.on_host[stat.event]
     launch, launch_key = stat.event[on_host].astype(np.int64), stat.value[on_host]
     kernel, kernel_key = stat.event[~on_host].astype(np.int64), stat.value[~on_host]
-    keys, first = np.unique(launch_key[::-1], return_index=True)
-    place = np.minimum(np.searchsorted(keys, kernel_key), max(len(keys) - 1, 0))
-    found = keys[place] == kernel_key if len(keys) else np.zeros(len(kernel_key), np.bool_)
-    return _Edges(launch[::-1][first][place[found]] if len(keys) else launch, kernel[found])
+    keys, first = np.unique(launch_key[::-1], return_index=True)  # of several launches with an id the last counts
+    place = lookup(keys, kernel_key)
+    return _Edges(launch[::-1][first][place[place >= 0]], kernel[place >= 0])
 
 
 def _search(
@@ -183,20 +178,19 @@ def _search(
     graph = _Graph.of(
         np.concatenate((entry_of[edges.parent], entry_of[parent[around]])), np.concatenate((edges.child, around))
     )
-    own = np.full(count, _NOBODY, np.int64)
-    own[roots] = -level
-    leading = graph.least_above(own)[roots] > -level
+    value = np.full(count, _NOBODY, np.int64)
+    value[roots] = -level
+    leading = graph.least_above(value)[roots] > -level
     leaders = roots[leading]
     leaders = leaders[np.lexsort((trace.start_ps[leaders], -level[leading]))]
-    own = np.full(count, _NOBODY, np.int64)
-    own[leaders] = np.arange(len(leaders))
-    rank = np.minimum(own, graph.least_above(own))
+    value = np.full(count, _NOBODY, np.int64)
+    value[leaders] = np.arange(len(leaders))
+    rank = np.minimum(value, graph.least_above(value))
     return np.where(entry_of >= 0, rank[np.maximum(entry_of, 0)], _NOBODY), leaders
 
 
-@dataclass(frozen=True)
-class _Graph:
-    """Links sorted by their source; `first[node]` is where those of a node begin."""
+class _Graph(NamedTuple):
+    """Links sorted by their source; `first[node]` is where those of a node start."""
 
     first: Int64s
     target: Int64s
@@ -209,15 +203,14 @@ class _Graph:
         size = int(max(source.max(initial=-1), target.max(initial=-1))) + 1
         return _Graph(np.searchsorted(source[order], np.arange(size + 1)), target[order])
 
-    def least_above(self, own: Int64s) -> Int64s:
-        """Return, for each node, the least `own` value of all nodes from which it can be reached."""
-        least = np.full(len(own), _NOBODY, np.int64)
-        passed_on = own.copy()
-        changed = np.flatnonzero(own[: len(self.first) - 1] != _NOBODY)
+    def least_above(self, value: Int64s) -> Int64s:
+        """Return, for each node, the least value of all nodes from which it can be reached."""
+        least = np.full(len(value), _NOBODY, np.int64)
+        passed_on = value.copy()
+        changed = np.flatnonzero(value[: len(self.first) - 1] != _NOBODY)
         while len(changed):
             count = self.first[changed + 1] - self.first[changed]
-            links = np.repeat(self.first[changed] - np.concatenate(([0], np.cumsum(count)[:-1])), count)
-            target = self.target[links + np.arange(len(links))]
+            target = self.target[ranges(self.first[changed], count)]
             np.minimum.at(least, target, np.repeat(passed_on[changed], count))
             reached = distinct(target)
             changed = reached[least[reached] < passed_on[reached]]
@@ -227,13 +220,13 @@ class _Graph:
 
 def _nearest_entry(parent: Int64s, depth: Int64s, is_entry: Bools) -> Int64s:
     """Return, for each event, itself or the nearest event above it that is an entry (-1: none)."""
-    found = np.where(is_entry, np.arange(len(parent)), -1)
+    entry = np.where(is_entry, np.arange(len(parent)), -1)
     order = np.argsort(depth, kind="stable")
     bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
     for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         rows = order[start:stop]
-        found[rows] = np.where(found[rows] >= 0, found[rows], found[parent[rows]])
-    return found
+        entry[rows] = np.where(entry[rows] >= 0, entry[rows], entry[parent[rows]])
+    return entry
 
 
 def _step_names(trace: HostTrace, parent: Int64s, leaders: Int64s) -> Stat:
@@ -244,22 +237,22 @@ def _step_names(trace: HostTrace, parent: Int64s, leaders: Int64s) -> Stat:
     for rank, row in zip(rows.tolist(), leaders[rows].tolist(), strict=True):
         graph_type = _inherited(trace.stat("graph_type"), parent, row)
         label = trace.stat("graph_type").texts[graph_type] if graph_type is not None else trace.names[trace.name[row]]
-        own = _own(trace.stat("iter_num"), row)
-        number = own if own is not None else _inherited(trace.stat("step_num"), parent, row)
+        number = _value_at(trace.stat("iter_num"), row)
+        number = number if number is not None else _inherited(trace.stat("step_num"), parent, row)
         texts.append(f"{label} {rank if number is None else number}")
     order = np.argsort(leaders[rows], kind="stable")
     return Stat(leaders[rows][order].astype(np.int32), order.astype(np.int64), "text", tuple(texts))
 
 
-def _own(stat: Stat, row: int) -> int | None:
-    place = int(np.searchsorted(stat.event, row))
-    return int(stat.value[place]) if place < len(stat.event) and stat.event[place] == row else None
+def _value_at(stat: Stat, row: int) -> int | None:
+    place = int(lookup(stat.event, np.array([row]))[0])
+    return int(stat.value[place]) if place >= 0 else None
 
 
 def _inherited(stat: Stat, parent: Int64s, row: int) -> int | None:
     """Return the stat of the event or of the nearest event around it that has it."""
     while row >= 0:
-        value = _own(stat, row)
+        value = _value_at(stat, row)
         if value is not None:
             return value
         row = int(parent[row])

@@ -109,8 +109,7 @@ def _age(run: Run) -> tuple[float, str]:
     timestamp = _TIMESTAMP.search(run.name)
     try:
         if timestamp:
-            digits = re.sub(r"\D", "", timestamp.group())
-            return _seconds(digits), run.name
+            return _seconds("".join(filter(str.isdigit, timestamp.group()))), run.name
         return max(file.path.stat().st_mtime for file in run.files), run.name
     except (ValueError, OverflowError, OSError):
         return 0.0, run.name

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from tfperf.arrays import Bools
 from tfperf.errors import TraceFormatError
 from tfperf.trace.event_names import is_memory, mask
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
+from tfperf.trace.progress import Progress
 from tfperf.trace.row_order import LONGEST_PS, clock_zeros, in_order, put_on_clock
 from tfperf.trace.stat_names import BASE, DEFAULT, KNOWN, reads_memory, wanted_stats
 from tfperf.wire.event_columns import EventColumns, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.wire.planes import PlaneHeader, read_events, read_header
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
-
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
 
 _HOST_PLANES = (
     "/host:CPU",
@@ -39,6 +34,8 @@ def plane_kind(name: str) -> PlaneKind:
         return "host"
     if name.startswith("/device:GPU:"):
         return "gpu"
+    if not name.startswith("/device:TPU:"):
+        return "other"
     if re.fullmatch(r"/device:TPU:\d+( \[\d+\])?", name):
         return "tpu"
     return "sparse core" if re.match(r"/device:TPU:\d+ SparseCore", name) else "other"
@@ -61,7 +58,7 @@ def read_host(
     Raises TraceNotFoundError and TraceFormatError.
     """
     read_stats = frozenset(KNOWN) if everything else BASE | (DEFAULT if stats is None else stats)
-    reading = _Reading(read_stats, instants or everything, everything)
+    reading = _Reading(read_stats, instants=instants or everything, everything=everything)
     with TraceFile(path) as file:
         space = walk(file)
         for span in space.planes:
@@ -95,25 +92,21 @@ def read_host(
     )
 
 
-@dataclass
 class _Reading:
     """What is collected while a file is read, plane by plane and batch by batch."""
 
-    stats: frozenset[str]
-    instants: bool
-    everything: bool
-    planes: list[Plane] = field(default_factory=list)
-    programs: dict[int, bytes] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
-    display_names: list[str] = field(default_factory=list)
-    name_stats: dict[str, dict[int, int | float | str]] = field(default_factory=dict)
-    events: list[EventColumns] = field(default_factory=list)
-    memory: list[EventColumns] = field(default_factory=list)
-    """Allocations and deallocations; they have no duration, and so are not among `events`."""
-    is_memory: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
-    """For each name, whether it notes an allocation."""
-    malformed: int = 0
-    aggregated: int = 0
+    def __init__(self, stats: frozenset[str], *, instants: bool, everything: bool) -> None:
+        self.stats, self.instants, self.everything = stats, instants, everything
+        self.planes: list[Plane] = []
+        self.programs: dict[int, bytes] = {}
+        self.names: list[str] = []
+        self.display_names: list[str] = []
+        self.name_stats: dict[str, dict[int, int | float | str]] = {}
+        self.malformed, self.aggregated = 0, 0
+        self._events: list[EventColumns] = []
+        # Allocations have no duration, and so are not among the events.
+        self._memory: list[EventColumns] = []
+        self._is_memory = np.empty(0, np.bool_)
 
     def add_plane(self, file: TraceFile, span: PlaneSpan, progress: Progress | None) -> None:
         """Read a plane: its names always, its events if they are of use."""
@@ -138,7 +131,7 @@ class _Reading:
             of_names.update({len(self.names) + position: value for position, value in values.items()})
         self.names += [*header.event_names, ""]
         self.display_names += [*header.event_display_names, ""]
-        self.is_memory = np.concatenate((self.is_memory, mask([*header.event_names, ""], is_memory)))
+        self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
 
     def _add_events(self, events: EventColumns) -> None:
         """Keep the events that are wanted, and count those that make no sense."""
@@ -148,12 +141,12 @@ class _Reading:
         self.malformed += len(sane) - int(sane.sum())
         self.aggregated += int((sane & events.aggregated).sum())
         if reads_memory(self.stats):
-            self.memory.append(events.only(usable & self.is_memory[events.name])._replace(every=None))
-        self.events.append(events.only(usable if self.instants else usable & (duration > 0)))
+            self._memory.append(events.only(usable & self._is_memory[events.name])._replace(every=None))
+        self._events.append(events.only(usable if self.instants else usable & (duration > 0)))
 
     def joined(self) -> tuple[EventColumns, MemoryEvents]:
         """Return all events, and the allocations, on one clock."""
-        events, memory = join_columns(self.events), join_columns(self.memory)
+        events, memory = join_columns(self._events), join_columns(self._memory)
         zeros = clock_zeros({line.timestamp_ns for line in events.lines + memory.lines if line.stop > line.start})
         put_on_clock(events, zeros)
         put_on_clock(memory, zeros)

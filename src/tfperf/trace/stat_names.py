@@ -6,27 +6,32 @@ the functions of this package read; `BASE` is always read, since steps and their
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from tfperf.trace.event_names import carries_run_id, is_iterator, is_labelled_iterator, is_memory
 from tfperf.trace.host_trace import PlaneKind
 from tfperf.wire.event_columns import StatType
 from tfperf.wire.hlo import HLO_PROTO
 from tfperf.wire.stats import WantedStats
 
-_ITERATOR = "Iterator::"
-_NAMED_ITERATOR = "Iterator::(?:[^:]+|.*::Prefetch)$"
-_OF_A_RUN = "Iterator::|FunctionRun$|InstantiatedCapturedFunction|ExecutorState::Process|IteratorGetNext.*::"
-_ALLOCATION = "Memory(?:Allocation|Deallocation)$"
+
+def _every(name: str) -> bool:
+    return True
+
+
+def _none(name: str) -> bool:
+    return False
 
 
 class KnownStat(NamedTuple):
     """The type of a stat, and where it means something.
 
-    `host` is a regular expression for the names of host events that it is read on: empty means all, None means none.
+    `host` accepts the names of host events that it is read on.
     """
 
     type: StatType
-    host: str | None = ""
+    host: Callable[[str], bool] = _every
     device: bool = True
 
 
@@ -42,7 +47,7 @@ KNOWN = {
     "is_func": KnownStat("number"),
     "eager_op": KnownStat("text"),
     # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
-    "id": KnownStat("number", _OF_A_RUN),
+    "id": KnownStat("number", carries_run_id),
     "iter_num": KnownStat("number", device=False),
     "_r": KnownStat("number", device=False),
     "_pt": KnownStat("number", device=False),
@@ -53,45 +58,45 @@ KNOWN = {
     "hlo_op": KnownStat("text"),
     "program_id": KnownStat("number"),
     # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
-    "tf_op": KnownStat("text", _ALLOCATION),
-    "shape": KnownStat("text", _ALLOCATION),
-    "name": KnownStat("text", _NAMED_ITERATOR),
-    "level 0": KnownStat("text", host=None),
-    "annotation": KnownStat("text", host=None),
-    "kernel_details": KnownStat("text", host=None),
-    "memcpy_details": KnownStat("text", host=None),
-    "memset_details": KnownStat("text", host=None),
-    "equation": KnownStat("text", host=None),
-    "hlo_category": KnownStat("text", host=None),
-    "hlo_module": KnownStat("text", host=None),
-    "symbol_id": KnownStat("number", host=None),
-    "device_offset_ps": KnownStat("number", host=None),
-    "device_duration_ps": KnownStat("number", host=None),
-    "parent_id": KnownStat("number", _ITERATOR, device=False),
-    "parallelism": KnownStat("number", _ITERATOR, device=False),
-    "buffered_elements": KnownStat("number", _ITERATOR, device=False),
-    "buffer_limit": KnownStat("number", _ITERATOR, device=False),
-    "batch_size": KnownStat("number", _ITERATOR, device=False),
-    "cycle_length": KnownStat("number", _ITERATOR, device=False),
-    "cpu_budget": KnownStat("number", _ITERATOR, device=False),
-    "threadpool_size": KnownStat("number", _ITERATOR, device=False),
-    "autotune": KnownStat("text", _ITERATOR, device=False),
-    "deterministic": KnownStat("text", _ITERATOR, device=False),
-    "allocator_name": KnownStat("text", _ALLOCATION, device=False),
-    "region_type": KnownStat("text", _ALLOCATION, device=False),
-    "fragmentation": KnownStat("real", _ALLOCATION, device=False),
-    "bytes_reserved": KnownStat("number", _ALLOCATION, device=False),
-    "bytes_allocated": KnownStat("number", _ALLOCATION, device=False),
-    "bytes_available": KnownStat("number", _ALLOCATION, device=False),
-    "peak_bytes_in_use": KnownStat("number", _ALLOCATION, device=False),
-    "requested_bytes": KnownStat("number", _ALLOCATION, device=False),
-    "allocation_bytes": KnownStat("number", _ALLOCATION, device=False),
-    "addr": KnownStat("number", _ALLOCATION, device=False),
-    "data_type": KnownStat("number", _ALLOCATION, device=False),
-    "index_on_host": KnownStat("number", _ALLOCATION, device=False),
-    "device_ordinal": KnownStat("number", _ALLOCATION, device=False),
+    "tf_op": KnownStat("text", is_memory),
+    "shape": KnownStat("text", is_memory),
+    "name": KnownStat("text", is_labelled_iterator),
+    "level 0": KnownStat("text", _none),
+    "annotation": KnownStat("text", _none),
+    "kernel_details": KnownStat("text", _none),
+    "memcpy_details": KnownStat("text", _none),
+    "memset_details": KnownStat("text", _none),
+    "equation": KnownStat("text", _none),
+    "hlo_category": KnownStat("text", _none),
+    "hlo_module": KnownStat("text", _none),
+    "symbol_id": KnownStat("number", _none),
+    "device_offset_ps": KnownStat("number", _none),
+    "device_duration_ps": KnownStat("number", _none),
+    "parent_id": KnownStat("number", is_iterator, device=False),
+    "parallelism": KnownStat("number", is_iterator, device=False),
+    "buffered_elements": KnownStat("number", is_iterator, device=False),
+    "buffer_limit": KnownStat("number", is_iterator, device=False),
+    "batch_size": KnownStat("number", is_iterator, device=False),
+    "cycle_length": KnownStat("number", is_iterator, device=False),
+    "cpu_budget": KnownStat("number", is_iterator, device=False),
+    "threadpool_size": KnownStat("number", is_iterator, device=False),
+    "autotune": KnownStat("text", is_iterator, device=False),
+    "deterministic": KnownStat("text", is_iterator, device=False),
+    "allocator_name": KnownStat("text", is_memory, device=False),
+    "region_type": KnownStat("text", is_memory, device=False),
+    "fragmentation": KnownStat("real", is_memory, device=False),
+    "bytes_reserved": KnownStat("number", is_memory, device=False),
+    "bytes_allocated": KnownStat("number", is_memory, device=False),
+    "bytes_available": KnownStat("number", is_memory, device=False),
+    "peak_bytes_in_use": KnownStat("number", is_memory, device=False),
+    "requested_bytes": KnownStat("number", is_memory, device=False),
+    "allocation_bytes": KnownStat("number", is_memory, device=False),
+    "addr": KnownStat("number", is_memory, device=False),
+    "data_type": KnownStat("number", is_memory, device=False),
+    "index_on_host": KnownStat("number", is_memory, device=False),
+    "device_ordinal": KnownStat("number", is_memory, device=False),
     # Not on events, but in a plane of its own: the compiled programs (`HostTrace.programs`).
-    HLO_PROTO: KnownStat("text", host=None, device=False),
+    HLO_PROTO: KnownStat("text", _none, device=False),
 }
 
 LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
@@ -111,9 +116,9 @@ BASE = frozenset(
     }
 )
 """Steps, the categories of their time, states of host threads, launches, and the environment."""
-TFDATA = frozenset(name for name, known in KNOWN.items() if known.host in (_ITERATOR, _NAMED_ITERATOR))
+TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, is_labelled_iterator))
 """Pipelines of tf.data (`find_pipelines`)."""
-MEMORY = frozenset(name for name, known in KNOWN.items() if known.host == _ALLOCATION)
+MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memory)
 """Allocations (`HostTrace.memory`)."""
 HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
 """HLO ops and the compiled programs that they are part of (`HostTrace.programs`)."""
@@ -132,18 +137,18 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
 
     The type of a stat that tfperf does not know is guessed from the file. `every` adds all other stats, as one table.
     """
-    types = {name: known.type for name, known in KNOWN.items() if name in stats and _is_read_on(kind, known, stats)}
-    narrow = {name: KNOWN[name].host or "" for name in types if kind == "host" and KNOWN[name].host}
+    types = {name: stat.type for name, stat in KNOWN.items() if name in stats and _is_read_on(kind, stat, stats)}
+    narrow = {name: KNOWN[name].host for name in types if kind == "host" and KNOWN[name].host is not _every}
     if not LINKS.isdisjoint(stats):
         narrow.pop("id", None)  # fetches and executors are linked by the ids of all events
     guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
     return WantedStats({**types, **guesses}, narrow, every)
 
 
-def _is_read_on(kind: PlaneKind, known: KnownStat, stats: frozenset[str]) -> bool:
+def _is_read_on(kind: PlaneKind, stat: KnownStat, stats: frozenset[str]) -> bool:
     if kind != "host":
-        return known.device
-    return known.host is not None and (known.host != _ALLOCATION or reads_memory(stats))
+        return stat.device
+    return stat.host is not _none and (stat.host is not is_memory or reads_memory(stats))
 
 
 def reads_memory(stats: frozenset[str]) -> bool:

@@ -71,7 +71,7 @@ class Stat(NamedTuple):
         """Return the text of the stat at this position of `event`."""
         return self.texts[int(self.value[position])]
 
-    def moved(self, new_row: Int64s) -> Stat:
+    def moved(self, new_row: Int32s) -> Stat:
         """Return the stat with each row replaced by its new one; rows that become -1 are omitted."""
         which, event = _moved(self.event, new_row)
         return self._replace(event=event, value=self.value[which])
@@ -83,8 +83,8 @@ class Stat(NamedTuple):
         values = self.value.view(np.float64) if self.type == "real" else self.value
         if wanted == "real":
             return Stat(self.event, values.astype(np.float64).view(np.int64), "real")
-        known, index = distinct_index(values)
-        return Stat(self.event, index, "text", tuple(map(str, known.tolist())))
+        numbers, index = distinct_index(values)
+        return Stat(self.event, index, "text", tuple(map(str, numbers.tolist())))
 
 
 NO_STAT = Stat(np.empty(0, np.int32), NO_NUMBERS)
@@ -114,13 +114,20 @@ class StatRows(NamedTuple):
     keys: tuple[str, ...]
     texts: tuple[str, ...]
 
-    def moved(self, new_row: Int64s) -> StatRows:
+    def moved(self, new_row: Int32s) -> StatRows:
         """Return the stats with each row of an event replaced by its new one; rows that become -1 are omitted."""
         which, event = _moved(self.event, new_row)
         return self._replace(event=event, key=self.key[which], kind=self.kind[which], value=self.value[which])
 
 
-NO_STAT_ROWS = StatRows(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8), NO_NUMBERS, (), ())
+NO_STAT_ROWS = StatRows(
+    event=np.empty(0, np.int32),
+    key=np.empty(0, np.int32),
+    kind=np.empty(0, np.uint8),
+    value=NO_NUMBERS,
+    keys=(),
+    texts=(),
+)
 
 
 class EventColumns(NamedTuple):
@@ -144,8 +151,9 @@ class EventColumns(NamedTuple):
         """Return the rows to keep; lines stay, even without any row."""
         if keep.all():
             return self
-        before = np.concatenate(([0], np.cumsum(keep)))
-        new_row = np.where(keep, before[:-1], -1)
+        before = np.zeros(len(keep) + 1, np.int32)
+        np.cumsum(keep, dtype=np.int32, out=before[1:])
+        new_row = np.where(keep, before[:-1], np.int32(-1))
         stats = self.stats if before[-1] else {}
         return self._replace(
             lines=tuple(
@@ -161,8 +169,8 @@ class EventColumns(NamedTuple):
 
     def ordered(self, order: Int64s, lines: tuple[Line, ...]) -> EventColumns:
         """Return the rows in another order, which are those of other lines by then."""
-        new_row = np.empty(len(order), np.int64)
-        new_row[order] = np.arange(len(order))
+        new_row = np.empty(len(order), np.int32)
+        new_row[order] = np.arange(len(order), dtype=np.int32)
         return self._replace(
             lines=lines,
             name=self.name[order],
@@ -174,13 +182,13 @@ class EventColumns(NamedTuple):
         )
 
 
-def _moved(event: Int32s, new_row: Int64s) -> tuple[Int64s, Int32s]:
+def _moved(event: Int32s, new_row: Int32s) -> tuple[Int64s, Int32s]:
     """Return which stats stay, in the order of their new rows, and these rows."""
     row = new_row[event]
     which: Int64s = np.flatnonzero(row >= 0)
     if (row[which][1:] < row[which][:-1]).any():
         which = which[np.argsort(row[which], kind="stable")]
-    return which, row[which].astype(np.int32)
+    return which, row[which]
 
 
 def join_columns(parts: list[EventColumns]) -> EventColumns:
@@ -234,7 +242,7 @@ def _joined_stat(pieces: list[tuple[int, Stat]]) -> Stat:
 def merge_stats(parts: Sequence[Stat]) -> Stat:
     """Return stats of the same rows as one; of several types the widest holds for all."""
     merged = _joined_stat([(0, part) for part in parts])
-    return merged if len(parts) == 1 else merged.moved(np.arange(int(merged.event.max()) + 1))
+    return merged if len(parts) == 1 else merged.moved(np.arange(int(merged.event.max()) + 1, dtype=np.int32))
 
 
 def _joined_rows(pieces: list[tuple[int, StatRows]]) -> StatRows:
@@ -263,6 +271,6 @@ def _shifted(pieces: list[tuple[int, Int32s]]) -> Int32s:
 
 def _united(pieces: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Int64s]]:
     """Return the distinct texts of all pieces, and for each piece where among them its texts are."""
-    known: dict[str, int] = {}
-    places = [np.array([known.setdefault(text, len(known)) for text in piece], np.int64) for piece in pieces]
-    return tuple(known), places
+    index: dict[str, int] = {}
+    places = [np.array([index.setdefault(text, len(index)) for text in piece], np.int64) for piece in pieces]
+    return tuple(index), places

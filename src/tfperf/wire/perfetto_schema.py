@@ -10,15 +10,16 @@ classes but written by `wire/encode.py`, which needs the tags of their fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import message_factory
+
+from tfperf.wire.schema import Messages, build_pool
 
 _PACKAGE = "tfperf.perfetto"
 
-_MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
+_MESSAGES: Messages = {
     "ProcessDescriptor": {"pid": (1, "int32"), "process_name": (6, "bytes")},
     "ThreadDescriptor": {"pid": (1, "int32"), "tid": (2, "int64"), "thread_name": (5, "bytes")},
     "CounterDescriptor": {"unit": (3, "int32")},
@@ -73,25 +74,10 @@ _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "Trace": {"packet": (1, "[]TracePacket")},
 }
 
-_SCALARS = {"double": 1, "int64": 3, "uint64": 4, "int32": 5, "fixed64": 6, "bytes": 12, "uint32": 13}
-_OPTIONAL, _REPEATED, _MESSAGE_TYPE = 1, 3, 11
-
 
 @lru_cache(maxsize=1)
 def _pool() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto2")
-    for message_name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=message_name)
-        for name, (number, declared) in fields.items():
-            kind = declared.removeprefix("[]")
-            label = _REPEATED if kind != declared else _OPTIONAL
-            field = message.field.add(name=name, number=number, label=label)
-            field.type = _SCALARS.get(kind, _MESSAGE_TYPE)  # type: ignore[assignment]
-            if kind not in _SCALARS:
-                field.type_name = f".{_PACKAGE}.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return pool
+    return build_pool(_PACKAGE, _MESSAGES, syntax="proto2")
 
 
 def message_class(message_name: str) -> Any:
@@ -100,9 +86,9 @@ def message_class(message_name: str) -> Any:
 
 
 def tag(message_name: str, field: str) -> bytes:
-    """Return the bytes that stand before a field: its number and how it is stored."""
+    """Return the bytes that precede the value of a field: its number and how it is stored."""
     number, declared = _MESSAGES[message_name][field]
     kind = declared.removeprefix("[]")
-    wire_type = 1 if kind in ("double", "fixed64") else 2 if kind == "bytes" or kind not in _SCALARS else 0
+    wire_type = 1 if kind in ("double", "fixed64") else 2 if kind == "bytes" or kind[0].isupper() else 0
     key = number << 3 | wire_type
     return bytes((key,)) if key < 0x80 else bytes((key & 0x7F | 0x80, key >> 7))

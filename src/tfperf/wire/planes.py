@@ -6,8 +6,7 @@ stats). Batches are bounded in bytes, so that memory does not grow with the file
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from tfperf.arrays import Bools, Int32s, Int64s
 from tfperf.wire import decoder
 from tfperf.wire.batching import line_groups, line_pieces
 from tfperf.wire.event_columns import EventColumns, Line
-from tfperf.wire.stats import Barred, Lists, WantedStats, all_stats, wanted_stats
+from tfperf.wire.stats import Narrowed, SerializedStats, WantedStats, all_stats, wanted_stats
 from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk_plane
 
 BATCH_BYTES = 1 << 22
@@ -57,7 +56,7 @@ def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[
         event_ids=decoder.numbers(events.field("key")),
         event_names=decoder.texts(metadata.field("name")),
         event_display_names=decoder.texts(metadata.field("display_name")),
-        event_stats=_metadata_stats(Lists(file, metadata.field("stats"), span.start), names, wanted),
+        event_stats=_metadata_stats(SerializedStats(file, metadata.field("stats"), span.start), names, wanted),
         stat_names=names,
         stats=_plane_stats(decoder.items(row.column("stats")), names),
     ), span
@@ -82,11 +81,11 @@ def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float 
 
 
 def _metadata_stats(
-    given: Lists, names: Mapping[int, str], wanted: WantedStats
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats
 ) -> dict[str, dict[int, int | float | str]]:
     """Return the wanted stats that stand on event metadata (constant for all events of that name)."""
     of_names: dict[str, dict[int, int | float | str]] = {}
-    for name, stat in wanted_stats(given, names, wanted).items():
+    for name, stat in wanted_stats(serialized, names, wanted).items():
         values: list[Any] = (stat.value.view(np.float64) if stat.type == "real" else stat.value).tolist()
         shown = [stat.texts[value] for value in values] if stat.type == "text" else values
         of_names[name] = dict(zip(stat.event.tolist(), shown, strict=True))
@@ -101,7 +100,14 @@ def read_events(
     `name` of an event is its index in `header.event_names`, one behind them for an id without a name. `plane` is the
     position of the plane in the file.
     """
-    reader = _EventReader(file, header, wanted, _allowed_names(header, wanted), _Names.of(header.event_ids), plane)
+    reader = _EventReader(
+        file=file,
+        header=header,
+        wanted=wanted,
+        allowed=_allowed_names(header, wanted),
+        names=_Names.of(header.event_ids),
+        plane=plane,
+    )
     for group in line_groups(span.lines, BATCH_BYTES):
         if isinstance(group, Span):
             for position, payload in line_pieces(file, group, BATCH_BYTES):
@@ -113,12 +119,15 @@ def read_events(
             yield reader.columns(decoder.items(rows.column("lines")), start)
 
 
-def _allowed_names(header: PlaneHeader, wanted: WantedStats) -> dict[str, Bools]:
-    """Return for each pattern of names which names match; the last entry is that of events without one."""
-    return {
-        pattern: np.array([*map(bool, map(re.compile(pattern).match, header.event_names)), False], np.bool_)
-        for pattern in dict.fromkeys(wanted.only_on.values())
-    }
+def _allowed_names(header: PlaneHeader, wanted: WantedStats) -> list[tuple[frozenset[str], Bools]]:
+    """Return narrowed stats, and the names that they are read on; the last entry is that of events without a name."""
+    stats_of: dict[Callable[[str], bool], list[str]] = {}
+    for stat, accepts in wanted.only_on.items():
+        stats_of.setdefault(accepts, []).append(stat)
+    names = (*header.event_names, "")
+    return [
+        (frozenset(stats), np.array([accepts(name) for name in names], np.bool_)) for accepts, stats in stats_of.items()
+    ]
 
 
 class _Names(NamedTuple):
@@ -157,7 +166,7 @@ class _EventReader(NamedTuple):
     file: TraceFile
     header: PlaneHeader
     wanted: WantedStats
-    allowed: dict[str, Bools]
+    allowed: list[tuple[frozenset[str], Bools]]
     names: _Names
     plane: int
 
@@ -166,15 +175,12 @@ class _EventReader(NamedTuple):
         lists = lines.field("events")
         events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
         name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
-        given = Lists(self.file, events.column("stats"), position)
-        barred = [
-            Barred(frozenset(stat for stat, only in self.wanted.only_on.items() if only == pattern), ~allowed[name])
-            for pattern, allowed in self.allowed.items()
-        ]
+        serialized = SerializedStats(self.file, events.column("stats"), position)
+        narrowed = [Narrowed(stats, allowed, name) for stats, allowed in self.allowed]
         if self.wanted.every:
-            stats, every = all_stats(given, self.header.stat_names, self.wanted, barred)
+            stats, every = all_stats(serialized, self.header.stat_names, self.wanted, narrowed)
         else:
-            stats, every = wanted_stats(given, self.header.stat_names, self.wanted, barred), None
+            stats, every = wanted_stats(serialized, self.header.stat_names, self.wanted, narrowed), None
         return EventColumns(
             lines=self._lines(lines, (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()),
             name=name,
@@ -187,18 +193,19 @@ class _EventReader(NamedTuple):
         )
 
     def _lines(self, lines: Any, bounds: list[int]) -> tuple[Line, ...]:
-        columns = zip(
-            lines.field("id").to_pylist(),
-            decoder.texts(lines.field("name")),
-            decoder.texts(lines.field("display_name")),
-            lines.field("timestamp_ns").to_pylist(),
-            bounds[:-1],
-            bounds[1:],
-            strict=True,
-        )
+        names, display_names = (decoder.texts(lines.field(key)) for key in ("name", "display_name"))
+        ids, timestamps = (lines.field(key).to_pylist() for key in ("id", "timestamp_ns"))
         return tuple(
-            Line(self.plane, _signed_id(line_id), raw_name, start, stop, display_name, timestamp_ns)
-            for line_id, raw_name, display_name, timestamp_ns, start, stop in columns
+            Line(
+                plane=self.plane,
+                id=_signed_id(line_id),
+                raw_name=names[index],
+                start=bounds[index],
+                stop=bounds[index + 1],
+                display_name=display_names[index],
+                timestamp_ns=timestamps[index],
+            )
+            for index, line_id in enumerate(ids)
         )
 
 

@@ -126,13 +126,23 @@ _MESSAGES: Messages = {
     },
 }
 
-_SCALARS = {"int64": 3, "uint64": 4, "double": 1, "bytes": 12, "uint32": 13, "int32": 5, "bool": 8, "string": 9}
+_SCALARS = {
+    "double": 1,
+    "int64": 3,
+    "uint64": 4,
+    "int32": 5,
+    "fixed64": 6,
+    "bool": 8,
+    "string": 9,
+    "bytes": 12,
+    "uint32": 13,
+}
 _MESSAGE_TYPE = 11
 
 
-def build_pool(package: str, messages: Messages) -> Any:
+def build_pool(package: str, messages: Messages, *, syntax: str = "proto3") -> Any:
     """Return a descriptor pool of its own that holds these messages."""
-    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
     for message_name, fields in messages.items():
         message = file.message_type.add(name=message_name)
         for field_name, (number, declared) in fields.items():
@@ -164,8 +174,8 @@ def _pool() -> Any:
 
 def descriptor(message_name: str) -> Descriptor:
     """Return the descriptor of one of the messages above."""
-    found: Descriptor = _pool().FindMessageTypeByName(f"{PACKAGE}.{message_name}")
-    return found
+    message: Descriptor = _pool().FindMessageTypeByName(f"{PACKAGE}.{message_name}")
+    return message
 
 
 def message_class(message_name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -20,24 +20,29 @@ _TABLE_SIZE = 1 << 14
 class WantedStats(NamedTuple):
     """The stats to decode by name, and what they are; all others are skipped unread.
 
-    The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events whose name matches a
-    regular expression: a stat that nearly every event carries is costly. `every` decodes all stats besides, as one
+    The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events whose name is
+    accepted: a stat that nearly every event carries is costly. `every` decodes all stats besides, as one
     table.
     """
 
     types: Mapping[str, StatType | Literal["guess"]]
-    only_on: Mapping[str, str] = MappingProxyType({})
+    only_on: Mapping[str, Callable[[str], bool]] = MappingProxyType({})
     every: bool = False
 
 
-class Barred(NamedTuple):
-    """Narrowed stats, and for each event whether they are skipped there."""
+class Narrowed(NamedTuple):
+    """Stats that are read only on events of some names: `allowed` tells which, `name` is that of each event."""
 
     stats: frozenset[str]
-    skipped: Bools
+    allowed: Bools
+    name: Int32s
+
+    def allows(self, events: Int32s) -> Bools:
+        """Tell for each of these events whether the stats are read on it."""
+        return self.allowed[self.name[events]]
 
 
-class Lists(NamedTuple):
+class SerializedStats(NamedTuple):
     """Serialized XStats, a list for each event; `position` is where in the file they come from."""
 
     file: TraceFile
@@ -46,32 +51,32 @@ class Lists(NamedTuple):
 
 
 def wanted_stats(
-    given: Lists, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred] = ()
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
 ) -> dict[str, Stat]:
     """Pick the wanted stats; `names` maps the metadata ids of the plane to stat names."""
-    flat = decoder.items(given.lists)
+    flat = decoder.items(serialized.lists)
     ids = {key: name for key, name in names.items() if name in wanted.types}
     if not ids or not len(flat):
         return {}
-    chosen, owner = _choose(given.lists, flat, ids, barred)
+    chosen, owner = _choose(serialized.lists, flat, ids, narrowed)
     if not len(chosen):
         return {}
     flat = decoder.take(flat, chosen)
-    return _columns(_decoded(given, flat, owner), flat, names, wanted, barred)
+    return _columns(_decoded(serialized, flat, owner), flat, names, wanted, narrowed)
 
 
 def all_stats(
-    given: Lists, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred] = ()
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
 ) -> tuple[dict[str, Stat], StatRows]:
     """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
-    flat = decoder.items(given.lists)
-    owner = np.repeat(np.arange(len(given.lists), dtype=np.int32), np.diff(decoder.offsets(given.lists)))
-    rows = _decoded(given, flat, owner)
-    known, which = distinct_index(rows.key)
-    listed = np.array([names.get(key, "") in wanted.types for key in known.tolist()], np.bool_)
-    chosen = np.flatnonzero(listed[which]) if len(known) else which
-    columns = _columns(rows.only(chosen), decoder.take(flat, chosen), names, wanted, barred)
-    keys = [names.get(key, "") for key in known.tolist()]
+    flat = decoder.items(serialized.lists)
+    owner = np.repeat(np.arange(len(serialized.lists), dtype=np.int32), np.diff(decoder.offsets(serialized.lists)))
+    rows = _decoded(serialized, flat, owner)
+    ids, which = distinct_index(rows.key)
+    listed = np.array([names.get(key, "") in wanted.types for key in ids.tolist()], np.bool_)
+    chosen = np.flatnonzero(listed[which]) if len(ids) else which
+    columns = _columns(rows.only(chosen), decoder.take(flat, chosen), names, wanted, narrowed)
+    keys = [names.get(key, "") for key in ids.tolist()]
     return columns, _every(rows._replace(key=which), flat, keys, names)
 
 
@@ -100,8 +105,8 @@ class _Rows(NamedTuple):
         )
 
 
-def _decoded(given: Lists, flat: Any, owner: Int32s) -> _Rows:
-    rows = decoder.decode_all(given.file, "Stat", flat, given.position)
+def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
+    rows = decoder.decode_all(serialized.file, "Stat", flat, serialized.position)
     signed, unsigned = (decoder.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
     return _Rows(
         owner=owner,
@@ -114,44 +119,44 @@ def _decoded(given: Lists, flat: Any, owner: Int32s) -> _Rows:
     )
 
 
-def _choose(lists: Any, flat: Any, ids: Mapping[int, str], barred: Sequence[Barred]) -> tuple[Int64s, Int32s]:
+def _choose(lists: Any, flat: Any, ids: Mapping[int, str], narrowed: Sequence[Narrowed]) -> tuple[Int64s, Int32s]:
     """Return which items of `flat` may be wanted, and the index of the list that each is in."""
-    key, told = _stat_ids(flat)
+    key, readable = _stat_ids(flat)
     table = np.zeros(_TABLE_SIZE, np.bool_)
     small = {stat_id: name for stat_id, name in ids.items() if 0 <= stat_id < _TABLE_SIZE}
     table[list(small)] = True
-    chosen = np.flatnonzero(table[key] | ~told)
+    chosen = np.flatnonzero(table[key] | ~readable)
     ends = decoder.offsets(lists)
     owner = (np.searchsorted(ends, chosen + ends[0], side="right") - 1).astype(np.int32)
     keep = np.ones(len(chosen), np.bool_)
-    for stats, skipped in barred:
-        narrowed = np.zeros(_TABLE_SIZE, np.bool_)
-        narrowed[[stat_id for stat_id, name in small.items() if name in stats]] = True
-        which = np.flatnonzero(narrowed[key[chosen]] & told[chosen])
-        keep[which] = ~skipped[owner[which]]
+    for only in narrowed:
+        is_narrowed = np.zeros(_TABLE_SIZE, np.bool_)
+        is_narrowed[[stat_id for stat_id, name in small.items() if name in only.stats]] = True
+        which = np.flatnonzero(is_narrowed[key[chosen]] & readable[chosen])
+        keep[which] = only.allows(owner[which])
     return chosen[keep], owner[keep]
 
 
 def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
     """Read the metadata id of each serialized XStat; return ids below 2^14, and whether that succeeded.
 
-    An XStat begins with tag 0x08 and the id as a varint; anything else must be decoded to be known.
+    An XStat starts with tag 0x08 and the id as a varint; anything else must be decoded to be known.
     """
     ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
     first, second = data[np.minimum(start, last)], data[np.minimum(start + 1, last)]
     plain = (first == 0x08) & (length > 2)
-    told = plain & (second < 0x80)
+    readable = plain & (second < 0x80)
     key = (second & 0x7F).astype(np.int16)
     longer = np.flatnonzero(plain & (second >= 0x80) & (length > 3))
     third = data[start[longer] + 2]
     key[longer] |= (third & 0x7F).astype(np.int16) << 7
-    told[longer] = third < 0x80
-    return key, told
+    readable[longer] = third < 0x80
+    return key, readable
 
 
 def _columns(
-    rows: _Rows, flat: Any, names: Mapping[int, str], wanted: WantedStats, barred: Sequence[Barred]
+    rows: _Rows, flat: Any, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed]
 ) -> dict[str, Stat]:
     ids: dict[str, list[int]] = {}
     for stat_id in distinct(rows.key).tolist():
@@ -161,9 +166,9 @@ def _columns(
         if name not in wanted.types:
             continue
         which = np.flatnonzero(_is_any_of(rows.key, same))
-        for stats, skipped in barred:
-            if name in stats:
-                which = which[~skipped[rows.owner[which]]]
+        for only in narrowed:
+            if name in only.stats:
+                which = which[only.allows(rows.owner[which])]
         if (kind := wanted.types[name]) != "guess":
             columns[name] = _column(rows, which, kind, names)
         elif parts := _guessed(rows, flat, which, names):
@@ -200,8 +205,8 @@ def _guessed(rows: _Rows, flat: Any, which: Int64s, names: Mapping[int, str]) ->
 
 def _texts(strings: Any, refs: Int64s, names: Mapping[int, str]) -> tuple[tuple[str, ...], Int64s]:
     """Return distinct texts and the index of each value in them; a reference is the name of a stat metadata."""
-    known, value = distinct_index(refs)
-    texts = [names.get(ref, "") if ref else "" for ref in known.tolist()]
+    distinct_refs, value = distinct_index(refs)
+    texts = [names.get(ref, "") if ref else "" for ref in distinct_refs.tolist()]
     ends = decoder.offsets(strings)
     if ends[-1] > ends[0]:
         encoded = strings.dictionary_encode()

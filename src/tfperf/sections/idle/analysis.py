@@ -183,7 +183,7 @@ def analyze(host: Host) -> Idle:
     """Attribute the idle time of each device of a host; without steps, of the whole capture as one window."""
     trace, steps = host.trace, host.step_windows
     without_steps = "" if len(steps) else steps.explanation
-    devices = [device for device in host.device_times if len(device.busy.begin)]
+    devices = [device for device in host.device_times if len(device.busy.start)]
     if not devices:
         return Idle(devices=(), gaps=(), gap_count=0, without_steps=without_steps, no_main_thread=False)
     windows = _windows(steps, devices[0])

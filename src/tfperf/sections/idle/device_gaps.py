@@ -99,7 +99,7 @@ def gaps_of(
     """Cut the idle time of a device at windows, and split each piece by cause."""
     first = min(device.start_ps, int(windows.start_ps.min()))
     last = max(device.end_ps, int(windows.end_ps.max()))
-    gap_start, gap_end = np.append(first, device.busy.end), np.append(device.busy.begin, last)
+    gap_start, gap_end = np.append(first, device.busy.end), np.append(device.busy.start, last)
     first_window = np.searchsorted(windows.end_ps, gap_start, side="right")
     count = np.where(gap_end > gap_start, np.maximum(np.searchsorted(windows.start_ps, gap_end) - first_window, 0), 0)
     gap = np.repeat(np.arange(len(gap_start)), count)

@@ -43,11 +43,11 @@ def rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps:
 def _rows_within(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps: Int64s) -> Int64s:
     """Return the host rows that say what their thread does and that overlap any of the gaps."""
     gaps = union(start_ps, end_ps)
-    if not len(gaps.begin):
+    if not len(gaps.start):
         return NO_NUMBERS
     parts = []
     for line in trace.host_lines:
         rows = np.flatnonzero(states.code[line.start : line.stop]) + line.start
-        last = np.searchsorted(gaps.begin, trace.end_ps[rows]) - 1
+        last = np.searchsorted(gaps.start, trace.end_ps[rows]) - 1
         parts.append(rows[(last >= 0) & (gaps.end[np.maximum(last, 0)] > trace.start_ps[rows])])
     return np.concatenate([NO_NUMBERS, *parts])

@@ -132,7 +132,7 @@ def analyze(host: Host) -> InputPipeline:
     return InputPipeline(
         _by_self_time(ops),
         parts,
-        wall_ps=union(work.begin, work.end).total(),
+        wall_ps=union(work.start, work.end).total(),
         enqueue_shares=(share,) if is_scaled else (),
         has_host_events=any(line.stop > line.start for line in host.trace.host_lines),
     )
@@ -185,7 +185,7 @@ def _wall_ps(work: Work, group: Int64s, count: int) -> list[int]:
     """Return for each group how much time its stretches of work cover."""
     order = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group, minlength=count)).tolist()
-    start, end = work.begin[order], work.end[order]
+    start, end = work.start[order], work.end[order]
     return [union(start[a:b], end[a:b]).total() for a, b in zip([0, *ends], ends, strict=False)]
 
 

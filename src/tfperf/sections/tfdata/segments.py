@@ -112,7 +112,7 @@ def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: 
     """
     runs = recorded.runs
     in_pool = (runs.stage == stage) & runs.is_async
-    function = float(np.minimum(runs.busy, runs.end - runs.begin)[in_pool].sum())
+    function = float(np.minimum(runs.busy, runs.end - runs.start)[in_pool].sum())
     handing_over = max(float(times.work_ps[stage]) - function, 0.0)
     if not elements:
         return 0.0, 0.0

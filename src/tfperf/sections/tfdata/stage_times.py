@@ -56,10 +56,10 @@ def measure_stages(recorded: Pipelines) -> StageTimes:
     stages = range(len(recorded.stages))
     is_async = asynchronous_stages(recorded)
     in_pool = (runs.stage >= 0) & runs.is_async
-    call_times = [_times(calls.begin, calls.end, calls.stage == stage) for stage in stages]
-    functions = [_times(runs.begin, runs.end, in_pool & (runs.stage == stage)) for stage in stages]
-    threads = [_times(produced.begin, produced.end, produced.stage == stage) for stage in stages]
-    latency = calls.end - calls.begin
+    call_times = [_times(calls.start, calls.end, calls.stage == stage) for stage in stages]
+    functions = [_times(runs.start, runs.end, in_pool & (runs.stage == stage)) for stage in stages]
+    threads = [_times(produced.start, produced.end, produced.stage == stage) for stage in stages]
+    latency = calls.end - calls.start
     return StageTimes(
         count=np.bincount(calls.stage, minlength=len(stages)),
         total_ps=np.bincount(calls.stage, weights=latency, minlength=len(stages)).astype(np.int64),
@@ -84,10 +84,10 @@ def _work_ps(recorded: Pipelines, is_async: Bools, in_pool: Bools) -> Int64s:
     Of a stage without threads of its own that is its calls, of another one what its threads do, and its function.
     """
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
-    latency = calls.end - calls.begin
+    latency = calls.end - calls.start
     in_calls = _without_inner(latency, calls.around, latency)
-    in_threads = _without_inner(produced.end - produced.begin, calls.in_produce, latency)
-    in_functions = np.minimum(runs.busy, runs.end - runs.begin)
+    in_threads = _without_inner(produced.end - produced.start, calls.in_produce, latency)
+    in_functions = np.minimum(runs.busy, runs.end - runs.start)
     work = np.zeros(len(recorded.stages))  # What bincount returns of nothing are integers.
     for stage, duration, rows in (
         (calls.stage, in_calls, ~is_async[calls.stage]),

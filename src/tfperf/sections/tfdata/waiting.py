@@ -32,7 +32,7 @@ def blocked_times(
     waiting = {members[0]: intersection(waits, times.calls[members[0]])}
     for stage in members:
         rest = waiting.get(stage, EMPTY)
-        if not len(rest.begin):
+        if not len(rest.start):
             continue
         inputs = recorded.children(stage)
         claims = [(limits.get(("producer", stage), 0.0), child, times.calls[child]) for child in inputs]
@@ -55,6 +55,6 @@ def blocked_times(
 
 def _within(times: Intervals, recorded: Intervals) -> Intervals:
     """Return the part from the first to the last of what is recorded: before and after, calls may be cut off."""
-    if not len(recorded.begin):
+    if not len(recorded.start):
         return EMPTY
-    return intersection(times, Intervals(recorded.begin[:1], recorded.end[-1:]))
+    return intersection(times, Intervals(recorded.start[:1], recorded.end[-1:]))
