@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic
     from tfperf.compare.regression import StepComparison
     from tfperf.compare.run_summary import RunSummary
-    from tfperf.report.model import Unit
+    from tfperf.units import Unit
 
 MIN_STEPS = 3
 """Averaged whole steps that a host needs before anything about its steps is judged."""
