@@ -180,15 +180,13 @@ class Profiled:
         limits: Sequence[str] = (),
         stat: StepStatistic = "mean",
         baseline: str | Path | Sequence[str | Path] = (),
-        max_regression: str | None = None,
         **named: str | float,
     ) -> Outcome:
         """Assert that limits hold, in the words of `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.
 
-        `limits` are written as for `--limit`; `baseline` is a file of `tfperf analyze --save-baseline`,
-        or several. Raises
-        AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is no
-        profile, LimitError if a limit is written wrongly or there is none.
+        `limits` are written as for `--limit`; `baseline` is a file of `tfperf analyze --save-baseline`, or several.
+        Raises AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is
+        no profile, LimitError if a limit cannot be read or there is none.
         """
         __tracebackhide__ = True
         from tfperf.gate.check import check_profile
@@ -203,7 +201,6 @@ class Profiled:
             skip_first=reading.skip_first,
             min_steps=reading.min_steps,
             baseline=baseline,
-            max_regression=max_regression,
             **named,
         )
         if outcome.exit_code:

@@ -6,7 +6,7 @@ A breach on any host is a breach, whatever is unknown; unknown is never a pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,7 +83,7 @@ class Outcome:
     hosts: tuple[str, ...] = ()
     step_count: int = 0
     """Whole steps judged, of the host that has fewest."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def breached(self) -> tuple[Judged, ...]:
@@ -124,17 +124,17 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
     skip_first: int = 0,
     min_steps: int = MIN_STEPS,
     baseline: str | Path | Sequence[str | Path] = (),
-    max_regression: str | None = None,
     **named: str | float,
 ) -> Outcome:
     """Judge a profile by limits, in the words of `tfperf check`.
 
-    `named` are its options (`max_input_bound="10%"`), `limits` what is written after `--limit`, `baseline` the path of
-    a file of `tfperf analyze --save-baseline`, or several; `max_regression` is how much slower than those the run may
-    be (default: 5%). What cannot be judged is not an error: the `exit_code` of the outcome is 0 if all limits hold, 3
-    if one is breached, 1 if that is unknown. Raises LimitError for a limit that cannot be read, if there is none, and
-    for `max_regression` without a baseline; and what `tfperf.load` raises.
+    `named` are its options with limits (`max_input_bound="10%"`, `max_regression="5%"`), `limits` those of `--limit`,
+    `baseline` is a file of `tfperf analyze --save-baseline`, or several. What cannot be judged is not an error: the
+    `exit_code` of the outcome is 0 if all limits hold, 3 if one is breached, 1 if that is unknown. Raises LimitError
+    for a limit that cannot be read, if there is none, and for `max_regression` without a baseline; and what
+    `tfperf.load` raises.
     """
+    max_regression = named.pop("max_regression", None)
     config = CheckConfig(
         limits=(
             *(named_limit(name, str(value), _ORIGIN) for name, value in named.items()),
@@ -144,7 +144,7 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
         skip_first=skip_first,
         min_steps=min_steps,
         baseline=tuple(map(Path, [baseline] if isinstance(baseline, (str, Path)) else baseline)),
-        max_regression=None if max_regression is None else regression_tolerance(max_regression, _ORIGIN),
+        max_regression=None if max_regression is None else regression_tolerance(str(max_regression), _ORIGIN),
     )
     if not config.limits and not config.baseline and max_regression is None:
         raise LimitError('no limit is given: name one, as in max_input_bound="10%"')
@@ -227,17 +227,13 @@ def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig)
         return tuple(judged)
     try:
         hosts = _single(_hosts_of(profile.more(sections), config))
+        by_name = {host.name: host for host in hosts}
+        evidence = [evidence_of(each.limit.metric, by_name.get(each.host, hosts[0])) for each in breached]
     except TfperfError as error:
         # A file that is gone by now takes the evidence away, not the verdict.
-        missing = (Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)
-        return tuple(replace(each, evidence=missing) if each in breached else each for each in judged)
-    by_name = {host.name: host for host in hosts}
-    return tuple(
-        replace(each, evidence=evidence_of(each.limit.metric, by_name.get(each.host, hosts[0])))
-        if each in breached
-        else each
-        for each in judged
-    )
+        evidence = [(Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)] * len(breached)
+    explained = iter(evidence)
+    return tuple(replace(each, evidence=next(explained)) if each in breached else each for each in judged)
 
 
 # --- limits ---
