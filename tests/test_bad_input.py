@@ -285,7 +285,7 @@ def test_a_profile_without_events_says_so(tmp_path: Path, run_tfperf: Run) -> No
 
 def test_impossible_times_are_mentioned(tmp_path: Path, run_tfperf: Run) -> None:
     out = assert_reported(run_tfperf("analyze", written(tmp_path, ODD["negative duration"])))
-    assert "1 event(s) with impossible times were left out" in out
+    assert "1 event(s) with impossible times were omitted" in out
 
 
 IMPOSSIBLE = {

@@ -16,7 +16,7 @@ def test_files_that_need_something_are_there(pattern: str) -> None:
 
 
 def test_marked_files_are_left_out_and_the_others_are_not(root: Path) -> None:
-    files = ["tests/capture/test_local.py", "tests/capture/test_address.py", "tests/test_xla_ops.py"]
+    files = ["tests/capture/test_local.py", "tests/capture/test_address.py", "tests/sections/ops/test_xla_ops.py"]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not tensorflow", "-p", "no:xdist", *files]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     assert {line.split("::")[0] for line in done.stdout.splitlines() if "::" in line} == {files[1]}

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
 from tfperf.sections import registry
@@ -33,8 +34,7 @@ Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""
 
 
-@dataclass(frozen=True)
-class Analysis(Results):
+class Analysis(Results, frozen=True):
     """What is known about a run of one or several hosts.
 
     `analysis["steps"]` is the breakdown of the steps, `analysis["overview"]` the averages and the verdict,
@@ -52,7 +52,7 @@ class Analysis(Results):
         names = _needed((*self.sections, *missing))
         analyze = partial(analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker)
         hosts = [analyze(file) for file in self.run.files]
-        return replace(self, hosts=tuple(hosts), sections=names, _combined={})
+        return replace(self, hosts=tuple(hosts), sections=names)
 
     def report(self, sections: Sequence[str] = (), *, by: By = "op", filters: Sequence[str] = ()) -> Report:
         """Return the report (of all sections that were analyzed, by default), ready for a renderer.

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pytest
+from msgspec import Struct
 
 from tfperf.errors import TfperfError
 
@@ -41,8 +41,7 @@ class FigureError(TfperfError):
     """A figure of a profile cannot be given: it is too early, nothing was profiled, or the profile does not show it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     """How the profile is read: as the options of `tfperf check` say it."""
 
     skip_first: int

@@ -52,7 +52,7 @@ def test_omitted_events_are_counted(logdir: Path, tmp_path: Path) -> None:
         ((), "-o"),
         (("-o", "trace.txt"), ".pftrace, .perfetto-trace, .json or .json.gz"),
         (("-o", "o.json", "--steps", "5..3"), "3..5"),
-        (("-o", "o.json", "--steps", "few"), "3..5 (both included), or 3"),
+        (("-o", "o.json", "--steps", "few"), "write 3..5, or 3"),
         (("-o", "o.json", "--min-duration", "10"), "is not a duration"),
     ],
 )

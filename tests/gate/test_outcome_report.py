@@ -6,9 +6,9 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import Ratio
 from tfperf.compare.regression import RegressionVerdict, StepComparison

@@ -28,7 +28,7 @@ def rows(answer: Answer) -> list[tuple[Any, ...]]:
     return list(zip(*answer.columns, strict=True))
 
 
-class Unreadable(Source):
+class Unreadable(Source, frozen=True):
     """A source that must not be read."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:

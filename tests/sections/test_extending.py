@@ -111,7 +111,7 @@ def test_help_lists_it(python: Path) -> None:
     [
         ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("SECTION = 3", "it is int, not a SectionSpec"),
-        (block("py").replace('name="threads",\n    title="Threads",', 'name="steps",\n    title="x",'), "it calls"),
+        (block("py").replace('SectionSpec(name="threads"', 'SectionSpec(name="steps"'), "it calls"),
         (block("py").replace('name="threads",\n    title="Threads by', 'name="kernels",\n    title="x'), "a table"),
         (block("py").replace("trace = host.trace", "trace = host.nothing"), "AttributeError: 'Host' object has no"),
         (block("py").replace("table = THREADS", "table = 1 / 0 or THREADS"), "ZeroDivisionError: division by zero"),

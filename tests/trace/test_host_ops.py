@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from builders import event, host, line, plane, trace_of
+from msgspec.structs import replace
 
 from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, HostOps, host_ops

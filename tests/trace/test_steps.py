@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.trace.steps import Pause, Steps, no_steps, plain_steps
 

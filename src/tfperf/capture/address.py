@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from tfperf.errors import CaptureError
 
@@ -12,8 +13,7 @@ _HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/@\s
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1|0:0:0:0:0:0:0:1")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where to connect: `host` and `port`, or the `path` of a unix socket."""
 
     host: str

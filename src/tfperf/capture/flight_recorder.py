@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfperf.capture.client import ProfilerClient
 from tfperf.capture.interrupt import stop_on_signal
@@ -16,8 +17,7 @@ from tfperf.capture.run_folder import RunFolder
 from tfperf.errors import CaptureError
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """The traces of all workers over one interval, in a run folder of their own."""
 
     folder: RunFolder

@@ -15,11 +15,13 @@ import sys
 import threading
 import time
 import warnings
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
@@ -37,8 +39,7 @@ _EXIT_SECONDS = 60.0
 """How long the end of the interpreter waits for another thread that writes a trace."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RunningSession:
+class _RunningSession(Struct, frozen=True):
     profiler: TensorflowSession
     folder: RunFolder
     options: TracerOptions

@@ -7,8 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 _GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd)$")
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
@@ -30,8 +31,7 @@ _TOOLKIT_FOLDERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine as its files and the environment of a program show it."""
 
     root: Path = Path("/")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from tfperf.errors import CaptureError, Reason
 
 Status = Literal["ok", "warn", "fail"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class Captured(Struct, frozen=True, kw_only=True):
     """The result of profiling one worker.
 
     `path` is the trace file, None if none was kept. `reason` is empty if the trace has all that was asked for, else
@@ -40,8 +40,7 @@ class Captured:
         return f"the trace is in {self.path} ({', '.join(facts)})" + (self.message and f"; {self.message}")
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One check of `tfperf doctor`: what was found and, on one line, how to fix it."""
 
     name: str

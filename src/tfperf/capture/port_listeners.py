@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePath
+
+from msgspec import Struct
 
 from tfperf.capture.machine import Machine
 
@@ -12,8 +13,7 @@ _TABLES = ("proc/net/tcp", "proc/net/tcp6")
 _LISTENING = "0A"
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Struct, frozen=True):
     """A process that listens; `process` is its id, None where Linux does not show it."""
 
     process: int | None

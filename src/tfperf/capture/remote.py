@@ -8,10 +8,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
@@ -41,8 +43,7 @@ _POLL_SECONDS = 0.02
 _MAX_THREADS = 64
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaptureRequest:
+class CaptureRequest(Struct, frozen=True, kw_only=True):
     """What to ask of which workers. Durations are in seconds."""
 
     workers: Sequence[Address]
@@ -75,8 +76,7 @@ def profile_workers(
         return folder.path, _Profiling(request, folder, stop, say).run(open_clients(stack, request))
 
 
-@dataclass(frozen=True)
-class _Profiling:
+class _Profiling(Struct, frozen=True):
     """One call of `profile_workers`: rounds in which all workers without a trace are asked."""
 
     request: CaptureRequest
@@ -157,8 +157,7 @@ class _Profiling:
         return results
 
 
-@dataclass
-class _Interruption:
+class _Interruption(Struct):
     """What happens to the calls in progress after Ctrl-C."""
 
     stop: threading.Event

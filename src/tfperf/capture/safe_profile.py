@@ -9,8 +9,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
+
+from msgspec.structs import asdict, replace
 
 from tfperf.capture import local
 from tfperf.capture.outcomes import Captured

@@ -12,9 +12,10 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from tfperf.capture import local
 from tfperf.capture.keras_callback import ProfileCallback

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct, json
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.step_profile import LIMIT_SECONDS
@@ -17,8 +16,7 @@ DURATION_SECONDS = 2.0
 STEPS = (10, 19)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """When to profile a script: at `steps` of its training (first and last), or `after_s` seconds after its start.
 
     With both, time counts only if no step of a training has started by then.
@@ -50,8 +48,7 @@ def choose_plan(
     )
 
 
-@dataclass(frozen=True)
-class Orders:
+class Orders(Struct, frozen=True):
     """What the process of the script is told: the plan, where to write the result, and how it is asked to stop.
 
     `stop_fd` is the read end of a pipe: a byte means that a signal is about to come.
@@ -64,28 +61,22 @@ class Orders:
 
     def to_json(self) -> str:
         """Return the orders as one argument for a command line."""
-        return json.dumps(asdict(self))
+        return json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Orders:
         """Return the orders from what `to_json` returned."""
-        fields: dict[str, Any] = json.loads(text)
-        plan: dict[str, Any] = fields.pop("plan")
-        plan["options"] = TracerOptions(**plan["options"])
-        plan["steps"] = plan["steps"] and tuple(plan["steps"])
-        return cls(Plan(**plan), **fields)
+        return json.decode(text, type=cls)
 
 
 def write_result(file: Path, captured: Captured) -> None:
     """Write a result for the other process, whole or not at all."""
-    fields = {**asdict(captured), "path": captured.path and str(captured.path)}
-    replace_file(file, json.dumps(fields).encode())
+    replace_file(file, json.encode(captured, enc_hook=str))
 
 
 def read_result(file: Path) -> Captured | None:
     """Read what `write_result` wrote; None if there is no file."""
     try:
-        fields = json.loads(file.read_bytes())
+        return json.decode(file.read_bytes(), type=Captured, dec_hook=lambda kind, text: kind(text))
     except FileNotFoundError:
         return None
-    return Captured(**{**fields, "path": Path(fields["path"]) if fields["path"] else None})

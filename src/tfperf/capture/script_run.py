@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from msgspec import Struct
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import local_folder
@@ -28,8 +29,7 @@ _STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptOutcome:
+class ScriptOutcome(Struct, frozen=True):
     """The exit code of a script, as a shell shows it (128 + N for signal N), and the result of profiling it."""
 
     exit_code: int

@@ -6,10 +6,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
+
+from msgspec import Struct, field
 
 from tfperf.capture import local
 from tfperf.capture.tensorflow_session import TensorflowSession
@@ -32,8 +33,7 @@ class _RefusalError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True)
-class _RequestedSession:
+class _RequestedSession(Struct, frozen=True):
     """What a ProfileRequest asks for."""
 
     options: TracerOptions
@@ -78,8 +78,7 @@ def _read(message: str, data: bytes) -> Any:
         raise _RefusalError("INVALID_ARGUMENT", f"the request is not a {message}") from error
 
 
-@dataclass
-class _Continuous:
+class _Continuous(Struct):
     """A recording without an end."""
 
     options: TracerOptions

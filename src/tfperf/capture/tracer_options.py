@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tfperf.errors import TfperfError
 
 
-@dataclass(frozen=True, slots=True)
-class TracerOptions:
+class TracerOptions(Struct, frozen=True):
     """Levels of TensorFlow's tracers.
 
     `host_tracer_level` is 0 (off), 1 (events that the program marks itself), 2 (also expensive operations) or 3 (also

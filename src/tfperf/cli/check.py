@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from tfperf.cli.ci_systems import done, notify
 from tfperf.cli.options import (

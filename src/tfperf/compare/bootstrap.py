@@ -40,11 +40,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import median, percentile
 
@@ -62,8 +62,7 @@ _QUANTILE: dict[StepStatistic, float] = {"median": 0.5, "p95": 0.95}
 _LONGEST_CORRELATION = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Struct, frozen=True):
     """Step time after / step time before, with its bootstrap interval at `confidence` (0.9: 90 %)."""
 
     value: float

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from tfperf.compare.bootstrap import StepStatistic, statistic
 from tfperf.compare.fairness import Difference, differences
@@ -22,8 +23,7 @@ Direction = Literal["slower", "faster", "no clear change", "unknown"]
 _NUMBER = re.compile(r"_\d+(?=[/:]|$)")
 
 
-@dataclass(frozen=True, slots=True)
-class EntryChange:
+class EntryChange(Struct, frozen=True):
     """One entry in two runs, in milliseconds per step; None is unknown.
 
     What is new took 0 ms before, and what is gone takes 0 ms after. `may_be_cut`: the entry is missing in a list that
@@ -135,8 +135,7 @@ def _pairs(
 # --- two runs as a whole ---
 
 
-@dataclass(frozen=True)
-class RunComparison:
+class RunComparison(Struct, frozen=True):
     """Runs, of which the first and the last are compared in full.
 
     `step_comparisons` and `differences` hold, for each run but the first, how its steps compare with those of the

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import StepStatistic, statistic
 from tfperf.compare.changes import RunComparison, compare_runs, ranking_changes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import statistic
 from tfperf.compare.changes import EntryChange, RunComparison, ranking_changes

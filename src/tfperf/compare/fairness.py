@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfperf.compare.run_summary import RunSummary
 from tfperf.units import format_percent
@@ -14,8 +15,7 @@ _PRECISION_POINTS = 5.0
 _VALUES_LISTED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """One thing that differs; `before` and `after` as text for people, empty where one run does not know it."""
 
     what: str

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import MOST_STEPS_NEEDED, Ratio, StepStatistic, bootstrap_ratio, statistic, student
 from tfperf.units import format_ms, format_percent
@@ -34,8 +36,7 @@ CONFIDENCE = 0.90
 STATISTIC_TITLES: dict[StepStatistic, str] = {"mean": "mean", "median": "median", "p95": "95th percentile"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepComparison:
+class StepComparison(Struct, frozen=True, kw_only=True):
     """Whether one run is slower than one or several others by more than `tolerance` (0.05: 5 %).
 
     `ratio` is None where a run has too few steps for any interval. `steps_needed` is how many steps in each run would

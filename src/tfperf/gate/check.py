@@ -6,9 +6,11 @@ A breach on any host is a breach, whatever is unknown; unknown is never a pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.analysis import Analysis, load
 from tfperf.errors import TfperfError
@@ -49,8 +51,7 @@ _WORST_FIRST: tuple[Status, ...] = ("breach", "unknown", "pass")
 """What decides for all hosts, if any host has it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(Struct, frozen=True, kw_only=True):
     """One limit, judged on the worst host for it."""
 
     limit: Limit
@@ -70,8 +71,7 @@ class Judged:
     """For a limit on the regression against a baseline."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """A gate, judged: the result of each limit, and which profile it is about.
 
     `exit_code` is 3 if a limit is breached, else 1 if one could not be judged (or there is none), else 0.
@@ -116,7 +116,7 @@ def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
 # --- asking the gate ---
 
 
-def check_profile(  # noqa: PLR0913  (every parameter is an option that users name)
+def check_profile(
     profile: Analysis | str | Path,
     *,
     limits: Sequence[str] = (),

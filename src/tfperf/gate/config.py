@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec import Struct
 
 from tfperf.compare.bootstrap import StepStatistic
 from tfperf.gate.grammar import read_limit
@@ -29,8 +30,7 @@ STATS: tuple[StepStatistic, ...] = ("mean", "median", "p95")
 _MOST = 10**9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckConfig:
+class CheckConfig(Struct, frozen=True, kw_only=True):
     """What a gate is to judge: limits, and settings; None is not set."""
 
     limits: tuple[Limit, ...] = ()

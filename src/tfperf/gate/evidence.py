@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from tfperf.gate.limits import Metric
 from tfperf.gate.measure import JudgedHost, fullest_allocator, retraces_of

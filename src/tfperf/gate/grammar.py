@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn, cast
+
+from msgspec import Struct
 
 from tfperf.gate.limits import (
     COMMAND_LINE,
@@ -89,8 +90,7 @@ class _WrongError(Exception):
         self.at = at
 
 
-@dataclass
-class _Reader:
+class _Reader(Struct):
     """A text, and how far it is read."""
 
     text: str

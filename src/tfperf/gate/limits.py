@@ -12,9 +12,10 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from msgspec import Struct
 
 from tfperf.errors import TfperfError
 from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
@@ -38,8 +39,7 @@ class ConfigError(LimitError):
 # --- what a limit is made of ---
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """Keeps rows of a table: `name~nccl`. `value` is text, or a number in the unit of the column."""
 
     column: str
@@ -47,8 +47,7 @@ class Condition:
     value: str | float
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """What is measured: a named figure (`table` is empty), or a column of a table of a section.
 
     `function` is one of sum, max, min, mean, median, p95, count; empty for a column: each row by itself.
@@ -61,8 +60,7 @@ class Metric:
     conditions: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """`metric` `relation` `bound` must hold. `text` is how the user wrote it, `origin` where (command line, a file)."""
 
     text: str
@@ -73,8 +71,7 @@ class Limit:
     origin: str = COMMAND_LINE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class Figure(Struct, frozen=True, kw_only=True):
     """A figure that a limit can name without a table."""
 
     title: str

@@ -6,9 +6,10 @@ A gate counts whole steps only, after those that the user skips, each host by it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tfperf.arrays import median
 from tfperf.compare.summarize import whole_steps
@@ -42,8 +43,7 @@ _STATISTICS: Mapping[str, str] = {
 # --- a host as the gate sees it ---
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgedHost:
+class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
     """One host, over the steps that count; or all hosts together, for tables over hosts."""
 
     results: Results

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from tfperf.gate.limits import Limit, Relation
 
@@ -12,8 +13,7 @@ Status = Literal["pass", "breach", "unknown"]
 """unknown: it could not be judged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """The value of a metric. `gap` says what is unknown about it; empty if nothing is.
 
     With a gap, `value` is the smallest that is possible (for an upper limit) or the largest (for a lower one): if even

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
@@ -27,8 +27,7 @@ Float64s = npt.NDArray[np.float64]
 _LONGEST_LABEL = 120
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """Which rows are known to be chosen, and of which that is unknown."""
 
     surely: Bools

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+from msgspec import Struct
 
 from tfperf.errors import TfperfError
 from tfperf.query.recorded import VIEWS
@@ -43,8 +44,7 @@ class QueryError(TfperfError):
     """The SQL is wrong, or does more than read the profile: wrong usage."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a query returned: column names, all different, and the values of each column as plain Python."""
 
     names: tuple[str, ...]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tfperf.errors import TfperfError
 from tfperf.query.sql_tables import RECORDED, SqlTable, analyzed_tables
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True, dict=True):
     """The tables of one run; `analyze(sections)` analyzes it by the sections whose tables are needed."""
 
     run: Run

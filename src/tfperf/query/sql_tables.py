@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from tfperf.sections.registry import all_tables
 from tfperf.units import Unit
@@ -12,8 +13,7 @@ from tfperf.units import Unit
 Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "VARCHAR"]
 
 
-@dataclass(frozen=True, slots=True)
-class SqlColumn:
+class SqlColumn(Struct, frozen=True):
     """A column as SQL sees it; NULL always means "unknown" or "has none"."""
 
     name: str
@@ -22,8 +22,7 @@ class SqlColumn:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class SqlTable:
+class SqlTable(Struct, frozen=True):
     """A table as SQL sees it."""
 
     name: str

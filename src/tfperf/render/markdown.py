@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from tabulate import tabulate
 
 from tfperf.render.chart_lines import chart_lines

@@ -7,8 +7,10 @@ or of a section that they ask for by name what is `full` too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.report.model import Level, Report, Section, Table
 
@@ -23,8 +25,7 @@ class _Leveled(Protocol):
 Part = TypeVar("Part", bound=_Leveled)
 
 
-@dataclass(frozen=True)
-class Detail:
+class Detail(Struct, frozen=True):
     """How much of a report is shown: `sections` and their `parts` up to a level.
 
     Tables are cut to `top` rows; None is as many as each table says `for_people`, who see their columns only, else all.

@@ -7,8 +7,10 @@ unit that the column or fact names; None is unknown and is never shown as zero.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.units import Unit
 
@@ -23,8 +25,7 @@ Data = Mapping[str, Sequence[Any]]
 """The columns of a table by their keys, all of one length."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One declared column: `key` names it in JSON, CSV and SQL (with its unit), `title` heads it for people."""
 
     key: str
@@ -33,7 +34,6 @@ class Column:
     """What a cell holds, unless it is None."""
     unit: Unit = ""
     meaning: str = ""
-    _: KW_ONLY
     level: Level = "brief"
     depth_key: str = ""
     """If set, people see the column as a tree: this column of the table holds the level of each row, from 0."""
@@ -51,8 +51,7 @@ def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[C
     return tuple(replace(column, level=levels.get(column.key, column.level)) for column in columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows by column; `total_rows` says how many there were before `head` cut the list."""
 
     name: str
@@ -60,7 +59,6 @@ class Table:
     columns: tuple[Column, ...]
     data: Data
     total_rows: int
-    _: KW_ONLY
     note: str = ""
     bar_key: str = ""
     """The column that a page draws as bars, one for each row; empty: none.
@@ -98,8 +96,7 @@ def table_of(name: str, title: str, columns: Sequence[Column], data: Data, **att
     return Table(name, title, tuple(columns), {column.key: data[column.key] for column in columns}, rows, **attributes)
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """One named value, shown as a line: `Average step time  15.9 ms`."""
 
     key: str
@@ -107,24 +104,20 @@ class Fact:
     value: float | int | str | bool | None
     unit: Unit = ""
     note: str = ""
-    _: KW_ONLY
     level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One conclusion in words: what was seen (with its number), and what to do about it."""
 
     code: str
     severity: Severity
     text: str
     action: str = ""
-    _: KW_ONLY
     level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class StepChart:
+class StepChart(Struct, frozen=True):
     """Stacked bars, one per step: `series` maps a category title to its milliseconds per step."""
 
     title: str
@@ -132,36 +125,30 @@ class StepChart:
     series: Mapping[str, Sequence[float]]
     flags: tuple[str, ...]
     """Per step: empty, or why the step is left out of averages ("partial", "retrace", ...)."""
-    _: KW_ONLY
     level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class BarChart:
+class BarChart(Struct, frozen=True):
     """One bar per label; values are in `unit`, None is unknown."""
 
     title: str
     unit: Unit
     labels: tuple[str, ...]
     values: tuple[float | None, ...]
-    _: KW_ONLY
     level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedBars:
+class GroupedBars(Struct, frozen=True):
     """Bars side by side for each label, one of each series ("before", "after"); None is unknown."""
 
     title: str
     unit: Unit
     labels: tuple[str, ...]
     series: Mapping[str, tuple[float | None, ...]]
-    _: KW_ONLY
     level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sparkline:
+class Sparkline(Struct, frozen=True, kw_only=True):
     """A value over time in one row: each value holds from its time (ms) to the next; `low` and `high` are the scale."""
 
     title: str
@@ -176,13 +163,11 @@ class Sparkline:
 Chart = StepChart | BarChart | GroupedBars | Sparkline
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """What one `-s NAME` shows, in the order findings, facts, charts, tables, notes."""
 
     name: str
     title: str
-    _: KW_ONLY
     findings: tuple[Finding, ...] = ()
     facts: tuple[Fact, ...] = ()
     charts: tuple[Chart, ...] = ()
@@ -198,8 +183,7 @@ class Section:
     """Whether the section belongs at the top of a document that is read from its top."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """A whole analysis. `source` says what was read, `summary` holds the fixed JSON keys."""
 
     source: Mapping[str, Any]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.capture.outcomes import Captured
 from tfperf.errors import CaptureError, TfperfError
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
     from tfperf.report.model import Report
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(Struct, frozen=True):
     """The result of profiling jobs: `captured` has one entry for each trace and for each worker that failed.
 
     `folder` is the run folder of the traces, or that of all runs if there are several. After `analyzed`, `analysis` is

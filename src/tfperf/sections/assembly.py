@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfperf.report.model import Report, Section
 from tfperf.sections.overview.section import report_summary

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
 from tfperf.sections.registry import OURS, described, find_section, find_table, omission
@@ -24,16 +27,14 @@ By = Literal["op", "type", "scope", "layer"]
 """How ops are added up."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """What people want to see of the ops: grouped `by`, and only those that one of the `filters` is found in."""
 
     by: By = "op"
     filters: tuple[re.Pattern[str], ...] = ()
 
 
-@dataclass(frozen=True)
-class HostResults:
+class HostResults(Struct, frozen=True):
     """What the sections found out about one host: `results` by section. `host` is the name of its file."""
 
     host: str
@@ -59,8 +60,7 @@ class HostResults:
         return replace(self, results={**self.results, **narrowed})
 
 
-@dataclass(frozen=True)
-class Results:
+class Results(Struct, frozen=True, dict=True):
     """What is known about a run. `results["kernels"]` is what the section kernels found out, over all hosts.
 
     `hosts` holds the same for each host. The sections that were analyzed are `sections`.
@@ -71,7 +71,10 @@ class Results:
     hosts: tuple[HostResults, ...]
     sections: tuple[str, ...]
     view: View = View()
-    _combined: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def _combined(self) -> dict[str, Any]:
+        return {}
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section over all hosts; None if it needs a device and no host has one.
@@ -134,8 +137,10 @@ class Results:
 
     def only(self, hosts: Sequence[HostResults]) -> Self:
         """Return the results of these hosts alone."""
-        return replace(self, hosts=tuple(hosts), _combined={})
+        return replace(self, hosts=tuple(hosts))
 
     def seen(self, view: View) -> Self:
         """Return the same results, to be shown in another way."""
-        return replace(self, view=view)
+        shown = replace(self, view=view)
+        shown._combined.update(self._combined)
+        return shown

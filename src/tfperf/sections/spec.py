@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.report.model import Column, Data, Table, table_of
 
@@ -21,8 +23,7 @@ def call(function: Function, *arguments: Any) -> Any:
     return (resolve_name(function) if isinstance(function, str) else function)(*arguments)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableSpec:
+class TableSpec(Struct, frozen=True, kw_only=True):
     """A table, declared: its name and columns are the same in JSON, CSV, SQL and `--limit`."""
 
     name: str
@@ -66,8 +67,7 @@ def present(*tables: Table | None) -> tuple[Table, ...]:
     return tuple(table for table in tables if table is not None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SectionSpec:
+class SectionSpec(Struct, frozen=True, kw_only=True):
     """A section, declared: a question about a profile, and everything that answers it.
 
     `analyze(host)` gets a `tfperf.sections.host.Host` and returns a small, picklable result; `combine(results)` gets

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.timeline.host_timeline import ArrowEnds
@@ -90,8 +90,7 @@ def _nearest_source(is_source: Bools, new_key: Bools) -> Int64s:
     return np.where(last >= first, last, np.where(following < until, following, -1))
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedArrows:
+class PlacedArrows(Struct, frozen=True):
     """Arrows between places: numbers of rows in the order in which the groups show them.
 
     `cut` counts the arrows that lost an end, `backward` those that are turned around.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tfperf.timeline.host_timeline import HostTimeline
 
 
-@dataclass(kw_only=True)
-class ExportResult:
+class ExportResult(Struct, kw_only=True):
     """What is in a timeline file. `omitted` counts by reason the `events` of the profile that are not in it.
 
     `cut_arrows` are not there because one of their ends is not; `backward_arrows` are drawn from target to source,

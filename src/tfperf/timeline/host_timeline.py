@@ -6,9 +6,9 @@ Both formats are written from this.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int32s, Int64s, Uint8s
 
@@ -16,8 +16,7 @@ EncodeJob = Callable[[], bytes]
 """Makes the bytes of some events, in whichever thread calls it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(Struct, frozen=True):
     """Rows `start` to `stop` of a group, on one track; `extra` if it takes what did not nest on the one before."""
 
     name: str
@@ -26,8 +25,7 @@ class Track:
     extra: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventArguments:
+class EventArguments(Struct, frozen=True, kw_only=True):
     """Stats to show beside events, one entry each, in order of rows; those of row i end at `stop[i + 1]`.
 
     `kind` is a `StatKind` and says what `value` is: a number, the bits of a uint64 or of a float64, an index into
@@ -60,16 +58,14 @@ class EventArguments:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowEnds:
+class ArrowEnds(Struct, frozen=True):
     """Ends of arrows: the row of the group (ascending), and the number of the arrow, which its other end has too."""
 
     row: Int64s
     arrow: Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Struct, frozen=True):
     """A quantity in bytes over time."""
 
     name: str
@@ -77,8 +73,7 @@ class Counter:
     value: Int64s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackGroup:
+class TrackGroup(Struct, frozen=True, kw_only=True):
     """Tracks that belong together, which viewers call a process: a plane of the profile, or the steps of a host.
 
     Times are picoseconds, never negative; `name` is an index into `names`. Rows are ordered by track, in a track by
@@ -103,8 +98,7 @@ class TrackGroup:
         return np.repeat(np.arange(len(self.tracks)), [track.stop - track.start for track in self.tracks])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostTimeline:
+class HostTimeline(Struct, frozen=True, kw_only=True):
     """All groups of a host, in the order to show them.
 
     `omitted` counts by reason the events that are not there, `cut_arrows` the arrows that are missing with them.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from fnmatch import translate
 
 import numpy as np
+from msgspec import Struct, field
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.errors import TfperfError
@@ -18,8 +18,7 @@ from tfperf.trace.steps import Steps
 _THREADS_LISTED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What to show: steps of these numbers (both included), lines or planes of these names (`*` is a wildcard), and
     events that are at least that long. By default everything.
     """
@@ -80,8 +79,7 @@ def matching_lines(trace: HostTrace, patterns: tuple[str, ...]) -> list[tuple[in
     return [(line.start, line.stop) for line in trace.lines if planes[line.plane] or matches(line.name)]
 
 
-@dataclass
-class SelectionCheck:
+class SelectionCheck(Struct):
     """Whether any host has something of a selection, and what there is, for the message if none has."""
 
     selection: Selection

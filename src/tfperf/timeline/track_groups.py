@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.intervals import union
@@ -25,8 +25,7 @@ _IMPOSSIBLE_BYTES = 1 << 62
 """Bytes that nobody has; two such numbers do not add up."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PlacedPlane:
+class _PlacedPlane(Struct, frozen=True):
     """A plane: its rows of the trace in the order to show them, and the tracks that they are on."""
 
     plane: int

@@ -12,9 +12,8 @@ Rules are tried in a fixed order and the first that yields steps wins:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, median
 from tfperf.trace import step_calls, step_markers, step_stored

@@ -11,10 +11,10 @@ that something on another thread caused), so the graph that is searched has entr
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, lookup, ranges
 from tfperf.trace.event_names import is_fetch, mask

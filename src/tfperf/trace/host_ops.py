@@ -7,11 +7,11 @@ event bears the name of an HLO op, and the compiled program in the profile tells
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import MOST, NO_NUMBERS, Bools, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
@@ -42,8 +42,7 @@ class Hlo(NamedTuple):
     module: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class HostOps:
+class HostOps(Struct, frozen=True, eq=False, kw_only=True):
     """For each name of the trace, which op it is and what its events add up to over all threads (picoseconds).
 
     Behind the names follow the ops that XLA compiled, one entry for each HLO op of each program.

@@ -17,11 +17,11 @@ what merely goes on:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import Int64s, distinct, lookup
 from tfperf.intervals import EMPTY, Intervals, difference, union_all, union_sorted
@@ -42,8 +42,7 @@ _BY_ACTIVITY = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class HostStates:
+class HostStates(Struct, frozen=True, eq=False, dict=True):
     """The states of a host: `code` holds the `State` of every event, `lines` the flat times of each thread by state."""
 
     code: Codes

@@ -6,12 +6,12 @@ children). Nothing here changes after it is built.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
 from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
@@ -35,8 +35,7 @@ class Plane(NamedTuple):
         return self.kind in ("gpu", "tpu", "sparse core") and self.event_count > 0
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryEvents:
+class MemoryEvents(Struct, frozen=True, eq=False):
     """Allocations and deallocations that the host noted, of all allocators, in the order of the file.
 
     `start_ps` is on the clock of the trace; `event` of each stat is an index into these columns.
@@ -69,8 +68,7 @@ class MemoryEvents:
         return self.number(stat_name, -1), self.stats.get(stat_name, NO_STAT).texts
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class HostTrace:
+class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """All of one host's file that was asked for.
 
     `name` indexes `names`; `start_ps` and `duration_ps` are int64 picoseconds on the file's own clock. `read_stats`

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, distinct, distinct_index, median
 from tfperf.trace.cycles import cycle_starts

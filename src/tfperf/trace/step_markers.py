@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.arrays import Int64s
 from tfperf.trace.event_names import mask

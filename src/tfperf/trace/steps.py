@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s
 
@@ -26,8 +27,7 @@ class Pause(NamedTuple):
     after_step: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Steps:
+class Steps(Struct, frozen=True, eq=False, kw_only=True):
     """The steps of one host, in time order.
 
     Rules find where steps start and where their own work ends; of that, `find_steps` makes windows [start_ps, end_ps)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfperf.wire import decoder
 from tfperf.wire.batching import line_groups, line_pieces
@@ -14,8 +15,7 @@ from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk
 _PYTHON_FRAME = "$"
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What was counted in one XSpace file."""
 
     size_bytes: int

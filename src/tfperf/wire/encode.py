@@ -7,9 +7,8 @@ they repeat); in the end the used bytes, row by row, are the serialized messages
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s, Numbers, Uint8s
 
@@ -17,8 +16,7 @@ _LARGER = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
 """From each of these numbers on, a varint takes one more byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(Struct, frozen=True):
     """Bytes of messages, one row each: `parts` lie beside each other, each as bytes and which of them are used.
 
     `size` counts the used bytes of each row. Parts are only put together where they get their place in the end.

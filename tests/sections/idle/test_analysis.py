@@ -128,7 +128,7 @@ def three_steps(tmp_path: Path) -> Host:
     marks = [event("train", 100 * step, 100, step_num=step) for step in range(3)]
     kernels = [kernel(10, 90), kernel(120, 80), kernel(260, 40)]
     main = plane("/host:CPU", line("python", *marks, event(CALL, 0, 300)))
-    return host_of(trace_of(tmp_path, main, gpu(*kernels)), "idle")
+    return host_of(trace_of(tmp_path, main, gpu(*kernels), links=True), "idle")
 
 
 def test_idle_time_over_fewer_steps(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import Line, Plane, event, host, line, plane, ref, results_of, space
+from msgspec.structs import replace
 
 from tfperf.report.levels import Detail, shown
 from tfperf.report.model import Report, Section, StepChart

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from builders import Event, Line, event, host_of, line, plane, trace_of
+from msgspec.structs import replace
 
 from tfperf.sections.memory.alive import Alive
 from tfperf.sections.memory.allocator import Allocator, MemoryTimeline

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory
 
 from tfperf.sections.memory.advice import findings_of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory
 
 from tfperf.render.sparkline import sparkline_text

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from builders import iterator_call as call
 from builders import line
+from msgspec.structs import replace
 from sections.tfdata.made_pipelines import main_of, parallel_map, repeat
 
 from tfperf.sections.tfdata.pipeline import whole_pipelines

@@ -14,9 +14,10 @@ import gzip
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from tfperf.render.page.template_engine import LONGEST_NAME
 from tfperf.render.safe_text import brief

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tfperf.trace.host_trace import Plane
 
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostEnvironment:
+class HostEnvironment(Struct, frozen=True, kw_only=True):
     """One host: its devices (those that recorded events), and the size of its trace."""
 
     host: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tfperf.sections.functions.calls import FunctionStats, count_calls, sum_calls
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
@@ -18,8 +19,7 @@ _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "conc
 """Modes of calls: as columns name them, and as traces do."""
 
 
-@dataclass(frozen=True)
-class Functions:
+class Functions(Struct, frozen=True):
     """The tf.functions that were called, the one with the largest self time first, and the ops run eagerly."""
 
     functions: tuple[FunctionStats, ...]

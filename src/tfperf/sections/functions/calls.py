@@ -7,17 +7,16 @@ the figure that TensorFlow's overview warns about from 20 %.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int64s, distinct
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
 
 
-@dataclass(frozen=True)
-class FunctionStats:
+class FunctionStats(Struct, frozen=True):
     """One tf.function; times in picoseconds, `calls` and `self_ps` by mode as the trace names it."""
 
     name: str

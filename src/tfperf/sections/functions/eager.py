@@ -7,10 +7,10 @@ counted: it is input, however it is called; and what a `py_function` of the inpu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import MOST, Bools, Int64s, distinct
 from tfperf.intervals import covers, overlap, union
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EagerOps:
+class EagerOps(Struct, frozen=True, kw_only=True):
     """Ops run eagerly by type, the one with the most time first; times in picoseconds.
 
     `eager_ps` is the wall time of the averaged steps in which an op runs eagerly, `step_time_ps` the time of these

@@ -7,10 +7,11 @@ idle time / time of its own steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.intervals import overlap
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from tfperf.trace.steps import Steps
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceIdle:
+class DeviceIdle(Struct, frozen=True, kw_only=True):
     """The idle time of one device: one entry per window, in picoseconds; `counted` tells which are in averages."""
 
     host: str
@@ -82,8 +82,7 @@ class DeviceIdle:
         return 100.0 * part / max(self.counted_window_ps, 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Idle:
+class Idle(Struct, frozen=True, kw_only=True):
     """The idle time of the devices of one host, or of several."""
 
     devices: tuple[DeviceIdle, ...]

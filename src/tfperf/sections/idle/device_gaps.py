@@ -12,10 +12,11 @@ A gap is a stretch of time in which the device neither computes nor copies. Each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s
 from tfperf.intervals import overlap
@@ -55,8 +56,7 @@ class Windows(NamedTuple):
     counted: Bools
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceGaps:
+class DeviceGaps(Struct, frozen=True, kw_only=True):
     """The gaps of one device, cut at the edges of windows, as columns of equal length; times are int64 picoseconds."""
 
     device: DeviceTime
@@ -84,7 +84,7 @@ class DeviceGaps:
 
     def only(self, pieces: Int64s) -> DeviceGaps:
         """Return some of the pieces."""
-        columns = {key: column[..., pieces] for key, column in vars(self).items() if key != "device"}
+        columns = {key: column[..., pieces] for key, column in asdict(self).items() if key != "device"}
         return replace(self, **columns)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int64s
 from tfperf.sections.idle.device_gaps import CAUSE_OF_STATE, UNKNOWN, DeviceGaps
@@ -23,8 +23,7 @@ _TAIL = re.compile(r"^void |[<(].*$", re.DOTALL)
 _MOST_LETTERS = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True, kw_only=True):
     """One stretch of idle time in one step; None is unknown."""
 
     host: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tfperf.report.model import Column, Fact, Level, Section, Table, at_levels
 from tfperf.sections.idle.advice import idle_advice, whole_of

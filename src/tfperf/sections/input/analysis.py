@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int64s
 from tfperf.intervals import union
@@ -38,8 +38,7 @@ _HANDS_OVER = re.compile(r"::(Prefetch|(Legacy)?ParallelInterleave(V\d)?)(\[\d+\
 """Stages of which only the threads work: the call itself takes an element that is ready, or waits for one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputOp:
+class InputOp(Struct, frozen=True, kw_only=True):
     """An op of the input pipeline; times are picoseconds, summed over `threads` threads, but for `wall_ps`."""
 
     name: str
@@ -52,8 +51,7 @@ class InputOp:
     threads: int
 
 
-@dataclass(frozen=True)
-class PartTime:
+class PartTime(Struct, frozen=True):
     """The time of one class, in picoseconds; `scaled_ps` is its self time, scaled to the host's own time."""
 
     ops: int
@@ -62,8 +60,7 @@ class PartTime:
     wall_ps: int
 
 
-@dataclass(frozen=True)
-class InputPipeline:
+class InputPipeline(Struct, frozen=True):
     """The host's side of input, on one host or summed over hosts; `ops` has the largest self time first."""
 
     ops: tuple[InputOp, ...]

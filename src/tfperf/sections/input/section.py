@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Finding, Section, Severity, StepChart, Table, at_levels
 from tfperf.sections.input.tables import (

@@ -6,11 +6,11 @@ wall-clock time is given per device, where compute, copies alone and idle add up
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import MOST, Int64s
 from tfperf.sections.kernels.as_tensorflow import tally_as_tensorflow
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from tfperf.sections.host import Host
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kernels:
+class Kernels(Struct, frozen=True, kw_only=True):
     """Kernels, the one with the largest total first, as columns of equal length; times are int64 picoseconds."""
 
     kernels: tuple[Kernel, ...]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import MOST, Column, group_sums
 from tfperf.trace.activities import Activity
@@ -17,8 +16,7 @@ _KINDS = {Activity.HOST_TO_DEVICE: "H2D", Activity.DEVICE_TO_HOST: "D2H", Activi
 _ORDER = ("H2D", "D2H", "D2D", "P2P", "H2H", "Memset", "Unknown")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copies:
+class Copies(Struct, frozen=True, kw_only=True):
     """Copies of one kind on one device; the `sized` ones are those of known size."""
 
     host: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfperf.trace.device_time import DeviceTime, device_label
 from tfperf.trace.host_trace import Plane
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceTotals:
+class DeviceTotals(Struct, frozen=True, kw_only=True):
     """How one device spends the capture: compute + copies alone + idle = wall, in picoseconds."""
 
     host: str

@@ -6,10 +6,10 @@ several devices. One call may start many kernels (a CUDA graph); then its delay 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Int64s, capped_sum, distinct, median, percentile
 from tfperf.intervals import overlap, union_sorted
@@ -30,8 +30,7 @@ class Spread(NamedTuple):
     max_ps: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceLaunches:
+class DeviceLaunches(Struct, frozen=True, kw_only=True):
     """The kernels of one device, and the calls that launched them."""
 
     host: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import MOST, Int64s
 from tfperf.sections.memory.data_types import type_name
@@ -21,8 +21,7 @@ _NUMBER = re.compile(r"_\d+(?=/|$)")
 _Key = TypeVar("_Key", bound=tuple[str, ...])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Alive:
+class Alive(Struct, frozen=True, kw_only=True):
     """What one allocator held at its peak: one row per op, shape, type, region and size, the largest sum first.
 
     `each_bytes` is the size of one, as allocated; `requested_bytes` what the op asked for (-1: unknown).

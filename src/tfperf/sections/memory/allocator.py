@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int64s
 from tfperf.sections.memory.alive import Alive, tensors_at, total_of, with_unknown
@@ -19,8 +19,7 @@ FULL_SHARE = 0.7
 """From this share of the capacity on, fragmentation can make an allocation fail."""
 
 
-@dataclass(frozen=True)
-class MemoryTimeline:
+class MemoryTimeline(Struct, frozen=True):
     """Memory in use over time, at most `TIMELINE_POINTS` points: of each stretch of events the one with the most.
 
     `time_ms` counts from the start of the capture; free memory is -1 and fragmentation NaN where they are unknown.
@@ -41,8 +40,7 @@ class MemoryTimeline:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Allocator:
+class Allocator(Struct, frozen=True, kw_only=True):
     """One allocator of one host. The peak is the largest number of bytes in use, where it was reached last.
 
     None is unknown. Fragmentation is the share of what the allocator holds free that is not in its largest piece.

@@ -8,8 +8,9 @@ those of one moment stay in the order of the file.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tfperf.sections.memory.alive import by_op, by_scope
 from tfperf.sections.memory.allocator import Allocator, describe
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from tfperf.sections.host import Host
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """The allocators of all hosts, the fullest of those that matter most first (devices, then the others)."""
 
     allocators: tuple[Allocator, ...]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import fields
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.trace.host_trace import MemoryEvents
@@ -22,8 +23,7 @@ _ON_DEVICE = re.compile(r"(xla_)?(gpu|tpu|cuda|hbm)|\d+$", re.IGNORECASE)
 _ON_HOST = re.compile("(mkl|xla_)?cpu", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AllocatorEvents:
+class AllocatorEvents(Struct, frozen=True, kw_only=True):
     """Events of allocators: one entry per event; bytes are -1 and indices of texts -1 where they are missing."""
 
     start_ps: Int64s
@@ -47,8 +47,7 @@ class AllocatorEvents:
         return AllocatorEvents(**columns)
 
 
-@dataclass(frozen=True)
-class EventTexts:
+class EventTexts(Struct, frozen=True):
     """What the indices of `AllocatorEvents` mean."""
 
     op: tuple[str, ...]
@@ -56,8 +55,7 @@ class EventTexts:
     region: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class EventLog:
+class EventLog(Struct, frozen=True):
     """The events of each allocator by its name, in the order of time.
 
     `malformed_events` counts those that are omitted, since they do not say how much is in use.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tfperf.report.model import Level, Section, Sparkline, Table, at_levels
 from tfperf.sections.memory.advice import findings_of, name_of

@@ -7,10 +7,10 @@ of wall time. Idle is wall-clock time: a device is idle while none of its stream
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.sections.ops.device_ops import gpu_ops, tensorflow_gpu_ops, tpu_ops
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally, merge
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from tfperf.trace.host_ops import HostOps
 
 
-@dataclass(frozen=True)
-class Ops:
+class Ops(Struct, frozen=True):
     """The op tables of a capture; `device` is None without a device."""
 
     device: OpTable | None

@@ -7,10 +7,10 @@ time from the first event of a device to its last, less the summed time of ops.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import MOST, Bools, Int64s, capped_sum, distinct
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
@@ -34,8 +34,7 @@ _COPY_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelSum:
+class KernelSum(Struct, frozen=True, kw_only=True):
     """What the events of one op and one kernel name (or name of a copy) add up to."""
 
     op: int

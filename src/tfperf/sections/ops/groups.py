@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import MOST, Bools, Int64s, capped_sum
 from tfperf.sections.ops.device_ops import KERNEL_WITHOUT_OP, MEMSET
@@ -43,8 +43,7 @@ _PATH_READ = 4096
 """Characters of a name that are looked at: names in a hostile file are long."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupTable:
+class GroupTable(Struct, frozen=True, kw_only=True):
     """Ops of one side by group, the one with the largest self time first; times are int64 picoseconds.
 
     `total_ps` adds up ops that lie inside each other on a thread; `self_ps` does not. `backward_ps` is the part of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
@@ -32,8 +32,7 @@ class OpKey(NamedTuple):
     hlo_module: str = ""
 
 
-@dataclass(kw_only=True)
-class Tally:
+class Tally(Struct, kw_only=True):
     """What the events of one op add up to; the fields are those of `OpTable`."""
 
     occurrences: int = 0
@@ -53,8 +52,7 @@ class Tally:
         self.execution = EAGER if EAGER in flags else min(flags, default=UNKNOWN)
 
 
-@dataclass
-class Tallies:
+class Tallies(Struct):
     """Ops by key while they are added up."""
 
     rows: dict[OpKey, Tally] = field(default_factory=dict)
@@ -84,8 +82,7 @@ class Tallies:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpTable:
+class OpTable(Struct, frozen=True, kw_only=True):
     """Ops of one side, the one with the largest self time first; times are int64 picoseconds.
 
     `kernel_ps` is the time of kernels, `tensor_core_ps` of those on tensor cores, `unclear_ps` of those whose names do

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tfperf.report.model import BarChart, Data, Fact, Level, Section, Table, at_levels
 from tfperf.sections.ops.tables import DEVICE_OPS, GROUP_TABLES, HOST_OPS

@@ -7,11 +7,12 @@ launch and collectives 3 and 15.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tfperf.arrays import Bools, median, percentile
 from tfperf.sections.steps.tables import CATEGORIES
@@ -30,8 +31,7 @@ INPUT_LIMITS = (5.0, 20.0)
 OTHER_LIMITS = (3.0, 15.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statistics:
+class Statistics(Struct, frozen=True, kw_only=True):
     """Over steps: average, sample standard deviation (n-1), minimum and maximum, median, 95th percentile."""
 
     count: int
@@ -58,8 +58,7 @@ def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     """Averages over the steps of one kind on one host (or over hosts).
 
     `step_time_ms` is None without steps. `percent` maps each category to its share of step time (sum over sum).
@@ -91,8 +90,7 @@ class Summary:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overview(Summary):
+class Overview(Summary, frozen=True, kw_only=True):
     """Averages over the headline steps of a run.
 
     With several hosts, steps are averaged over them, but the input share and class are those of the host that waits
@@ -146,7 +144,7 @@ def over_hosts(results: Results) -> Overview:
     by_host = tuple(summarize(host) for host in results.of_hosts("steps"))
     shares = [(host.input_percent, index) for index, host in enumerate(by_host) if host.input_percent is not None]
     worst = max(shares)[1] if len(by_host) > 1 and shares else None
-    fields = {**vars(total), "by_kind": by_kind(breakdown), "by_host": by_host, "worst_host": worst}
+    fields = {**asdict(total), "by_kind": by_kind(breakdown), "by_host": by_host, "worst_host": worst}
     if worst is not None:
         fields |= {"input_percent": by_host[worst].input_percent, "input_class": by_host[worst].input_class}
     return Overview(**fields)

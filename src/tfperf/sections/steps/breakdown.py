@@ -8,10 +8,11 @@ what nothing covers is "all others".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s, distinct
 from tfperf.intervals import EMPTY, overlap, union_all
@@ -48,8 +49,7 @@ _ACTIVITIES: dict[str, tuple[Activity, ...]] = {
 """The activities of each category; those of input in two parts, and all others, which has none, left out."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Breakdown:
+class Breakdown(Struct, frozen=True, kw_only=True):
     """The time of each step by category.
 
     `time_ps` maps each of `CATEGORIES`, and the two parts of input (`input_wait`, `host_to_device`), to int64

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int64s, percentile
 from tfperf.intervals import Intervals, difference, intersection, union_all
@@ -34,8 +34,7 @@ _OP_BITS = 42
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
 
 
-@dataclass(frozen=True)
-class TfData:
+class TfData(Struct, frozen=True):
     """The pipelines of a host, or of all hosts: the main one first, then those that were waited for longest."""
 
     pipelines: tuple[Pipeline, ...]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from tfperf.arrays import Int64s
@@ -28,8 +30,7 @@ _PASSING_ON = (
 SegmentKind = Literal["consumer", "producer", "function"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageStats:
+class StageStats(Struct, frozen=True, kw_only=True):
     """One stage over all its calls; times are picoseconds, None is unknown."""
 
     name: str
@@ -68,8 +69,7 @@ class StageStats:
     cycle_length: int | None
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """What one thread (or `workers` like it) does for each element: the work of these stages adds up."""
 
     kind: SegmentKind
@@ -90,8 +90,7 @@ class Segment:
         return replace(self, owner=place[self.owner], stages=tuple(place[stage] for stage in self.stages))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True, kw_only=True):
     """One pipeline of one host. Latencies are those of its outermost stage, in picoseconds."""
 
     host: str

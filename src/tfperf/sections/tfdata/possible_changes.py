@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.units import PS_PER_MS
 
@@ -37,8 +39,7 @@ _SOURCES = frozenset(
 _MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """A change: its kind (`prefetch`, `parallel_map`, ...), the stage that it is made to, and the load then.
 
     `slowdown` is by what factor threads may slow each other down.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Finding, Section
 from tfperf.sections.overview.summary import INPUT_LIMITS

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from tfperf.sections.tfdata.pipeline import Pipeline
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageRule:
+class StageRule(Struct, frozen=True, kw_only=True):
     """Advice for stages whose names match `names`.
 
     `why` and `action` may hold `{code}` (the stage in the user's program), `{python}` (how its function runs Python)

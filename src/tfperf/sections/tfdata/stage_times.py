@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.intervals import Intervals, union, union_all
@@ -29,8 +28,7 @@ _ASYNC = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageTimes:
+class StageTimes(Struct, frozen=True, kw_only=True):
     """For each stage of all pipelines: sums in picoseconds, and when it worked, as flat sets."""
 
     count: Int64s

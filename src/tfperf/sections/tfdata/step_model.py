@@ -10,7 +10,7 @@ uses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
@@ -27,8 +27,7 @@ NOISE = 1.05
 """How much longer than in the profile a step may take at another moment."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Load:
+class Load(Struct, frozen=True, kw_only=True):
     """What a step costs, in milliseconds: in its own thread, in segments of the pipeline, and on the host's cores."""
 
     consumer_ms: float
@@ -46,8 +45,7 @@ class Load:
     """How many threads of the pipeline work, on average, while the consumer does."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepModel:
+class StepModel(Struct, frozen=True, kw_only=True):
     """The step as it is, and how a changed load is turned into a range.
 
     On a host without a device, the step and the pipeline compute on the same cores. Whoever is beside the other is

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int64s
 from tfperf.intervals import overlap
@@ -23,8 +23,7 @@ _GAIN = 0.97
 """A change promises a gain if the middle of its range is below so much of the step time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Struct, frozen=True, kw_only=True):
     """What a change would lead to: a range of step times and of input-bound shares, and what it rests on."""
 
     change: str
@@ -37,8 +36,7 @@ class Estimate:
     assumption: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outlook:
+class Outlook(Struct, frozen=True, kw_only=True):
     """Estimates for the pipeline that steps wait for longest, the one that promises most first.
 
     `step_ms` and `wait_ms` are averages over the steps that count.
