@@ -1,6 +1,6 @@
 """Pages cannot drift: their generated parts are compared with the program, and their examples are run.
 
-A generated part stands between `<!-- output: COMMAND -->` (or `columns:`, `priorities:`) and `<!-- end -->`;
+A generated part stands between `<!-- output: COMMAND -->` (or `columns:`, `priorities:`, ...) and `<!-- end -->`;
 `make docs` writes it anew. Blocks of `sh` and `python` are run; `console` blocks are for what changes the machine.
 """
 
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
@@ -34,7 +35,7 @@ from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.render import render
 from tfperf.sampling.capture_report import COLUMNS as CAPTURED_COLUMNS
 from tfperf.sampling.capture_report import capture_report
-from tfperf.sections.registry import all_tables
+from tfperf.sections.registry import OURS, all_tables
 from tfperf.trace.activities import PRIORITY, Attribution
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +47,7 @@ TABLES = {
     "baseline": BASELINE_COLUMNS,
     **DIFF_COLUMNS,
 }
-_PART = re.compile(r"<!-- (output|columns|tables|priorities): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
+_PART = re.compile(r"<!-- (output|columns|tables|priorities|sections): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -112,11 +113,22 @@ def tables_of_sections(_: str) -> str:
     return "\n".join(parts)
 
 
+def sections(_: str) -> str:
+    """Return a row for each section: its question is the docstring of its folder, its page has its name."""
+    rows = ["| section | question | page |", "|---|---|---|"]
+    for name in OURS:
+        question = str(import_module(f"tfperf.sections.{name}").__doc__).partition(": ")[2]
+        page = f"[{name}.md]({name}.md)" if (ROOT / "docs" / f"{name}.md").exists() else ""
+        rows.append(f"| `{name}` | {question} | {page} |")
+    return "\n".join(rows) + "\n"
+
+
 MAKERS: dict[str, Callable[[str], str]] = {
     "output": output,
     "columns": column_table,
     "tables": tables_of_sections,
     "priorities": priorities,
+    "sections": sections,
 }
 
 
