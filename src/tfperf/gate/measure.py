@@ -15,8 +15,7 @@ from tfperf.arrays import median
 from tfperf.compare.summarize import whole_steps
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
-from tfperf.gate.limits import FIGURES, Limit
-from tfperf.gate.measurement import Measurement, unknown
+from tfperf.gate.limits import FIGURES, Limit, Measurement, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
@@ -135,7 +134,7 @@ def measure(limit: Limit, host: JudgedHost) -> Measurement:
     metric = limit.metric
     if metric.table:
         return _measure_column(limit, host)
-    if FIGURES[metric.name].needs_steps and host.too_few_steps:
+    if "steps" in FIGURES[metric.name].sections and host.too_few_steps:
         return unknown(host.too_few_steps)
     if metric.name == "step_time":
         return _step_time(host, metric.function)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from tfperf.gate.check import Judged, Outcome
-from tfperf.gate.digits import shown_together, side_of
+from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
 from tfperf.units import Unit, format_bytes, format_ms, format_percent
 
@@ -22,6 +23,10 @@ VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
 _SEVERITIES: dict[str, Severity] = {"pass": "info", "unknown": "problem", "breach": "problem"}
 _DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
 _NAMED_LIMITS = 5
+_MOST_DIGITS = 17
+_CLOSE = Decimal("1e-9")
+_PREFIXES = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_BYTES: Mapping[str, int] = {"B": 1, **{prefix: 1024 ** (at + 1) for at, prefix in enumerate(_PREFIXES)}}
 
 LIMIT_COLUMNS = (
     Column("limit", "Limit", str, "", "the limit as it was written"),
@@ -259,9 +264,9 @@ def _interval(comparison: StepComparison) -> str | None:
 
 def _interval_end(comparison: StepComparison, ratio: float) -> str:
     allowed = _tolerance_percent(comparison)
-    side = side_of(ratio, 1.0 + comparison.tolerance)
+    side = _side_of(ratio, 1.0 + comparison.tolerance)
     texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
-    return next((text for text in texts if side_of(float(text), allowed) == side), f"{allowed:.10g}")
+    return next((text for text in texts if _side_of(float(text), allowed) == side), f"{allowed:.10g}")
 
 
 # --- why limits do not hold ---
@@ -285,3 +290,50 @@ def _breach(judged: Judged) -> Finding:
     if judged.why and judged.comparison is None:
         text = f"{text[:-1]} ({judged.why.removesuffix('.')})."
     return Finding("breach", "problem", text)
+
+
+# --- digits that agree with the result ---
+
+
+def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
+    """Return both as text in the usual form, or with as many more digits as it takes to compare them correctly.
+
+    Sizes include their unit; ms, us and % are added by the caller. A bound is shown as it was written, except for
+    sizes, which may be written in other units.
+    """
+    if not (math.isfinite(measured) and math.isfinite(bound)):
+        return cell_text(measured, unit), cell_text(bound, unit)
+    exact_bound = Decimal(bound)
+    side = _side_of(Decimal(measured), exact_bound)
+    for texts in _with_more_digits(measured, bound, unit):
+        numbers = _number_seen(texts[0]), _number_seen(texts[1])
+        is_bound_kept = unit == "bytes" or abs(numbers[1] - exact_bound) <= _CLOSE * abs(exact_bound)
+        if _side_of(*numbers) == side and is_bound_kept:
+            break
+    return texts
+
+
+def _with_more_digits(measured: float, bound: float, unit: Unit) -> Iterator[tuple[str, str]]:
+    """Yield both as text with more and more digits; the last pair is exact."""
+    yield cell_text(measured, unit), cell_text(bound, unit)
+    prefix, mark, exact_mark = "B", "", ""
+    if unit == "bytes":
+        largest = max(abs(measured), abs(bound))
+        prefix = next((name for name in reversed(_PREFIXES) if largest >= _BYTES[name]), "B")
+        mark, exact_mark = f" {prefix}", " B"
+    for digits in range(1, _MOST_DIGITS + 1):
+        left, right = (f"{value / _BYTES[prefix]:,.{digits}f}{mark}" for value in (measured, bound))
+        yield left, right
+    yield f"{Decimal(measured):f}{exact_mark}", f"{Decimal(bound):f}{exact_mark}"
+
+
+def _number_seen(text: str) -> Decimal:
+    """Return the number that a reader sees; `<` and `>` put it just below or above."""
+    digits, _, mark = text.replace(",", "").partition(" ")
+    number = Decimal(digits.lstrip("<>")) * _BYTES.get(mark, 1)
+    return number + {"<": -_CLOSE, ">": _CLOSE}.get(text[0], Decimal(0))
+
+
+def _side_of(left: float | Decimal, right: float | Decimal) -> int:
+    """Return on which side of the right number the left one lies: -1, 0 or 1."""
+    return (left > right) - (left < right)

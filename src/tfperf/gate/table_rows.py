@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from tfperf.arrays import median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
-from tfperf.gate.limits import Condition, Limit, compiled
-from tfperf.gate.measurement import Measurement, unknown
+from tfperf.gate.limits import Condition, Limit, Measurement, compiled, unknown
 from tfperf.render.safe_text import brief
 from tfperf.report.model import Data
 
