@@ -34,13 +34,8 @@ _TITLES = {
     "breach": "tfperf check: a limit is breached",
     "unknown": "tfperf check: could not be judged",
 }
-_JUNIT_SUITE, _JUNIT_CLASS = "tfperf check", "tfperf.check"
-_JUNIT_KINDS = {"breach": "failure", "unknown": "error"}
 _LONGEST_NAME = 300
 _LONGEST_TEXT = 20_000
-
-
-# --- GitHub Actions ---
 
 
 def annotation_text(outcome: Outcome) -> str:
@@ -99,14 +94,10 @@ def _escaped(text: str) -> str:
 
 
 def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
-    """Return findings as lines, each with what to do about it."""
     lines = []
     for finding in evidence:
         lines += [finding.text, f"{label}: {finding.action}"] if finding.action else [finding.text]
     return lines
-
-
-# --- JUnit ---
 
 
 def write_junit(outcome: Outcome, path: Path, *, force: bool) -> None:
@@ -118,7 +109,7 @@ def junit_text(outcome: Outcome) -> str:
     """Return the XML document. Unprintable characters, and so all that XML cannot hold, are escaped."""
     suite = ElementTree.Element(
         "testsuite",
-        name=_JUNIT_SUITE,
+        name="tfperf check",
         tests=str(len(outcome.judged)),
         failures=str(len(outcome.breached)),
         errors=str(len(outcome.unknown)),
@@ -142,10 +133,11 @@ def junit_text(outcome: Outcome) -> str:
 
 
 def _test_case(judged: Judged) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname=_JUNIT_CLASS, name=brief(judged.limit.text, _LONGEST_NAME))
-    if judged.status in _JUNIT_KINDS:
+    case = ElementTree.Element("testcase", classname="tfperf.check", name=brief(judged.limit.text, _LONGEST_NAME))
+    if judged.status != "pass":
+        kind = "failure" if judged.status == "breach" else "error"
         message = brief(sentence(judged), _LONGEST_TEXT)
-        problem = ElementTree.SubElement(case, _JUNIT_KINDS[judged.status], message=message, type=judged.status)
+        problem = ElementTree.SubElement(case, kind, message=message, type=judged.status)
         lines = [f"limit: {judged.limit.text} ({judged.limit.origin})"]
         lines += [judged.why] if judged.why and judged.status == "breach" else []
         lines += _advice(judged.evidence, "try")

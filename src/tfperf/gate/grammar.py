@@ -53,13 +53,11 @@ from tfperf.units import Unit
 
 FUNCTIONS = ("sum", "max", "min", "mean", "median", "p95", "count")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPACE = re.compile(r"\s*")
 _RELATION = re.compile(r"<=|>=|<|>")
 _OPERATOR = re.compile(r"!~|!=|<=|>=|~|=|<|>")
 _BARE = re.compile(r"[^\s\[\]\"',=~!<>][^\s\[\]\"',]*")
 _QUOTED = re.compile(r"\"((?:[^\"]|\"\")*)\"|'((?:[^']|'')*)'")
-_RELATIONS = "< <= > >="
-_ONLY_NUMBERS = ("<", "<=", ">", ">=")
+_RELATIONS = ("<", "<=", ">", ">=")
 _TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _LONGEST = 2000
 _SHOWN_COLUMNS = 8
@@ -106,8 +104,8 @@ class _Reader(Struct):
 
     def skip(self) -> None:
         """Skip white space."""
-        space = _SPACE.match(self.text, self.at)
-        self.at = space.end() if space else self.at
+        rest = self.text[self.at :]
+        self.at += len(rest) - len(rest.lstrip())
 
     def has(self, mark: str) -> bool:
         """Tell whether this comes next, and take it if so."""
@@ -156,9 +154,6 @@ def unit_measured(metric: Metric) -> Unit:
     return column.unit if column else ""
 
 
-# --- the parts of a limit ---
-
-
 def _measured(reader: _Reader) -> Metric:
     word, at = reader.word("a figure or table.column", example=f": {_EXAMPLE}")
     if not reader.has("("):
@@ -202,7 +197,6 @@ def _column(reader: _Reader, table: str, at: int, function: str) -> Metric:
 
 
 def _named_column(reader: _Reader, table: str, what: str) -> tuple[Column, int]:
-    """Return the column that is named next, and where its name starts."""
     name, at = reader.word(what)
     column = column_of(table, name)
     if column is None and name == "name":
@@ -232,7 +226,8 @@ def _relation(reader: _Reader) -> Relation:
     match = reader.take(_RELATION)
     if match is None:
         operator = _OPERATOR.match(reader.text, reader.at)
-        reader.wrong(f"{operator[0]} is not one of {_RELATIONS}" if operator else f"one of {_RELATIONS} is missing")
+        known = " ".join(_RELATIONS)
+        reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
     return cast("Relation", match[0])
 
 
@@ -248,9 +243,6 @@ def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
     except ValueError as error:
         reader.wrong(f"{metric.table}{'.' * of_table}{metric.name}: {error}")
     return value
-
-
-# --- conditions ---
 
 
 def _condition(reader: _Reader, table: str) -> Condition:
@@ -278,11 +270,10 @@ def _value(reader: _Reader) -> str:
 
 
 def _check_operator(reader: _Reader, column: Column, operator: str, at: int) -> None:
-    """Refuse an operator that does not suit what the column holds."""
     if holds_numbers(column):
         if operator in ("~", "!~"):
             reader.wrong(f"{column.key} holds numbers: compare it with = != < <= > >=", at)
-    elif operator in _ONLY_NUMBERS or (column.dtype is bool and operator not in ("=", "!=")):
+    elif operator in _RELATIONS or (column.dtype is bool and operator not in ("=", "!=")):
         suitable = "= or !=" if column.dtype is bool else "~ !~ = or !="
         reader.wrong(f"{column.key} does not hold numbers: compare it with {suitable}", at)
 

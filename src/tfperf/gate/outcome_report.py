@@ -80,8 +80,13 @@ def check_report(outcome: Outcome) -> Report:
         "unknown": len(outcome.unknown),
         "step_count": outcome.step_count,
     }
-    sections = (_limits_section(outcome), *_baseline_sections(outcome), *_why_sections(outcome))
-    return Report({key: value for key, value in source.items() if value}, summary, sections)
+    sections = [_limits_section(outcome)]
+    for judged in outcome.judged:
+        if judged.comparison is not None:
+            table = _baseline_table(judged, judged.comparison)
+            sections.append(Section("baseline", "Against the baseline", tables=(table,)))
+    sections += _why_sections(outcome)
+    return Report({key: value for key, value in source.items() if value}, summary, tuple(sections))
 
 
 def headline(outcome: Outcome) -> str:
@@ -121,9 +126,6 @@ def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
     for judged in outcome.unknown:
         limits.setdefault(why(judged), []).append(judged.limit.text)
     return [(f"{', '.join(texts)} could not be judged", reason) for reason, texts in limits.items()]
-
-
-# --- the table of limits ---
 
 
 def _limits_section(outcome: Outcome) -> Section:
@@ -213,16 +215,6 @@ def _names(several: Sequence[Judged]) -> str:
     return names + (f" and {more} more" if more > 0 else "")
 
 
-# --- the baseline ---
-
-
-def _baseline_sections(outcome: Outcome) -> list[Section]:
-    for judged in outcome.judged:
-        if judged.comparison is not None:
-            return [Section("baseline", "Against the baseline", tables=(_baseline_table(judged, judged.comparison),))]
-    return []
-
-
 def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
     if judged.status == "unknown" and comparison.verdict != "inconclusive":
         # Times of runs that cannot be compared are right, but their ratio says nothing.
@@ -232,7 +224,7 @@ def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
         "result": judged.status,
         "interval": _interval(comparison),
         "allowed": _allowed(comparison),
-        "tolerance_percent": _tolerance_percent(comparison),
+        "tolerance_percent": 100.0 * comparison.tolerance,
     }
     if comparison.ratio is not None:
         row |= {
@@ -247,29 +239,19 @@ def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
 
 
 def _allowed(comparison: StepComparison) -> str:
-    return f"{_tolerance_percent(comparison):.10g}%"
-
-
-def _tolerance_percent(comparison: StepComparison) -> float:
-    return 100.0 * comparison.tolerance
+    return f"{100.0 * comparison.tolerance:.10g}%"
 
 
 def _interval(comparison: StepComparison) -> str | None:
     """Return the interval of the change in percent, in digits that compare with the allowed one as the numbers do."""
     if comparison.ratio is None:
         return None
-    low, high = (_interval_end(comparison, end) for end in (comparison.ratio.low, comparison.ratio.high))
-    return f"{low}% to {high}%"
-
-
-def _interval_end(comparison: StepComparison, ratio: float) -> str:
-    allowed = _tolerance_percent(comparison)
-    side = _side_of(ratio, 1.0 + comparison.tolerance)
-    texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
-    return next((text for text in texts if _side_of(float(text), allowed) == side), f"{allowed:.10g}")
-
-
-# --- why limits do not hold ---
+    allowed, ends = 100.0 * comparison.tolerance, []
+    for ratio in (comparison.ratio.low, comparison.ratio.high):
+        side = _side_of(ratio, 1.0 + comparison.tolerance)
+        texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
+        ends.append(next((text for text in texts if _side_of(float(text), allowed) == side), f"{allowed:.10g}"))
+    return f"{ends[0]}% to {ends[1]}%"
 
 
 def _why_sections(outcome: Outcome) -> list[Section]:
@@ -277,19 +259,15 @@ def _why_sections(outcome: Outcome) -> list[Section]:
     severity: Severity = "hint" if outcome.breached else "problem"
     findings: dict[tuple[str, str], Finding] = {}
     for judged in outcome.breached:
-        for finding in (_breach(judged), *judged.evidence):
+        text = sentence(judged)
+        if judged.why and judged.comparison is None:
+            text = f"{text[:-1]} ({judged.why.removesuffix('.')})."
+        for finding in (Finding("breach", "problem", text), *judged.evidence):
             # Several limits may be breached for the same reason: the same advice is given once.
             findings.setdefault((finding.code, finding.action or finding.text), finding)
     unjudged = [Finding("unknown", severity, f"{what}: {reason}") for what, reason in open_questions(outcome)]
     every = (*findings.values(), *unjudged)
     return [Section("why", "Why", findings=every)] if every else []
-
-
-def _breach(judged: Judged) -> Finding:
-    text = sentence(judged)
-    if judged.why and judged.comparison is None:
-        text = f"{text[:-1]} ({judged.why.removesuffix('.')})."
-    return Finding("breach", "problem", text)
 
 
 # --- digits that agree with the result ---
