@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tfperf.compare.diff import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.check import check_profile as check
-    from tfperf.query.dataframe import sql
+    from tfperf.query.engine import sql
     from tfperf.report.model import Column, Fact, Finding, Section
     from tfperf.sampling.jobs import sample
     from tfperf.sampling.result import Sampled

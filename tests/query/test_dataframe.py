@@ -8,8 +8,8 @@ import pytest
 from builders import event, host, logdir_of, space, u64
 
 import tfperf
-from tfperf.query.dataframe import source_of, sql
-from tfperf.query.engine import QueryError
+from tfperf.query.engine import QueryError, sql
+from tfperf.query.sources import source_of
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ import pytest
 from builders import event, host, logdir_of, space
 
 from tfperf.errors import TfperfError, TraceFormatError, TraceNotFoundError
-from tfperf.query.dataframe import source_of
 from tfperf.query.engine import Answer, QueryError, ask
-from tfperf.query.sources import Source
+from tfperf.query.sources import Source, source_of
 
 
 @pytest.fixture

@@ -204,7 +204,9 @@ def _device_busy(host: JudgedHost) -> Measurement:
     if idle is None or not idle.devices:
         return unknown(_NO_DEVICE)
     if host.breakdown.attribution == "tensorflow":
-        return unknown("device time needs steps that are windows in time, unlike those of tensorflow: use corrected")
+        return unknown(
+            "steps of attribution tensorflow are not windows in time, which device time needs: use corrected"
+        )
     if any(not device.counted_window_ps for device in idle.averaged):
         return unknown("the time of a device could not be cut by the steps that count")
     worst = max(idle.averaged, key=lambda device: device.percent())
