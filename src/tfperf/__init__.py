@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfperf.capture.local import profile, start, step, stop
     from tfperf.capture.outcomes import Captured
     from tfperf.capture.server import serve
-    from tfperf.compare.diff import diff
+    from tfperf.compare.diff_report import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.check import check_profile as check
     from tfperf.query.engine import sql
@@ -77,7 +77,7 @@ _HOMES = {
     "SectionSpec": "sections.spec",
     "TableSpec": "sections.spec",
     "Sampled": "sampling.result",
-    "diff": "compare.diff",
+    "diff": "compare.diff_report",
     "profile": "capture.local",
     "sample": "sampling.jobs",
     "serve": "capture.server",

@@ -140,18 +140,10 @@ def runs_table(comparison: RunComparison) -> Table:
     rows = [summary_of_run(run, comparison) for run in comparison.runs]
     ratios = [None, *(steps.ratio for steps in comparison.step_comparisons)]
     fair = [not any(difference.unfair for difference in unlike) for unlike in comparison.differences]
-    data: dict[str, Any] = {
-        "run": [row["label"] for row in rows],
-        "host": [row["host"] for row in rows],
-        "steps": [row["step_count"] for row in rows],
-        "step_ms": [row["step_ms"] for row in rows],
-        "ratio": [_three_digits(ratio.value) if ratio else None for ratio in ratios],
-        "ratio_low": [_three_digits(ratio.low) if ratio else None for ratio in ratios],
-        "ratio_high": [_three_digits(ratio.high) if ratio else None for ratio in ratios],
-        "input_percent": [row["input_percent"] for row in rows],
-        "input_class": [row["input_class"] for row in rows],
-        "comparable": [None, *fair],
-    }
+    data: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
+    data |= {"run": data["label"], "steps": data["step_count"], "comparable": [None, *fair]}
+    for key, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
+        data[key] = [_three_digits(getattr(ratio, end)) if ratio else None for ratio in ratios]
     note = f"Step: {STATISTIC_TITLES[comparison.stat]} over whole steps. Ratio: to the first run, with its interval."
     return replace(_table("runs", "Runs", data, note), bar_key="step_ms")
 

@@ -224,9 +224,6 @@ def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig)
     return tuple(replace(each, evidence=next(explained)) if each in breached else each for each in judged)
 
 
-# --- limits ---
-
-
 def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
     metric, single = limit.metric, _single(hosts)
     if metric.table:
@@ -273,9 +270,6 @@ def _gap(host: JudgedHost, reason: str) -> str:
 
 def _sentence(text: str) -> str:
     return text if not text or text.endswith(".") else f"{text}."
-
-
-# --- against a baseline ---
 
 
 def _judge_regression(

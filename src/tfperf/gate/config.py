@@ -101,7 +101,6 @@ def _tool_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_table(path: Path) -> tuple[Mapping[str, Any], str]:
-    """Return the table about `check`, and its name."""
     document, prefix = _read_toml(path), ""
     if path.name == _SHARED_FILE:
         document, prefix = _table(_tool_tables(document).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."

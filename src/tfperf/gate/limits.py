@@ -39,9 +39,6 @@ class ConfigError(LimitError):
     """A file of limits cannot be read; the message names the file and the key."""
 
 
-# --- what a limit is made of ---
-
-
 class Condition(Struct, frozen=True):
     """Keeps rows of a table: `name~nccl`. `value` is text, or a number in the unit of the column."""
 
@@ -232,8 +229,6 @@ def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[
     return (*kept, *of_command_line)
 
 
-# --- bounds ---
-
 EXAMPLES: Mapping[Unit, str] = {
     "%": "10%",
     "ms": "50ms",
@@ -301,9 +296,6 @@ def bound_text(value: float, unit: Unit) -> str:
     number = format(Decimal(repr(value)), "f")
     marks: Mapping[Unit, str] = {"%": "%", "ms": "ms", "us": "us", "bytes": "B"}
     return number.removesuffix(".0") + marks.get(unit, "")
-
-
-# --- for messages ---
 
 
 def quoted(text: str) -> str:

@@ -187,7 +187,6 @@ def _margin(judged: Judged) -> float | None:
 
 
 def _margin_text(judged: Judged, margin: float) -> str:
-    """Return the distance to the bound with its unit; between percentages it is in points."""
     if not margin:
         return "at the bound"
     side = "left" if margin > 0 else "short" if judged.limit.relation.startswith(">") else "over"
@@ -202,7 +201,6 @@ def _margin_text(judged: Judged, margin: float) -> str:
 
 
 def _texts(judged: Judged) -> tuple[str, str]:
-    """Return measured and bound with units, in digits that compare as the numbers do."""
     measured, bound = shown_together(judged.measured or 0.0, judged.limit.bound, judged.unit)
     marks: dict[Unit, str] = {"%": "%", "ms": " ms", "us": " us", "ps": " ps"}
     mark = marks.get(judged.unit, "")

@@ -154,7 +154,6 @@ def _no_row(limit: Limit) -> str:
 
 
 def _which(limit: Limit, data: Data, row: int, count: int) -> str:
-    """Return how messages name a row."""
     column = limit_tables()[limit.metric.table].name_key
     value = data[column][row] if column in data else None
     label = f"row {row + 1}" if value is None or value == "" else f"{column} {brief(str(value), _LONGEST_LABEL)}"

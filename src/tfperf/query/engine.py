@@ -78,7 +78,20 @@ def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
             return _fetch(empty, sql)
     empty.close()
     named = set(re.findall(r"\w+", sql.lower())) & declared.keys()
-    return _ask_filled(source, sql, named, memory_limit)
+    from tfperf.query.recorded import VIEWS
+
+    filled = _connect(memory_limit)
+    tables = source.tables(named)
+    for name, table in tables.items():
+        if name in VIEWS:
+            filled.register(f"_{name}", table)
+            filled.execute(f"CREATE VIEW {name} AS {VIEWS[name]} FROM _{name}")
+        else:
+            filled.register(name, table)
+    filled.execute(_LOCK)
+    lacks = "this profile has no table {}: --schema lists those that it has"
+    with _our_errors({name: source.omitted.get(name, lacks.format(name)) for name in named - tables.keys()}):
+        return _fetch_unless_stopped(filled, sql)
 
 
 def sql(path: str | Path | Analysis, query: str, **options: Any) -> pd.DataFrame:
@@ -108,23 +121,6 @@ def _series(values: Sequence[Any]) -> pd.Series[Any]:
         except OverflowError:
             return pd.Series(values, dtype=object)
     return pd.Series(values)
-
-
-def _ask_filled(source: Source, sql: str, named: set[str], memory_limit: str) -> Answer:
-    from tfperf.query.recorded import VIEWS
-
-    filled = _connect(memory_limit)
-    tables = source.tables(named)
-    for name, table in tables.items():
-        if name in VIEWS:
-            filled.register(f"_{name}", table)
-            filled.execute(f"CREATE VIEW {name} AS {VIEWS[name]} FROM _{name}")
-        else:
-            filled.register(name, table)
-    filled.execute(_LOCK)
-    lacks = "this profile has no table {}: --schema lists those that it has"
-    with _our_errors({name: source.omitted.get(name, lacks.format(name)) for name in named - tables.keys()}):
-        return _fetch_unless_stopped(filled, sql)
 
 
 def _duckdb() -> Any:
