@@ -52,9 +52,9 @@ def read_baseline(path: Path) -> RunSummary:
         reason = getattr(error, "strerror", None) or str(error)
         raise TraceNotFoundError(f"cannot read the baseline {path}: {reason}; {_HINT}") from error
     try:
+        data = data.removeprefix(_BYTE_ORDER_MARK)
         if len(data) > _READ_BYTES:
             raise msgspec.DecodeError(f"it is larger than {_READ_BYTES // 1_000_000} MB")
-        data = data.removeprefix(_BYTE_ORDER_MARK)
         header = msgspec.json.decode(data, type=_Header)
         if header.kind != _KIND:
             raise msgspec.DecodeError(f"its kind is not {_KIND!r}")

@@ -128,11 +128,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 """The columns of each table, in the order of the report."""
 
 
-_NEVER_CUT = ("runs", "category_changes", "step_times")
-
-
 def _table(name: str, title: str, data: dict[str, Any], note: str = "") -> Table:
-    return table_of(name, title, COLUMNS[name], data, note=note, top=None if name in _NEVER_CUT else 10)
+    top = None if name in ("runs", "category_changes", "step_times") else 10
+    return table_of(name, title, COLUMNS[name], data, note=note, top=top)
 
 
 def runs_table(comparison: RunComparison) -> Table:
@@ -219,12 +217,8 @@ def step_times_table(comparison: RunComparison) -> Table:
 
 def ranking_tables(comparison: RunComparison, names: Sequence[RankingName]) -> list[Table]:
     """Return the tables of rankings, without those of which a run has nothing to show."""
-    tables = []
-    for name in names:
-        changes = ranking_changes(comparison.before, comparison.after, name)
-        if changes:
-            tables.append(_ranking_table(comparison, name, changes))
-    return tables
+    changes = {name: ranking_changes(comparison.before, comparison.after, name) for name in names}
+    return [_ranking_table(comparison, name, listed) for name, listed in changes.items() if listed]
 
 
 def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequence[EntryChange]) -> Table:
@@ -240,22 +234,19 @@ def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequen
         entries = [getattr(change, side) for change in changes]
         data[f"{side}_count"] = data[f"{side}_tracings"] = [entry.count if entry else None for entry in entries]
         data[f"{side}_element_ms"] = [entry.element_ms if entry else None for entry in entries]
-    rankings = [(run.label, run.ranking(name)) for run in (comparison.before, comparison.after)]
-    note = " ".join(
-        f"Of {label}, only the {len(ranking.rows):,} largest of {ranking.total_rows:,} were kept."
-        for label, ranking in rankings
-        if ranking.is_cut
-    )
+    notes = []
+    for run in (comparison.before, comparison.after):
+        kept, total = len(run.ranking(name).rows), run.ranking(name).total_rows
+        if run.ranking(name).is_cut:
+            notes.append(f"Of {run.label}, only the {kept:,} largest of {total:,} were kept.")
     title = f"{RANKING_TITLES[name]} by change" + (" of waiting time" if name == "stages" else "")
-    return _table(f"{name}_changes", title, data, note)
+    return _table(f"{name}_changes", title, data, " ".join(notes))
 
 
 def memory_table(comparison: RunComparison) -> Table | None:
     """Return the peaks of the allocators that both runs have; None without any."""
-    before, after = (
-        {allocator.name: allocator.peak_bytes for allocator in run.allocators}
-        for run in (comparison.before, comparison.after)
-    )
+    runs = (comparison.before, comparison.after)
+    before, after = ({allocator.name: allocator.peak_bytes for allocator in run.allocators} for run in runs)
     names = [name for name in before if name in after]
     data: dict[str, Any] = {
         "allocator": names,

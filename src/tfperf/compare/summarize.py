@@ -44,13 +44,10 @@ MOST_STEPS = 20_000
 MOST_HOSTS = 200
 MOST_ALLOCATORS = 20
 MOST_ROWS: dict[RankingName, int] = {
-    "device_ops": 200,
-    "host_ops": 200,
-    "kernels": 200,
-    "copies": 20,
+    **dict.fromkeys(("device_ops", "host_ops", "kernels"), 200),
+    **dict.fromkeys(("copies", "idle"), 20),
     "stages": 100,
     "functions": 60,
-    "idle": 20,
 }
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _INPUT_PARTS = ("input_wait", "host_to_device")
@@ -154,11 +151,12 @@ def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
     if not breakdown.input_visible:
         unknown |= {"input", *_INPUT_PARTS}
     rows = breakdown.headline
-    average_ms = {
-        category: float(breakdown.time_ps[category][rows].mean()) / PS_PER_MS
-        for category in (*CATEGORIES, *_INPUT_PARTS)
+    categories = [*CATEGORIES, *_INPUT_PARTS]
+    means_ps = [float(breakdown.time_ps[category][rows].mean()) for category in categories]
+    return {
+        category: None if category in unknown else _rounded(mean_ps / PS_PER_MS)
+        for category, mean_ps in zip(categories, means_ps, strict=True)
     }
-    return {category: None if category in unknown else _rounded(ms) for category, ms in average_ms.items()}
 
 
 def _usual_batches(breakdown: Breakdown) -> int | None:

@@ -29,11 +29,7 @@ _LEAST_BYTES = 512
 _LONGEST_TITLE = 120
 _LONGEST_LINE = 1300
 _CUT = "\n\nNote: cut, because GitHub shows no summary over 1 MiB. The log of the step has everything.\n"
-_TITLES = {
-    "pass": "tfperf check: all limits hold",
-    "breach": "tfperf check: a limit is breached",
-    "unknown": "tfperf check: could not be judged",
-}
+_TITLES = {"pass": "all limits hold", "breach": "a limit is breached", "unknown": "could not be judged"}
 _LONGEST_NAME = 300
 _LONGEST_TEXT = 20_000
 
@@ -54,7 +50,7 @@ def annotation_text(outcome: Outcome) -> str:
 
 def summary_text(outcome: Outcome, room_bytes: int = SUMMARY_BYTES) -> str:
     """Return the report as Markdown below a headline, in at most `room_bytes` bytes of UTF-8 (512 are always used)."""
-    text = f"# {_TITLES[VERDICTS[outcome.exit_code]]}\n\n{render(check_report(outcome), 'markdown')}\n"
+    text = f"# tfperf check: {_TITLES[VERDICTS[outcome.exit_code]]}\n\n{render(check_report(outcome), 'markdown')}\n"
     data = text.encode("utf-8", "backslashreplace")
     if len(data) > room_bytes:
         kept = data[: max(room_bytes, _LEAST_BYTES) - len(_CUT.encode())].decode("utf-8", "ignore")

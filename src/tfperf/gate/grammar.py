@@ -80,18 +80,11 @@ def holds_numbers(column: Column) -> bool:
     return column.dtype in (int, float)
 
 
-class _WrongError(Exception):
-    """What is wrong with the text of a limit, and where in it."""
-
-    def __init__(self, message: str, at: int) -> None:
-        super().__init__(message)
-        self.at = at
-
-
 class _Reader(Struct):
-    """A text, and how far it is read."""
+    """A text, where it is from, and how far it is read."""
 
     text: str
+    origin: str
     at: int = 0
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -118,22 +111,20 @@ class _Reader(Struct):
         return (match[0], at) if match else self.wrong(f"{what} is missing{example}")
 
     def wrong(self, message: str, at: int | None = None) -> NoReturn:
-        """Say what is wrong here, or there."""
-        raise _WrongError(message, self.at if at is None else at)
+        """Raise LimitError for what is wrong here, or there."""
+        place = (self.at if at is None else at) + 1
+        raise LimitError(f"{self.origin}: limit {quoted(self.text)}, character {place}: {message}") from None
 
 
 def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
     """Return the limit that a text states. Raises LimitError."""
-    reader = _Reader(text)
-    try:
-        if len(text) > _LONGEST:
-            reader.wrong(f"it is longer than {_LONGEST} characters")
-        reader.skip()
-        metric = _measured(reader)
-        relation = _relation(reader)
-        return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
-    except _WrongError as wrong:
-        raise LimitError(f"{origin}: limit {quoted(text)}, character {wrong.at + 1}: {wrong}") from None
+    reader = _Reader(text, origin)
+    if len(text) > _LONGEST:
+        reader.wrong(f"it is longer than {_LONGEST} characters")
+    reader.skip()
+    metric = _measured(reader)
+    relation = _relation(reader)
+    return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
 
 
 def metric_text(metric: Metric) -> str:

@@ -29,10 +29,7 @@ class Source(Struct, frozen=True, dict=True):
     """Tables of sections of other packages that failed when they were asked for, with the reason."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
-        """Return those of the tables that this profile has, each as a `pyarrow.Table`.
-
-        Raises TraceNotFoundError and TraceFormatError.
-        """
+        """Return those that this profile has as `pyarrow.Table`s. Raises TraceNotFoundError and TraceFormatError."""
         from tfperf.query.recorded import as_declared, recorded
 
         tables = {table.name: recorded(table.name, self._traces) for table in RECORDED if table.name in names}
