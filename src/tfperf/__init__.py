@@ -81,7 +81,7 @@ _HOMES = {
     "profile": "capture.local",
     "sample": "sampling.jobs",
     "serve": "capture.server",
-    "sql": "query.dataframe",
+    "sql": "query.engine",
     "start": "capture.local",
     "step": "capture.local",
     "stop": "capture.local",
