@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from tfperf.capture.local import profile, start, step, stop
     from tfperf.capture.outcomes import Captured
     from tfperf.capture.server import serve
-    from tfperf.compare.diff import diff
+    from tfperf.compare.diff_report import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.check import check_profile as check
-    from tfperf.query.dataframe import sql
+    from tfperf.query.engine import sql
     from tfperf.report.model import Column, Fact, Finding, Section
     from tfperf.sampling.jobs import sample
     from tfperf.sampling.result import Sampled
@@ -77,11 +77,11 @@ _HOMES = {
     "SectionSpec": "sections.spec",
     "TableSpec": "sections.spec",
     "Sampled": "sampling.result",
-    "diff": "compare.diff",
+    "diff": "compare.diff_report",
     "profile": "capture.local",
     "sample": "sampling.jobs",
     "serve": "capture.server",
-    "sql": "query.dataframe",
+    "sql": "query.engine",
     "start": "capture.local",
     "step": "capture.local",
     "stop": "capture.local",

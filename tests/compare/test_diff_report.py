@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import logdir_of
 from compare.example_runs import STEADY, gpu_job, host_of, job, ranking_of, run_of, summarized
 
 import tfperf
-from tfperf.compare.diff_report import diff_report
+from tfperf.compare.baseline_file import baseline_text
+from tfperf.compare.diff_report import diff, diff_report, run_summaries
 from tfperf.compare.run_summary import AllocatorPeak, RankedEntry, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.render import render
@@ -275,3 +277,45 @@ def test_hostile_names_are_inert() -> None:
     assert "\x1b" not in render(report, "markdown")
     assert json.loads(render(report, "json"))["summary"]["before"]["label"] == evil
     assert not re.search("\x1b|</script", render(report, "json"))
+
+
+# --- runs in any form ---
+
+
+def test_a_run_is_a_profile_a_path_or_a_baseline(tmp_path: Path) -> None:
+    """One and the same run, six times."""
+    logdir = logdir_of(tmp_path / "night", a=job())
+    loaded = tfperf.load(logdir)
+    file = next(logdir.rglob("*.xplane.pb"))
+    (summary,) = run_summaries([loaded])
+    baseline = tmp_path / "base.JSON"
+    baseline.write_text(baseline_text(summary))
+    runs = run_summaries([loaded, logdir, str(logdir), file, summary, baseline])
+    assert [run.label for run in runs] == [
+        "1: 2026_01_01_00_00_00",
+        "2: logs",
+        "3: logs",
+        "4: 2026_01_01_00_00_00",
+        "5: 2026_01_01_00_00_00",
+        "6: base.JSON",
+    ]
+    assert all(run.hosts == summary.hosts for run in runs)
+
+
+def test_labels_that_differ_stay() -> None:
+    assert [run.label for run in run_summaries([run_of(label="before"), run_of(label="after")])] == ["before", "after"]
+
+
+def test_first_steps_of_profiles_can_be_omitted(tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, a=job(steps=10))
+    assert [len(run.hosts[0].step_ms) for run in run_summaries([logdir, run_of()], skip_first=4)] == [6, 50]
+
+
+def test_the_report_holds_the_ratio(tmp_path: Path) -> None:
+    report = diff(logdir_of(tmp_path / "1", a=job(step=100)), logdir_of(tmp_path / "2", a=job(step=150)), stat="median")
+    assert (report.summary["stat"], report.summary["ratio"]) == ("median", pytest.approx(1.5))
+
+
+def test_one_run_is_nothing_to_compare() -> None:
+    with pytest.raises(tfperf.TfperfError, match="a comparison needs two or more runs"):
+        diff(run_of())

@@ -1,7 +1,8 @@
-"""Limits by name, their bounds as people write them, and which of several counts."""
+"""Limits by name, bounds as people write them, which of several counts, and what becomes of a limit."""
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import pytest
@@ -13,7 +14,10 @@ from tfperf.gate.limits import (
     NAMED,
     Limit,
     LimitError,
+    Measurement,
     Metric,
+    Relation,
+    Status,
     bound_text,
     compiled,
     did_you_mean,
@@ -22,6 +26,7 @@ from tfperf.gate.limits import (
     quoted,
     read_bound,
     regression_tolerance,
+    unknown,
 )
 from tfperf.units import Unit
 
@@ -204,3 +209,40 @@ def test_an_invalid_pattern_is_refused_with_a_reason(pattern: str, message: str)
 
 def test_a_pattern_that_python_warns_about_is_allowed() -> None:
     assert compiled("[[a]").search("[")
+
+
+def limit_of(relation: Relation, bound: float = 10.0) -> Limit:
+    return Limit(f"input_bound {relation} {bound}%", Metric("input_bound"), relation, bound)
+
+
+@pytest.mark.parametrize(
+    ("relation", "value", "result"),
+    [
+        ("<", 10.0, False),
+        ("<", math.nextafter(10.0, 0), True),
+        ("<=", 10.0, True),
+        ("<=", math.nextafter(10.0, 11), False),
+        (">", 10.0, False),
+        (">", math.nextafter(10.0, 11), True),
+        (">=", 10.0, True),
+        (">=", math.nextafter(10.0, 0), False),
+    ],
+)
+def test_values_are_compared_unrounded(relation: Relation, value: float, result: bool) -> None:
+    assert Measurement(value).status(limit_of(relation)) == ("pass" if result else "breach")
+
+
+@pytest.mark.parametrize("relation", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_a_number_is_neither_a_pass_nor_a_breach(relation: Relation, value: float | None) -> None:
+    assert Measurement(value).status(limit_of(relation)) == "unknown"
+
+
+@pytest.mark.parametrize(("value", "status"), [(9.0, "unknown"), (11.0, "breach")])
+def test_a_value_with_a_gap_can_only_breach_a_limit(value: float, status: Status) -> None:
+    assert Measurement(value, gap="1 row is missing").status(limit_of("<=")) == status
+
+
+def test_the_reason_is_the_gap_or_that_there_is_no_number() -> None:
+    assert unknown("no steps").reason == "no steps"
+    assert Measurement(math.nan).reason == "the measured value is not a number"

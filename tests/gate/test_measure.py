@@ -11,8 +11,8 @@ from gate.example_jobs import analysis_of, bare_job, input_job
 
 import tfperf
 from tfperf.gate.grammar import read_limit
+from tfperf.gate.limits import Measurement
 from tfperf.gate.measure import JudgedHost, judged_hosts, measure, measure_skew, retraces_of
-from tfperf.gate.measurement import Measurement
 
 
 def cpu(*more: Event, steps: int = 4, lines: tuple[Line, ...] = ()) -> Plane:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import Ratio
 from tfperf.compare.regression import RegressionVerdict, StepComparison
 from tfperf.gate.check import Judged, Outcome, not_judged
-from tfperf.gate.limits import Limit, Metric, Relation
-from tfperf.gate.measurement import Status
-from tfperf.gate.outcome_report import check_report, headline, open_questions, sentence
+from tfperf.gate.limits import Limit, Metric, Relation, Status
+from tfperf.gate.outcome_report import check_report, headline, open_questions, sentence, shown_together
 from tfperf.render import FORMATS, render
 from tfperf.report.model import Finding
 from tfperf.units import Unit
@@ -277,3 +279,61 @@ def test_all_formats_hold_the_same_figures() -> None:
     assert (first["measured"], first["margin"], first["result"]) == ("63.4", "-53.4", "breach")
     assert "| max-input-bound 10% | 63.4%" in render(report, "markdown")
     assert "a note" in render(report, "table")
+
+
+# --- digits that agree with the result ---
+
+UNITS: tuple[Unit, ...] = ("ms", "us", "ps", "%", "count", "bytes", "")
+SIZES = {"B": 1, **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGTPE", start=1)}}
+
+
+@pytest.mark.parametrize(
+    ("measured", "bound", "unit", "texts"),
+    [
+        (63.4123, 10.0, "%", ("63.4", "10.0")),
+        (10.0, 10.0, "%", ("10.0", "10.0")),
+        (10.004, 10.0, "%", ("10.004", "10.000")),
+        (9.96, 10.0, "%", ("9.96", "10.00")),
+        (100.0, 99.99, "%", ("100.00", "99.99")),
+        (0.0, 0.001, "%", ("0.000", "0.001")),
+        (0.04, 0.05, "%", ("0.04", "0.05")),
+        (63.4, 12.34, "%", ("63.40", "12.34")),
+        (49.96, 50.0, "ms", ("49.96", "50.00")),
+        (1234.5, 50.0, "ms", ("1234", "50.0")),
+        (0.0001, 0.0002, "us", ("0.0001", "0.0002")),
+        (2.0, 0.0, "count", ("2", "0")),
+        (1234567.0, 1000.0, "count", ("1,234,567", "1,000")),
+        (0.5, 1.0, "count", ("0.5", "1")),
+        (1536.0, 2048.0, "bytes", ("1.50 KiB", "2.00 KiB")),
+        (10.0 * 2**30 + 1, 10.0 * 2**30, "bytes", ("10.000000001 GiB", "10.000000000 GiB")),
+        (1e-300, 2e-300, "", ("1e-300", "2e-300")),
+    ],
+)
+def test_as_many_digits_are_shown_as_it_takes_to_compare(
+    measured: float, bound: float, unit: Unit, texts: tuple[str, str]
+) -> None:
+    assert shown_together(measured, bound, unit) == texts
+
+
+def number_seen(text: str) -> float:
+    """The number that a reader sees; `<` and `>` put it just below or above."""
+    number, _, unit = text.replace(",", "").partition(" ")
+    value = float(number.lstrip("<>")) * SIZES.get(unit, 1)
+    towards = {"<": -math.inf, ">": math.inf}.get(text[0], value)
+    return math.nextafter(value, towards)
+
+
+NUMBERS = st.floats(-1e15, 1e15) | st.floats(0, 200) | st.integers(0, 10**9).map(float) | st.just(0.0)
+
+
+@given(NUMBERS, st.floats(-1e-3, 1e-3) | st.just(0.0), st.sampled_from(UNITS))
+@example(10.0, 5e-324, "%")
+@example(100.0, -1e-16, "%")
+def test_texts_compare_as_their_numbers_do(bound: float, change: float, unit: Unit) -> None:
+    for measured in (bound * (1 + change), math.nextafter(bound, math.inf), math.nextafter(bound, -math.inf)):
+        left, right = (number_seen(text) for text in shown_together(measured, bound, unit))
+        assert (left > right, left < right) == (measured > bound, measured < bound)
+
+
+def test_nan_is_shown_as_unknown() -> None:
+    assert shown_together(math.nan, 10.0, "%") == ("-", "10.0")

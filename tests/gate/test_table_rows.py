@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tfperf.gate.grammar import read_limit
-from tfperf.gate.measurement import Measurement, Status
+from tfperf.gate.limits import Measurement, Status
 from tfperf.gate.table_rows import measure_rows, metric_title
 from tfperf.report.model import Data
 

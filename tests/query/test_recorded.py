@@ -11,9 +11,9 @@ from builders import event, host, line, logdir_of, plane, ref, space, u64
 
 from tfperf.errors import TfperfError
 from tfperf.query import recorded as recorded_module
-from tfperf.query.dataframe import source_of
 from tfperf.query.engine import ask
 from tfperf.query.recorded import recorded, words
+from tfperf.query.sources import source_of
 from tfperf.query.sql_tables import RECORDED, SqlTable
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host

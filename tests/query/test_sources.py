@@ -10,8 +10,7 @@ import pytest
 from builders import event, host, iterator_call, line, logdir_of, plane, space
 
 import tfperf
-from tfperf.query.dataframe import source_of
-from tfperf.query.sources import Source
+from tfperf.query.sources import Source, source_of
 from tfperf.query.sql_tables import analyzed_tables, every_table
 from tfperf.sections.registry import find_table
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from builders import event, host, line, logdir_of, plane, space
 
-from tfperf.query.dataframe import source_of
 from tfperf.query.engine import ask
+from tfperf.query.sources import source_of
 from tfperf.query.sql_tables import SqlColumn, SqlTable, every_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"

@@ -36,8 +36,7 @@ def command(paths: tuple[Path, ...], format_name: str | None, output: Path | Non
       tfperf diff logs_before/ logs_after/
       tfperf diff baseline.json logs/ -o diff.html
     """
-    from tfperf.compare.diff import run_summaries
-    from tfperf.compare.diff_report import diff_report
+    from tfperf.compare.diff_report import diff_report, run_summaries
 
     if len(paths) < 2:
         raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")

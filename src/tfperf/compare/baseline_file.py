@@ -11,8 +11,6 @@ from msgspec import Struct, structs
 from tfperf.compare.run_summary import RANKING_NAMES, Ranking, Rankings, RunSummary
 from tfperf.errors import TraceFormatError, TraceNotFoundError
 
-__all__ = ["baseline_text", "read_baseline"]
-
 _KIND, _FORMAT = "tfperf baseline", 1
 _LARGEST_BYTES = 1_000_000
 _READ_BYTES = 4 * _LARGEST_BYTES
@@ -54,18 +52,15 @@ def read_baseline(path: Path) -> RunSummary:
         reason = getattr(error, "strerror", None) or str(error)
         raise TraceNotFoundError(f"cannot read the baseline {path}: {reason}; {_HINT}") from error
     try:
-        return _decoded(data.removeprefix(_BYTE_ORDER_MARK))
+        data = data.removeprefix(_BYTE_ORDER_MARK)
+        if len(data) > _READ_BYTES:
+            raise msgspec.DecodeError(f"it is larger than {_READ_BYTES // 1_000_000} MB")
+        header = msgspec.json.decode(data, type=_Header)
+        if header.kind != _KIND:
+            raise msgspec.DecodeError(f"its kind is not {_KIND!r}")
+        if header.format != _FORMAT:
+            raise msgspec.DecodeError(f"its format is not {_FORMAT}, the one that this version of tfperf reads")
+        return msgspec.json.decode(data, type=RunSummary)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = str(error) if isinstance(error, msgspec.DecodeError) else "the JSON is malformed"
         raise TraceFormatError(f"{path} is not a baseline that tfperf can read: {reason}; {_HINT}") from error
-
-
-def _decoded(data: bytes) -> RunSummary:
-    if len(data) > _READ_BYTES:
-        raise msgspec.DecodeError(f"it is larger than {_READ_BYTES // 1_000_000} MB")
-    header = msgspec.json.decode(data, type=_Header)
-    if header.kind != _KIND:
-        raise msgspec.DecodeError(f"its kind is not {_KIND!r}")
-    if header.format != _FORMAT:
-        raise msgspec.DecodeError(f"its format is not {_FORMAT}, the one that this version of tfperf reads")
-    return msgspec.json.decode(data, type=RunSummary)

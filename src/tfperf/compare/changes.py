@@ -132,9 +132,6 @@ def _pairs(
     return pairs, left, right
 
 
-# --- two runs as a whole ---
-
-
 class RunComparison(Struct, frozen=True):
     """Runs, of which the first and the last are compared in full.
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from tfperf.analysis import Analysis, load
+from tfperf.compare.baseline_file import read_baseline
 from tfperf.compare.bootstrap import StepStatistic, statistic
 from tfperf.compare.changes import RunComparison, compare_runs, ranking_changes
 from tfperf.compare.diff_tables import (
@@ -23,12 +26,51 @@ from tfperf.compare.diff_tables import (
 )
 from tfperf.compare.regression import STATISTIC_TITLES, format_interval, format_times
 from tfperf.compare.run_summary import RankingName, RunSummary
+from tfperf.compare.summarize import summarize_run
 from tfperf.errors import TfperfError
 from tfperf.report.model import Fact, Finding, GroupedBars, Report, Section, Severity
 from tfperf.units import format_percent
 
+Run = Analysis | RunSummary | str | Path
+"""A profile, loaded or as a path; or a baseline, read or as the path of its .json file."""
+
 _ALWAYS_SHOWN = ("overview", "categories", "steps", "environment")
 _INPUT_CLASSES = {"high": "highly", "moderate": "moderately", "possible": "possibly", "none": "not"}
+
+
+def diff(*runs: Run, stat: StepStatistic = "mean", skip_first: int = 0) -> Report:
+    """Compare the first run with the last, and name what explains the change: the report of `tfperf diff`.
+
+    Each run is a loaded profile, the path of one, or a baseline (`tfperf analyze --save-baseline`). `stat` is the
+    statistic of the step times that are compared; the first `skip_first` steps of each profile are omitted. `summary`
+    of the report holds the ratio of the step times with its interval. Raises TfperfError for fewer than two runs, and
+    what `load` raises.
+    """
+    return diff_report(run_summaries(runs, skip_first=skip_first), stat=stat)
+
+
+def run_summaries(
+    runs: Sequence[Run], *, skip_first: int = 0, read: Callable[[Path], Analysis] = load
+) -> list[RunSummary]:
+    """Return the summary of each run, under labels that tell them apart; `read` loads a profile."""
+    summaries = [_run_summary(run, skip_first, read) for run in runs]
+    if len({run.label for run in summaries}) == len(summaries):
+        return summaries
+    return [replace(run, label=f"{number}: {run.label}") for number, run in enumerate(summaries, start=1)]
+
+
+def _run_summary(run: Run, skip_first: int, read: Callable[[Path], Analysis]) -> RunSummary:
+    if isinstance(run, RunSummary):
+        return run
+    if isinstance(run, Analysis):
+        return summarize_run(run, run.run.name, skip_first=skip_first)
+    path = Path(run)
+    if path.suffix.lower() == ".json":
+        return replace(read_baseline(path), label=path.name)
+    analysis = read(path)
+    # The name of a trace file is that of its host, which says nothing about the run.
+    label = analysis.run.name if path.is_file() else path.absolute().name
+    return summarize_run(analysis, label, skip_first=skip_first)
 
 
 def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> Report:
@@ -45,14 +87,11 @@ def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> 
         "attribution": " and ".join(dict.fromkeys(run.attribution for run in runs)),
     }
     # Sections that have nothing to say are for programs only.
-    return Report(
-        source,
-        _summary(comparison),
-        tuple(
-            section if section.name in _ALWAYS_SHOWN or section.tables else replace(section, level="full")
-            for section in sections
-        ),
+    leveled = (
+        section if section.name in _ALWAYS_SHOWN or section.tables else replace(section, level="full")
+        for section in sections
     )
+    return Report(source, _summary(comparison), tuple(leveled))
 
 
 def _summary(comparison: RunComparison) -> dict[str, Any]:
@@ -70,9 +109,6 @@ def _summary(comparison: RunComparison) -> dict[str, Any]:
         "after": summary_of_run(comparison.after, comparison),
         "run_count": len(comparison.runs),
     }
-
-
-# --- overview ---
 
 
 def _overview(comparison: RunComparison) -> Section:
@@ -147,23 +183,14 @@ def _input_bound(comparison: RunComparison) -> Finding:
     return Finding("diff_input", "info", f"Before: {texts[0]}. After: {texts[1]}.")
 
 
-# --- what changed ---
-
-
 def _categories(comparison: RunComparison) -> Section:
     title, changes = "Where the time went", comparison.categories
     if not changes:
         return Section("categories", title, notes=("Unknown: a run has no whole steps.",))
     mean_ms = [statistic(host.step_ms, "mean") if host else None for host in comparison.hosts]
-    chart = GroupedBars(
-        "Milliseconds per step",
-        "ms",
-        tuple(change.entry.name for change in changes),
-        {
-            "before": tuple(change.before_ms for change in changes),
-            "after": tuple(change.after_ms for change in changes),
-        },
-    )
+    names = tuple(change.entry.name for change in changes)
+    bars = {side: tuple(getattr(change, f"{side}_ms") for change in changes) for side in ("before", "after")}
+    chart = GroupedBars("Milliseconds per step", "ms", names, bars)
     notes = [f"The categories add up to the mean step time: {format_times(mean_ms[0], mean_ms[1])}."]
     if comparison.mean_change_ms is None:
         notes.append("The step time has no clear change, so shares of the change are omitted.")
@@ -172,16 +199,10 @@ def _categories(comparison: RunComparison) -> Section:
 
 
 def _steps(comparison: RunComparison) -> Section:
-    facts = [
-        Fact(
-            f"{side}_steps",
-            f"Steps {side}",
-            len(host.step_ms) if host else 0,
-            "count",
-            f"whole steps of host {host.host if host else '-'}",
-        )
-        for side, host in zip(("before", "after"), comparison.hosts, strict=True)
-    ]
+    facts = []
+    for side, host in zip(("before", "after"), comparison.hosts, strict=True):
+        count, note = len(host.step_ms) if host else 0, f"whole steps of host {host.host if host else '-'}"
+        facts.append(Fact(f"{side}_steps", f"Steps {side}", count, "count", note))
     return Section("steps", "Step times", facts=tuple(facts), tables=(step_times_table(comparison),))
 
 
@@ -204,8 +225,9 @@ def _ranking_section(
 
 def _memory(comparison: RunComparison) -> Section:
     table = memory_table(comparison)
-    notes = () if table else ("No allocator appears in both runs.",)
-    return Section("memory", "Memory", tables=(table,) if table else (), notes=notes)
+    if table is None:
+        return Section("memory", "Memory", notes=("No allocator appears in both runs.",))
+    return Section("memory", "Memory", tables=(table,))
 
 
 def _environment(comparison: RunComparison) -> Section:

@@ -128,11 +128,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 """The columns of each table, in the order of the report."""
 
 
-_NEVER_CUT = ("runs", "category_changes", "step_times")
-
-
 def _table(name: str, title: str, data: dict[str, Any], note: str = "") -> Table:
-    return table_of(name, title, COLUMNS[name], data, note=note, top=None if name in _NEVER_CUT else 10)
+    top = None if name in ("runs", "category_changes", "step_times") else 10
+    return table_of(name, title, COLUMNS[name], data, note=note, top=top)
 
 
 def runs_table(comparison: RunComparison) -> Table:
@@ -140,18 +138,10 @@ def runs_table(comparison: RunComparison) -> Table:
     rows = [summary_of_run(run, comparison) for run in comparison.runs]
     ratios = [None, *(steps.ratio for steps in comparison.step_comparisons)]
     fair = [not any(difference.unfair for difference in unlike) for unlike in comparison.differences]
-    data: dict[str, Any] = {
-        "run": [row["label"] for row in rows],
-        "host": [row["host"] for row in rows],
-        "steps": [row["step_count"] for row in rows],
-        "step_ms": [row["step_ms"] for row in rows],
-        "ratio": [_three_digits(ratio.value) if ratio else None for ratio in ratios],
-        "ratio_low": [_three_digits(ratio.low) if ratio else None for ratio in ratios],
-        "ratio_high": [_three_digits(ratio.high) if ratio else None for ratio in ratios],
-        "input_percent": [row["input_percent"] for row in rows],
-        "input_class": [row["input_class"] for row in rows],
-        "comparable": [None, *fair],
-    }
+    data: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
+    data |= {"run": data["label"], "steps": data["step_count"], "comparable": [None, *fair]}
+    for key, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
+        data[key] = [_three_digits(getattr(ratio, end)) if ratio else None for ratio in ratios]
     note = f"Step: {STATISTIC_TITLES[comparison.stat]} over whole steps. Ratio: to the first run, with its interval."
     return replace(_table("runs", "Runs", data, note), bar_key="step_ms")
 
@@ -227,12 +217,8 @@ def step_times_table(comparison: RunComparison) -> Table:
 
 def ranking_tables(comparison: RunComparison, names: Sequence[RankingName]) -> list[Table]:
     """Return the tables of rankings, without those of which a run has nothing to show."""
-    tables = []
-    for name in names:
-        changes = ranking_changes(comparison.before, comparison.after, name)
-        if changes:
-            tables.append(_ranking_table(comparison, name, changes))
-    return tables
+    changes = {name: ranking_changes(comparison.before, comparison.after, name) for name in names}
+    return [_ranking_table(comparison, name, listed) for name, listed in changes.items() if listed]
 
 
 def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequence[EntryChange]) -> Table:
@@ -248,22 +234,19 @@ def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequen
         entries = [getattr(change, side) for change in changes]
         data[f"{side}_count"] = data[f"{side}_tracings"] = [entry.count if entry else None for entry in entries]
         data[f"{side}_element_ms"] = [entry.element_ms if entry else None for entry in entries]
-    rankings = [(run.label, run.ranking(name)) for run in (comparison.before, comparison.after)]
-    note = " ".join(
-        f"Of {label}, only the {len(ranking.rows):,} largest of {ranking.total_rows:,} were kept."
-        for label, ranking in rankings
-        if ranking.is_cut
-    )
+    notes = []
+    for run in (comparison.before, comparison.after):
+        kept, total = len(run.ranking(name).rows), run.ranking(name).total_rows
+        if run.ranking(name).is_cut:
+            notes.append(f"Of {run.label}, only the {kept:,} largest of {total:,} were kept.")
     title = f"{RANKING_TITLES[name]} by change" + (" of waiting time" if name == "stages" else "")
-    return _table(f"{name}_changes", title, data, note)
+    return _table(f"{name}_changes", title, data, " ".join(notes))
 
 
 def memory_table(comparison: RunComparison) -> Table | None:
     """Return the peaks of the allocators that both runs have; None without any."""
-    before, after = (
-        {allocator.name: allocator.peak_bytes for allocator in run.allocators}
-        for run in (comparison.before, comparison.after)
-    )
+    runs = (comparison.before, comparison.after)
+    before, after = ({allocator.name: allocator.peak_bytes for allocator in run.allocators} for run in runs)
     names = [name for name in before if name in after]
     data: dict[str, Any] = {
         "allocator": names,

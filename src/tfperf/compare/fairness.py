@@ -10,7 +10,6 @@ from tfperf.compare.run_summary import RunSummary
 from tfperf.units import format_percent
 
 _FEW_STEPS = 10
-_FACTOR = 2
 _PRECISION_POINTS = 5.0
 _VALUES_LISTED = 3
 
@@ -42,25 +41,21 @@ def _machines(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     types = [_distinct({host.device_type for host in run.hosts}) for run in runs]
     models = [_distinct({host.device_model for host in run.hosts}) for run in runs]
     if types[0] != types[1] and all(types):
-        yield _unfair(
-            "Device type", types[0], types[1], "another kind of device is another machine, whatever the code does"
-        )
+        text = "another kind of device is another machine, whatever the code does"
+        yield _unfair("Device type", types[0], types[1], text)
     elif models[0] != models[1] and all(models):
-        yield _unfair(
-            "Device model", models[0], models[1], "the devices differ, so the ratio is also that of their speeds"
-        )
+        text = "the devices differ, so the ratio is also that of their speeds"
+        yield _unfair("Device model", models[0], models[1], text)
     if before.host_count != after.host_count:
         text = "with another number of hosts, a step does another share of the work"
         yield _unfair("Hosts", before.host_count, after.host_count, text)
     counts = [sum(host.device_count for host in run.hosts) for run in runs]
-    all_hosts_kept = all(len(run.hosts) == run.host_count for run in runs)
-    if counts[0] != counts[1] and all_hosts_kept:
+    if counts[0] != counts[1] and all(len(run.hosts) == run.host_count for run in runs):
         text = "with another number of devices, a step does another share of the work"
         yield _unfair("Devices", counts[0], counts[1], text)
 
 
 def _distinct(values: set[str]) -> str:
-    """Return the distinct values that are known, as one text."""
     listed = sorted(values - {""})
     more = len(listed) - _VALUES_LISTED
     return ", ".join(listed[:_VALUES_LISTED]) + (f" and {more} more" if more > 0 else "")
@@ -97,7 +92,6 @@ def _has_steps(run: RunSummary) -> bool:
 
 
 def _remarks(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
-    """Iterate over what one should know, but what leaves the comparison fair."""
     precisions = [
         [host.half_precision_percent for host in run.hosts if host.half_precision_percent is not None]
         for run in (before, after)
@@ -107,7 +101,7 @@ def _remarks(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
         texts = [f"{format_percent(mean)}%" for mean in means]
         yield Difference("16-bit compute", texts[0], texts[1], False, "the precision of the device's work changed.")
     counts = [min((len(host.step_ms) for host in run.hosts), default=0) for run in (before, after)]
-    if counts[0] != counts[1] and (max(counts) >= _FACTOR * min(counts) or min(counts) < _FEW_STEPS):
+    if counts[0] != counts[1] and (max(counts) >= 2 * min(counts) or min(counts) < _FEW_STEPS):
         text = "the captures differ in length; the shorter one makes the interval wide."
         yield Difference("Whole steps", f"{counts[0]:,}", f"{counts[1]:,}", False, text)
     confidences = (before.step_confidence, after.step_confidence)

@@ -75,7 +75,7 @@ def compare_steps(
     hosts = slowest_host(before, stat), slowest_host(after, stat)
     before_ms, after_ms = (host.step_ms if host else () for host in hosts)
     enough = min(len(before_ms), len(after_ms)) >= FEWEST_STEPS[stat]
-    ratio = bootstrap_ratio(before_ms, after_ms, stat, confidence) if enough else None
+    ratio = bootstrap_ratio(before_ms, after_ms, stat, CONFIDENCE) if enough else None
     needed = None if enough else FEWEST_STEPS[stat]
     verdict: RegressionVerdict = "inconclusive"
     if ratio is not None:
@@ -99,17 +99,10 @@ def compare_steps(
 
 
 def compare_with_baselines(
-    baselines: Sequence[RunSummary],
-    after: RunSummary,
-    *,
-    tolerance: float,
-    stat: StepStatistic = "mean",
-    confidence: float = CONFIDENCE,
+    baselines: Sequence[RunSummary], after: RunSummary, *, tolerance: float, stat: StepStatistic = "mean"
 ) -> StepComparison:
     """Judge whether `after` is slower per step than one or more baselines, by more than `tolerance` (0.05: 5 %)."""
-    comparisons = [
-        compare_steps(baseline, after, tolerance=tolerance, stat=stat, confidence=confidence) for baseline in baselines
-    ]
+    comparisons = [compare_steps(baseline, after, tolerance=tolerance, stat=stat) for baseline in baselines]
     ratios = [comparison.ratio for comparison in comparisons if comparison.ratio is not None]
     if len(comparisons) == 1:
         return comparisons[0]
@@ -117,11 +110,11 @@ def compare_with_baselines(
         return next(comparison for comparison in comparisons if comparison.ratio is None)
     logarithms = [math.log(ratio.value) for ratio in ratios]
     middle, spread = fmean(logarithms), stdev(logarithms)
-    between = student(confidence, len(ratios) - 1) * spread * math.sqrt(1 + 1 / len(ratios))
+    between = student(CONFIDENCE, len(ratios) - 1) * spread * math.sqrt(1 + 1 / len(ratios))
     below = fmean(math.log(ratio.value / ratio.low) for ratio in ratios)
     above = fmean(math.log(ratio.high / ratio.value) for ratio in ratios)
     low, high = math.exp(middle - max(below, between)), math.exp(middle + max(above, between))
-    ratio = Ratio(math.exp(middle), low, high, confidence)
+    ratio = Ratio(math.exp(middle), low, high, CONFIDENCE)
     verdict = _verdict(ratio, tolerance)
     more_baselines = between > max(below, above)
     needed = max(comparison.steps_needed or 0 for comparison in comparisons)
@@ -145,14 +138,10 @@ def slowest_host(run: RunSummary, stat: StepStatistic) -> HostSummary | None:
 
 
 def _verdict(ratio: Ratio, tolerance: float) -> RegressionVerdict:
-    """Return what an interval says about a tolerance."""
     if ratio.low > 1 + tolerance:
         return "slower"
     shows_regressions = ratio.high <= 1 + tolerance or ratio.half_width <= tolerance
     return "not slower" if shows_regressions else "inconclusive"
-
-
-# --- in words ---
 
 
 def format_interval(ratio: Ratio, bound: float = 1.0) -> str:
@@ -185,8 +174,13 @@ def format_times(before_ms: float | None, after_ms: float | None) -> str:
 def _why_of_two(comparison: StepComparison) -> str:
     ratio, tolerance, stat = comparison.ratio, comparison.tolerance, comparison.stat
     counts = comparison.before_steps, comparison.after_steps
+    if ratio is None and min(counts) >= FEWEST_STEPS[stat]:
+        return "the step times of the two runs are too far apart for a ratio."
     if ratio is None:
-        return _too_few(counts, stat)
+        return (
+            f"there are {counts[0]:,} and {counts[1]:,} whole steps, but the {STATISTIC_TITLES[stat]} needs at least "
+            f"{FEWEST_STEPS[stat]} in each run; capture {max(FEWEST_STEPS[stat], 20)} or more."
+        )
     limit = f"{100 * tolerance:.3g}%"
     times = format_times(comparison.before_ms, comparison.after_ms)
     measured = (
@@ -205,16 +199,6 @@ def _why_of_two(comparison: StepComparison) -> str:
         else f"more than {MOST_STEPS_NEEDED:,} steps are needed, so reduce the noise (a quiet machine, fixed clocks)"
     )
     return f"{measured}: the interval is too wide to rule out a regression above {limit}; {advice}."
-
-
-def _too_few(counts: tuple[int, int], stat: StepStatistic) -> str:
-    fewest = FEWEST_STEPS[stat]
-    if min(counts) < fewest:
-        return (
-            f"there are {counts[0]:,} and {counts[1]:,} whole steps, but the {STATISTIC_TITLES[stat]} needs at least "
-            f"{fewest} in each run; capture {max(fewest, 20)} or more."
-        )
-    return "the step times of the two runs are too far apart for a ratio."
 
 
 def _why_of_several(comparison: StepComparison, ratio: Ratio, among: str, *, more_baselines: bool) -> str:

@@ -44,19 +44,14 @@ MOST_STEPS = 20_000
 MOST_HOSTS = 200
 MOST_ALLOCATORS = 20
 MOST_ROWS: dict[RankingName, int] = {
-    "device_ops": 200,
-    "host_ops": 200,
-    "kernels": 200,
-    "copies": 20,
+    **dict.fromkeys(("device_ops", "host_ops", "kernels"), 200),
+    **dict.fromkeys(("copies", "idle"), 20),
     "stages": 100,
     "functions": 60,
-    "idle": 20,
 }
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _INPUT_PARTS = ("input_wait", "host_to_device")
 _MOST_BATCHES = 1 << 16
-
-
 _Results = TypeVar("_Results", bound="Results")
 
 
@@ -128,9 +123,6 @@ def _rounded(value: float | None) -> float | None:
     return float(f"{value:.6g}")
 
 
-# --- hosts ---
-
-
 def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
     breakdown, environment = host["steps"], host["environment"]
     overview = summarize(breakdown)
@@ -152,18 +144,19 @@ def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
 
 
 def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
-    """Return the average of each category; unknown is what no device, or no fetch, could show."""
+    """Return the averages; unknown is what no device, or no fetch, could show."""
     unknown: set[str] = set()
     if not breakdown.has_device:
         unknown |= {*DEVICE_CATEGORIES, "host_to_device"}
     if not breakdown.input_visible:
         unknown |= {"input", *_INPUT_PARTS}
     rows = breakdown.headline
-    average_ms = {
-        category: float(breakdown.time_ps[category][rows].mean()) / PS_PER_MS
-        for category in (*CATEGORIES, *_INPUT_PARTS)
+    categories = [*CATEGORIES, *_INPUT_PARTS]
+    means_ps = [float(breakdown.time_ps[category][rows].mean()) for category in categories]
+    return {
+        category: None if category in unknown else _rounded(mean_ps / PS_PER_MS)
+        for category, mean_ps in zip(categories, means_ps, strict=True)
     }
-    return {category: None if category in unknown else _rounded(ms) for category, ms in average_ms.items()}
 
 
 def _usual_batches(breakdown: Breakdown) -> int | None:
@@ -182,25 +175,20 @@ def _allocator_peaks(results: Results) -> tuple[AllocatorPeak, ...]:
     return tuple(AllocatorPeak(name, peak) for name, peak in list(peaks.items())[:MOST_ALLOCATORS])
 
 
-# --- rankings ---
-
-
 def _rankings(results: Results) -> Rankings:
     steps = sum(len(breakdown.steps) for breakdown in results.of_hosts("steps"))
     if not steps:
         return Rankings()
     ops, kernels = results["ops"], results["kernels"]
-    kernel_rows = (
-        [
-            (kernel.name, "", total_ps, count)
-            for kernel, total_ps, count in zip(
-                kernels.kernels, kernels.total_ps.tolist(), kernels.occurrences.tolist(), strict=True
-            )
-        ]
-        if kernels is not None
-        else []
-    )
-    copy_rows = [(copy.kind, "", copy.total_ps, copy.count) for copy in kernels.copies] if kernels is not None else []
+    kernel_rows, copy_rows = [], []
+    if kernels is not None:
+        columns = kernels.kernels, kernels.total_ps.tolist(), kernels.occurrences.tolist()
+        kernel_rows = [(kernel.name, "", total_ps, count) for kernel, total_ps, count in zip(*columns, strict=True)]
+        copy_rows = [(copy.kind, "", copy.total_ps, copy.count) for copy in kernels.copies]
+    function_rows = [
+        (short_name(function.name), function.total_self_ps, function.calls.get("traced", 0))
+        for function in results["functions"].functions
+    ]
     entries: dict[RankingName, Iterable[RankedEntry]] = {
         "device_ops": _per_step(_op_rows(ops.device), steps) if ops.device is not None else (),
         "host_ops": _per_step(_op_rows(ops.host), steps),
@@ -208,13 +196,8 @@ def _rankings(results: Results) -> Rankings:
         "copies": _per_step(copy_rows, steps),
         "stages": _stage_entries(results, steps),
         "functions": [
-            RankedEntry(
-                short_name(function.name),
-                "",
-                _rounded(function.total_self_ps / PS_PER_MS / steps),
-                float(function.calls.get("traced", 0)),
-            )
-            for function in results["functions"].functions
+            RankedEntry(name, "", _rounded(self_ps / PS_PER_MS / steps), float(tracings))
+            for name, self_ps, tracings in function_rows
         ],
         "idle": _idle_entries(results),
     }

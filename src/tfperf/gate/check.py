@@ -22,13 +22,15 @@ from tfperf.gate.limits import (
     REGRESSION,
     Limit,
     LimitError,
+    Measurement,
     Metric,
+    Status,
     bound_text,
     named_limit,
     regression_tolerance,
+    unknown,
 )
 from tfperf.gate.measure import JudgedHost, judged_hosts, measure, measure_skew
-from tfperf.gate.measurement import Measurement, Status, unknown
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
 from tfperf.sections.registry import find_table, section_names
@@ -43,10 +45,8 @@ MIN_STEPS = 3
 """Averaged whole steps that a host needs before anything about its steps is judged."""
 MAX_REGRESSION = 0.05
 """How much slower than the baseline a run may be by default: 5 %."""
-REGRESSION_TITLE = "Regression"
 
 _ORIGIN = "tfperf.check"
-_SURE = ("high", "medium")
 _WORST_FIRST: tuple[Status, ...] = ("breach", "unknown", "pass")
 """What decides for all hosts, if any host has it."""
 
@@ -113,9 +113,6 @@ def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
     )
 
 
-# --- asking the gate ---
-
-
 def check_profile(
     profile: Analysis | str | Path,
     *,
@@ -160,14 +157,10 @@ def needed_sections(config: CheckConfig) -> tuple[str, ...]:
         return section_names()
     if config.max_regression is not None:
         raise LimitError("max-regression needs a baseline to compare with")
-    needed = dict.fromkeys(
-        section
-        for limit in config.limits
-        for section in (
-            [find_table(limit.metric.table)[0]] if limit.metric.table else FIGURES[limit.metric.name].sections
-        )
-    )
-    return tuple(needed) or ("steps",)
+    needed: list[str] = []
+    for metric in (limit.metric for limit in config.limits):
+        needed += [find_table(metric.table)[0]] if metric.table else FIGURES[metric.name].sections
+    return tuple(dict.fromkeys(needed)) or ("steps",)
 
 
 def check(profile: Analysis, config: CheckConfig) -> Outcome:
@@ -177,7 +170,11 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
     cannot be judged where a limit rests on steps. What cannot be measured is not an error: it is unknown, with the
     reason. Raises LimitError for `max_regression` without a baseline, and what reading a baseline raises.
     """
-    baselines = _read_baselines(config.baseline or ())
+    baselines = []
+    if config.baseline:
+        from tfperf.compare.baseline_file import read_baseline
+
+        baselines = [read_baseline(path) for path in config.baseline]
     profile = profile.more(needed_sections(config))
     skip_first = config.skip_first or 0
     hosts = _hosts_of(profile, config)
@@ -197,14 +194,6 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
     )
 
 
-def _read_baselines(paths: Sequence[Path]) -> list[RunSummary]:
-    if not paths:
-        return []
-    from tfperf.compare.baseline_file import read_baseline
-
-    return [read_baseline(path) for path in paths]
-
-
 def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
     return judged_hosts(
         profile,
@@ -215,12 +204,11 @@ def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
 
 
 def _single(hosts: Sequence[JudgedHost]) -> Sequence[JudgedHost]:
-    """Return the single hosts; with several, all of them together stand behind."""
+    """Return the hosts without the last, which is all of them together if there are several."""
     return hosts if len(hosts) == 1 else hosts[:-1]
 
 
 def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig) -> tuple[Judged, ...]:
-    """Return what was judged, with evidence for each breach."""
     breached = [each for each in judged if each.status == "breach"]
     sections = {section for each in breached for section in evidence_sections(each.limit.metric)}
     if not sections:
@@ -236,66 +224,52 @@ def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig)
     return tuple(replace(each, evidence=next(explained)) if each in breached else each for each in judged)
 
 
-# --- limits ---
-
-
 def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
-    single = _single(hosts)
-    if limit.metric.name == "skew" and not limit.metric.table:
-        return _judged_together(limit, measure_skew(single), single[0].stat)
-    if limit.metric.table and limit_tables()[limit.metric.table].over_hosts:
-        return _judged_together(limit, measure(limit, hosts[-1]), single[0].stat)
-    measurements = [measure(limit, host) for host in single]
-    statuses = [measurement.status(limit) for measurement in measurements]
-    status = min(statuses, key=_WORST_FIRST.index)
-    rows = [row for row, other in enumerate(statuses) if other == status]
-    if status == "unknown":
-        gaps = _gaps([(single[row], measurements[row]) for row in rows])
-        return _judged(limit, status, single[0].stat, unknown(gaps))
-    worst = (max if limit.relation.startswith("<") else min)(rows, key=lambda row: measurements[row].value or 0.0)
-    return _judged(limit, status, single[0].stat, replace(measurements[worst], host=single[worst].name))
-
-
-def _judged_together(limit: Limit, measurement: Measurement, stat: StepStatistic) -> Judged:
-    """Judge what is measured once for all hosts; the measurement says which host is the worst."""
-    status = measurement.status(limit)
-    if status == "unknown":
-        measurement = unknown(measurement.reason)
-    return _judged(limit, status, stat, measurement)
-
-
-def _judged(limit: Limit, status: Status, stat: StepStatistic, measurement: Measurement) -> Judged:
-    metric = limit.metric
+    metric, single = limit.metric, _single(hosts)
     if metric.table:
         title = metric_title(limit)
     else:
         title = FIGURES[metric.name].title
-        title += f" ({metric.function or stat})" if metric.name == "step_time" else ""
+        title += f" ({metric.function or single[0].stat})" if metric.name == "step_time" else ""
+    if metric.name == "skew" and not metric.table:
+        measurement = measure_skew(single)
+    elif metric.table and limit_tables()[metric.table].over_hosts:
+        measurement = measure(limit, hosts[-1])
+    else:
+        measurement = _measure_worst(limit, single)
+    status = measurement.status(limit)
+    is_known = status != "unknown"
     return Judged(
         limit=limit,
         status=status,
         title=title,
-        measured=None if status == "unknown" else measurement.value,
+        measured=measurement.value if is_known else None,
         unit=unit_measured(metric),
-        host="" if status == "unknown" else measurement.host,
-        why=_sentence(measurement.gap if status == "unknown" else measurement.why),
+        host=measurement.host if is_known else "",
+        why=_sentence(measurement.why if is_known else measurement.reason),
     )
 
 
-def _gaps(measurements: Sequence[tuple[JudgedHost, Measurement]]) -> str:
-    """Say why hosts could not be judged: the reason of the first, and the number of the others."""
-    host, measurement = measurements[0]
-    where = f"host {host.name}: " if host.name else ""
-    more = len(measurements) - 1
-    others = f"; {more} other {'host' if more == 1 else 'hosts'} cannot be judged either" if more else ""
-    return f"{where}{measurement.reason}{others}"
+def _measure_worst(limit: Limit, hosts: Sequence[JudgedHost]) -> Measurement:
+    """Return what decides about a limit that is measured on each host alone."""
+    measurements = [measure(limit, host) for host in hosts]
+    statuses = [measurement.status(limit) for measurement in measurements]
+    status = min(statuses, key=_WORST_FIRST.index)
+    rows = [row for row, other in enumerate(statuses) if other == status]
+    if status == "unknown":
+        more = len(rows) - 1
+        others = f"; {more} other {'host' if more == 1 else 'hosts'} cannot be judged either" if more else ""
+        return unknown(f"{_gap(hosts[rows[0]], measurements[rows[0]].reason)}{others}")
+    worst = (max if limit.relation.startswith("<") else min)(rows, key=lambda row: measurements[row].value or 0.0)
+    return replace(measurements[worst], host=hosts[worst].name)
+
+
+def _gap(host: JudgedHost, reason: str) -> str:
+    return f"host {host.name}: {reason}" if host.name else reason
 
 
 def _sentence(text: str) -> str:
     return text if not text or text.endswith(".") else f"{text}."
-
-
-# --- against a baseline ---
 
 
 def _judge_regression(
@@ -321,13 +295,13 @@ def _judge_regression(
     if unfair:
         status, why = "unknown", f"The runs cannot be compared. {' '.join(dict.fromkeys(unfair))}"
     elif thin is not None and status == "pass":
-        status, why = "unknown", _gaps([(thin, unknown(thin.too_few_steps))])
+        status, why = "unknown", _gap(thin, thin.too_few_steps)
     measured = 100.0 * (comparison.ratio.value - 1.0) if comparison.ratio and status != "unknown" else None
     bound = float(f"{100.0 * tolerance:.12g}")
     return Judged(
         limit=Limit(f"max-regression {bound_text(bound, '%')}", Metric(REGRESSION), "<=", bound, "baseline"),
         status=status,
-        title=REGRESSION_TITLE,
+        title="Regression",
         measured=measured,
         unit="%",
         host=slowest if measured is not None else "",
@@ -341,7 +315,7 @@ def _notes(hosts: Sequence[JudgedHost], skip_first: int) -> tuple[str, ...]:
     if skip_first:
         first = "step" if skip_first == 1 else f"{skip_first:,} steps"
         notes.append(f"Skipped: the first {first}{' of each host' if len(hosts) > 1 else ''}.")
-    unsure = next((host for host in hosts if host.breakdown.steps.confidence not in _SURE), None)
+    unsure = next((host for host in hosts if host.breakdown.steps.confidence not in ("high", "medium")), None)
     if unsure is not None and unsure.summary.averaged_count:
         steps = unsure.breakdown.steps
         where = f"On host {unsure.name}, steps" if unsure.name else "Steps"

@@ -29,18 +29,9 @@ _LEAST_BYTES = 512
 _LONGEST_TITLE = 120
 _LONGEST_LINE = 1300
 _CUT = "\n\nNote: cut, because GitHub shows no summary over 1 MiB. The log of the step has everything.\n"
-_TITLES = {
-    "pass": "tfperf check: all limits hold",
-    "breach": "tfperf check: a limit is breached",
-    "unknown": "tfperf check: could not be judged",
-}
-_JUNIT_SUITE, _JUNIT_CLASS = "tfperf check", "tfperf.check"
-_JUNIT_KINDS = {"breach": "failure", "unknown": "error"}
+_TITLES = {"pass": "all limits hold", "breach": "a limit is breached", "unknown": "could not be judged"}
 _LONGEST_NAME = 300
 _LONGEST_TEXT = 20_000
-
-
-# --- GitHub Actions ---
 
 
 def annotation_text(outcome: Outcome) -> str:
@@ -59,7 +50,7 @@ def annotation_text(outcome: Outcome) -> str:
 
 def summary_text(outcome: Outcome, room_bytes: int = SUMMARY_BYTES) -> str:
     """Return the report as Markdown below a headline, in at most `room_bytes` bytes of UTF-8 (512 are always used)."""
-    text = f"# {_TITLES[VERDICTS[outcome.exit_code]]}\n\n{render(check_report(outcome), 'markdown')}\n"
+    text = f"# tfperf check: {_TITLES[VERDICTS[outcome.exit_code]]}\n\n{render(check_report(outcome), 'markdown')}\n"
     data = text.encode("utf-8", "backslashreplace")
     if len(data) > room_bytes:
         kept = data[: max(room_bytes, _LEAST_BYTES) - len(_CUT.encode())].decode("utf-8", "ignore")
@@ -99,14 +90,10 @@ def _escaped(text: str) -> str:
 
 
 def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
-    """Return findings as lines, each with what to do about it."""
     lines = []
     for finding in evidence:
         lines += [finding.text, f"{label}: {finding.action}"] if finding.action else [finding.text]
     return lines
-
-
-# --- JUnit ---
 
 
 def write_junit(outcome: Outcome, path: Path, *, force: bool) -> None:
@@ -118,7 +105,7 @@ def junit_text(outcome: Outcome) -> str:
     """Return the XML document. Unprintable characters, and so all that XML cannot hold, are escaped."""
     suite = ElementTree.Element(
         "testsuite",
-        name=_JUNIT_SUITE,
+        name="tfperf check",
         tests=str(len(outcome.judged)),
         failures=str(len(outcome.breached)),
         errors=str(len(outcome.unknown)),
@@ -142,10 +129,11 @@ def junit_text(outcome: Outcome) -> str:
 
 
 def _test_case(judged: Judged) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname=_JUNIT_CLASS, name=brief(judged.limit.text, _LONGEST_NAME))
-    if judged.status in _JUNIT_KINDS:
+    case = ElementTree.Element("testcase", classname="tfperf.check", name=brief(judged.limit.text, _LONGEST_NAME))
+    if judged.status != "pass":
+        kind = "failure" if judged.status == "breach" else "error"
         message = brief(sentence(judged), _LONGEST_TEXT)
-        problem = ElementTree.SubElement(case, _JUNIT_KINDS[judged.status], message=message, type=judged.status)
+        problem = ElementTree.SubElement(case, kind, message=message, type=judged.status)
         lines = [f"limit: {judged.limit.text} ({judged.limit.origin})"]
         lines += [judged.why] if judged.why and judged.status == "breach" else []
         lines += _advice(judged.evidence, "try")

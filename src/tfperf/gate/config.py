@@ -25,7 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-OWN_FILE, SHARED_FILE = "tfperf.toml", "pyproject.toml"
+_SHARED_FILE = "pyproject.toml"
 STATS: tuple[StepStatistic, ...] = ("mean", "median", "p95")
 _MOST = 10**9
 
@@ -50,7 +50,7 @@ def find_config(start: Path) -> Path | None:
     """
     start = start.absolute()
     for folder in (start, *start.parents):
-        own_file, shared_file = folder / OWN_FILE, folder / SHARED_FILE
+        own_file, shared_file = folder / "tfperf.toml", folder / _SHARED_FILE
         if own_file.is_file():
             return own_file
         if shared_file.is_file() and "tfperf" in _tool_tables(_read_toml(shared_file)):
@@ -73,18 +73,17 @@ def read_config(path: Path) -> CheckConfig:
             raise ConfigError(f"{origin}: this is set twice, with - and with _")
         keys.add(key)
         if key in NAMED:
-            limits.append(_named_limit(key, value, origin))
+            limits.append(_in_file(named_limit, key, _text(value, NAMED[key].example, origin), origin))
         elif key == "limits":
-            limits += _listed_limits(value, origin)
+            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+                raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
+            limits += [_in_file(read_limit, text, origin) for text in value]
         elif key in _SETTINGS:
             settings[key.replace("-", "_")] = _SETTINGS[key](value, origin, path)
         else:
             close = did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
             raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {close}")
     return CheckConfig(limits=tuple(limits), **settings)
-
-
-# --- the file ---
 
 
 def _read_toml(path: Path) -> Mapping[str, Any]:
@@ -102,9 +101,8 @@ def _tool_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_table(path: Path) -> tuple[Mapping[str, Any], str]:
-    """Return the table about `check`, and its name."""
     document, prefix = _read_toml(path), ""
-    if path.name == SHARED_FILE:
+    if path.name == _SHARED_FILE:
         document, prefix = _table(_tool_tables(document).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."
     for key in document:
         if key != "check":
@@ -119,19 +117,10 @@ def _table(value: Any, path: Path, name: str) -> Mapping[str, Any]:
     return value
 
 
-# --- values ---
-
-
-def _named_limit(key: str, value: Any, origin: str) -> Limit:
+def _text(value: Any, example: str, origin: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ConfigError(f'{origin}: it must be text such as "{NAMED[key].example}"')
-    return _in_file(named_limit, key, str(value), origin)
-
-
-def _listed_limits(value: Any, origin: str) -> list[Limit]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
-    return [_in_file(read_limit, text, origin) for text in value]
+        raise ConfigError(f'{origin}: it must be text such as "{example}"')
+    return str(value)
 
 
 def _in_file(read: Callable[..., Limit], *arguments: str) -> Limit:
@@ -164,10 +153,9 @@ def _paths(value: Any, origin: str, file: Path) -> tuple[Path, ...]:
 
 
 def _tolerance(value: Any, origin: str, _: Path) -> float:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ConfigError(f'{origin}: it must be text such as "5%"')
+    text = _text(value, "5%", origin)
     try:
-        return regression_tolerance(str(value), origin)
+        return regression_tolerance(text, origin)
     except LimitError as error:
         raise ConfigError(str(error).replace(": max-regression:", ":", 1)) from None
 

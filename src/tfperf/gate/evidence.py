@@ -43,28 +43,17 @@ _FIGURES: Mapping[str, _Topic] = {
     "retraces": _FUNCTIONS,
 }
 _TABLES: Mapping[str, _Topic | None] = {
-    "input_": _INPUT,
-    "tfdata_": _INPUT,
-    "iterators": _INPUT,
-    "what_if": _INPUT,
+    **dict.fromkeys(("input_", "tfdata_", "iterators", "what_if"), _INPUT),
+    **dict.fromkeys(("functions", "tf_functions"), _FUNCTIONS),
+    **dict.fromkeys(("idle_", "device_time"), _IDLE),
     "memory_": _MEMORY,
-    "functions": _FUNCTIONS,
-    "tf_functions": _FUNCTIONS,
-    "idle_": _IDLE,
     "kernels": _Topic((), ("small_kernels", "no_tensor_cores", "slow_copies", "one_kernel")),
     "launches": _LAUNCHES,
     "copies": _Topic((), ("slow_copies",)),
     "eager_ops": _Topic((), ("eager",)),
-    "device_time": _IDLE,
-    "environment": None,
-    "ops": None,
-    "op_": None,
-    "host_ops": None,
-    "device_ops": None,
-    "pauses": None,
+    **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses")),
 }
 """How the name of a table starts, and what it is about; None: nothing in the report explains it."""
-_NO_ADVICE = ("nothing", "no_steps", "short_capture")
 _SAME_ARGUMENTS = (
     "call it with tensors of the same types and shapes (input_signature, reduce_retracing=True), not with Python "
     "numbers, and create tf.functions once, outside the loop"
@@ -89,15 +78,13 @@ def evidence_sections(metric: Metric) -> tuple[str, ...]:
 def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
     """Return what explains a breach on a host, the best first; at most two sentences."""
     topic = _topic(metric)
-    if topic is None:
-        return ()
-    return tuple(list(dict.fromkeys(_explanations(topic, host)))[:_MOST])
+    return () if topic is None else tuple(list(dict.fromkeys(_explanations(topic, host)))[:_MOST])
 
 
 def _explanations(topic: _Topic, host: JudgedHost) -> Iterator[Finding]:
     advice = host.findings("recommendations") if topic.codes else ()
     if topic is _ANYTHING:
-        yield from (finding for finding in advice if finding.code not in _NO_ADVICE)
+        yield from (finding for finding in advice if finding.code not in ("nothing", "no_steps", "short_capture"))
         return
     by_code = [finding for code in topic.codes for finding in advice if finding.code == code]
     if topic is _INPUT:
@@ -113,22 +100,17 @@ def _explanations(topic: _Topic, host: JudgedHost) -> Iterator[Finding]:
 
 
 def _input(host: JudgedHost, advice: list[Finding]) -> Iterator[Finding]:
-    """Return the advice on input, with the stage that steps wait for; where there is no advice, what input takes."""
-    stage = _blocking_stage(host)
-    for finding in advice or _input_shares(host):
-        if finding.code == "copy_to_device":
-            yield finding
-        else:
-            yield replace(finding, text=f"{finding.text} {stage}".strip())
-        stage = ""
-
-
-def _input_shares(host: JudgedHost) -> Iterator[Finding]:
+    """Yield the advice on input, with the stage that steps wait for; where there is no advice, what input takes."""
     percent = host.summary.percent
-    if percent and host.summary.input_percent is not None:
+    if not advice and percent and host.summary.input_percent is not None:
         wait, copy = (format_percent(percent[key]) for key in ("input_wait", "host_to_device"))
         text = f"Waiting for tf.data takes {wait}% of the step time, copying batches to the device {copy}%."
-        yield Finding("input_share", "problem", text, "see what each stage takes: tfperf analyze -s tfdata")
+        advice = [Finding("input_share", "problem", text, "see what each stage takes: tfperf analyze -s tfdata")]
+    stage = _blocking_stage(host)
+    for finding in advice:
+        is_copy = finding.code == "copy_to_device"
+        yield finding if is_copy else replace(finding, text=f"{finding.text} {stage}".strip())
+        stage = ""
 
 
 def _blocking_stage(host: JudgedHost) -> str:
@@ -146,7 +128,6 @@ def _blocking_stage(host: JudgedHost) -> str:
 
 
 def _retraced(host: JudgedHost) -> Iterator[Finding]:
-    """Name the functions that were traced again."""
     functions: tuple[FunctionStats, ...] = host.host["functions"].functions
     counts = {function.name: retraces_of(function) or 0 for function in functions}
     again = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
@@ -157,7 +138,6 @@ def _retraced(host: JudgedHost) -> Iterator[Finding]:
 
 
 def _largest_in_memory(host: JudgedHost) -> Iterator[Finding]:
-    """Name what takes most of the fullest allocator at its peak."""
     data = host.results.table("memory_by_op") or {}
     fullest = fullest_allocator(host)
     allocators = data.get("allocator", ())

@@ -53,13 +53,11 @@ from tfperf.units import Unit
 
 FUNCTIONS = ("sum", "max", "min", "mean", "median", "p95", "count")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPACE = re.compile(r"\s*")
 _RELATION = re.compile(r"<=|>=|<|>")
 _OPERATOR = re.compile(r"!~|!=|<=|>=|~|=|<|>")
 _BARE = re.compile(r"[^\s\[\]\"',=~!<>][^\s\[\]\"',]*")
 _QUOTED = re.compile(r"\"((?:[^\"]|\"\")*)\"|'((?:[^']|'')*)'")
-_RELATIONS = "< <= > >="
-_ONLY_NUMBERS = ("<", "<=", ">", ">=")
+_RELATIONS = ("<", "<=", ">", ">=")
 _TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _LONGEST = 2000
 _SHOWN_COLUMNS = 8
@@ -82,18 +80,11 @@ def holds_numbers(column: Column) -> bool:
     return column.dtype in (int, float)
 
 
-class _WrongError(Exception):
-    """What is wrong with the text of a limit, and where in it."""
-
-    def __init__(self, message: str, at: int) -> None:
-        super().__init__(message)
-        self.at = at
-
-
 class _Reader(Struct):
-    """A text, and how far it is read."""
+    """A text, where it is from, and how far it is read."""
 
     text: str
+    origin: str
     at: int = 0
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -106,8 +97,8 @@ class _Reader(Struct):
 
     def skip(self) -> None:
         """Skip white space."""
-        space = _SPACE.match(self.text, self.at)
-        self.at = space.end() if space else self.at
+        rest = self.text[self.at :]
+        self.at += len(rest) - len(rest.lstrip())
 
     def has(self, mark: str) -> bool:
         """Tell whether this comes next, and take it if so."""
@@ -120,22 +111,20 @@ class _Reader(Struct):
         return (match[0], at) if match else self.wrong(f"{what} is missing{example}")
 
     def wrong(self, message: str, at: int | None = None) -> NoReturn:
-        """Say what is wrong here, or there."""
-        raise _WrongError(message, self.at if at is None else at)
+        """Raise LimitError for what is wrong here, or there."""
+        place = (self.at if at is None else at) + 1
+        raise LimitError(f"{self.origin}: limit {quoted(self.text)}, character {place}: {message}") from None
 
 
 def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
     """Return the limit that a text states. Raises LimitError."""
-    reader = _Reader(text)
-    try:
-        if len(text) > _LONGEST:
-            reader.wrong(f"it is longer than {_LONGEST} characters")
-        reader.skip()
-        metric = _measured(reader)
-        relation = _relation(reader)
-        return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
-    except _WrongError as wrong:
-        raise LimitError(f"{origin}: limit {quoted(text)}, character {wrong.at + 1}: {wrong}") from None
+    reader = _Reader(text, origin)
+    if len(text) > _LONGEST:
+        reader.wrong(f"it is longer than {_LONGEST} characters")
+    reader.skip()
+    metric = _measured(reader)
+    relation = _relation(reader)
+    return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
 
 
 def metric_text(metric: Metric) -> str:
@@ -154,9 +143,6 @@ def unit_measured(metric: Metric) -> Unit:
         return FIGURES[metric.name].unit if metric.name in FIGURES else "%"
     column = column_of(metric.table, metric.name)
     return column.unit if column else ""
-
-
-# --- the parts of a limit ---
 
 
 def _measured(reader: _Reader) -> Metric:
@@ -202,7 +188,6 @@ def _column(reader: _Reader, table: str, at: int, function: str) -> Metric:
 
 
 def _named_column(reader: _Reader, table: str, what: str) -> tuple[Column, int]:
-    """Return the column that is named next, and where its name starts."""
     name, at = reader.word(what)
     column = column_of(table, name)
     if column is None and name == "name":
@@ -232,7 +217,8 @@ def _relation(reader: _Reader) -> Relation:
     match = reader.take(_RELATION)
     if match is None:
         operator = _OPERATOR.match(reader.text, reader.at)
-        reader.wrong(f"{operator[0]} is not one of {_RELATIONS}" if operator else f"one of {_RELATIONS} is missing")
+        known = " ".join(_RELATIONS)
+        reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
     return cast("Relation", match[0])
 
 
@@ -248,9 +234,6 @@ def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
     except ValueError as error:
         reader.wrong(f"{metric.table}{'.' * of_table}{metric.name}: {error}")
     return value
-
-
-# --- conditions ---
 
 
 def _condition(reader: _Reader, table: str) -> Condition:
@@ -278,11 +261,10 @@ def _value(reader: _Reader) -> str:
 
 
 def _check_operator(reader: _Reader, column: Column, operator: str, at: int) -> None:
-    """Refuse an operator that does not suit what the column holds."""
     if holds_numbers(column):
         if operator in ("~", "!~"):
             reader.wrong(f"{column.key} holds numbers: compare it with = != < <= > >=", at)
-    elif operator in _ONLY_NUMBERS or (column.dtype is bool and operator not in ("=", "!=")):
+    elif operator in _RELATIONS or (column.dtype is bool and operator not in ("=", "!=")):
         suitable = "= or !=" if column.dtype is bool else "~ !~ = or !="
         reader.wrong(f"{column.key} does not hold numbers: compare it with {suitable}", at)
 

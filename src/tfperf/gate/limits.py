@@ -1,4 +1,4 @@
-"""Limits on a profile: their parts, those with a name of their own, and bounds as people write them.
+"""Limits on a profile: their parts, the named ones, bounds as people write them, and what a measured value means.
 
 The command line needs the named limits for its help, so this imports next to nothing.
 
@@ -9,6 +9,7 @@ LimitError         a limit cannot be read, or could never tell anything
 from __future__ import annotations
 
 import math
+import operator
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Relation = Literal["<", "<=", ">", ">="]
 COMMAND_LINE = "command line"
+Status = Literal["pass", "breach", "unknown"]
+"""Of a limit; unknown: it could not be judged."""
 _LONGEST_QUOTE = 80
 
 
@@ -34,9 +37,6 @@ class LimitError(TfperfError):
 
 class ConfigError(LimitError):
     """A file of limits cannot be read; the message names the file and the key."""
-
-
-# --- what a limit is made of ---
 
 
 class Condition(Struct, frozen=True):
@@ -54,7 +54,6 @@ class Metric(Struct, frozen=True):
     """
 
     name: str
-    """Of the figure, or of the column."""
     table: str = ""
     function: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -71,16 +70,48 @@ class Limit(Struct, frozen=True):
     origin: str = COMMAND_LINE
 
 
-class Figure(Struct, frozen=True, kw_only=True):
+class Measurement(Struct, frozen=True):
+    """The value of a metric. `gap` says what is unknown about it; empty if nothing is.
+
+    With a gap, `value` is the smallest that is possible (for an upper limit) or the largest (for a lower one): if even
+    that breaches a limit, the limit is breached. It is None where nothing is known.
+    """
+
+    value: float | None
+    why: str = ""
+    """What the value rests on."""
+    gap: str = ""
+    host: str = ""
+    """The host with this value, where the metric itself is about several."""
+
+    @property
+    def reason(self) -> str:
+        """Return why a limit on it is unknown, where it is."""
+        return self.gap or "the measured value is not a number"
+
+    def status(self, limit: Limit) -> Status:
+        """Return the result of a limit, unrounded: a breach counts in spite of gaps, and unknown is never a pass."""
+        if self.value is None or not math.isfinite(self.value):
+            return "unknown"
+        compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[limit.relation]
+        if not compare(self.value, limit.bound):
+            return "breach"
+        return "unknown" if self.gap else "pass"
+
+
+def unknown(gap: str) -> Measurement:
+    """Return a measurement without a value, and why it has none."""
+    return Measurement(None, gap=gap)
+
+
+class Figure(Struct, frozen=True):
     """A figure that a limit can name without a table."""
 
     title: str
     unit: Unit
     meaning: str
     sections: tuple[str, ...] = ("steps",)
-    """The sections whose results it is taken from."""
-    needs_steps: bool = True
-    """Whether it rests on averaged steps."""
+    """The sections whose results it is taken from; with steps, it rests on averaged ones."""
     is_share: bool = False
     """Whether it is at most 100 %."""
     functions: tuple[str, ...] = ()
@@ -89,55 +120,50 @@ class Figure(Struct, frozen=True, kw_only=True):
 
 FIGURES: Mapping[str, Figure] = {
     "input_bound": Figure(
-        title="Input-bound",
-        unit="%",
-        meaning="share of the step time that goes to input: waiting for tf.data, and copying batches in",
+        "Input-bound",
+        "%",
+        "share of the step time that goes to input: waiting for tf.data, and copying batches in",
         is_share=True,
     ),
     "step_time": Figure(
-        title="Step time",
-        unit="ms",
-        meaning="step time: the mean unless --stat or a function says otherwise",
+        "Step time",
+        "ms",
+        "step time: the mean unless --stat or a function says otherwise",
         functions=("mean", "median", "p95", "max", "min"),
     ),
     "kernel_launch": Figure(
-        title="Kernel launch", unit="%", meaning="share of the step time that goes to launching kernels", is_share=True
+        "Kernel launch", "%", "share of the step time that goes to launching kernels", is_share=True
     ),
     "all_others": Figure(
-        title="All others",
-        unit="%",
-        meaning="share of the step time that is in no category: Python, I/O, idle",
-        is_share=True,
+        "All others", "%", "share of the step time that is in no category: Python, I/O, idle", is_share=True
     ),
     "device_busy": Figure(
-        title="Device busy",
-        unit="%",
-        meaning="share of the step time in which the least busy device works",
+        "Device busy",
+        "%",
+        "share of the step time in which the least busy device works",
         sections=("steps", "idle"),
         is_share=True,
     ),
     "memory": Figure(
-        title="Peak memory",
-        unit="bytes",
-        meaning="bytes in use at the peak of the fullest allocator (of devices, if there are any)",
+        "Peak memory",
+        "bytes",
+        "bytes in use at the peak of the fullest allocator (of devices, if there are any)",
         sections=("memory",),
-        needs_steps=False,
     ),
     "retraces": Figure(
-        title="Retraces",
-        unit="count",
-        meaning="calls in the capture that traced a tf.function again, beyond its first tracing",
+        "Retraces",
+        "count",
+        "calls in the capture that traced a tf.function again, beyond its first tracing",
         sections=("functions",),
-        needs_steps=False,
     ),
-    "skew": Figure(title="Skew", unit="%", meaning="step time of the slowest host / median of the hosts - 1"),
+    "skew": Figure("Skew", "%", "step time of the slowest host / median of the hosts - 1"),
 }
 REGRESSION = "regression"
 """The name of the metric that compares with a baseline; it is not a figure of one profile."""
 
 
 class NamedLimit(NamedTuple):
-    """A limit with a name of its own, which is an option and a key of a file."""
+    """A limit that is an option, and a key of a file."""
 
     figure: str
     relation: Relation
@@ -203,8 +229,6 @@ def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[
     return (*kept, *of_command_line)
 
 
-# --- bounds ---
-
 EXAMPLES: Mapping[Unit, str] = {
     "%": "10%",
     "ms": "50ms",
@@ -214,23 +238,11 @@ EXAMPLES: Mapping[Unit, str] = {
     "count": "3",
     "": "3",
 }
-UNIT_NAMES: Mapping[Unit, str] = {
-    "%": "a percentage",
-    "ms": "in ms",
-    "us": "in us",
-    "ps": "in ps",
-    "bytes": "in bytes",
-    "count": "a count",
-    "": "a plain number",
-}
-_FACTORS: Mapping[Unit, Mapping[str, int]] = {
-    "ms": DURATIONS,
-    "us": DURATIONS,
-    "ps": DURATIONS,
+_FACTORS: Mapping[str, Mapping[str, int]] = {
     "bytes": SIZES,
     "%": {"%": 1},
+    **dict.fromkeys(("ms", "us", "ps"), DURATIONS),
 }
-_KNOWN_UNITS = {"", "%", *DURATIONS, *SIZES}
 
 
 def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> float:
@@ -251,7 +263,7 @@ def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> fl
 
 def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -> float:
     factors = _FACTORS.get(unit, {})
-    if mark not in _KNOWN_UNITS:
+    if mark not in {"", "%", *DURATIONS, *SIZES}:
         raise ValueError(f"{mark!r} in {quoted(text)} is not a unit: write {EXAMPLES[unit]}")
     if unit == "%" and not mark and 0 < number < 1:
         percent = format((100 * number).normalize(), "f")
@@ -261,9 +273,8 @@ def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -
     if not mark:
         raise ValueError(f"{quoted(text)} has no unit: write {EXAMPLES[unit]}")
     if mark not in factors:
-        raise ValueError(
-            f"{quoted(text)} has the wrong unit: the value is {UNIT_NAMES[unit]}, for example {EXAMPLES[unit]}"
-        )
+        kind = {"%": "a percentage", "count": "a count", "": "a plain number"}.get(unit, f"in {unit}")
+        raise ValueError(f"{quoted(text)} has the wrong unit: the value is {kind}, for example {EXAMPLES[unit]}")
     value = converted(number, factors[mark], factors.get(unit, 1))
     if not math.isfinite(value):
         raise ValueError(f"{quoted(text)} is too large")
@@ -285,9 +296,6 @@ def bound_text(value: float, unit: Unit) -> str:
     number = format(Decimal(repr(value)), "f")
     marks: Mapping[Unit, str] = {"%": "%", "ms": "ms", "us": "us", "bytes": "B"}
     return number.removesuffix(".0") + marks.get(unit, "")
-
-
-# --- for messages ---
 
 
 def quoted(text: str) -> str:

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import median
 from tfperf.compare.summarize import whole_steps
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
-from tfperf.gate.limits import FIGURES, Limit
-from tfperf.gate.measurement import Measurement, unknown
+from tfperf.gate.limits import FIGURES, Limit, Measurement, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
@@ -31,16 +31,7 @@ if TYPE_CHECKING:
     from tfperf.sections.steps.breakdown import Breakdown
 
 _NO_DEVICE = "no device recorded anything in this profile, so nothing is known about devices"
-_STATISTICS: Mapping[str, str] = {
-    "mean": "average",
-    "median": "median",
-    "p95": "p95",
-    "max": "maximum",
-    "min": "minimum",
-}
-
-
-# --- a host as the gate sees it ---
+_STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
 
 
 class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
@@ -101,17 +92,6 @@ def judged_hosts(results: Results, *, stat: StepStatistic, skip_first: int, min_
         _averaged_starts(before["steps"]) != _averaged_starts(after["steps"])
         for before, after in zip(results.hosts, counted.hosts, strict=True)
     ]
-    alone = [
-        JudgedHost(
-            results=counted.only([after]),
-            name=after.host if several else "",
-            stat=stat,
-            min_steps=max(min_steps, 1),
-            recorded_steps=len(before["steps"].steps),
-            is_narrowed=is_narrowed,
-        )
-        for before, after, is_narrowed in zip(results.hosts, counted.hosts, changed, strict=True)
-    ]
     together = JudgedHost(
         results=counted,
         name="",
@@ -120,6 +100,16 @@ def judged_hosts(results: Results, *, stat: StepStatistic, skip_first: int, min_
         recorded_steps=len(results["steps"].steps),
         is_narrowed=any(changed),
     )
+    alone = [
+        replace(
+            together,
+            results=counted.only([after]),
+            name=after.host if several else "",
+            recorded_steps=len(before["steps"].steps),
+            is_narrowed=is_narrowed,
+        )
+        for before, after, is_narrowed in zip(results.hosts, counted.hosts, changed, strict=True)
+    ]
     return (*alone, together) if several else tuple(alone)
 
 
@@ -127,15 +117,12 @@ def _averaged_starts(breakdown: Breakdown) -> list[int]:
     return [int(start) for start in breakdown.steps.start_ps[breakdown.headline]]
 
 
-# --- what is measured ---
-
-
 def measure(limit: Limit, host: JudgedHost) -> Measurement:
     """Return what a limit measures on a host."""
     metric = limit.metric
     if metric.table:
         return _measure_column(limit, host)
-    if FIGURES[metric.name].needs_steps and host.too_few_steps:
+    if "steps" in FIGURES[metric.name].sections and host.too_few_steps:
         return unknown(host.too_few_steps)
     if metric.name == "step_time":
         return _step_time(host, metric.function)
@@ -184,9 +171,6 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     return measure_rows(limit, data)
 
 
-# --- figures ---
-
-
 def _over_steps(host: JudgedHost) -> str:
     summary = host.summary
     kind = "" if summary.kind == "step" else f"{summary.kind} "
@@ -210,11 +194,9 @@ def _input_bound(host: JudgedHost) -> Measurement:
 
 
 def _kernel_launch(host: JudgedHost) -> Measurement:
-    return _share(host, "kernel_launch") if host.breakdown.has_device else unknown(_NO_DEVICE)
-
-
-def _share(host: JudgedHost, category: str) -> Measurement:
-    return Measurement(host.summary.percent[category], _over_steps(host))
+    if not host.breakdown.has_device:
+        return unknown(_NO_DEVICE)
+    return Measurement(host.summary.percent["kernel_launch"], _over_steps(host))
 
 
 def _device_busy(host: JudgedHost) -> Measurement:
@@ -287,7 +269,7 @@ def retraces_of(function: FunctionStats) -> int | None:
 _FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
     "input_bound": _input_bound,
     "kernel_launch": _kernel_launch,
-    "all_others": lambda host: _share(host, "all_others"),
+    "all_others": lambda host: Measurement(host.summary.percent["all_others"], _over_steps(host)),
     "device_busy": _device_busy,
     "memory": _memory,
     "retraces": _retraces,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from tfperf.gate.check import Judged, Outcome
-from tfperf.gate.digits import shown_together, side_of
+from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
 from tfperf.units import Unit, format_bytes, format_ms, format_percent
 
@@ -22,6 +23,10 @@ VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
 _SEVERITIES: dict[str, Severity] = {"pass": "info", "unknown": "problem", "breach": "problem"}
 _DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
 _NAMED_LIMITS = 5
+_MOST_DIGITS = 17
+_CLOSE = Decimal("1e-9")
+_PREFIXES = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_BYTES: Mapping[str, int] = {"B": 1, **{prefix: 1024 ** (at + 1) for at, prefix in enumerate(_PREFIXES)}}
 
 LIMIT_COLUMNS = (
     Column("limit", "Limit", str, "", "the limit as it was written"),
@@ -75,8 +80,13 @@ def check_report(outcome: Outcome) -> Report:
         "unknown": len(outcome.unknown),
         "step_count": outcome.step_count,
     }
-    sections = (_limits_section(outcome), *_baseline_sections(outcome), *_why_sections(outcome))
-    return Report({key: value for key, value in source.items() if value}, summary, sections)
+    sections = [_limits_section(outcome)]
+    for judged in outcome.judged:
+        if judged.comparison is not None:
+            table = _baseline_table(judged, judged.comparison)
+            sections.append(Section("baseline", "Against the baseline", tables=(table,)))
+    sections += _why_sections(outcome)
+    return Report({key: value for key, value in source.items() if value}, summary, tuple(sections))
 
 
 def headline(outcome: Outcome) -> str:
@@ -116,9 +126,6 @@ def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
     for judged in outcome.unknown:
         limits.setdefault(why(judged), []).append(judged.limit.text)
     return [(f"{', '.join(texts)} could not be judged", reason) for reason, texts in limits.items()]
-
-
-# --- the table of limits ---
 
 
 def _limits_section(outcome: Outcome) -> Section:
@@ -180,7 +187,6 @@ def _margin(judged: Judged) -> float | None:
 
 
 def _margin_text(judged: Judged, margin: float) -> str:
-    """Return the distance to the bound with its unit; between percentages it is in points."""
     if not margin:
         return "at the bound"
     side = "left" if margin > 0 else "short" if judged.limit.relation.startswith(">") else "over"
@@ -195,7 +201,6 @@ def _margin_text(judged: Judged, margin: float) -> str:
 
 
 def _texts(judged: Judged) -> tuple[str, str]:
-    """Return measured and bound with units, in digits that compare as the numbers do."""
     measured, bound = shown_together(judged.measured or 0.0, judged.limit.bound, judged.unit)
     marks: dict[Unit, str] = {"%": "%", "ms": " ms", "us": " us", "ps": " ps"}
     mark = marks.get(judged.unit, "")
@@ -208,16 +213,6 @@ def _names(several: Sequence[Judged]) -> str:
     return names + (f" and {more} more" if more > 0 else "")
 
 
-# --- the baseline ---
-
-
-def _baseline_sections(outcome: Outcome) -> list[Section]:
-    for judged in outcome.judged:
-        if judged.comparison is not None:
-            return [Section("baseline", "Against the baseline", tables=(_baseline_table(judged, judged.comparison),))]
-    return []
-
-
 def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
     if judged.status == "unknown" and comparison.verdict != "inconclusive":
         # Times of runs that cannot be compared are right, but their ratio says nothing.
@@ -227,7 +222,7 @@ def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
         "result": judged.status,
         "interval": _interval(comparison),
         "allowed": _allowed(comparison),
-        "tolerance_percent": _tolerance_percent(comparison),
+        "tolerance_percent": 100.0 * comparison.tolerance,
     }
     if comparison.ratio is not None:
         row |= {
@@ -242,29 +237,19 @@ def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
 
 
 def _allowed(comparison: StepComparison) -> str:
-    return f"{_tolerance_percent(comparison):.10g}%"
-
-
-def _tolerance_percent(comparison: StepComparison) -> float:
-    return 100.0 * comparison.tolerance
+    return f"{100.0 * comparison.tolerance:.10g}%"
 
 
 def _interval(comparison: StepComparison) -> str | None:
     """Return the interval of the change in percent, in digits that compare with the allowed one as the numbers do."""
     if comparison.ratio is None:
         return None
-    low, high = (_interval_end(comparison, end) for end in (comparison.ratio.low, comparison.ratio.high))
-    return f"{low}% to {high}%"
-
-
-def _interval_end(comparison: StepComparison, ratio: float) -> str:
-    allowed = _tolerance_percent(comparison)
-    side = side_of(ratio, 1.0 + comparison.tolerance)
-    texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
-    return next((text for text in texts if side_of(float(text), allowed) == side), f"{allowed:.10g}")
-
-
-# --- why limits do not hold ---
+    allowed, ends = 100.0 * comparison.tolerance, []
+    for ratio in (comparison.ratio.low, comparison.ratio.high):
+        side = _side_of(ratio, 1.0 + comparison.tolerance)
+        texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
+        ends.append(next((text for text in texts if _side_of(float(text), allowed) == side), f"{allowed:.10g}"))
+    return f"{ends[0]}% to {ends[1]}%"
 
 
 def _why_sections(outcome: Outcome) -> list[Section]:
@@ -272,7 +257,10 @@ def _why_sections(outcome: Outcome) -> list[Section]:
     severity: Severity = "hint" if outcome.breached else "problem"
     findings: dict[tuple[str, str], Finding] = {}
     for judged in outcome.breached:
-        for finding in (_breach(judged), *judged.evidence):
+        text = sentence(judged)
+        if judged.why and judged.comparison is None:
+            text = f"{text[:-1]} ({judged.why.removesuffix('.')})."
+        for finding in (Finding("breach", "problem", text), *judged.evidence):
             # Several limits may be breached for the same reason: the same advice is given once.
             findings.setdefault((finding.code, finding.action or finding.text), finding)
     unjudged = [Finding("unknown", severity, f"{what}: {reason}") for what, reason in open_questions(outcome)]
@@ -280,8 +268,48 @@ def _why_sections(outcome: Outcome) -> list[Section]:
     return [Section("why", "Why", findings=every)] if every else []
 
 
-def _breach(judged: Judged) -> Finding:
-    text = sentence(judged)
-    if judged.why and judged.comparison is None:
-        text = f"{text[:-1]} ({judged.why.removesuffix('.')})."
-    return Finding("breach", "problem", text)
+# --- digits that agree with the result ---
+
+
+def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
+    """Return both as text in the usual form, or with as many more digits as it takes to compare them correctly.
+
+    Sizes include their unit; ms, us and % are added by the caller. A bound is shown as it was written, except for
+    sizes, which may be written in other units.
+    """
+    if not (math.isfinite(measured) and math.isfinite(bound)):
+        return cell_text(measured, unit), cell_text(bound, unit)
+    exact_bound = Decimal(bound)
+    side = _side_of(Decimal(measured), exact_bound)
+    for texts in _with_more_digits(measured, bound, unit):
+        numbers = _number_seen(texts[0]), _number_seen(texts[1])
+        is_bound_kept = unit == "bytes" or abs(numbers[1] - exact_bound) <= _CLOSE * abs(exact_bound)
+        if _side_of(*numbers) == side and is_bound_kept:
+            break
+    return texts
+
+
+def _with_more_digits(measured: float, bound: float, unit: Unit) -> Iterator[tuple[str, str]]:
+    """Yield both as text with more and more digits; the last pair is exact."""
+    yield cell_text(measured, unit), cell_text(bound, unit)
+    prefix, mark, exact_mark = "B", "", ""
+    if unit == "bytes":
+        largest = max(abs(measured), abs(bound))
+        prefix = next((name for name in reversed(_PREFIXES) if largest >= _BYTES[name]), "B")
+        mark, exact_mark = f" {prefix}", " B"
+    for digits in range(1, _MOST_DIGITS + 1):
+        left, right = (f"{value / _BYTES[prefix]:,.{digits}f}{mark}" for value in (measured, bound))
+        yield left, right
+    yield f"{Decimal(measured):f}{exact_mark}", f"{Decimal(bound):f}{exact_mark}"
+
+
+def _number_seen(text: str) -> Decimal:
+    """Return the number that a reader sees; `<` and `>` put it just below or above."""
+    digits, _, mark = text.replace(",", "").partition(" ")
+    number = Decimal(digits.lstrip("<>")) * _BYTES.get(mark, 1)
+    return number + {"<": -_CLOSE, ">": _CLOSE}.get(text[0], Decimal(0))
+
+
+def _side_of(left: float | Decimal, right: float | Decimal) -> int:
+    """Return on which side of the right number the left one lies: -1, 0 or 1."""
+    return (left > right) - (left < right)

@@ -7,17 +7,15 @@ drops the row, whatever the others are. Unknown text counts as empty text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from tfperf.arrays import median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
-from tfperf.gate.limits import Condition, Limit, compiled
-from tfperf.gate.measurement import Measurement, unknown
+from tfperf.gate.limits import Condition, Limit, Measurement, compiled, unknown
 from tfperf.render.safe_text import brief
 from tfperf.report.model import Data
 
@@ -27,7 +25,7 @@ Float64s = npt.NDArray[np.float64]
 _LONGEST_LABEL = 120
 
 
-class _Kept(Struct, frozen=True):
+class _Kept(NamedTuple):
     """Which rows are known to be chosen, and of which that is unknown."""
 
     surely: Bools
@@ -50,20 +48,15 @@ def measure_rows(limit: Limit, data: Data) -> Measurement:
 
 def numbers(values: Sequence[Any]) -> Float64s:
     """Return cells as floats, NaN where they are unknown."""
-    return np.array([_number(value) for value in values], np.float64)
 
+    def number(value: Any) -> float:
+        try:
+            return math.nan if isinstance(value, (str, bool, np.bool_)) else float(value)
+        except (OverflowError, TypeError, ValueError):
+            return math.nan
 
-def _number(value: Any) -> float:
-    if value is None or isinstance(value, (str, bool, np.bool_)):
-        return math.nan
-    try:
-        number = float(value)
-    except (OverflowError, TypeError, ValueError):
-        return math.nan
-    return number if math.isfinite(number) else math.nan
-
-
-# --- which rows ---
+    cells = np.array([number(value) for value in values], np.float64)
+    return np.where(np.isfinite(cells), cells, np.nan)
 
 
 def _kept(table: str, conditions: Sequence[Condition], data: Data, rows: int) -> _Kept:
@@ -101,9 +94,6 @@ def _compared(cells: Float64s, relation: str, value: float) -> Bools:
     return np.asarray(compare(cells, value), np.bool_)
 
 
-# --- one number of them ---
-
-
 def _worst(limit: Limit, data: Data, values: Float64s, kept: _Kept) -> Measurement:
     """Return the largest value for an upper limit, the smallest for a lower one."""
     is_known = ~np.isnan(values)
@@ -129,20 +119,18 @@ def _of_all(limit: Limit, values: Float64s, kept: _Kept) -> Measurement:
     is_least = limit.metric.function == "sum" and limit.relation.startswith("<") and bool((known_values >= 0).all())
     if gap and not is_least:
         return unknown(gap)
-    value = _taken(limit.metric.function, known_values)
+    value = _FUNCTIONS[limit.metric.function](known_values)
     return Measurement(value, f"over {_rows(len(known_values))}", gap)
 
 
-def _taken(function: str, values: Float64s) -> float:
-    if function in ("sum", "mean"):
-        total = math.fsum(values.tolist())
-        return total if function == "sum" else total / len(values)
-    if function in ("median", "p95"):
-        return median(values) if function == "median" else percentile(values, 0.95)
-    return float(values.max() if function == "max" else values.min())
-
-
-# --- in words ---
+_FUNCTIONS: Mapping[str, Callable[[Float64s], float]] = {
+    "sum": math.fsum,
+    "mean": lambda values: math.fsum(values) / len(values),
+    "median": median,
+    "p95": lambda values: percentile(values, 0.95),
+    "max": lambda values: float(values.max()),
+    "min": lambda values: float(values.min()),
+}
 
 
 def _gap(limit: Limit, without_value: Bools, perhaps: Bools) -> str:
@@ -166,7 +154,6 @@ def _no_row(limit: Limit) -> str:
 
 
 def _which(limit: Limit, data: Data, row: int, count: int) -> str:
-    """Return how messages name a row."""
     column = limit_tables()[limit.metric.table].name_key
     value = data[column][row] if column in data else None
     label = f"row {row + 1}" if value is None or value == "" else f"{column} {brief(str(value), _LONGEST_LABEL)}"

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tfperf.query.dataframe import source_of
 from tfperf.query.engine import Answer, ask
+from tfperf.query.sources import source_of
 from tfperf.query.sql_tables import SqlTable, every_table
 from tfperf.render.terminal_table import fits
 from tfperf.render.text_table import text_table
@@ -74,7 +74,6 @@ def _dtype(kinds: set[type]) -> type[int] | type[float] | type[bool] | type[str]
 
 
 def _as_blocks(table: Table) -> Table:
-    """Return a table with a line for each value."""
     heads = ("row", "column", "value")
     lines = [
         (str(number) if not at else "", column.key, cell_text(value, "count" if isinstance(value, float) else ""))
@@ -117,10 +116,6 @@ def schema_report(tables: Sequence[SqlTable], rows: Mapping[str, int] | None = N
 
 
 def _columns_of(table: SqlTable) -> Table:
-    data: dict[str, Sequence[Any]] = {
-        "column": [column.name for column in table.columns],
-        "type": [column.type for column in table.columns],
-        "unit": [column.unit for column in table.columns],
-        "meaning": [column.meaning for column in table.columns],
-    }
+    data = {head.key: [getattr(column, head.key) for column in table.columns] for head in _COLUMNS[1:]}
+    data["column"] = [column.name for column in table.columns]
     return table_of(table.name, f"{table.name}: {table.meaning}", _COLUMNS, data)

@@ -10,14 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from tfperf.analysis import Analysis
 from tfperf.errors import TfperfError
-from tfperf.query.recorded import VIEWS
-from tfperf.query.sources import Source
+from tfperf.query.sources import Source, source_of
 from tfperf.query.sql_tables import every_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HINT = "tfperf query --schema shows tables and columns"
 _ALLOWED = "SELECT (or WITH, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE)"
@@ -32,9 +36,9 @@ _CLOSED = (
 _CLOSED_SINCE_1_2 = ("allowed_paths = []", "allowed_directories = []")
 """Unknown to older versions; newer ones allow files of the database itself without them."""
 
+_LOCK = "SET lock_configuration = true"
 _ABOUT_TABLES = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
 """Statements with the same answer for empty tables."""
-
 
 _AGAIN_S = 0.05
 """How long to wait for a query before checking for Ctrl-C, or stopping it again: before it runs, it ignores that."""
@@ -66,7 +70,7 @@ def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
     empty = _connect(memory_limit)
     for table in declared.values():
         empty.execute(table.ddl())
-    _lock(empty)
+    empty.execute(_LOCK)
     with _our_errors():
         _refuse_all_but_select(empty, sql)
         empty.execute(f"EXPLAIN\n{sql}")
@@ -74,10 +78,8 @@ def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
             return _fetch(empty, sql)
     empty.close()
     named = set(re.findall(r"\w+", sql.lower())) & declared.keys()
-    return _ask_filled(source, sql, named, memory_limit)
+    from tfperf.query.recorded import VIEWS
 
-
-def _ask_filled(source: Source, sql: str, named: set[str], memory_limit: str) -> Answer:
     filled = _connect(memory_limit)
     tables = source.tables(named)
     for name, table in tables.items():
@@ -86,10 +88,39 @@ def _ask_filled(source: Source, sql: str, named: set[str], memory_limit: str) ->
             filled.execute(f"CREATE VIEW {name} AS {VIEWS[name]} FROM _{name}")
         else:
             filled.register(name, table)
-    _lock(filled)
+    filled.execute(_LOCK)
     lacks = "this profile has no table {}: --schema lists those that it has"
     with _our_errors({name: source.omitted.get(name, lacks.format(name)) for name in named - tables.keys()}):
         return _fetch_unless_stopped(filled, sql)
+
+
+def sql(path: str | Path | Analysis, query: str, **options: Any) -> pd.DataFrame:
+    """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
+
+    `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of
+    `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay exact: a
+    column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. Raises
+    TfperfError.
+    """
+    import pandas as pd
+
+    answer = ask(source_of(path, **options), query)
+    return pd.DataFrame(
+        {name: _series(values) for name, values in zip(answer.names, answer.columns, strict=True)},
+        index=range(len(answer)),
+    )
+
+
+def _series(values: Sequence[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    kinds = set(map(type, values))
+    if kinds == {int, type(None)}:
+        try:
+            return pd.Series(values, dtype="Int64")
+        except OverflowError:
+            return pd.Series(values, dtype=object)
+    return pd.Series(values)
 
 
 def _duckdb() -> Any:
@@ -114,11 +145,6 @@ def _connect(memory_limit: str) -> Any:
     if memory_limit:
         connection.execute(f"SET memory_limit = '{memory_limit}'")
     return connection
-
-
-def _lock(connection: Any) -> None:
-    """Make all settings final."""
-    connection.execute("SET lock_configuration = true")
 
 
 def _refuse_all_but_select(connection: Any, sql: str) -> None:
@@ -159,8 +185,12 @@ def _fetch(connection: Any, sql: str) -> Answer:
     cursor = connection.execute(sql)
     names = [column[0] for column in cursor.description]
     rows = cursor.fetchall()
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return Answer(_different(names), tuple(_plain_column(values) for values in columns))
+    columns = []
+    for values in zip(*rows, strict=True) if rows else ((),) * len(names):
+        kinds = set(map(type, values))
+        converted = kinds & {Decimal, bytes, bytearray, list, dict, tuple}
+        columns.append([_plain(value) for value in values] if converted else values)
+    return Answer(_different(names), tuple(columns))
 
 
 def _different(names: Sequence[str]) -> tuple[str, ...]:
@@ -173,12 +203,6 @@ def _different(names: Sequence[str]) -> tuple[str, ...]:
             numbered = f"{name}_{number}"
         different[numbered] = None
     return tuple(different)
-
-
-def _plain_column(values: Sequence[Any]) -> Sequence[Any]:
-    """Return the column with plain values; one that has only those is returned as it is."""
-    kinds = set(map(type, values))
-    return [_plain(value) for value in values] if kinds & {Decimal, bytes, bytearray, list, dict, tuple} else values
 
 
 def _plain(value: Any) -> Any:

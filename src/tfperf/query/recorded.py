@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.errors import TfperfError
+from tfperf.query.sql_tables import SqlTable
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.event_columns import StatKind, StatRows
 
@@ -49,18 +51,30 @@ def recorded(name: str, hosts: Sequence[HostTrace]) -> Any:
     The numbers are those of the traces, which must not change afterwards. The traces must have been read with
     `everything`. Raises TfperfError if there are more events than an int32 can number.
     """
-    import pyarrow as pa
-
     if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
         raise TfperfError("there are too many events to number in one query: choose some of the hosts with --host")
     table = _TABLES[name](hosts)
     return pa.concat_tables(table) if isinstance(table, list) else table
 
 
+def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
+    """Return columns as a `pyarrow.Table` of the declared types, or of their own if they do not fit; NaN is unknown."""
+    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+    columns = {}
+    for column in declared.columns:
+        values = data[column.name]
+        if column.type == "VARCHAR":
+            columns[column.name] = words([None if value is None else str(value) for value in values])
+            continue
+        try:
+            columns[column.name] = pa.array(values, kinds[column.type], from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            columns[column.name] = pa.array(values, from_pandas=True)
+    return pa.table(columns)
+
+
 def words(texts: Sequence[str | None]) -> Any:
     """Return texts as Arrow has them: UTF-8, so that halves of surrogate pairs become U+FFFD."""
-    import pyarrow as pa
-
     try:
         return pa.array(texts, pa.large_string())
     except UnicodeEncodeError:
@@ -69,16 +83,12 @@ def words(texts: Sequence[str | None]) -> Any:
 
 def _numbers(values: npt.NDArray[Any], type_name: str = "") -> Any:
     """Return numbers as Arrow has them, over the same memory; with a type, read their bits as that."""
-    import pyarrow as pa
-
     kind = pa.type_for_alias(type_name or values.dtype.name)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _by_index(index: Any, values: Any) -> Any:
     """Return a column that holds each value once; the index is not checked, because it is our own."""
-    import pyarrow as pa
-
     return pa.DictionaryArray.from_arrays(index, values, safe=False)
 
 
@@ -87,33 +97,30 @@ def _firsts(counts: Sequence[int]) -> list[int]:
     return list(accumulate(counts, initial=0))[:-1]
 
 
+def _first_events(hosts: Sequence[HostTrace]) -> list[int]:
+    return _firsts([len(trace.name) for trace in hosts])
+
+
 def _events(hosts: Sequence[HostTrace]) -> list[Any]:
-    first_events = _firsts([len(trace.name) for trace in hosts])
+    tables = []
     first_lines = _firsts([len(trace.lines) for trace in hosts])
-    return [_events_of(*host) for host in zip(hosts, first_events, first_lines, strict=True)]
-
-
-def _events_of(trace: HostTrace, first_event: int, first_line: int) -> Any:
-    """Return the events of a host. What they share with their line is held once per line."""
-    import pyarrow as pa
-
-    line, name = _numbers(trace.line_of), _numbers(trace.name)
-    shown = [display or full for display, full in zip(trace.display_names, trace.names, strict=True)]
-    columns = {
-        "event": _numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
-        **{key: _by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
-        "name": _by_index(name, words(trace.names)),
-        "display_name": _by_index(name, words(shown)),
-        "start_ps": _numbers(trace.start_ps),
-        "duration_ps": _numbers(trace.duration_ps),
-    }
-    return pa.table(columns)
+    for trace, first_event, first_line in zip(hosts, _first_events(hosts), first_lines, strict=True):
+        line, name = _numbers(trace.line_of), _numbers(trace.name)
+        shown = [display or full for display, full in zip(trace.display_names, trace.names, strict=True)]
+        columns = {
+            "event": _numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
+            **{key: _by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
+            "name": _by_index(name, words(trace.names)),
+            "display_name": _by_index(name, words(shown)),
+            "start_ps": _numbers(trace.start_ps),
+            "duration_ps": _numbers(trace.duration_ps),
+        }
+        tables.append(pa.table(columns))
+    return tables
 
 
 def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
     """Return the columns that describe lines, with one entry per line."""
-    import pyarrow as pa
-
     planes = [trace.planes[line.plane] for line in trace.lines]
     return {
         "line": pa.array(range(first, first + len(trace.lines)), pa.int32()),
@@ -126,8 +133,6 @@ def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
 
 
 def _lines(hosts: Sequence[HostTrace]) -> list[Any]:
-    import pyarrow as pa
-
     tables = []
     for trace, first in zip(hosts, _firsts([len(trace.lines) for trace in hosts]), strict=True):
         columns = {
@@ -141,42 +146,34 @@ def _lines(hosts: Sequence[HostTrace]) -> list[Any]:
 
 
 def _stats(hosts: Sequence[HostTrace]) -> list[Any]:
-    firsts = _firsts([len(trace.name) for trace in hosts])
-    return [_stats_of(trace, first) for trace, first in zip(hosts, firsts, strict=True)]
-
-
-def _stats_of(trace: HostTrace, first_event: int) -> Any:
-    """Return the stats of a host: the same bits as int64, uint64, float64 and, where they are one, index of a text."""
-    import pyarrow as pa
-
-    rows = trace.every_stat or _NO_STATS
-    event = rows.event + np.int32(first_event) if first_event else rows.event
-    code = _numbers(rows.kind)
-    columns = {
-        "event": _numbers(event),
-        "host": _by_index(_numbers(np.zeros(len(event), np.int8)), words([trace.host])),
-        "name": _by_index(_numbers(rows.key), words(rows.keys or [""])),
-        "kind": _by_index(code, words(_KINDS)),
-        "code": code,
-        "bits": _numbers(rows.value),
-        "unsigned": _numbers(rows.value, "uint64"),
-        "real": _numbers(rows.value, "float64"),
-        "text": _by_index(_valid(rows.value, rows.kind == StatKind.TEXT), words(rows.texts or [""])),
-    }
-    return pa.table(columns)
+    """Return the same bits as int64, uint64, float64 and, where they are one, index of a text."""
+    tables = []
+    for trace, first_event in zip(hosts, _first_events(hosts), strict=True):
+        rows = trace.every_stat or _NO_STATS
+        event = rows.event + np.int32(first_event) if first_event else rows.event
+        code = _numbers(rows.kind)
+        columns = {
+            "event": _numbers(event),
+            "host": _by_index(_numbers(np.zeros(len(event), np.int8)), words([trace.host])),
+            "name": _by_index(_numbers(rows.key), words(rows.keys or [""])),
+            "kind": _by_index(code, words(_KINDS)),
+            "code": code,
+            "bits": _numbers(rows.value),
+            "unsigned": _numbers(rows.value, "uint64"),
+            "real": _numbers(rows.value, "float64"),
+            "text": _by_index(_valid(rows.value, rows.kind == StatKind.TEXT), words(rows.texts or [""])),
+        }
+        tables.append(pa.table(columns))
+    return tables
 
 
 def _valid(values: Int64s, valid: Bools) -> Any:
     """Return numbers of which only some are valid; a bitmap says that the others are null."""
-    import pyarrow as pa
-
     bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.int64(), len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _planes(hosts: Sequence[HostTrace]) -> Any:
-    import pyarrow as pa
-
     planes = [(trace.host, plane) for trace in hosts for plane in trace.planes]
     columns = {
         "host": words([host for host, _ in planes]),
@@ -190,45 +187,40 @@ def _planes(hosts: Sequence[HostTrace]) -> Any:
 
 
 def _plane_stats(hosts: Sequence[HostTrace]) -> Any:
-    import pyarrow as pa
-
     rows = [
         (trace.host, plane.name, stat, value)
         for trace in hosts
         for plane in trace.planes
         for stat, value in plane.stats.items()
     ]
-    host, plane, stat, values = list(zip(*rows, strict=True)) or ((),) * 4
-    return pa.table({"host": words(host), "plane": words(plane), "name": words(stat), **_typed(values)})
+    return _typed_stats(rows, "plane")
 
 
 def _name_stats(hosts: Sequence[HostTrace]) -> Any:
-    import pyarrow as pa
-
     rows = [
         (trace.host, trace.names[name], stat, value)
         for trace in hosts
         for stat, values in trace.name_stats.items()
         for name, value in values.items()
     ]
-    host, name, stat, values = list(zip(*rows, strict=True)) or ((),) * 4
-    return pa.table({"host": words(host), "event_name": words(name), "name": words(stat), **_typed(values)})
+    return _typed_stats(rows, "event_name")
 
 
-def _typed(values: Sequence[int | float | str]) -> dict[str, Any]:
+def _typed_stats(rows: Sequence[tuple[str, str, str, int | float | str]], owner: str) -> Any:
     """Return one column per type; integers as text, since no Arrow type holds both 2^64 - 1 and negative ones."""
-    import pyarrow as pa
-
-    return {
+    host, owners, stat, values = list(zip(*rows, strict=True)) or ((),) * 4
+    columns = {
+        "host": words(host),
+        owner: words(owners),
+        "name": words(stat),
         "int_text": words([str(value) if isinstance(value, int) else None for value in values]),
         "real_value": pa.array([value if isinstance(value, float) else None for value in values], pa.float64()),
         "text_value": words([value if isinstance(value, str) else None for value in values]),
     }
+    return pa.table(columns)
 
 
 def _hosts(hosts: Sequence[HostTrace]) -> Any:
-    import pyarrow as pa
-
     def numbers(value: Callable[[HostTrace], int | None]) -> Any:
         return pa.array([value(trace) for trace in hosts], pa.int64())
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from tfperf.analysis import Analysis, load
 from tfperf.errors import TfperfError
-from tfperf.query.sql_tables import RECORDED, SqlTable, analyzed_tables
+from tfperf.query.sql_tables import RECORDED, analyzed_tables
 from tfperf.sections.registry import find_table
-from tfperf.trace.logdir import Run
+from tfperf.trace.activities import Attribution
+from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 
 if TYPE_CHECKING:
-    from tfperf.analysis import Analysis
     from tfperf.trace.host_trace import HostTrace
 
 
@@ -27,11 +29,8 @@ class Source(Struct, frozen=True, dict=True):
     """Tables of sections of other packages that failed when they were asked for, with the reason."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
-        """Return those of the tables that this profile has, each as a `pyarrow.Table`.
-
-        Raises TraceNotFoundError and TraceFormatError.
-        """
-        from tfperf.query.recorded import recorded
+        """Return those that this profile has as `pyarrow.Table`s. Raises TraceNotFoundError and TraceFormatError."""
+        from tfperf.query.recorded import as_declared, recorded
 
         tables = {table.name: recorded(table.name, self._traces) for table in RECORDED if table.name in names}
         declared = {name: table for name, table in analyzed_tables().items() if name in names}
@@ -45,7 +44,7 @@ class Source(Struct, frozen=True, dict=True):
                 self.omitted[name] = str(error)
                 continue
             if data is not None:
-                tables[name] = _arrow(table, data)
+                tables[name] = as_declared(table, data)
         return tables
 
     @cached_property
@@ -55,23 +54,32 @@ class Source(Struct, frozen=True, dict=True):
         return tuple(read_host(file.path, file.host, everything=True) for file in self.run.files)
 
 
-def _arrow(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
-    """Return columns as the table declares them."""
-    import pyarrow as pa
+def source_of(
+    path: str | Path | Analysis,
+    *,
+    run: str | None = None,
+    hosts: Sequence[str] = (),
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+) -> Source:
+    """Return what can be queried of a profile; nothing is read yet. Raises TraceNotFoundError.
 
-    return pa.table({column.name: _column(data[column.name], column.type) for column in declared.columns})
+    `path` and the options are those of `tfperf.load`; an analysis is used as it is, and completed where a query needs
+    sections that it lacks.
+    """
+    if isinstance(path, Analysis):
+        return Source(path.run, path.more)
+    chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
 
+    def analyze(sections: Collection[str]) -> Analysis:
+        # The folder of the run: by now, there may be a newer one.
+        return load(
+            path,
+            sections=tuple(sections),
+            run=str(chosen.folder),
+            hosts=hosts,
+            attribution=attribution,
+            step_marker=step_marker,
+        )
 
-def _column(values: Sequence[Any], type_name: str) -> Any:
-    """Return values in that type, or in their own if they do not fit; NaN is unknown."""
-    import pyarrow as pa
-
-    from tfperf.query.recorded import words
-
-    if type_name == "VARCHAR":
-        return words([None if value is None else str(value) for value in values])
-    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
-    try:
-        return pa.array(values, kinds[type_name], from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array(values, from_pandas=True)
+    return Source(chosen, analyze)

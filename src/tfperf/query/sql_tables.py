@@ -48,98 +48,94 @@ _VALUES = (
     SqlColumn("text_value", "VARCHAR", "", "its value, if a text"),
 )
 
+
+def _recorded(name: str, meaning: str, *columns: SqlColumn) -> SqlTable:
+    return SqlTable(name, meaning, columns)
+
+
 RECORDED: tuple[SqlTable, ...] = (
-    SqlTable(
+    _recorded(
         "events",
         "every event of every thread and stream",
-        (
-            _EVENT,
-            _HOST,
-            _PLANE,
-            _KIND,
-            SqlColumn("line", "INTEGER", "", "number of its thread or stream, as in lines"),
-            SqlColumn("line_name", "VARCHAR", "", "name of its thread or stream"),
-            _DERIVED,
-            SqlColumn("name", "VARCHAR", "", "name of the event"),
-            SqlColumn("display_name", "VARCHAR", "", "short name, where the trace has one; else the name"),
-            SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host"),
-            SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
-            SqlColumn("end_ps", "BIGINT", "ps", "start + duration"),
-            SqlColumn("start_ms", "DOUBLE", "ms", "the start again"),
-            SqlColumn("duration_us", "DOUBLE", "us", "the duration again"),
-            SqlColumn("duration_ms", "DOUBLE", "ms", "the duration again"),
-        ),
+        _EVENT,
+        _HOST,
+        _PLANE,
+        _KIND,
+        SqlColumn("line", "INTEGER", "", "number of its thread or stream, as in lines"),
+        SqlColumn("line_name", "VARCHAR", "", "name of its thread or stream"),
+        _DERIVED,
+        SqlColumn("name", "VARCHAR", "", "name of the event"),
+        SqlColumn("display_name", "VARCHAR", "", "short name, where the trace has one; else the name"),
+        SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host"),
+        SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
+        SqlColumn("end_ps", "BIGINT", "ps", "start + duration"),
+        SqlColumn("start_ms", "DOUBLE", "ms", "the start again"),
+        SqlColumn("duration_us", "DOUBLE", "us", "the duration again"),
+        SqlColumn("duration_ms", "DOUBLE", "ms", "the duration again"),
     ),
-    SqlTable(
+    _recorded(
         "stats",
         "stats of events: one row for each stat of each event",
-        (
-            _EVENT,
-            _HOST,
-            SqlColumn("name", "VARCHAR", "", "name of the stat"),
-            SqlColumn("kind", "VARCHAR", "", "int, unsigned, real, text or bytes: how the file holds it"),
-            *_VALUES,
-            SqlColumn("size_bytes", "BIGINT", "bytes", "length of the value, if bytes; the bytes are not read"),
-        ),
+        _EVENT,
+        _HOST,
+        SqlColumn("name", "VARCHAR", "", "name of the stat"),
+        SqlColumn("kind", "VARCHAR", "", "int, unsigned, real, text or bytes: how the file holds it"),
+        *_VALUES,
+        SqlColumn("size_bytes", "BIGINT", "bytes", "length of the value, if bytes; the bytes are not read"),
     ),
-    SqlTable(
+    _recorded(
         "lines",
         "threads of hosts, and streams and other lines of devices",
-        (
-            SqlColumn("line", "INTEGER", "", "number of the line, one count for all hosts"),
-            _HOST,
-            _PLANE,
-            _KIND,
-            SqlColumn("line_name", "VARCHAR", "", "name of the thread or stream"),
-            SqlColumn("line_id", "BIGINT", "", "its id in the file: of a thread, that of the system"),
-            _DERIVED,
-            SqlColumn("events", "BIGINT", "count", "its events"),
-        ),
+        SqlColumn("line", "INTEGER", "", "number of the line, one count for all hosts"),
+        _HOST,
+        _PLANE,
+        _KIND,
+        SqlColumn("line_name", "VARCHAR", "", "name of the thread or stream"),
+        SqlColumn("line_id", "BIGINT", "", "its id in the file: of a thread, that of the system"),
+        _DERIVED,
+        SqlColumn("events", "BIGINT", "count", "its events"),
     ),
-    SqlTable(
+    _recorded(
         "planes",
         "planes: a host, each of its devices, and the profiler's own",
-        (
-            _HOST,
-            _PLANE,
-            _KIND,
-            SqlColumn("plane_id", "BIGINT", "", "its id in the file"),
-            SqlColumn("is_device", "BOOLEAN", "", "whether it is a device that recorded something"),
-            SqlColumn("events", "BIGINT", "count", "events in the file, omitted ones too"),
-        ),
+        _HOST,
+        _PLANE,
+        _KIND,
+        SqlColumn("plane_id", "BIGINT", "", "its id in the file"),
+        SqlColumn("is_device", "BOOLEAN", "", "whether it is a device that recorded something"),
+        SqlColumn("events", "BIGINT", "count", "events in the file, omitted ones too"),
     ),
-    SqlTable(
+    _recorded(
         "plane_stats",
         "stats of planes, such as the model of a device",
-        (_HOST, _PLANE, SqlColumn("name", "VARCHAR", "", "name of the stat"), *_VALUES),
+        _HOST,
+        _PLANE,
+        SqlColumn("name", "VARCHAR", "", "name of the stat"),
+        *_VALUES,
     ),
-    SqlTable(
+    _recorded(
         "name_stats",
         "stats of event names: program ids, categories and framework ops of XLA ops",
-        (
-            _HOST,
-            SqlColumn("event_name", "VARCHAR", "", "name of the events"),
-            SqlColumn("name", "VARCHAR", "", "name of the stat"),
-            *_VALUES,
-        ),
+        _HOST,
+        SqlColumn("event_name", "VARCHAR", "", "name of the events"),
+        SqlColumn("name", "VARCHAR", "", "name of the stat"),
+        *_VALUES,
     ),
-    SqlTable(
+    _recorded(
         "hosts",
         "trace files",
-        (
-            _HOST,
-            SqlColumn("path", "VARCHAR", "", "the file"),
-            SqlColumn("size_bytes", "BIGINT", "bytes", "its size"),
-            SqlColumn("events", "BIGINT", "count", "rows in events"),
-            SqlColumn("malformed_events", "BIGINT", "count", "events omitted because their times are impossible"),
-            SqlColumn(
-                "aggregated_events", "BIGINT", "count", "events omitted because they stand for several, without time"
-            ),
-            SqlColumn("start_ps", "BIGINT", "ps", "the first start of any event"),
-            SqlColumn("end_ps", "BIGINT", "ps", "the last end of any event"),
-            SqlColumn("errors", "VARCHAR", "", "errors that the profiler recorded"),
-            SqlColumn("warnings", "VARCHAR", "", "warnings that the profiler recorded"),
+        _HOST,
+        SqlColumn("path", "VARCHAR", "", "the file"),
+        SqlColumn("size_bytes", "BIGINT", "bytes", "its size"),
+        SqlColumn("events", "BIGINT", "count", "rows in events"),
+        SqlColumn("malformed_events", "BIGINT", "count", "events omitted because their times are impossible"),
+        SqlColumn(
+            "aggregated_events", "BIGINT", "count", "events omitted because they stand for several, without time"
         ),
+        SqlColumn("start_ps", "BIGINT", "ps", "the first start of any event"),
+        SqlColumn("end_ps", "BIGINT", "ps", "the last end of any event"),
+        SqlColumn("errors", "VARCHAR", "", "errors that the profiler recorded"),
+        SqlColumn("warnings", "VARCHAR", "", "warnings that the profiler recorded"),
     ),
 )
 """What was recorded, as it was recorded."""
