@@ -10,7 +10,7 @@ from tfperf.trace.activities import Activity
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceWork, trace_texts
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.kernel_details import NO_COPY, CopyDetails, parse_copy
+from tfperf.trace.kernel_details import NO_COPY, parse_copy
 
 _KINDS = {Activity.HOST_TO_DEVICE: "H2D", Activity.DEVICE_TO_HOST: "D2H", Activity.DEVICE_TO_DEVICE: "D2D"}
 _ORDER = ("H2D", "D2H", "D2D", "P2P", "H2H", "Memset", "Unknown")
@@ -58,19 +58,27 @@ def copies_of(trace: HostTrace, work: DeviceWork) -> tuple[Copies, ...]:
     """Add up copies and fills per device and kind."""
     move_at = np.flatnonzero(work.moves)
     rows = work.rows[move_at]
-    columns: list[Column] = [
-        work.plane[move_at],
-        trace.name[rows],
-        work.activity[move_at].astype(np.int64),
-        trace.number_at("memcpy_details", rows, -1),
-        trace.number_at("memset_details", rows, -1),
-    ]
-    copy_texts, fill_texts = (trace_texts(trace, stat) for stat in ("memcpy_details", "memset_details"))
+    stats = ("memcpy_details", "memset_details")
+    columns: list[Column] = [work.plane[move_at], trace.name[rows], work.activity[move_at].astype(np.int64)]
+    columns += [trace.number_at(stat, rows, -1) for stat in stats]
+    copy_texts, fill_texts = (trace_texts(trace, stat) for stat in stats)
     sums: dict[tuple[int, str], dict[str, int]] = {}
     for (plane, name, activity, copy, fill), (count, total_ps, _, _) in group_sums(trace.duration_ps[rows], columns):
         text = copy_texts[copy] or fill_texts[fill]
-        kind = _kind(trace.names[name], Activity(activity), text)
-        added = _sums(parse_copy(text) if text else NO_COPY, count, total_ps)
+        kind = _kind(trace.names[name].lower(), Activity(activity), text.lower())
+        details = parse_copy(text) if text else NO_COPY
+        is_sized = details.size_bytes is not None
+        memory = (details.source, details.destination)
+        is_pageable = "pageable" in memory
+        added = {
+            "count": count,
+            "total_ps": total_ps,
+            "sized": count * is_sized,
+            "sized_bytes": count * (details.size_bytes or 0),
+            "sized_ps": total_ps * is_sized,
+            "pageable_ps": total_ps * is_pageable,
+            "pinned_ps": total_ps * ("pinned" in memory and not is_pageable),
+        }
         before = sums.get((plane, kind), {})
         sums[plane, kind] = {key: min(value + before.get(key, 0), MOST) for key, value in added.items()}
     ordered = sorted(sums.items(), key=lambda item: (item[0][0], _ORDER.index(item[0][1])))
@@ -80,28 +88,10 @@ def copies_of(trace: HostTrace, work: DeviceWork) -> tuple[Copies, ...]:
     )
 
 
-def _sums(details: CopyDetails, count: int, total_ps: int) -> dict[str, int]:
-    """Return the numbers of `Copies` for equal copies."""
-    is_sized = details.size_bytes is not None
-    memory = (details.source, details.destination)
-    is_pageable = "pageable" in memory
-    return {
-        "count": count,
-        "total_ps": total_ps,
-        "sized": count * is_sized,
-        "sized_bytes": count * (details.size_bytes or 0),
-        "sized_ps": total_ps * is_sized,
-        "pageable_ps": total_ps * is_pageable,
-        "pinned_ps": total_ps * ("pinned" in memory and not is_pageable),
-    }
-
-
 def _kind(name: str, activity: Activity, details: str) -> str:
-    lowered = name.lower()
-    if "memset" in lowered[:10]:
+    """Return the kind of copy; texts are in lower case."""
+    if "memset" in name[:10]:
         return "Memset"
-    if activity == Activity.DEVICE_TO_DEVICE and any(
-        part in f"{lowered} {details.lower()}" for part in ("p2p", "ptop")
-    ):
+    if activity == Activity.DEVICE_TO_DEVICE and any(part in f"{name} {details}" for part in ("p2p", "ptop")):
         return "P2P"
-    return _KINDS.get(activity, "H2H" if "htoh" in lowered or "h2h" in lowered else "Unknown")
+    return _KINDS.get(activity, "H2H" if "htoh" in name or "h2h" in name else "Unknown")

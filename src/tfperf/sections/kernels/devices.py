@@ -25,19 +25,12 @@ class DeviceTotals(Struct, frozen=True, kw_only=True):
     copies_ps: int
     """Wall-clock time of copies, also of those beside compute."""
 
-
-def device_totals(host: str, device: DeviceTime) -> DeviceTotals:
-    """Add up the time of a device of a host."""
-    return DeviceTotals(
-        host=host,
-        device=device_label(device.name),
-        compute_ps=device.compute.total(),
-        copies_alone_ps=device.copies_alone_ps,
-        idle_ps=device.idle_ps,
-        wall_ps=device.wall_ps,
-        kernel_sum_ps=device.kernel_sum_ps,
-        copies_ps=device.copies.total(),
-    )
+    @classmethod
+    def of(cls, host: str, device: DeviceTime) -> DeviceTotals:
+        """Add up the time of a device of a host."""
+        same = {name: getattr(device, name) for name in ("copies_alone_ps", "idle_ps", "wall_ps", "kernel_sum_ps")}
+        times = {"compute_ps": device.compute.total(), "copies_ps": device.copies.total(), **same}
+        return cls(host=host, device=device_label(device.name), **times)
 
 
 def compute_capability(plane: Plane) -> tuple[int, int]:
