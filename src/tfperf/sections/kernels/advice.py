@@ -9,7 +9,7 @@ from tfperf.units import format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
-    from tfperf.sections.kernels.copies import Copies
+    from tfperf.sections.kernels.devices import Copies
 
 TINY_PERCENT = 50.0
 """Share of kernels shorter than 10 us from which there is advice, if as many find their stream idle."""

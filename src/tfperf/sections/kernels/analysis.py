@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.arrays import MOST, Int64s
-from tfperf.sections.kernels.copies import Copies, copies_of
-from tfperf.sections.kernels.devices import DeviceTotals, any_has, has_tensor_cores
+from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copies_of, has_tensor_cores
 from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
 from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels

@@ -40,23 +40,22 @@ class KernelSums(NamedTuple):
     min_ps: int
     max_ps: int
 
-    def plus(self, other: KernelSums) -> KernelSums:
-        """Return the sums of both."""
-        return KernelSums(
-            self.occupancy_percent if self.occupancy_percent == other.occupancy_percent else None,
-            self.occurrences + other.occurrences,
-            self.total_ps + other.total_ps,
-            min(self.min_ps, other.min_ps),
-            max(self.max_ps, other.max_ps),
-        )
-
 
 Tally = dict[Kernel, KernelSums]
 
 
 def add(tally: Tally, kernel: Kernel, sums: KernelSums) -> None:
     """Add sums to those of a kernel."""
-    tally[kernel] = tally[kernel].plus(sums) if kernel in tally else sums
+    before = tally.get(kernel)
+    if before is not None:
+        sums = KernelSums(
+            sums.occupancy_percent if sums.occupancy_percent == before.occupancy_percent else None,
+            before.occurrences + sums.occurrences,
+            before.total_ps + sums.total_ps,
+            min(before.min_ps, sums.min_ps),
+            max(before.max_ps, sums.max_ps),
+        )
+    tally[kernel] = sums
 
 
 def order_of(kernel: Kernel) -> tuple[object, ...]:

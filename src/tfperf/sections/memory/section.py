@@ -36,7 +36,12 @@ def build(results: Results) -> Section:
     """Build the section; of what lay in memory, people see that of the fullest allocator only."""
     memory: Memory = results["memory"]
     if not memory.allocators:
-        return Section("memory", "Memory", notes=(_silent_note(memory),))
+        note = _NO_EVENTS
+        if len(memory.hosts_without_threads) == memory.host_count:
+            note = _NO_THREADS
+        elif memory.malformed_events:
+            note = f"The {memory.malformed_events:,} events of allocators do not say how much is in use."
+        return Section("memory", "Memory", notes=(note,))
     return Section(
         "memory",
         "Memory",
@@ -97,14 +102,6 @@ def sparkline(allocator: Allocator, name: str) -> Sparkline:
         unit="bytes",
         level="full",
     )
-
-
-def _silent_note(memory: Memory) -> str:
-    if len(memory.hosts_without_threads) == memory.host_count:
-        return _NO_THREADS
-    if memory.malformed_events:
-        return f"The {memory.malformed_events:,} events of allocators do not say how much is in use."
-    return _NO_EVENTS
 
 
 def _notes(memory: Memory) -> tuple[str, ...]:

@@ -33,12 +33,8 @@ _OP_COLUMNS = (
     Column("self_ms", "Self", float, "ms", "time excluding nested ops", level="data"),
     Column("average_self_ms", "Mean", float, "ms", "self time / count", level="full"),
     Column("self_with_idle_percent", "With idle", float, "%", _WITH_IDLE, level="data"),
-    Column(
-        "execution", "Run as", str, "", "eager: one by one from Python; function: in a graph; empty: unknown", "data"
-    ),
-    Column(
-        "tensor_core_percent", "TC", float, "%", "time of its kernels on tensor cores / of all; empty: unknown", "data"
-    ),
+    Column("execution", "Run as", str, "", "eager: from Python; function: in a graph; empty: unknown", level="data"),
+    Column("tensor_core_percent", "TC", float, "%", "kernel time on tensor cores / of all; empty: unknown", "data"),
     Column("hlo_op", "HLO op", str, "", "what XLA calls the op, if it compiled it", level="data"),
     Column("hlo_module", "HLO module", str, "", "the compiled program, if known", level="data"),
 )
@@ -59,9 +55,7 @@ def _group_columns(by: By, title: str) -> tuple[Column, ...]:
         Column("total_ms", "Total", float, "ms", "sum of times including nested ops, which count again", level="data"),
         Column("self_ms", "Self", float, "ms", "time excluding nested ops"),
         Column("forward_self_ms", "Forward", float, "ms", "self time outside the backward pass", level=passes_level),
-        Column(
-            "backward_self_ms", "Backward", float, "ms", "self time in the backward pass (gradient_tape)", passes_level
-        ),
+        Column("backward_self_ms", "Backward", float, "ms", "self time in the backward pass", level=passes_level),
         Column("self_with_idle_percent", "With idle", float, "%", _WITH_IDLE, level="data"),
     )
 
