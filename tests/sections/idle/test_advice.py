@@ -29,7 +29,7 @@ def test_the_largest_cause_comes_first_with_its_share_and_what_to_do(tmp_path: P
     fetch = event("IteratorGetNextOp::DoCompute", 0, 40)
     first, second = advice(tmp_path, *job(fetch, call(40, 56), kernels=((50, 46),)))
     assert (first.code, first.severity) == ("idle_input", "problem")
-    assert first.text == "The device waits for input: 40.0% of the step time (advice from 5%)."
+    assert first.text == "The device waits for input: 40.0% of the step time (threshold 5%)."
     assert "-s tfdata" in first.action
     assert (second.code, second.severity) == ("idle_launch", "hint")
     assert "jit_compile=True" in second.action
@@ -39,7 +39,7 @@ def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
     other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
     (finding,) = advice(tmp_path, *job(call(), kernels=((50, 50),)), other)
     assert finding.text == (
-        "The device waits for launches: 50.0% of the step time, averaged over devices (advice from 5%)."
+        "The device waits for launches: 50.0% of the step time, averaged over devices (threshold 5%)."
     )
 
 

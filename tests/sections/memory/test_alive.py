@@ -6,6 +6,8 @@ import pytest
 from builders import line, u64
 from sections.memory.made import alloc, allocator_of, free, memory_of
 
+from tfperf.sections.memory.alive import type_name
+
 
 def test_what_is_alive_at_the_peak(tmp_path: Path) -> None:
     """Of 700, two equal tensors are 400, another one 100; 200 came before. Address 3 was used twice."""
@@ -74,3 +76,20 @@ def test_only_numbers_that_differ_become_stars(tmp_path: Path) -> None:
     events = [alloc(n, 100, 100 + 100 * n, n + 1, tf_op=name) for n, name in enumerate(names)]
     by_op = memory_of(tmp_path, line("t", *events)).op_columns()
     assert (by_op["op"], by_op["count"]) == (["net_1/layer_*/Relu", "net_1/layer/Relu"], [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (0, ""),
+        (1, "float32"),
+        (3, "int32"),
+        (14, "bfloat16"),
+        (19, "float16"),
+        (101, "float32"),
+        (77, "type 77"),
+        (-5, "type -5"),
+    ],
+)
+def test_types(number: int, name: str) -> None:
+    assert type_name(number) == name

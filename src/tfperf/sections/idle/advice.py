@@ -69,7 +69,7 @@ def _finding(idle: Idle, cause: Cause) -> Finding:
     percent = idle.percent(cause)
     average = ", averaged over devices" if len(idle.averaged) > 1 else ""
     text = (
-        f"The device {_TEXTS[cause]}: {format_percent(percent)}% of {whole_of(idle)}{average} (advice from "
+        f"The device {_TEXTS[cause]}: {format_percent(percent)}% of {whole_of(idle)}{average} (threshold "
         f"{ADVICE_PERCENT:.0f}%)."
     )
     # One gap alone may be the start or the end of the capture, which no change of the program shortens.

@@ -18,14 +18,13 @@ from tfperf.intervals import overlap
 from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of, work_rows
 from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.host_state import host_states
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launch_links import launch_links
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tfperf.sections.host import Host
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.device_time import DeviceTime
@@ -82,7 +81,7 @@ class DeviceIdle(Struct, frozen=True, kw_only=True):
         return 100.0 * part / max(self.counted_window_ps, 1)
 
 
-class Idle(Struct, frozen=True, kw_only=True):
+class Idle(Tabular, frozen=True, kw_only=True):
     """The idle time of the devices of one host, or of several."""
 
     devices: tuple[DeviceIdle, ...]
@@ -116,15 +115,8 @@ class Idle(Struct, frozen=True, kw_only=True):
         percents = {cause: self.percent(cause) for cause in CAUSES}
         return tuple(sorted((cause for cause in CAUSES if percents[cause]), key=lambda cause: -percents[cause]))
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per cause, the largest first, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas; `per_step_ms` is of an average step of a device."""
+        """Return one row per cause, the largest first; `per_step_ms` is of an average step of a device."""
         devices, ranked, idle_percent = self.averaged, self.ranked, self.idle_percent or 0.0
         steps = sum(device.step_count for device in devices)
         total_ps = [sum(device.total_ps(cause) for device in devices) for cause in ranked]
@@ -156,21 +148,13 @@ class Idle(Struct, frozen=True, kw_only=True):
     def gap_columns(self) -> dict[str, list[object]]:
         """Return one row per listed gap, the longest first; times in milliseconds."""
         launched_before_ps = [gap.launched_before_ps for gap in self.gaps]
+        same = ("host", "device", "step", "flag", "cause", "thread_name", "thread", "event", "before", "after")
         return {
-            "host": [gap.host for gap in self.gaps],
-            "device": [gap.device for gap in self.gaps],
-            "step": [gap.step for gap in self.gaps],
-            "flag": [gap.flag for gap in self.gaps],
+            **{key: [getattr(gap, key) for gap in self.gaps] for key in same},
             "start_ms": [gap.start_ps / PS_PER_MS for gap in self.gaps],
             "duration_ms": [gap.duration_ps / PS_PER_MS for gap in self.gaps],
-            "cause": [gap.cause for gap in self.gaps],
             "cause_percent": [100.0 * gap.cause_ps / gap.duration_ps for gap in self.gaps],
-            "thread_name": [gap.thread_name for gap in self.gaps],
-            "thread": [gap.thread for gap in self.gaps],
-            "event": [gap.event for gap in self.gaps],
             "launched_before_ms": [None if time is None else time / PS_PER_MS for time in launched_before_ps],
-            "before": [gap.before for gap in self.gaps],
-            "after": [gap.after for gap in self.gaps],
         }
 
 
@@ -249,10 +233,5 @@ def narrow(idle: Idle, before: Breakdown, after: Breakdown) -> Idle:
     if before.attribution == "tensorflow":
         return idle
     counted = np.isin(before.steps.start_ps, after.steps.start_ps[after.headline])
-    return replace(
-        idle,
-        devices=tuple(
-            replace(device, counted=counted) if len(device.window_ps) == len(counted) else device
-            for device in idle.devices
-        ),
-    )
+    devices = (replace(each, counted=counted) if len(each.window_ps) == len(counted) else each for each in idle.devices)
+    return replace(idle, devices=tuple(devices))

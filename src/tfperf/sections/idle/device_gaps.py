@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, ranges
 from tfperf.intervals import overlap
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.trace.device_time import DeviceTime, work_lines
@@ -103,7 +103,7 @@ def gaps_of(
     first_window = np.searchsorted(windows.end_ps, gap_start, side="right")
     count = np.where(gap_end > gap_start, np.maximum(np.searchsorted(windows.start_ps, gap_end) - first_window, 0), 0)
     gap = np.repeat(np.arange(len(gap_start)), count)
-    window = np.repeat(first_window - np.cumsum(count) + count, count) + np.arange(len(gap))
+    window = ranges(first_window, count)
     start = np.maximum(gap_start[gap], windows.start_ps[window])
     end = np.minimum(gap_end[gap], windows.end_ps[window])
     keep = end > start

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s
+from tfperf.arrays import NO_NUMBERS, Int64s, ranges
+from tfperf.intervals import union
 from tfperf.sections.idle.device_gaps import CAUSE_OF_STATE, UNKNOWN, DeviceGaps
-from tfperf.sections.idle.host_at_work import rows_at_work
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.trace.host_state import HostStates
 from tfperf.trace.host_trace import HostTrace
@@ -21,6 +21,7 @@ MOST_GAPS = 1000
 
 _TAIL = re.compile(r"^void |[<(].*$", re.DOTALL)
 _MOST_LETTERS = 200
+_MOSTLY = 0.5
 
 
 class Gap(Struct, frozen=True, kw_only=True):
@@ -95,10 +96,10 @@ def _described(trace: HostTrace, gaps: DeviceGaps, steps: Steps, states: HostSta
                 cause=name,
                 cause_ps=int(cause_ps[at]),
                 thread=thread or None,
-                event=_host_event(trace, row),
+                event=_event_name(trace, row, on_device=False),
                 launched_before_ps=lead_ps if lead_ps >= 0 else None,
-                before=_device_event(trace, int(gaps.before[at])),
-                after=_device_event(trace, int(gaps.after[at])),
+                before=_event_name(trace, int(gaps.before[at]), on_device=True),
+                after=_event_name(trace, int(gaps.after[at]), on_device=True),
             )
         )
     return described
@@ -116,17 +117,52 @@ def _evidence(trace: HostTrace, gaps: DeviceGaps, states: HostStates) -> Int64s:
         & (2 * (gaps.end_ps - gaps.called_ps) >= cause_ps)
         & ((cause_of_call == cause) | (cause == UNKNOWN))
     )
-    at_work = rows_at_work(trace, states, gaps.start_ps, gaps.called_ps, np.where(by_call, -1, cause))
+    at_work = _rows_at_work(trace, states, gaps.start_ps, gaps.called_ps, np.where(by_call, -1, cause))
     return np.where(by_call, gaps.launch, at_work)
 
 
-def _host_event(trace: HostTrace, row: int) -> str | None:
-    """Return the name of a host event; one that is named like the kernel it launches is cut like that."""
-    name = trace.names[trace.name[row]] if row >= 0 else ""
-    return (_TAIL.sub("", name) if name.startswith("void ") else name)[:_MOST_LETTERS] or None
+def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps: Int64s, cause: Int64s) -> Int64s:
+    """Return, for each gap, the host row that was at work for its cause the longest; -1: none.
+
+    Gaps [start_ps, end_ps) are disjoint and ascend; `cause` is an index into `CAUSES`, -1 asks for nothing. Of the
+    events of that thread, the innermost is taken that covers at least half as much (`_MOSTLY`), since it tells more.
+    """
+    at_work = np.full(len(start_ps), -1, np.int64)
+    rows = _rows_within(trace, states, start_ps[cause >= 0], end_ps[cause >= 0])
+    first = np.searchsorted(end_ps, trace.start_ps[rows], side="right")
+    count = np.maximum(np.searchsorted(start_ps, trace.end_ps[rows]) - first, 0)
+    gap = ranges(first, count)
+    rows = np.repeat(rows, count)
+    is_of_cause = CAUSE_OF_STATE[states.code[rows]] == cause[gap]
+    gap, rows = gap[is_of_cause], rows[is_of_cause]
+    shared = np.minimum(trace.end_ps[rows], end_ps[gap]) - np.maximum(trace.start_ps[rows], start_ps[gap])
+    gap, rows, shared = gap[shared > 0], rows[shared > 0], shared[shared > 0]
+    order = np.lexsort((shared, gap))
+    most, line = np.zeros(len(start_ps), np.int64), np.zeros(len(start_ps), np.int64)
+    # Where an index comes several times, the value written last stays: the largest share, the innermost event.
+    most[gap[order]], line[gap[order]] = shared[order], trace.line_of[rows[order]]
+    is_close = (trace.line_of[rows] == line[gap]) & (shared >= _MOSTLY * most[gap])
+    gap, rows = gap[is_close], rows[is_close]
+    order = np.argsort(rows, kind="stable")
+    at_work[gap[order]] = rows[order]
+    return at_work
 
 
-def _device_event(trace: HostTrace, row: int) -> str | None:
-    """Return the name of a device event without arguments of templates and functions."""
+def _rows_within(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps: Int64s) -> Int64s:
+    """Return the host rows that say what their thread does and that overlap any of the gaps."""
+    gaps = union(start_ps, end_ps)
+    if not len(gaps.start):
+        return NO_NUMBERS
+    parts = []
+    for line in trace.host_lines:
+        rows = np.flatnonzero(states.code[line.start : line.stop]) + line.start
+        last = np.searchsorted(gaps.start, trace.end_ps[rows]) - 1
+        parts.append(rows[(last >= 0) & (gaps.end[np.maximum(last, 0)] > trace.start_ps[rows])])
+    return np.concatenate([NO_NUMBERS, *parts])
+
+
+def _event_name(trace: HostTrace, row: int, *, on_device: bool) -> str | None:
+    """Return the name of an event, that of a kernel without arguments of templates and functions."""
     name = trace.names[trace.name[row]] if row >= 0 else ""
-    return _TAIL.sub("", name)[:_MOST_LETTERS] or None
+    is_kernel = on_device or name.startswith("void ")
+    return (_TAIL.sub("", name) if is_kernel else name)[:_MOST_LETTERS] or None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Column, Fact, Level, Section, Table, at_levels
+from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.idle.advice import idle_advice, whole_of
 from tfperf.sections.idle.tables import CAUSES, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS
 from tfperf.sections.spec import present
@@ -35,7 +35,7 @@ def build(results: Results) -> Section:
         _TITLE,
         findings=(first, *(replace(finding, level="full") for finding in others)),
         facts=_facts(idle),
-        tables=present(_causes_table(results), _devices_table(results), _gaps_table(results)),
+        tables=_tables(results),
         detail_notes=_notes(results),
         pointer="More: -s idle.",
     )
@@ -51,53 +51,36 @@ def _facts(idle: Idle) -> tuple[Fact, ...]:
     return (*facts, Fact("longest_gap", "Longest gap", longest_ps / PS_PER_MS, "ms")) if longest_ps else facts
 
 
-# --- tables ---
-
-
-def _causes_table(results: Results) -> Table | None:
-    return IDLE_CAUSES.build(results, columns=_cause_columns(results["idle"]), bar_key="idle_percent")
-
-
-def _cause_columns(idle: Idle) -> tuple[Column, ...]:
-    """Return the columns of the table of causes; without steps, all is of the capture."""
+def _tables(results: Results) -> tuple[Table, ...]:
+    """Build the tables; of several devices, people see each with the largest causes, and in the list of gaps."""
+    idle: Idle = results["idle"]
     titles = {"per_step_ms": "Time", "step_percent": "Of capture"} if idle.without_steps else {}
-    return tuple(replace(column, title=titles.get(column.key, column.title)) for column in IDLE_CAUSES.columns)
-
-
-def _devices_table(results: Results) -> Table | None:
-    """Build the table of devices; people see it if there are several, with the largest causes."""
-    idle: Idle = results["idle"]
-    shown = idle.ranked[:_SHOWN_CAUSES]
-    levels: dict[str, Level] = {f"{cause}_percent": "brief" if cause in shown else "data" for cause in CAUSES}
-    levels["host"] = "brief" if results.has_several_hosts else "data"
-    return IDLE_DEVICES.build(
-        results,
-        columns=at_levels(IDLE_DEVICES.columns, levels),
-        level="full" if len(idle.devices) > 1 else "data",
-        note=f"Shares are of {whole_of(idle)}. All causes are in JSON and CSV.",
-    )
-
-
-def _gaps_table(results: Results) -> Table | None:
-    """Build the list of gaps; people see the device instead of the thread if there are several."""
-    idle: Idle = results["idle"]
-    several = results.has_several_hosts or len(idle.devices) > 1
-    levels: dict[str, Level] = {
-        "host": "brief" if results.has_several_hosts else "data",
-        "device": "brief" if len(idle.devices) > 1 else "data",
-        "thread_name": "data" if several else "brief",
+    cause_columns = (replace(column, title=titles.get(column.key, column.title)) for column in IDLE_CAUSES.columns)
+    several_devices, shown = len(idle.devices) > 1, idle.ranked[:_SHOWN_CAUSES]
+    device_levels: dict[str, Level] = {f"{cause}_percent": "brief" if cause in shown else "data" for cause in CAUSES}
+    host_level: Level = "brief" if results.has_several_hosts else "data"
+    gap_levels: dict[str, Level] = {
+        "host": host_level,
+        "device": "brief" if several_devices else "data",
+        "thread_name": "data" if results.has_several_hosts or several_devices else "brief",
         "step": "data" if idle.without_steps else "brief",
     }
     unlisted = idle.gap_count - len(idle.gaps)
-    return IDLE_GAPS.build(
-        results,
-        columns=at_levels(IDLE_GAPS.columns, levels),
-        level="full",
-        note=f"{unlisted:,} shorter gaps are not listed, here and in JSON and CSV." if unlisted else "",
+    return present(
+        IDLE_CAUSES.build(results, columns=tuple(cause_columns), bar_key="idle_percent"),
+        IDLE_DEVICES.build(
+            results,
+            columns=at_levels(IDLE_DEVICES.columns, {**device_levels, "host": host_level}),
+            level="full" if several_devices else "data",
+            note=f"Shares are of {whole_of(idle)}. All causes are in JSON and CSV.",
+        ),
+        IDLE_GAPS.build(
+            results,
+            columns=at_levels(IDLE_GAPS.columns, gap_levels),
+            level="full",
+            note=f"{unlisted:,} shorter gaps are not listed, here and in JSON and CSV." if unlisted else "",
+        ),
     )
-
-
-# --- notes ---
 
 
 def _notes(results: Results) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tfperf.report.model import Column, Data
 from tfperf.sections.spec import TableSpec
@@ -13,35 +13,25 @@ if TYPE_CHECKING:
 Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 """In the order in which they are shown where they are equal."""
-CAUSE_TITLES: dict[Cause, str] = {
-    "input": "Waiting for input",
-    "compile": "Tracing, compiling",
-    "synchronise": "Synchronising",
-    "copy": "Copying",
-    "launch": "Launching",
-    "python": "Python between calls",
-    "host_compute": "Other host compute",
-    "unknown": "Unknown",
-}
-CAUSE_MEANINGS: dict[Cause, str] = {
-    "input": "the step waits for tf.data",
-    "compile": "tracing or compiling functions",
-    "synchronise": "the program waits for a result",
-    "copy": "handing tensors to the device",
-    "launch": "preparing and launching work",
-    "python": "the program is in no call",
-    "host_compute": "ops on host threads",
-    "unknown": "not shown by the trace",
-}
-_SHORT_TITLES: dict[Cause, str] = {
-    "input": "Input",
-    "compile": "Compile",
-    "synchronise": "Sync",
-    "copy": "Copy",
-    "launch": "Launch",
-    "python": "Python",
-    "host_compute": "Compute",
-    "unknown": "Unknown",
+
+
+class CauseTexts(NamedTuple):
+    """A cause of idle time in words: in the table of causes, as a column, and what it stands for."""
+
+    title: str
+    short_title: str
+    meaning: str
+
+
+CAUSE_TEXTS: dict[Cause, CauseTexts] = {
+    "input": CauseTexts("Waiting for input", "Input", "the step waits for tf.data"),
+    "compile": CauseTexts("Tracing, compiling", "Compile", "tracing or compiling functions"),
+    "synchronise": CauseTexts("Synchronising", "Sync", "the program waits for a result"),
+    "copy": CauseTexts("Copying", "Copy", "handing tensors to the device"),
+    "launch": CauseTexts("Launching", "Launch", "preparing and launching work"),
+    "python": CauseTexts("Python between calls", "Python", "the program is in no call"),
+    "host_compute": CauseTexts("Other host compute", "Compute", "ops on host threads"),
+    "unknown": CauseTexts("Unknown", "Unknown", "not shown by the trace"),
 }
 
 
@@ -51,8 +41,8 @@ def _causes(results: Results) -> Data | None:
         return None
     return {
         **idle.columns(),
-        "cause": [CAUSE_TITLES[cause] for cause in idle.ranked],
-        "meaning": [CAUSE_MEANINGS[cause] for cause in idle.ranked],
+        "cause": [CAUSE_TEXTS[cause].title for cause in idle.ranked],
+        "meaning": [CAUSE_TEXTS[cause].meaning for cause in idle.ranked],
     }
 
 
@@ -65,7 +55,7 @@ def _gaps(results: Results) -> Data | None:
     idle = results["idle"]
     if idle is None or not idle.gaps:
         return None
-    return {**idle.gap_columns(), "cause": [CAUSE_TITLES[gap.cause] for gap in idle.gaps]}
+    return {**idle.gap_columns(), "cause": [CAUSE_TEXTS[gap.cause].title for gap in idle.gaps]}
 
 
 IDLE_CAUSES = TableSpec(
@@ -103,8 +93,8 @@ IDLE_DEVICES = TableSpec(
         Column("idle_percent", "Idle", float, "%", "share of the step time"),
         Column("gaps", "Gaps", int, "count", "gaps in averaged steps", level="data", over_steps=True),
         *(
-            Column(f"{cause}_percent", title, float, "%", f"share of the step time: {CAUSE_MEANINGS[cause]}")
-            for cause, title in _SHORT_TITLES.items()
+            Column(f"{cause}_percent", texts.short_title, float, "%", f"share of the step time: {texts.meaning}")
+            for cause, texts in CAUSE_TEXTS.items()
         ),
     ),
     data=_devices,
@@ -128,14 +118,7 @@ IDLE_GAPS = TableSpec(
         Column("thread_name", "Thread", str, "", "host thread that was at work for that cause the longest"),
         Column("thread", "Full thread", str, "", "its name with the number that makes it unique", level="data"),
         Column("event", "Event", str, "", "event of that thread"),
-        Column(
-            "launched_before_ms",
-            "Launched",
-            float,
-            "ms",
-            "from the call that launched the next work to that work",
-            level="data",
-        ),
+        Column("launched_before_ms", "Launched", float, "ms", "from the launch of the next work to its start", "data"),
         Column("before", "After", str, "", "work of the device before the gap", level="data"),
         Column("after", "Before", str, "", "work of the device after the gap", level="data"),
     ),

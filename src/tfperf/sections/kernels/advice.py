@@ -9,7 +9,7 @@ from tfperf.units import format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
-    from tfperf.sections.kernels.copies import Copies
+    from tfperf.sections.kernels.devices import Copies
 
 TINY_PERCENT = 50.0
 """Share of kernels shorter than 10 us from which there is advice, if as many find their stream idle."""
@@ -38,69 +38,64 @@ def kernel_advice(kernels: Kernels | None) -> tuple[Finding, ...]:
     """Return the advice; none without a device."""
     if kernels is None:
         return ()
-    if not len(kernels):
-        return _copy_advice(kernels)
-    return (*_launch_advice(kernels), *_precision_advice(kernels), *_copy_advice(kernels), *_largest_kernel(kernels))
+    rules = (_launch_advice, _precision_advice, _copy_advice, _largest_kernel) if len(kernels) else (_copy_advice,)
+    return tuple(finding for rule in rules if (finding := rule(kernels)) is not None)
 
 
-def _launch_advice(kernels: Kernels) -> tuple[Finding, ...]:
+def _launch_advice(kernels: Kernels) -> Finding | None:
     """Judge the device with the most kernels."""
     device = max(kernels.launches, key=lambda launches: launches.kernels, default=None)
-    if device is None or device.tiny_kernel_percent is None or device.unqueued_percent is None:
-        return ()
-    if min(device.tiny_kernel_percent, device.unqueued_percent) < TINY_PERCENT:
-        return ()
+    tiny, unqueued = (device.tiny_kernel_percent, device.unqueued_percent) if device else (None, None)
+    if device is None or tiny is None or unqueued is None or min(tiny, unqueued) < TINY_PERCENT:
+        return None
     text = (
-        f"Small kernels keep {device.device} waiting for the host: {format_percent(device.tiny_kernel_percent)}% of "
-        f"its kernels take less than 10 us, and {format_percent(device.unqueued_percent)}% find their stream idle when "
-        f"they are launched (advice from {TINY_PERCENT:.0f}% each)."
+        f"Small kernels keep {device.device} waiting for the host: {format_percent(tiny)}% of its kernels take less "
+        f"than 10 us, and {format_percent(unqueued)}% find their stream idle when they are launched (threshold "
+        f"{TINY_PERCENT:.0f}% each)."
     )
-    return (Finding("small_kernels", "hint", text, _LAUNCH_LESS),)
+    return Finding("small_kernels", "hint", text, _LAUNCH_LESS)
 
 
-def _precision_advice(kernels: Kernels) -> tuple[Finding, ...]:
+def _precision_advice(kernels: Kernels) -> Finding | None:
     missed = kernels.missed_tensor_cores()
     percent = 100.0 * sum(missed.values()) / max(kernels.whole_ps, 1.0)
     if kernels.has_tensor_cores is not True or percent < MISSED_PERCENT:
-        return ()
+        return None
     text = (
         f"Ops that tensor cores could do take {format_percent(percent)}% of the kernel time without them (most: "
-        f"{next(iter(missed))}; advice from {MISSED_PERCENT:.0f}%)."
+        f"{next(iter(missed))}; threshold {MISSED_PERCENT:.0f}%)."
     )
-    return (Finding("no_tensor_cores", "hint", text, _MIXED_PRECISION),)
+    return Finding("no_tensor_cores", "hint", text, _MIXED_PRECISION)
 
 
-def _copy_advice(kernels: Kernels) -> tuple[Finding, ...]:
+def _copy_advice(kernels: Kernels) -> Finding | None:
     wall_ps = {(device.host, device.device): device.wall_ps for device in kernels.devices}
-    slow = [
-        copies
-        for copies in kernels.copies
-        if copies.kind == "H2D" and _is_slow(copies, wall_ps[copies.host, copies.device])
-    ]
+    slow = [copies for copies in kernels.copies if _is_slow(copies, wall_ps[copies.host, copies.device])]
     if not slow:
-        return ()
+        return None
     worst = max(slow, key=lambda copies: copies.total_ps)
     details = [f"{worst.gb_per_second:.3g} GB/s"] if worst.gb_per_second is not None else []
     details += [f"from {worst.memory} memory"] if worst.memory else []
     percent = format_percent(100.0 * worst.total_ps / wall_ps[worst.host, worst.device])
     text = (
-        f"Copies to {worst.device} take {percent}% of the capture ({', '.join(details)}; advice from "
+        f"Copies to {worst.device} take {percent}% of the capture ({', '.join(details)}; threshold "
         f"{COPY_PERCENT:.0f}% if pageable, or below {_SLOW_GB:.0f} GB/s for copies of 1 MiB and more)."
     )
-    return (Finding("slow_copies", "hint", text, _COPY_AHEAD),)
+    return Finding("slow_copies", "hint", text, _COPY_AHEAD)
 
 
 def _is_slow(copies: Copies, wall_ps: int) -> bool:
     rate, mean = copies.gb_per_second, copies.mean_bytes
     is_below = rate is not None and mean is not None and rate < _SLOW_GB and mean >= _LARGE_BYTES
     is_pageable = 2 * copies.pageable_ps >= copies.total_ps
-    return 100.0 * copies.total_ps >= COPY_PERCENT * wall_ps > 0 and (is_pageable or is_below)
+    takes_long = 100.0 * copies.total_ps >= COPY_PERCENT * wall_ps > 0
+    return copies.kind == "H2D" and takes_long and (is_pageable or is_below)
 
 
-def _largest_kernel(kernels: Kernels) -> tuple[Finding, ...]:
+def _largest_kernel(kernels: Kernels) -> Finding | None:
     by_name: dict[str, list[Any]] = kernels.by_name()
     name, percent = by_name["kernel"][0], by_name["percent"][0]
     if percent < ONE_KERNEL_PERCENT:
-        return ()
+        return None
     text = f"{name} takes {format_percent(percent)}% of the kernel time (named from {ONE_KERNEL_PERCENT:.0f}%)."
-    return (Finding("one_kernel", "info", text, "look at its ops first: nothing else can gain as much"),)
+    return Finding("one_kernel", "info", text, "look at its ops first: nothing else can gain as much")

@@ -6,31 +6,28 @@ wall-clock time is given per device, where compute, copies alone and idle add up
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from tfperf.arrays import MOST, Int64s
-from tfperf.sections.kernels.as_tensorflow import tally_as_tensorflow
-from tfperf.sections.kernels.copies import Copies, copies_of
-from tfperf.sections.kernels.devices import DeviceTotals, any_has, device_totals, has_tensor_cores
+from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copies_of, has_tensor_cores
 from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
 from tfperf.sections.kernels.tables import PS_PER_US
-from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_kernels
+from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_work import DeviceOp
 from tfperf.trace.kernel_details import Dim
 from tfperf.trace.kernel_names import short_name
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tfperf.sections.host import Host
 
 
-class Kernels(Struct, frozen=True, kw_only=True):
+class Kernels(Tabular, frozen=True, kw_only=True):
     """Kernels, the one with the largest total first, as columns of equal length; times are int64 picoseconds."""
 
     kernels: tuple[Kernel, ...]
@@ -60,15 +57,8 @@ class Kernels(Struct, frozen=True, kw_only=True):
         """Return the part of each row of the time of all kernels (0 to 1)."""
         return self.total_ps / max(self.whole_ps, 1.0)
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per kernel and launching op, times in microseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas."""
+        """Return one row per kernel and launching op, times in microseconds."""
         kernels, launches = self.kernels, [kernel.launch for kernel in self.kernels]
         return {
             "rank": list(range(1, len(self) + 1)),
@@ -97,14 +87,12 @@ class Kernels(Struct, frozen=True, kw_only=True):
 
     def by_name(self) -> dict[str, list[object]]:
         """Return the sums per short name, the one with the largest total first."""
-        counts: dict[str, int] = {}
-        totals_ps: dict[str, int] = {}
-        for kernel, count, total_ps in zip(
-            self.kernels, self.occurrences.tolist(), self.total_ps.tolist(), strict=True
-        ):
+        counts, totals_ps = Counter[str](), Counter[str]()
+        rows = zip(self.kernels, self.occurrences.tolist(), self.total_ps.tolist(), strict=True)
+        for kernel, count, total_ps in rows:
             name = short_name(kernel.name)
-            counts[name] = counts.get(name, 0) + count
-            totals_ps[name] = totals_ps.get(name, 0) + total_ps
+            counts[name] += count
+            totals_ps[name] += total_ps
         names = sorted(counts, key=lambda name: (-totals_ps[name], name))
         whole_ps = max(sum(totals_ps.values()), 1)
         return {
@@ -127,11 +115,11 @@ class Kernels(Struct, frozen=True, kw_only=True):
 
         An op is left out if the name of any of its kernels does not show where it runs.
         """
-        sums: dict[DeviceOp, int] = {}
+        sums = Counter[DeviceOp]()
         on_tensor_cores = {kernel.op for kernel in self.kernels if kernel.uses_tensor_cores is not False}
         for kernel, total_ps in zip(self.kernels, self.total_ps.tolist(), strict=True):
             if kernel.is_eligible and kernel.op not in on_tensor_cores:
-                sums[kernel.op] = sums.get(kernel.op, 0) + total_ps
+                sums[kernel.op] += total_ps
         ops = sorted(sums, key=lambda op: (-sums[op], op))
         return {op.hlo_op or op.name: sums[op] for op in ops}
 
@@ -147,9 +135,9 @@ def analyze(host: Host) -> Kernels:
     return _kernels(
         tally_as_tensorflow(trace, work) if host.as_tensorflow else tally_kernels(trace, work),
         copies=copies_of(trace, work),
-        devices=tuple(device_totals(trace.host, device) for device in host.device_times),
+        devices=tuple(DeviceTotals.of(trace.host, device) for device in host.device_times),
         launches=launches_of(trace, work, counted_steps),
-        tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
+        has_tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
     )
 
 
@@ -165,19 +153,12 @@ def combine(parts: list[Kernels]) -> Kernels:
         copies=tuple(copies for part in parts for copies in part.copies),
         devices=tuple(device for part in parts for device in part.devices),
         launches=tuple(device for part in parts for device in part.launches),
-        tensor_cores=any_has(part.has_tensor_cores for part in parts),
+        has_tensor_cores=any_has(part.has_tensor_cores for part in parts),
     )
 
 
-def _kernels(
-    tally: Tally,
-    *,
-    copies: tuple[Copies, ...],
-    devices: tuple[DeviceTotals, ...],
-    launches: tuple[DeviceLaunches, ...],
-    tensor_cores: bool | None,
-) -> Kernels:
-    """Order kernels by total, then as TensorFlow does."""
+def _kernels(tally: Tally, **others: Any) -> Kernels:
+    """Order kernels by total, then as TensorFlow does; `others` are the remaining fields."""
     ordered = sorted(tally.items(), key=lambda item: (-item[1].total_ps, order_of(item[0])))
     numbers = np.array([[min(number, MOST) for number in sums[1:]] for _, sums in ordered], np.int64).reshape(-1, 4)
     occurrences, total_ps, min_ps, max_ps = numbers.T
@@ -188,8 +169,5 @@ def _kernels(
         total_ps=total_ps,
         min_ps=min_ps,
         max_ps=max_ps,
-        copies=copies,
-        devices=devices,
-        launches=launches,
-        has_tensor_cores=tensor_cores,
+        **others,
     )

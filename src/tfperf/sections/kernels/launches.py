@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Int64s, capped_sum, distinct, median, percentile
+from tfperf.arrays import Int64s, capped_sum, distinct, lookup, median, percentile
 from tfperf.intervals import overlap, union_sorted
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceWork
@@ -88,21 +88,6 @@ def _percent(part: float, whole: float) -> float | None:
     return 100.0 * part / whole if whole else None
 
 
-class _Calls(NamedTuple):
-    """Calls of the host by their ids, which ascend: `rows` are rows of the trace."""
-
-    ids: Int64s
-    rows: Int64s
-
-
-class _FirstKernels(NamedTuple):
-    """Calls (rows of the trace), the first kernel of each (an index into the kernels), how many kernels it launched."""
-
-    call: Int64s
-    kernel: Int64s
-    kernel_count: Int64s
-
-
 def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DeviceLaunches, ...]:
     """Match kernels with the calls that launched them, device by device; medians per step are over all of `steps`."""
     kernels = np.flatnonzero(~work.moves)
@@ -111,8 +96,8 @@ def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[Devic
     return tuple(_of_device(trace, work, kernels[planes == plane], calls, steps) for plane in distinct(planes).tolist())
 
 
-def _calls(trace: HostTrace) -> _Calls:
-    """Return the calls of the host; an id that several of them carry identifies none."""
+def _calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
+    """Return the ascending ids of calls of the host and their rows; an id that several carry identifies none."""
     stat = trace.stat("correlation_id")
     is_call = trace.on_host[stat.event] & (stat.value != 0)
     order = np.argsort(stat.value[is_call], kind="stable")
@@ -120,33 +105,33 @@ def _calls(trace: HostTrace) -> _Calls:
     is_unique = np.ones(len(ids), np.bool_)
     is_unique[1:] &= ids[1:] != ids[:-1]
     is_unique[:-1] &= ids[1:] != ids[:-1]
-    return _Calls(ids[is_unique], rows[is_unique])
+    return ids[is_unique], rows[is_unique]
 
 
-def _match(trace: HostTrace, rows: Int64s, calls: _Calls) -> _FirstKernels:
-    """Return the calls that launched any of the kernels at `rows`."""
-    if not len(calls.ids) or not len(rows):
-        return _FirstKernels(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)
-    ids = trace.number_at("correlation_id", rows, 0)
-    place = np.minimum(np.searchsorted(calls.ids, ids), len(calls.ids) - 1)
-    matched = np.flatnonzero((calls.ids[place] == ids) & (ids != 0))
+def _match(trace: HostTrace, rows: Int64s, calls: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the calls (rows) that launched any of the kernels at `rows`, the first kernel of each, and how many."""
+    call_ids, call_rows = calls
+    # No call has the id 0.
+    place = lookup(call_ids, trace.number_at("correlation_id", rows, 0))
+    matched = np.flatnonzero(place >= 0)
     order = matched[np.lexsort((trace.start_ps[rows[matched]], place[matched]))]
     first = np.flatnonzero(np.diff(place[order], prepend=-1) != 0)
-    return _FirstKernels(calls.rows[place[order[first]]], order[first], np.diff(first, append=len(order)))
+    return call_rows[place[order[first]]], order[first], np.diff(first, append=len(order))
 
 
-def _of_device(trace: HostTrace, work: DeviceWork, kernels: Int64s, calls: _Calls, steps: Steps) -> DeviceLaunches:
+def _of_device(
+    trace: HostTrace, work: DeviceWork, kernels: Int64s, calls: tuple[Int64s, Int64s], steps: Steps
+) -> DeviceLaunches:
     """Describe the kernels of one device, which are indices into `work`."""
     rows = work.rows[kernels]
     duration = trace.duration_ps[rows]
     is_tiny = duration < TINY_PS
-    matched = _match(trace, rows, calls)
-    start, call_end = trace.start_ps[rows[matched.kernel]], trace.end_ps[matched.call]
-    call_start, call_ps = trace.start_ps[matched.call], trace.duration_ps[matched.call]
+    call, first_kernel, kernel_count = _match(trace, rows, calls)
+    start, call_end = trace.start_ps[rows[first_kernel]], trace.end_ps[call]
+    call_start, call_ps = trace.start_ps[call], trace.duration_ps[call]
     is_before = start < call_start
-    queued = _queued(trace, work.line[kernels[matched.kernel]], call_end, start)
-    is_single = matched.kernel_count == 1
-    has_calls = bool(len(matched.call))
+    queued = _queued(trace, work.line[kernels[first_kernel]], call_end, start)
+    is_single = kernel_count == 1
     return DeviceLaunches(
         host=trace.host,
         device=device_label(trace.planes[int(work.plane[kernels[0]])].name),
@@ -154,19 +139,19 @@ def _of_device(trace: HostTrace, work: DeviceWork, kernels: Int64s, calls: _Call
         kernel_ps=capped_sum(duration),
         tiny_kernels=int(is_tiny.sum()),
         tiny_ps=capped_sum(duration[is_tiny]),
-        launches=len(matched.call),
-        unmatched_kernels=len(rows) - int(matched.kernel_count.sum()),
+        launches=len(call),
+        unmatched_kernels=len(rows) - int(kernel_count.sum()),
         delay=_spread(start - call_end),
         queued=_spread(queued),
         unqueued=int((queued == 0).sum()),
         call=_spread(call_ps),
         early=int(((start < call_end) & ~is_before).sum()),
         before=int(is_before.sum()),
-        shorter_than_call=int((is_single & (duration[matched.kernel] < call_ps)).sum()),
+        shorter_than_call=int((is_single & (duration[first_kernel] < call_ps)).sum()),
         single=int(is_single.sum()),
         kernels_per_step=_per_step(trace.start_ps[rows], steps),
-        launches_per_step=_per_step(call_start, steps) if has_calls else None,
-        call_ps_per_step=_per_step(call_start, steps, call_ps) if has_calls else None,
+        launches_per_step=_per_step(call_start, steps) if len(call) else None,
+        call_ps_per_step=_per_step(call_start, steps, call_ps) if len(call) else None,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Fact, Section, Table, at_levels
+from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.kernels.advice import kernel_advice
 from tfperf.sections.kernels.tables import COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
-from tfperf.sections.spec import TableSpec, present
+from tfperf.sections.spec import present
 from tfperf.units import PS_PER_MS, format_percent
 
 if TYPE_CHECKING:
@@ -42,17 +42,13 @@ def build(results: Results) -> Section:
     )
 
 
-# --- facts ---
-
-
 def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
-    devices = [
+    devices = tuple(
         _device_fact(device, rank, several_hosts=several_hosts) for rank, device in enumerate(kernels.devices, 1)
-    ]
+    )
     if not len(kernels):
-        return tuple(devices)
-    count = int(kernels.occurrences.sum())
-    note = f"{count:,} kernels, summed over streams"
+        return devices
+    note = f"{int(kernels.occurrences.sum()):,} kernels, summed over streams"
     total = Fact("kernel_time", "Time of all kernels", kernels.whole_ps / PS_PER_MS, "ms", note)
     return (total, *devices, *_tensor_core_facts(kernels))
 
@@ -79,17 +75,14 @@ def rounded_ms(parts_ps: Sequence[int], like_ps: int = 0) -> list[str]:
     most.
     """
     total_ps = sum(parts_ps)
-    digits = _digits(like_ps or total_ps)
+    like_ps = like_ps or total_ps
+    digits = 0 if like_ps >= 10_000 * PS_PER_MS else 1 if like_ps >= 100 * PS_PER_MS else 3
     unit_ps = int(PS_PER_MS) // 10**digits
     units = [part // unit_ps for part in parts_ps]
     missing = (total_ps + unit_ps // 2) // unit_ps - sum(units)
     for at in sorted(range(len(parts_ps)), key=lambda at: -(parts_ps[at] % unit_ps))[:missing]:
         units[at] += 1
     return [f"{value / 10**digits:,.{digits}f}" for value in units]
-
-
-def _digits(total_ps: int) -> int:
-    return 0 if total_ps >= 10_000 * PS_PER_MS else 1 if total_ps >= 100 * PS_PER_MS else 3
 
 
 def _tensor_core_facts(kernels: Kernels) -> tuple[Fact, ...]:
@@ -102,23 +95,15 @@ def _tensor_core_facts(kernels: Kernels) -> tuple[Fact, ...]:
     return (Fact("tensor_core_percent", "On tensor cores", 100.0 * used_ps / kernels.whole_ps, "%", note),)
 
 
-# --- tables ---
-
-
 def _tables(results: Results) -> tuple[Table, ...]:
-    def columns(table: TableSpec) -> tuple[Column, ...]:
-        return table.columns if results.has_several_hosts else at_levels(table.columns, {"host": "data"})
-
+    levels: dict[str, Level] = {} if results.has_several_hosts else {"host": "data"}
     return present(
         KERNELS.build(results, bar_key="percent"),
         KERNELS_BY_NAME.build(results, bar_key="percent", level="data"),
-        COPIES.build(results, columns=columns(COPIES)),
-        LAUNCHES.build(results, columns=columns(LAUNCHES)),
-        DEVICE_TIME.build(results, columns=columns(DEVICE_TIME), level="data"),
+        COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
+        LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
+        DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level="data"),
     )
-
-
-# --- notes ---
 
 
 def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
@@ -138,9 +123,8 @@ def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
 
 
 def _launch_notes(devices: Sequence[DeviceLaunches]) -> list[str]:
-    launches, kernels = sum(device.launches for device in devices), sum(device.kernels for device in devices)
-    early, before = sum(device.early for device in devices), sum(device.before for device in devices)
-    unmatched = sum(device.unmatched_kernels for device in devices)
+    keys = ("launches", "kernels", "early", "before", "unmatched_kernels")
+    launches, kernels, early, before, unmatched = (sum(getattr(device, key) for device in devices) for key in keys)
     notes = []
     if early:
         notes.append(

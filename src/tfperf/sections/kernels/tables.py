@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tfperf.report.model import Column, Data
@@ -30,17 +32,9 @@ _KERNEL_COLUMNS = (
     Column("static_shared_bytes", "Static shared", int, "bytes", "static shared memory of a block", level="data"),
     Column("dynamic_shared_bytes", "Dynamic shared", int, "bytes", "dynamic shared memory of a block", level="data"),
     Column("shared_bytes", "Shared", int, "bytes", "static and dynamic shared memory of a block", level="data"),
-    Column(
-        "occupancy_percent", "Occupancy", float, "%", "theoretical: resident threads / the most that fit", level="data"
-    ),
+    Column("occupancy_percent", "Occupancy", float, "%", "theoretical: resident threads / the most that fit", "data"),
     Column("is_op_tensor_core_eligible", "Eligible", bool, "", "whether tensor cores could do the op", level="data"),
-    Column(
-        "is_kernel_using_tensor_core",
-        "TC",
-        bool,
-        "",
-        "whether the kernel runs on tensor cores; unknown where its name does not show it",
-    ),
+    Column("is_kernel_using_tensor_core", "TC", bool, "", "whether it runs on tensor cores, if its name shows that"),
     Column("occurrences", "Count", int, "count", "how often it ran"),
     Column("total_us", "Total", float, "us", "duration of all runs", level="data"),
     Column("mean_us", "Mean", float, "us", "total / count"),
@@ -67,46 +61,24 @@ _COPY_COLUMNS = (
     Column("memory", "Memory", str, "", "memory of the host that took part, if recorded: pageable or pinned"),
 )
 
+_per_step = partial(Column, over_steps=True)
+
 _LAUNCH_COLUMNS = (
     _HOST,
     Column("device", "Device", str, "", "device that ran the kernels"),
     Column("kernels", "Kernels", int, "count", "kernels in the capture", level="data"),
     Column("launches", "Launches", int, "count", "calls on the host that launched them", level="data"),
     Column("unmatched_kernels", "Unmatched", int, "count", "kernels whose call is unknown", level="data"),
-    Column("kernels_per_step", "Kernels per step", float, "count", "median over the averaged steps", over_steps=True),
-    Column(
-        "launches_per_step",
-        "Launches per step",
-        float,
-        "count",
-        "median over the averaged steps",
-        level="data",
-        over_steps=True,
-    ),
-    Column(
-        "step_calls_ms",
-        "Calls",
-        float,
-        "ms",
-        "duration of the launching calls of a step, summed over threads; median",
-        over_steps=True,
-    ),
+    _per_step("kernels_per_step", "Kernels per step", float, "count", "median over the averaged steps"),
+    _per_step("launches_per_step", "Launches per step", float, "count", "median over the averaged steps", level="data"),
+    _per_step("step_calls_ms", "Calls", float, "ms", "time of launching calls of a step, over all threads; median"),
     Column("call_median_us", "Call", float, "us", "median duration of a launching call", level="data"),
     Column("call_p95_us", "Call p95", float, "us", "95 % of the calls are shorter", level="data"),
     Column("call_max_us", "Call max", float, "us", "the longest call", level="data"),
-    Column(
-        "delay_median_us", "Delay", float, "us", "median time from the end of the call to the start of its first kernel"
-    ),
+    Column("delay_median_us", "Delay", float, "us", "median time from the end of a call to its first kernel"),
     Column("delay_p95_us", "p95", float, "us", "95 % of the delays are shorter"),
     Column("delay_max_us", "Delay max", float, "us", "the longest delay", level="data"),
-    Column(
-        "queued_median_us",
-        "Queued",
-        float,
-        "us",
-        "median of the part of the delay with earlier work on the stream",
-        level="data",
-    ),
+    Column("queued_median_us", "Queued", float, "us", "median delay while the stream has earlier work", "data"),
     Column("queued_p95_us", "Queued p95", float, "us", "95 % queue shorter", level="data"),
     Column("queued_max_us", "Queued max", float, "us", "the longest time in the queue", level="data"),
     Column("unqueued_percent", "No queue", float, "%", "calls whose kernel found its stream idle"),
@@ -114,23 +86,14 @@ _LAUNCH_COLUMNS = (
     Column("before", "Before call", int, "count", "kernels that start before their call: clocks differ", level="data"),
     Column("tiny_kernel_percent", "Tiny", float, "%", "kernels shorter than 10 us / all kernels"),
     Column("tiny_time_percent", "Tiny of time", float, "%", "time of these kernels / time of all kernels"),
-    Column(
-        "shorter_than_call_percent",
-        "Under call",
-        float,
-        "%",
-        "kernels shorter than the call that launched them alone",
-        level="data",
-    ),
+    Column("shorter_than_call_percent", "Under call", float, "%", "lone kernels shorter than their call", level="data"),
 )
 
 _DEVICE_TIME_COLUMNS = (
     _HOST,
     Column("device", "Device", str, "", "the device"),
     Column("compute_ms", "Compute", float, "ms", "wall-clock time in which at least one kernel runs"),
-    Column(
-        "copies_alone_ms", "Copies", float, "ms", "wall-clock time of copies and fills without a kernel beside them"
-    ),
+    Column("copies_alone_ms", "Copies", float, "ms", "wall-clock time of copies and fills without kernels beside them"),
     Column("idle_ms", "Idle", float, "ms", "the rest of the capture"),
     Column("wall_ms", "Wall", float, "ms", "duration of the capture: compute + copies + idle"),
     Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels; more than compute where streams overlap"),
@@ -166,24 +129,8 @@ def _launches(results: Results) -> Data | None:
     if kernels is None or not kernels.launches:
         return None
     devices = kernels.launches
-    data = _attributes(
-        devices,
-        (
-            "host",
-            "device",
-            "kernels",
-            "launches",
-            "unmatched_kernels",
-            "kernels_per_step",
-            "launches_per_step",
-            "unqueued_percent",
-            "early",
-            "before",
-            "tiny_kernel_percent",
-            "tiny_time_percent",
-            "shorter_than_call_percent",
-        ),
-    )
+    keys = [column.key for column in _LAUNCH_COLUMNS if not column.key.endswith(("_ms", "_us"))]
+    data = _attributes(devices, keys)
     data["step_calls_ms"] = [_scaled(device.call_ps_per_step, PS_PER_MS) for device in devices]
     for spread in ("call", "delay", "queued"):
         for part in ("median", "p95", "max"):
@@ -203,7 +150,7 @@ def _device_time(results: Results) -> Data | None:
     }
 
 
-def _attributes(rows: Any, keys: tuple[str, ...]) -> dict[str, list[Any]]:
+def _attributes(rows: Any, keys: Sequence[str]) -> dict[str, list[Any]]:
     return {key: [getattr(row, key) for row in rows] for key in keys}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Finding, Severity
+from msgspec.structs import replace
+
+from tfperf.report.model import Finding
 from tfperf.sections.memory.allocator import FULL_SHARE, Allocator
 from tfperf.units import format_bytes, format_ms, format_percent
 
@@ -37,9 +38,6 @@ _GROWTH = (
 )
 _ROOM = "a larger batch may use the device better, if steps do not wait for input (-s input)"
 
-Conclusion = Callable[[Allocator], tuple[str, str] | None]
-"""Returns what is wrong with an allocator and what to do; None if it is not so."""
-
 
 def findings_of(memory: Memory) -> tuple[Finding, ...]:
     """Return what is wrong with memory, the most severe first; else one sentence that nothing is.
@@ -47,20 +45,14 @@ def findings_of(memory: Memory) -> tuple[Finding, ...]:
     Of several allocators with the same problem, the first is named and the others are counted. Without events of
     memory, there are no findings.
     """
-    rules: tuple[tuple[str, Severity, Conclusion], ...] = (
-        ("memory_full", "problem", _full),
-        ("memory_was_full", "hint", _was_full),
-        ("memory_fragmented", "problem", _fragmented),
-        ("memory_growth", "problem", _growing),
-    )
     findings = []
-    for code, severity, conclude in rules:
-        conclusions = [(allocator, conclude(allocator)) for allocator in memory.allocators]
-        affected = [(allocator, conclusion) for allocator, conclusion in conclusions if conclusion is not None]
+    for judge in (_full, _was_full, _fragmented, _growing):
+        judged = [(allocator, judge(allocator)) for allocator in memory.allocators]
+        affected = [(allocator, finding) for allocator, finding in judged if finding is not None]
         if affected:
-            allocator, (text, action) = affected[0]
+            allocator, finding = affected[0]
             more = f" The same holds for {len(affected) - 1} more." if len(affected) > 1 else ""
-            findings.append(Finding(code, severity, f"{name_of(allocator, memory)} {text}{more}", action))
+            findings.append(replace(finding, text=f"{name_of(allocator, memory)} {finding.text}{more}"))
     return tuple(findings) or _nothing_wrong(memory)
 
 
@@ -74,7 +66,7 @@ def _is_full(allocator: Allocator) -> bool:
     return allocator.place != "host" and (allocator.peak_percent or 0.0) >= CAPACITY_PERCENT
 
 
-def _full(allocator: Allocator) -> tuple[str, str] | None:
+def _full(allocator: Allocator) -> Finding | None:
     if not _is_full(allocator):
         return None
     step = f", step {allocator.peak_step}" if allocator.peak_step is not None else ""
@@ -82,7 +74,8 @@ def _full(allocator: Allocator) -> tuple[str, str] | None:
         f"reaches {format_bytes(allocator.peak_bytes)}, {format_percent(allocator.peak_percent)}% of its capacity, at "
         f"{format_ms(allocator.peak_ms)} ms{step} (threshold {CAPACITY_PERCENT:.0f}%)."
     )
-    return text, _PINNED_FULL if allocator.place == "pinned host" else _DEVICE_FULL
+    action = _PINNED_FULL if allocator.place == "pinned host" else _DEVICE_FULL
+    return Finding("memory_full", "problem", text, action)
 
 
 def _lifetime_percent(allocator: Allocator) -> float:
@@ -91,7 +84,7 @@ def _lifetime_percent(allocator: Allocator) -> float:
     return 100.0 * allocator.lifetime_peak_bytes / allocator.capacity_bytes
 
 
-def _was_full(allocator: Allocator) -> tuple[str, str] | None:
+def _was_full(allocator: Allocator) -> Finding | None:
     lifetime_percent = _lifetime_percent(allocator)
     if allocator.place == "host" or _is_full(allocator) or lifetime_percent < CAPACITY_PERCENT:
         return None
@@ -99,10 +92,10 @@ def _was_full(allocator: Allocator) -> tuple[str, str] | None:
         f"reached {format_bytes(allocator.lifetime_peak_bytes)}, {format_percent(lifetime_percent)}% of its capacity, "
         f"outside the capture; within it, {format_bytes(allocator.peak_bytes)}."
     )
-    return text, _WAS_FULL
+    return Finding("memory_was_full", "hint", text, _WAS_FULL)
 
 
-def _fragmented(allocator: Allocator) -> tuple[str, str] | None:
+def _fragmented(allocator: Allocator) -> Finding | None:
     percent = allocator.full_fragmentation_percent
     if allocator.place != "device" or percent is None or percent < FRAGMENTED_PERCENT:
         return None
@@ -111,10 +104,10 @@ def _fragmented(allocator: Allocator) -> tuple[str, str] | None:
         f"piece, while {100 * FULL_SHARE:.0f}% or more of its capacity is in use (threshold "
         f"{FRAGMENTED_PERCENT:.0f}%). A large tensor may not fit although enough is free."
     )
-    return text, _FRAGMENTED
+    return Finding("memory_fragmented", "problem", text, _FRAGMENTED)
 
 
-def _growing(allocator: Allocator) -> tuple[str, str] | None:
+def _growing(allocator: Allocator) -> Finding | None:
     growth, steps_left = allocator.growth_bytes_per_step, None
     if not growth:
         return None
@@ -126,7 +119,7 @@ def _growing(allocator: Allocator) -> tuple[str, str] | None:
         steps_left = (allocator.capacity_bytes - allocator.peak_bytes) / growth
         text += f" At that rate it is full after {int(steps_left):,} more steps."
     is_problem = growth >= GROWTH_BYTES_PER_STEP if steps_left is None else steps_left <= FULL_WITHIN_STEPS
-    return (text, _GROWTH) if is_problem else None
+    return Finding("memory_growth", "problem", text, _GROWTH) if is_problem else None
 
 
 def _nothing_wrong(memory: Memory) -> tuple[Finding, ...]:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from tfperf.arrays import MOST, Int64s
-from tfperf.sections.memory.data_types import type_name
-from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Float64s
+from tfperf.arrays import MOST, Float64s, Int64s, group_equal
+from tfperf.sections.memory.events import AllocatorEvents, EventTexts
 
 Kind = Literal["tensor", "before the capture", "reserved"]
 _SCOPE_PARTS = 3
 _NUMBER = re.compile(r"_\d+(?=/|$)")
-_Key = TypeVar("_Key", bound=tuple[str, ...])
+_NAMES_BY_NUMBER = (
+    "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16 quint16 "
+    "uint16 complex128 float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn float8_e4m3fnuz "
+    "float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4 int2 uint2 float4_e2m1fn"
+)
+"""TensorFlow's data types (`DataType` of types.proto) from 1 on."""
+_TYPE_NAMES = ("", *_NAMES_BY_NUMBER.split())
+_REFERENCE = 100
+"""A reference to a type has as many more."""
 
 
 class Alive(Struct, frozen=True, kw_only=True):
@@ -54,31 +62,20 @@ class Alive(Struct, frozen=True, kw_only=True):
 
     def columns(self, peak_bytes: int) -> dict[str, list[object]]:
         """Return one row per group, None where there is nothing to say; percentages are of the peak."""
-        texts = {
-            "kind": self.kind,
-            "op": self.op,
-            "scope": self.scope,
-            "shape": self.shape,
-            "data_type": self.data_type,
-            "region": self.region,
-        }
+        texts = ("kind", "op", "scope", "shape", "data_type", "region")
+        is_tensor = np.array([kind == "tensor" for kind in self.kind], np.bool_)
         sizes = {
-            "count": self.count.tolist(),
-            "each_bytes": self.each_bytes.tolist(),
-            "requested_bytes": [size if size >= 0 else None for size in self.requested_bytes.tolist()],
+            "count": np.where(is_tensor, self.count, -1),
+            "each_bytes": np.where(is_tensor, self.each_bytes, -1),
+            "requested_bytes": np.where(is_tensor, self.requested_bytes, -1),
         }
         share = (self.total_bytes * (100.0 / peak_bytes)).tolist() if peak_bytes else [None] * len(self)
         return {
-            **{key: [text or None for text in values] for key, values in texts.items()},
-            **{key: _of_tensors(values, self.kind) for key, values in sizes.items()},
+            **{key: [text or None for text in getattr(self, key)] for key in texts},
+            **{key: [size if size >= 0 else None for size in values.tolist()] for key, values in sizes.items()},
             "total_bytes": self.total_bytes.tolist(),
             "peak_percent": share,
         }
-
-
-def _of_tensors(values: Sequence[int | None], kinds: Sequence[str]) -> list[object]:
-    """Return the values of tensors, None of what is not a tensor."""
-    return [value if kind == "tensor" else None for value, kind in zip(values, kinds, strict=True)]
 
 
 def total_of(values: npt.NDArray[np.int64] | Float64s) -> int:
@@ -105,7 +102,7 @@ def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
         kind=tensor * len(first),
         op=_texts_at(rows.op, texts.op),
         shape=_texts_at(rows.shape, texts.shape),
-        data_type=_type_names(rows.data_type.tolist()),
+        data_type=tuple(type_name(number) for number in rows.data_type.tolist()),
         region=_texts_at(rows.region, texts.region),
         count=count[largest],
         each_bytes=rows.size,
@@ -118,13 +115,7 @@ def _groups(alive: AllocatorEvents) -> tuple[Int64s, Int64s]:
     """Return the first of each group of equal allocations, and how many there are of each."""
     described = (alive.shape << 32) | (alive.op & 0xFFFFFFFF)
     typed = (alive.region << 32) | (alive.data_type & 0xFFFFFFFF)
-    keys = (described, typed, alive.size, alive.requested)
-    order = np.lexsort(keys)
-    differs = np.zeros(len(order), np.bool_)
-    differs[:1] = True
-    for key in keys:
-        differs[1:] |= key[order[1:]] != key[order[:-1]]
-    starts = np.flatnonzero(differs)
+    order, starts = group_equal((alive.requested, alive.size, typed, described))
     return order[starts], np.diff(np.append(starts, len(order)))
 
 
@@ -133,89 +124,67 @@ def _texts_at(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(np.array([*texts, ""], object)[index].tolist())
 
 
-def _type_names(numbers: list[int]) -> tuple[str, ...]:
-    names = {number: type_name(number) for number in set(numbers)}
-    return tuple(names[number] for number in numbers)
-
-
 def with_unknown(tensors: Alive, before_bytes: int, reserved_bytes: int) -> Alive:
     """Add what no allocation of the capture explains, and what is reserved, where they belong by size."""
     alive = tensors
     extra: tuple[tuple[Kind, int], ...] = (("before the capture", before_bytes), ("reserved", reserved_bytes))
     for kind, size in extra:
-        alive = _with_row(alive, kind, size) if size > 0 else alive
+        if size <= 0:
+            continue
+        row = int(np.searchsorted(-alive.total_bytes, -size))
+        added = {"kind": kind, "count": 1, "each_bytes": size, "requested_bytes": -1, "total_bytes": size}
+        columns: dict[str, Any] = {}
+        for key, values in asdict(alive).items():
+            value = added.get(key, "")
+            is_text = isinstance(values, tuple)
+            columns[key] = (*values[:row], value, *values[row:]) if is_text else np.insert(values, row, value)
+        alive = Alive(**columns)
     return alive
 
 
-def _with_row(alive: Alive, kind: Kind, size: int) -> Alive:
-    row = int(np.searchsorted(-alive.total_bytes, -size))
-    op, shape, data_type, region = (
-        (*texts[:row], "", *texts[row:]) for texts in (alive.op, alive.shape, alive.data_type, alive.region)
-    )
-    return Alive(
-        kind=(*alive.kind[:row], kind, *alive.kind[row:]),
-        op=op,
-        shape=shape,
-        data_type=data_type,
-        region=region,
-        count=np.insert(alive.count, row, 1),
-        each_bytes=np.insert(alive.each_bytes, row, size),
-        requested_bytes=np.insert(alive.requested_bytes, row, -1),
-        total_bytes=np.insert(alive.total_bytes, row, size),
-    )
-
-
-# --- sums ---
+def type_name(number: int) -> str:
+    """Return the name of a TensorFlow data type; an empty text for none."""
+    plain = number - _REFERENCE if number > _REFERENCE else number
+    return _TYPE_NAMES[plain] if 0 <= plain < len(_TYPE_NAMES) else f"type {number}"
 
 
 def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
     """Add up tensors of one shape and type whose ops differ only in numbers at the end of a part, as layers do."""
-    patterns = {op: _NUMBER.sub("_*", op) for op in set(alive.op)}
-    groups: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(list)
-    rows = zip(alive.kind, alive.op, alive.shape, alive.data_type, strict=True)
-    for row, (kind, op, shape, data_type) in enumerate(rows):
-        groups[kind, patterns[op], shape, data_type].append(row)
-    names = {key: _common_name([alive.op[row] for row in members]) for key, members in groups.items()}
-    sums = _sums(alive, {(key[0], names[key], *key[2:]): members for key, members in groups.items()})
-    kinds, ops, shapes, types = zip(*sums, strict=True) if sums else ((), (), (), ())
-    texts = {"op": ops, "shape": shapes, "data_type": types}
-    return {
-        "kind": [*kinds],
-        **{key: [text or None for text in values] for key, values in texts.items()},
-        **_sum_columns(peak_bytes, kinds, list(sums.values())),
-    }
+    rows = list(zip(alive.kind, map(_pattern, alive.op), alive.shape, alive.data_type, strict=True))
+    ops: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for row, op in zip(rows, alive.op, strict=True):
+        ops[row].add(op)
+    # The name of ops that differ in numbers only has those that differ as `*`.
+    names = {}
+    for key, members in ops.items():
+        parts = zip(*(op.split("/") for op in members), strict=True)
+        names[key] = "/".join(part[0] if len(set(part)) == 1 else _pattern(part[0]) for part in parts)
+    keys = [(row[0], names[row], *row[2:]) for row in rows]
+    return _sums(alive, peak_bytes, ("kind", "op", "shape", "data_type"), keys)
 
 
-def _common_name(ops: list[str]) -> str:
-    """Return the name of ops that differ in numbers only, those that differ as `*`."""
-    parts = zip(*(op.split("/") for op in set(ops)), strict=True)
-    return "/".join(part[0] if len(set(part)) == 1 else _NUMBER.sub("_*", part[0]) for part in parts)
+def _pattern(op: str) -> str:
+    return _NUMBER.sub("_*", op)
 
 
 def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
     """Add up tensors by the first parts of their scope."""
-    groups: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for row, (kind, scope) in enumerate(zip(alive.kind, alive.scope, strict=True)):
-        groups[kind, "/".join(scope.split("/", _SCOPE_PARTS)[:_SCOPE_PARTS])].append(row)
-    sums = _sums(alive, groups)
-    kinds, scopes = zip(*sums, strict=True) if sums else ((), ())
+    scopes = ("/".join(scope.split("/", _SCOPE_PARTS)[:_SCOPE_PARTS]) for scope in alive.scope)
+    return _sums(alive, peak_bytes, ("kind", "scope"), list(zip(alive.kind, scopes, strict=True)))
+
+
+def _sums(
+    alive: Alive, peak_bytes: int, names: tuple[str, ...], keys: Sequence[tuple[str, ...]]
+) -> dict[str, list[object]]:
+    """Add up rows of equal keys (whose parts are columns of these names), the largest sum first."""
+    counts, totals = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for key, count, total in zip(keys, alive.count.tolist(), alive.total_bytes.tolist(), strict=True):
+        counts[key] += count
+        totals[key] += total
+    ordered = sorted(totals, key=lambda key: (-totals[key], key))
     return {
-        "kind": [*kinds],
-        "scope": [text or None for text in scopes],
-        **_sum_columns(peak_bytes, kinds, list(sums.values())),
-    }
-
-
-def _sums(alive: Alive, groups: Mapping[_Key, list[int]]) -> dict[_Key, tuple[int, int]]:
-    """Return count and bytes of each group of rows, the largest first."""
-    counts, totals = alive.count.tolist(), alive.total_bytes.tolist()
-    sums = {key: (sum(counts[row] for row in rows), sum(totals[row] for row in rows)) for key, rows in groups.items()}
-    return dict(sorted(sums.items(), key=lambda item: (-item[1][1], item[0])))
-
-
-def _sum_columns(peak_bytes: int, kinds: Sequence[str], sums: list[tuple[int, int]]) -> dict[str, list[object]]:
-    return {
-        "count": _of_tensors([count for count, _ in sums], kinds),
-        "total_bytes": [total for _, total in sums],
-        "peak_percent": [100.0 * total / peak_bytes if peak_bytes else None for _, total in sums],
+        **{name: [key[at] or None for key in ordered] for at, name in enumerate(names)},
+        "count": [counts[key] if key[0] == "tensor" else None for key in ordered],
+        "total_bytes": [totals[key] for key in ordered],
+        "peak_percent": [100.0 * totals[key] / peak_bytes if peak_bytes else None for key in ordered],
     }

@@ -7,16 +7,18 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s
+from tfperf.arrays import Float64s, Int64s
 from tfperf.sections.memory.alive import Alive, tensors_at, total_of, with_unknown
-from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Float64s, Place, place_of
-from tfperf.sections.memory.per_step import allocations_per_step, growth_per_step
+from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Place, place_of
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
 TIMELINE_POINTS = 1000
 FULL_SHARE = 0.7
 """From this share of the capacity on, fragmentation can make an allocation fail."""
+_LEAST_STEPS = 5
+"""Fewer steps do not tell steady growth from chance."""
+_RISING_SHARE = 0.75
 
 
 class MemoryTimeline(Struct, frozen=True):
@@ -115,9 +117,13 @@ def describe(
     before_bytes = int(events.heap[peak]) - total_of(tensors.total_bytes)
     allocates = events.allocates
     sizes = np.maximum(events.size, 0)[allocates]
-    per_step, bytes_per_step = allocations_per_step(events.start_ps[allocates], sizes, steps)
-    growth, growth_steps = growth_per_step(events.start_ps, in_use, steps)
+    per_step, bytes_per_step = _allocations_per_step(events.start_ps[allocates], sizes, steps)
+    growth, growth_steps = _growth_per_step(events.start_ps, in_use, steps)
     first_change = max(int(events.size[0]), 0) * (1 if allocates[0] else -1)
+    # Events of other threads lag behind, so it is the largest one noted.
+    lifetime_peak = int(events.lifetime_peak.max())
+    step = int(np.searchsorted(steps.start_ps, events.start_ps[peak], side="right")) - 1
+    is_in_step = step >= 0 and events.start_ps[peak] < steps.end_ps[step]
     return Allocator(
         host=host,
         name=name,
@@ -125,8 +131,8 @@ def describe(
         capacity_bytes=capacity or None,
         peak_bytes=peak_bytes,
         peak_ms=float(time_ms[peak]),
-        peak_step=_step_at(steps, int(events.start_ps[peak])),
-        lifetime_peak_bytes=_lifetime_peak(events, peak_bytes),
+        peak_step=int(steps.numbers[step]) if is_in_step else None,
+        lifetime_peak_bytes=max(lifetime_peak, peak_bytes) if lifetime_peak >= 0 else None,
         start_bytes=max(int(in_use[0]) - first_change, 0),
         end_bytes=int(in_use[-1]),
         fragmentation_percent=_or_none(float(fragmentation[peak])),
@@ -157,19 +163,7 @@ def _or_none(value: float) -> float | None:
 
 
 def _largest(values: Float64s) -> float | None:
-    numbers = values[~np.isnan(values)]
-    return float(numbers.max()) if len(numbers) else None
-
-
-def _lifetime_peak(events: AllocatorEvents, peak_bytes: int) -> int | None:
-    """Return the most ever in use. It lags behind in events of other threads, so it is the largest one noted."""
-    noted = int(events.lifetime_peak.max())
-    return max(noted, peak_bytes) if noted >= 0 else None
-
-
-def _step_at(steps: Steps, time_ps: int) -> int | None:
-    index = int(np.searchsorted(steps.start_ps, time_ps, side="right")) - 1
-    return int(steps.numbers[index]) if index >= 0 and time_ps < steps.end_ps[index] else None
+    return _or_none(float(np.fmax.reduce(values, initial=np.nan)))
 
 
 def _contradictions(events: AllocatorEvents) -> int:
@@ -194,3 +188,40 @@ def _thinned(timeline: MemoryTimeline) -> MemoryTimeline:
     return MemoryTimeline(
         timeline.time_ms[kept], in_use[kept], timeline.free_bytes[kept], timeline.fragmentation_percent[kept]
     )
+
+
+def _allocations_per_step(start_ps: Int64s, size: Int64s, steps: Steps) -> tuple[float | None, float | None]:
+    """Return how many allocations a step makes on average, and of how many bytes; None without steps."""
+    start, end = _averaged_windows(steps)
+    if not len(start):
+        return None, None
+    first, stop = np.searchsorted(start_ps, start), np.searchsorted(start_ps, end)
+    running = np.concatenate(([0.0], np.cumsum(size, dtype=np.float64)))
+    return float((stop - first).mean()), float((running[stop] - running[first]).mean())
+
+
+def _growth_per_step(start_ps: Int64s, in_use: Int64s, steps: Steps) -> tuple[float | None, int]:
+    """Return by how many bytes the least in use grows per step, and over how many steps that was looked for.
+
+    0: it does not grow steadily; None: there are too few steps. The least of each step is what stays when its own
+    tensors are gone; where that never falls and nearly always rises, something is kept.
+    """
+    start, end = _averaged_windows(steps)
+    first = np.maximum(np.searchsorted(start_ps, start) - 1, 0)
+    stop = np.searchsorted(start_ps, end)
+    is_reached = stop > first
+    first, stop = first[is_reached], stop[is_reached]
+    if len(first) < _LEAST_STEPS:
+        return None, len(first)
+    ends = np.stack((first, stop), axis=1).reshape(-1)
+    least = np.minimum.reduceat(np.append(in_use, in_use[-1]), ends)[::2]
+    rises = np.diff(least)
+    is_steady = bool((rises >= 0).all()) and float((rises > 0).mean()) >= _RISING_SHARE
+    return float(least[-1] - least[0]) / len(rises) if is_steady else 0.0, len(first)
+
+
+def _averaged_windows(steps: Steps) -> tuple[Int64s, Int64s]:
+    """Return start and end of the steps that averages are about."""
+    kind = steps.headline_kind if len(steps) else ""
+    chosen = steps.averaged & np.array([other == kind for other in steps.kinds], np.bool_)
+    return steps.start_ps[chosen], steps.end_ps[chosen]

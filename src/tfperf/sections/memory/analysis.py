@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from tfperf.sections.memory.alive import by_op, by_scope
 from tfperf.sections.memory.allocator import Allocator, describe
-from tfperf.sections.memory.events import Place, event_log
+from tfperf.sections.memory.events import Place, events_by_allocator
 from tfperf.sections.memory.tables import ALLOCATORS
+from tfperf.sections.tabular import Tabular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from tfperf.sections.host import Host
 
 
-class Memory(Struct, frozen=True):
+class Memory(Tabular, frozen=True):
     """The allocators of all hosts, the fullest of those that matter most first (devices, then the others)."""
 
     allocators: tuple[Allocator, ...]
@@ -36,13 +35,6 @@ class Memory(Struct, frozen=True):
     """Events that are omitted because their sizes are missing or impossible."""
 
     @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per allocator, sizes in bytes."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
-    @property
     def alive_table(self) -> pd.DataFrame:
         """Return what was alive at the peak of each allocator."""
         import pandas as pd
@@ -50,7 +42,7 @@ class Memory(Struct, frozen=True):
         return pd.DataFrame(self.alive_columns())
 
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas."""
+        """Return one row per allocator, sizes in bytes."""
         fields = {column.key: "name" if column.key == "allocator" else column.key for column in ALLOCATORS.columns}
         return {key: [getattr(allocator, name) for allocator in self.allocators] for key, name in fields.items()}
 
@@ -90,14 +82,13 @@ def analyze(host: Host) -> Memory:
     if not len(memory):
         has_threads = any(line.stop > line.start for line in trace.host_lines)
         return Memory((), 1, (trace.host,), () if has_threads else (trace.host,), 0)
-    log = event_log(memory)
+    events_of, texts, malformed_events = events_by_allocator(memory)
     start_ps = min(int(times.min()) for times in (trace.start_ps, memory.start_ps) if len(times))
     steps = host["steps"].steps
     allocators = [
-        describe(name, events, log.texts, host=trace.host, start_ps=start_ps, steps=steps)
-        for name, events in log.allocators
+        describe(name, events, texts, host=trace.host, start_ps=start_ps, steps=steps) for name, events in events_of
     ]
-    return Memory(_ordered(allocators), 1, () if allocators else (trace.host,), (), log.malformed_events)
+    return Memory(_ordered(allocators), 1, () if allocators else (trace.host,), (), malformed_events)
 
 
 def combine(parts: list[Memory]) -> Memory:
@@ -113,9 +104,5 @@ def combine(parts: list[Memory]) -> Memory:
 
 def _ordered(allocators: list[Allocator]) -> tuple[Allocator, ...]:
     places: tuple[Place, ...] = ("device", "other", "pinned host", "host")
-
-    def rank(allocator: Allocator) -> tuple[int, float, int, str, str]:
-        share = allocator.peak_percent or 0.0
-        return places.index(allocator.place), -share, -allocator.peak_bytes, allocator.host, allocator.name
-
-    return tuple(sorted(allocators, key=rank))
+    by_name = sorted(allocators, key=lambda each: (-(each.peak_percent or 0.0), -each.peak_bytes, each.host, each.name))
+    return tuple(sorted(by_name, key=lambda allocator: places.index(allocator.place)))

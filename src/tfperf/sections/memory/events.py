@@ -6,14 +6,12 @@ import re
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import fields
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.arrays import Bools, Float64s, Int64s
 from tfperf.trace.host_trace import MemoryEvents
 
-Float64s = npt.NDArray[np.float64]
 Place = Literal["device", "pinned host", "host", "other"]
 """Whose memory an allocator gives out; pinned is what devices copy from and to."""
 
@@ -55,19 +53,11 @@ class EventTexts(Struct, frozen=True):
     region: tuple[str, ...]
 
 
-class EventLog(Struct, frozen=True):
-    """The events of each allocator by its name, in the order of time.
+def events_by_allocator(memory: MemoryEvents) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
+    """Return the name of each allocator and its events in the order of time, their texts, and how many are omitted.
 
-    `malformed_events` counts those that are omitted, since they do not say how much is in use.
+    Events are omitted that do not say how much is in use.
     """
-
-    allocators: tuple[tuple[str, AllocatorEvents], ...]
-    texts: EventTexts
-    malformed_events: int
-
-
-def event_log(memory: MemoryEvents) -> EventLog:
-    """Put the events of a host in order, each allocator apart."""
     op, ops = memory.text_index("tf_op")
     shape, shapes = memory.text_index("shape")
     region, regions = memory.text_index("region_type")
@@ -96,7 +86,7 @@ def event_log(memory: MemoryEvents) -> EventLog:
     bounds = np.searchsorted(allocator[order], np.arange(len(names) + 1)).tolist()
     slices = zip(names, bounds, bounds[1:], strict=False)
     by_name = [(name, events.rows(order[start:stop])) for name, start, stop in slices if stop > start]
-    return EventLog(tuple(by_name), EventTexts(ops, shapes, regions), int((~is_sound).sum()))
+    return by_name, EventTexts(ops, shapes, regions), int((~is_sound).sum())
 
 
 def _bytes(memory: MemoryEvents, stat_name: str) -> Int64s:

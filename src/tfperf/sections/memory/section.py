@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _UNKNOWN_PERCENT = 50.0
 _STEADY_SHARE = 0.01
 _CHARTS = 4
-_NAMED_HOSTS = 3
 
 _NO_THREADS = "The trace holds no event of any host thread, and allocators note their work there."
 _NO_EVENTS = (
@@ -37,7 +36,12 @@ def build(results: Results) -> Section:
     """Build the section; of what lay in memory, people see that of the fullest allocator only."""
     memory: Memory = results["memory"]
     if not memory.allocators:
-        return Section("memory", "Memory", notes=(_silent_note(memory),))
+        note = _NO_EVENTS
+        if len(memory.hosts_without_threads) == memory.host_count:
+            note = _NO_THREADS
+        elif memory.malformed_events:
+            note = f"The {memory.malformed_events:,} events of allocators do not say how much is in use."
+        return Section("memory", "Memory", notes=(note,))
     return Section(
         "memory",
         "Memory",
@@ -100,26 +104,23 @@ def sparkline(allocator: Allocator, name: str) -> Sparkline:
     )
 
 
-# --- notes ---
-
-
-def _silent_note(memory: Memory) -> str:
-    if len(memory.hosts_without_threads) == memory.host_count:
-        return _NO_THREADS
-    if memory.malformed_events:
-        return f"The {memory.malformed_events:,} events of allocators do not say how much is in use."
-    return _NO_EVENTS
-
-
 def _notes(memory: Memory) -> tuple[str, ...]:
     """Say what is unknown."""
     notes = []
     if memory.silent_hosts:
-        named = ", ".join(memory.silent_hosts[:_NAMED_HOSTS])
+        named = ", ".join(memory.silent_hosts[:3])
         notes.append(f"{len(memory.silent_hosts)} of {memory.host_count} hosts noted nothing about memory: {named}.")
     if memory.malformed_events:
         notes.append(f"{memory.malformed_events:,} events are omitted: they do not say how much is in use.")
-    notes += _contradictions(memory)
+    contradicted = [each for each in memory.allocators if each.contradictions or each.before_bytes is None]
+    if contradicted:
+        first = contradicted[0]
+        more = f", and in {len(contradicted) - 1} more allocators" if len(contradicted) > 1 else ""
+        notes.append(
+            f"In {name_of(first, memory)}{more}, {first.contradictions:,} of {first.allocations + first.frees:,} "
+            "events do not follow from the one before: some were lost, or several allocators share the name. What is "
+            "in use is right all the same; what is listed as alive may have been freed."
+        )
     fullest = memory.allocators[0]
     if (fullest.before_percent or 0.0) >= _UNKNOWN_PERCENT:
         notes.append(
@@ -132,18 +133,3 @@ def _notes(memory: Memory) -> tuple[str, ...]:
             "the machine, so how full they are says nothing."
         )
     return tuple(notes)
-
-
-def _contradictions(memory: Memory) -> list[str]:
-    contradicted = [
-        allocator for allocator in memory.allocators if allocator.contradictions or allocator.before_bytes is None
-    ]
-    if not contradicted:
-        return []
-    first = contradicted[0]
-    more = f", and in {len(contradicted) - 1} more allocators" if len(contradicted) > 1 else ""
-    return [
-        f"In {name_of(first, memory)}{more}, {first.contradictions:,} of {first.allocations + first.frees:,} events do "
-        "not follow from the one before: some were lost, or several allocators share the name. What is in use is right "
-        "all the same; what is listed as alive may have been freed."
-    ]

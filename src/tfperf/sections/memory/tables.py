@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
@@ -18,14 +19,13 @@ _TENSOR = (
     Column("shape", "Shape", str, "", "shape of the tensor"),
     Column("data_type", "Type", str, "", "type of its elements"),
 )
-_KIND = Column(
-    "kind", "Kind", str, "", "tensor, before the capture (nothing tells what it is), or reserved", level="data"
-)
+_KIND = Column("kind", "Kind", str, "", "tensor, before the capture (nothing tells what), or reserved", level="data")
 _SUMS = (
     Column("count", "Count", int, "count", "tensors"),
     Column("total_bytes", "Total", int, "bytes", "size of all, as allocated"),
     Column("peak_percent", "Share", float, "%", "share of the peak"),
 )
+_per_step = partial(Column, level="data", over_steps=True)
 _UNNAMED = {
     "tensor": "(no name)",
     "before the capture": "(allocated before the capture)",
@@ -33,35 +33,16 @@ _UNNAMED = {
 }
 
 
-def _allocators(results: Results) -> Data | None:
+def _data(method: str, results: Results, *, name_key: str = "") -> Data | None:
+    """Return what a method of `Memory` returns, and `what`: the text of `name_key`, or in words what has no name."""
     memory = results["memory"]
-    return memory.columns() if memory.allocators else None
-
-
-def _alive(results: Results) -> Data | None:
-    memory = results["memory"]
-    return memory.alive_columns() if memory.allocators else None
-
-
-def _by_op(results: Results) -> Data | None:
-    memory = results["memory"]
-    return _named(memory.op_columns(), "op") if memory.allocators else None
-
-
-def _by_scope(results: Results) -> Data | None:
-    memory = results["memory"]
-    return _named(memory.scope_columns(), "scope") if memory.allocators else None
-
-
-def _named(columns: Data, key: str) -> Data:
-    """Return the columns and `what`: the text of the column `key`, or in words what has no name."""
-    names = zip(columns[key], columns["kind"], strict=True)
+    if not memory.allocators:
+        return None
+    columns: Data = getattr(memory, method)()
+    if not name_key:
+        return columns
+    names = zip(columns[name_key], columns["kind"], strict=True)
     return {**columns, "what": [name or _UNNAMED[kind] for name, kind in names]}
-
-
-def _timeline(results: Results) -> Data | None:
-    memory = results["memory"]
-    return memory.timeline_columns() if memory.allocators else None
 
 
 ALLOCATORS = TableSpec(
@@ -84,60 +65,20 @@ ALLOCATORS = TableSpec(
         Column("lifetime_peak_bytes", "Lifetime peak", int, "bytes", "most in use since the program started"),
         Column("start_bytes", "Start", int, "bytes", "in use before the first event of the capture", level="data"),
         Column("end_bytes", "End", int, "bytes", "in use after the last event of the capture", level="data"),
-        Column(
-            "fragmentation_percent", "Frag.", float, "%", "at the peak: share of the free memory held not in one piece"
-        ),
-        Column(
-            "max_fragmentation_percent",
-            "Most fragmented",
-            float,
-            "%",
-            "largest fragmentation in the capture",
-            level="data",
-        ),
+        Column("fragmentation_percent", "Frag.", float, "%", "at the peak: share of the free memory not in one piece"),
+        Column("max_fragmentation_percent", "Most fragmented", float, "%", "the largest in the capture", level="data"),
         Column("allocations", "Allocs", int, "count", "allocations in the capture"),
         Column("frees", "Frees", int, "count", "deallocations in the capture"),
         Column("allocated_bytes", "Allocated", int, "bytes", "sum over all allocations", level="data"),
-        Column(
-            "allocations_per_step",
-            "Allocs/step",
-            float,
-            "count",
-            "average over the averaged steps",
-            level="data",
-            over_steps=True,
-        ),
-        Column(
-            "allocated_bytes_per_step",
-            "Allocated/step",
-            float,
-            "bytes",
-            "average over the averaged steps",
-            level="data",
-            over_steps=True,
-        ),
-        Column(
-            "growth_bytes_per_step",
-            "Growth/step",
-            float,
-            "bytes",
-            "steady growth of what stays; 0: none",
-            level="data",
-            over_steps=True,
-        ),
+        _per_step("allocations_per_step", "Allocs/step", float, "count", "average over the averaged steps"),
+        _per_step("allocated_bytes_per_step", "Allocated/step", float, "bytes", "average over the averaged steps"),
+        _per_step("growth_bytes_per_step", "Growth/step", float, "bytes", "steady growth of what stays; 0: none"),
         Column("before_bytes", "Before", int, "bytes", "bytes of the peak allocated before the capture", level="data"),
         Column("before_percent", "Before", float, "%", "share of the peak allocated before the capture", level="data"),
         Column("rounding_bytes", "Rounding", int, "bytes", "what known tensors got beyond their size", level="data"),
-        Column(
-            "contradictions",
-            "Contradictions",
-            int,
-            "count",
-            "events that do not follow from the one before",
-            level="data",
-        ),
+        Column("contradictions", "Contradictions", int, "count", "events that contradict the one before", "data"),
     ),
-    data=_allocators,
+    data=partial(_data, "columns"),
     name_key="allocator",
 )
 ALIVE = TableSpec(
@@ -156,7 +97,7 @@ ALIVE = TableSpec(
         Column("requested_bytes", "Requested", int, "bytes", "size of one, as the op asked for", level="data"),
         *_SUMS,
     ),
-    data=_alive,
+    data=partial(_data, "alive_columns"),
     name_key="op",
 )
 BY_OP = TableSpec(
@@ -172,7 +113,7 @@ BY_OP = TableSpec(
         *_TENSOR,
         *_SUMS,
     ),
-    data=_by_op,
+    data=partial(_data, "op_columns", name_key="op"),
     name_key="what",
 )
 BY_SCOPE = TableSpec(
@@ -187,7 +128,7 @@ BY_SCOPE = TableSpec(
         Column("what", "Scope", str, "", "the same, or what else is known"),
         *_SUMS,
     ),
-    data=_by_scope,
+    data=partial(_data, "scope_columns", name_key="scope"),
     name_key="what",
 )
 TIMELINE = TableSpec(
@@ -202,7 +143,7 @@ TIMELINE = TableSpec(
         Column("free_bytes", "Free", int, "bytes", "memory that could still be taken"),
         Column("fragmentation_percent", "Frag.", float, "%", "share of the free memory held that is not in one piece"),
     ),
-    data=_timeline,
+    data=partial(_data, "timeline_columns"),
     name_key="allocator",
 )
 TABLES = (ALLOCATORS, ALIVE, BY_OP, BY_SCOPE, TIMELINE)

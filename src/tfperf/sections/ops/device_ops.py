@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from tfperf.arrays import MOST, Bools, Int64s, capped_sum, distinct
+from tfperf.arrays import MOST, capped_sum, distinct, lookup
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
 from tfperf.trace.activities import Activity
 from tfperf.trace.device_time import OP_LINES
@@ -60,7 +59,7 @@ def gpu_ops(trace: HostTrace, work: DeviceWork) -> Tallies:
             tally.kernel_ps = kernel.time_ps
             tally.tensor_core_ps = kernel.time_ps if uses else 0
             tally.unclear_ps = kernel.time_ps if uses is None else 0
-        _add_kernel(sums, _key(work, kernel), tally, kernel.count)
+        sums.add(_key(work, kernel), tally, kernel.count)
     return sums
 
 
@@ -84,7 +83,7 @@ def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
         uses = tensorflow_kernel(kernel.kernel, old=has_old_rules)
         tally = Tally(total_ps=time_ps, self_ps=time_ps, kernel_ps=time_ps, execution=kernel.execution)
         tally.tensor_core_ps = time_ps if uses else 0
-        _add_kernel(sums, OpKey(op.name, op.type or NO_TYPE), tally, kernel.count)
+        sums.add(OpKey(op.name, op.type or NO_TYPE), tally, kernel.count)
     idle_ps = sum(_tensorflow_idle_ps(trace, work, plane) for plane in trace.devices)
     busy_ps = sum(row.self_ps for row in sums.rows.values())
     return sums.table("device", idle_ps=idle_ps, time_ps=idle_ps + busy_ps, places=len(trace.devices))
@@ -105,11 +104,11 @@ def _kernel_sums(trace: HostTrace, work: DeviceWork) -> Iterator[KernelSum]:
     if not len(work.rows):
         return
     name_count = len(trace.names)
-    keys, first, which = np.unique(
-        (work.op + 1) * name_count + _first_of_equal_names(trace)[trace.name[work.rows]],
-        return_index=True,
-        return_inverse=True,
-    )
+    first_of: dict[str, int] = {}
+    # Each plane has its own names; of those that read the same, the first stands for all.
+    same_names = np.array([first_of.setdefault(name, index) for index, name in enumerate(trace.names)], np.int64)
+    combined = (work.op + 1) * name_count + same_names[trace.name[work.rows]]
+    keys, first, which = np.unique(combined, return_index=True, return_inverse=True)
     which = which.reshape(-1)
     flags = _execution(trace, work)
     eager, unknown = (np.bincount(which[flags == flag], minlength=len(keys)) for flag in (EAGER, UNKNOWN))
@@ -125,18 +124,6 @@ def _kernel_sums(trace: HostTrace, work: DeviceWork) -> Iterator[KernelSum]:
         yield KernelSum(op=op, kernel=trace.names[name], row=row, count=count, time_ps=time_ps, execution=execution)
 
 
-def _first_of_equal_names(trace: HostTrace) -> Int64s:
-    """Return for each name the first that reads the same: each plane has its own."""
-    first: dict[str, int] = {}
-    return np.array([first.setdefault(name, index) for index, name in enumerate(trace.names)], np.int64)
-
-
-def _add_kernel(sums: Tallies, key: OpKey, tally: Tally, count: int) -> None:
-    """Add a kernel to its op, which occurs as often as the kernel that it launches most often."""
-    row = sums.add(key, tally)
-    row.occurrences = max(row.occurrences, count)
-
-
 def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
     """Return how the op behind each event was run: as noted on it, or by where on the host it was launched."""
     noted = trace.number_at("is_eager", work.rows, UNKNOWN)
@@ -148,16 +135,8 @@ def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
     launched = distinct(stat.value[on_host])
     launched_eagerly = distinct(stat.value[on_host & inside_eager_op[stat.event]])
     launch = trace.number_at("correlation_id", work.rows, -1)
-    flags = np.where(_holds(launched, launch), FUNCTION, UNKNOWN)
-    return np.where(_holds(launched_eagerly, launch), EAGER, flags).astype(np.int8)
-
-
-def _holds(ascending: npt.NDArray[np.signedinteger], values: Int64s) -> Bools:
-    """Tell which values are in an ascending array."""
-    if not len(ascending):
-        return np.zeros(len(values), np.bool_)
-    place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return np.asarray(ascending[place] == values)
+    flags = np.where(lookup(launched, launch) >= 0, FUNCTION, UNKNOWN)
+    return np.where(lookup(launched_eagerly, launch) >= 0, EAGER, flags).astype(np.int8)
 
 
 # --- ops of TPU cores ---

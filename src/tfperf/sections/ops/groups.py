@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from tfperf.arrays import MOST, Bools, Int64s, capped_sum
 from tfperf.sections.ops.device_ops import KERNEL_WITHOUT_OP, MEMSET
 from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
+from tfperf.sections.tabular import Tabular
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tfperf.sections.results import By
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
@@ -43,7 +41,7 @@ _PATH_READ = 4096
 """Characters of a name that are looked at: names in a hostile file are long."""
 
 
-class GroupTable(Struct, frozen=True, kw_only=True):
+class GroupTable(Tabular, frozen=True, kw_only=True):
     """Ops of one side by group, the one with the largest self time first; times are int64 picoseconds.
 
     `total_ps` adds up ops that lie inside each other on a thread; `self_ps` does not. `backward_ps` is the part of
@@ -71,15 +69,8 @@ class GroupTable(Struct, frozen=True, kw_only=True):
         """Return self time as a share of the self time of all ops of this side."""
         return self.self_ps / max(self.all_self_ps, 1)
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per group, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas; None is unknown."""
+        """Return one row per group, times in milliseconds; None is unknown."""
         share = 100 * self.share
         return {
             "side": [self.side] * len(self),
@@ -155,8 +146,7 @@ def _group_without_path(key: OpKey) -> str:
 
 def _path(name: str) -> list[str]:
     """Return the scopes of an op without those that tell nothing of the model."""
-    scopes = name[:_PATH_READ].split("/")[:-1]
-    return [scope for scope in scopes if _tells_of_model(scope)]
+    return [scope for scope in name[:_PATH_READ].split("/")[:-1] if _tells_of_model(scope)]
 
 
 # The same few scopes are in the names of thousands of ops.

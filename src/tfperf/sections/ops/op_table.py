@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
 from tfperf.arrays import Bools, Int64s
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Side = Literal["device", "host"]
 _LARGEST_INT64 = int(np.iinfo(np.int64).max)
@@ -57,11 +55,11 @@ class Tallies(Struct):
 
     rows: dict[OpKey, Tally] = field(default_factory=dict)
 
-    def add(self, key: OpKey, tally: Tally) -> Tally:
-        """Add to the row of the op, and return the row."""
+    def add(self, key: OpKey, tally: Tally, runs: int = 0) -> None:
+        """Add to the row of an op, which occurs as often as the kernel that it launches most often (`runs`)."""
         row = self.rows.setdefault(key, Tally())
         row.add(tally)
-        return row
+        row.occurrences = max(row.occurrences, runs)
 
     def table(self, side: Side, *, idle_ps: int | None, time_ps: int | None, places: int) -> OpTable:
         """Return the rows in order: the largest self time first, then by name."""
@@ -82,7 +80,7 @@ class Tallies(Struct):
         )
 
 
-class OpTable(Struct, frozen=True, kw_only=True):
+class OpTable(Tabular, frozen=True, kw_only=True):
     """Ops of one side, the one with the largest self time first; times are int64 picoseconds.
 
     `kernel_ps` is the time of kernels, `tensor_core_ps` of those on tensor cores, `unclear_ps` of those whose names do
@@ -141,15 +139,8 @@ class OpTable(Struct, frozen=True, kw_only=True):
         texts = ((key.name, key.type, key.hlo_op) for key in self.keys)
         return np.array([any(pattern.search(text) for pattern in patterns for text in row) for row in texts], np.bool_)
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per op, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self, keep: Bools | None = None) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas, None for what is unknown.
+        """Return one row per op, times in milliseconds; None is unknown.
 
         `keep` (one entry per op) leaves rows out; ranks and shares stay those among all ops.
         """
@@ -193,16 +184,12 @@ def merge(tables: list[OpTable]) -> OpTable:
             sums.add(key, Tally(**{name: values[row] for name, values in columns.items()}))
     return sums.table(
         tables[0].side,
-        idle_ps=_sum_if_known(table.idle_ps for table in tables),
-        time_ps=_sum_if_known(table.time_ps for table in tables),
+        idle_ps=_sum_if_known([table.idle_ps for table in tables]),
+        time_ps=_sum_if_known([table.time_ps for table in tables]),
         places=sum(table.places for table in tables),
     )
 
 
-def _sum_if_known(values: Iterable[int | None]) -> int | None:
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+def _sum_if_known(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

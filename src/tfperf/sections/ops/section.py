@@ -85,9 +85,6 @@ def _match_note(results: Results) -> str:
     return f"Only ops with {wanted} in their name, type or HLO op: {' and '.join(counts)}. Shares are of all ops."
 
 
-# --- tables ---
-
-
 def _tables(results: Results, level: Level) -> tuple[Table, ...]:
     """Return all tables; people see those of one grouping, and of both sides at the given level."""
     by = results.view.by
@@ -115,9 +112,6 @@ def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
     if any(share is not None for share in table.data["tensor_core_percent"]):
         levels["tensor_core_percent"] = "full"
     return replace(table, columns=at_levels(table.columns, levels))
-
-
-# --- charts ---
 
 
 def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[BarChart, ...]:

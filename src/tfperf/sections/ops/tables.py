@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SIDE = Column("side", "Side", str, "", "device or host", level="data")
 _RANK = Column("rank", "#", int, "count", "rank by self time among the ops of this side")
 _SHARE = Column("self_percent", "Self", float, "%", "self time / self time of all ops of this side")
+_WITH_IDLE = "self time / (duration of the capture x devices); host: / (op time + time between ops on the same threads)"
 _CUMULATIVE = Column("cumulative_self_percent", "Cum.", float, "%", "running sum of self %")
 
 _OP_COLUMNS = (
@@ -31,30 +32,9 @@ _OP_COLUMNS = (
     Column("average_ms", "Mean total", float, "ms", "total time / count", level="data"),
     Column("self_ms", "Self", float, "ms", "time excluding nested ops", level="data"),
     Column("average_self_ms", "Mean", float, "ms", "self time / count", level="full"),
-    Column(
-        "self_with_idle_percent",
-        "With idle",
-        float,
-        "%",
-        "self time / (duration of the capture x devices); host: / (op time + time between ops on the same threads)",
-        level="data",
-    ),
-    Column(
-        "execution",
-        "Run as",
-        str,
-        "",
-        "eager: run from Python one by one; function: part of a graph; empty: unknown",
-        level="data",
-    ),
-    Column(
-        "tensor_core_percent",
-        "TC",
-        float,
-        "%",
-        "time of its kernels on tensor cores / time of its kernels; empty: no kernels, or names do not tell",
-        level="data",
-    ),
+    Column("self_with_idle_percent", "With idle", float, "%", _WITH_IDLE, level="data"),
+    Column("execution", "Run as", str, "", "eager: from Python; function: in a graph; empty: unknown", level="data"),
+    Column("tensor_core_percent", "TC", float, "%", "kernel time on tensor cores / of all; empty: unknown", "data"),
     Column("hlo_op", "HLO op", str, "", "what XLA calls the op, if it compiled it", level="data"),
     Column("hlo_module", "HLO module", str, "", "the compiled program, if known", level="data"),
 )
@@ -75,22 +55,8 @@ def _group_columns(by: By, title: str) -> tuple[Column, ...]:
         Column("total_ms", "Total", float, "ms", "sum of times including nested ops, which count again", level="data"),
         Column("self_ms", "Self", float, "ms", "time excluding nested ops"),
         Column("forward_self_ms", "Forward", float, "ms", "self time outside the backward pass", level=passes_level),
-        Column(
-            "backward_self_ms",
-            "Backward",
-            float,
-            "ms",
-            "self time in the backward pass (gradient_tape)",
-            level=passes_level,
-        ),
-        Column(
-            "self_with_idle_percent",
-            "With idle",
-            float,
-            "%",
-            "self time / time with idle, as in the tables of ops",
-            level="data",
-        ),
+        Column("backward_self_ms", "Backward", float, "ms", "self time in the backward pass", level=passes_level),
+        Column("self_with_idle_percent", "With idle", float, "%", _WITH_IDLE, level="data"),
     )
 
 
