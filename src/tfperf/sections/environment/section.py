@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Fact, Section
+from tfperf.sections.environment.analysis import HostEnvironment
 from tfperf.sections.environment.tables import HOSTS
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
-
-if TYPE_CHECKING:
-    from tfperf.sections.environment.analysis import HostEnvironment
-    from tfperf.sections.results import Results
 
 
 def build(results: Results) -> Section:

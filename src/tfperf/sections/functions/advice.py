@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Finding, Severity
+from tfperf.sections.functions.analysis import Functions
+from tfperf.sections.functions.calls import FunctionStats
+from tfperf.sections.functions.eager import EagerOps
 from tfperf.units import format_percent
-
-if TYPE_CHECKING:
-    from tfperf.sections.functions.analysis import Functions
-    from tfperf.sections.functions.calls import FunctionStats
-    from tfperf.sections.functions.eager import EagerOps
 
 EXPENSIVE_PERCENT = 20.0
 """Share of expensive calls in the self time of a function from which TensorFlow's overview gives advice."""

@@ -8,12 +8,11 @@ from msgspec import Struct
 
 from tfperf.sections.functions.calls import FunctionStats, count_calls, sum_calls
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
+from tfperf.sections.host import Host
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tfperf.sections.host import Host
 
 _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "concrete": "concrete"}
 """Modes of calls: as columns name them, and as traces do."""

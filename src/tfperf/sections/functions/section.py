@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Fact, Section
 from tfperf.sections.functions.advice import findings_of
+from tfperf.sections.functions.analysis import Functions
 from tfperf.sections.functions.tables import EAGER_OPS, TF_FUNCTIONS
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
-
-if TYPE_CHECKING:
-    from tfperf.sections.functions.analysis import Functions
-    from tfperf.sections.results import Results
 
 
 def build(results: Results) -> Section:

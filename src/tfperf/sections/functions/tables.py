@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Column, Data
+from tfperf.sections.results import Results
 from tfperf.sections.spec import TableSpec
-
-if TYPE_CHECKING:
-    from tfperf.sections.results import Results
 
 
 def _functions(results: Results) -> Data | None:

@@ -16,15 +16,14 @@ from msgspec import Struct
 
 from tfperf.arrays import Int64s
 from tfperf.intervals import union
+from tfperf.sections.host import Host
+from tfperf.trace.activities import Attribution
+from tfperf.trace.event_names import Op
 from tfperf.trace.host_ops import HostOps, Work, is_input_op
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tfperf.sections.host import Host
-    from tfperf.trace.activities import Attribution
-    from tfperf.trace.event_names import Op
 
 InputPart = Literal["on_demand_read", "advanced_read", "preprocessing", "enqueue", "other"]
 """The five classes of TensorFlow's input-pipeline analyzer."""

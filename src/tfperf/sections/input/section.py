@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Finding, Section, Severity, StepChart, Table, at_levels
+from tfperf.sections.input.analysis import InputPart, InputPipeline
 from tfperf.sections.input.tables import (
     INPUT_CLASSES,
     INPUT_HOSTS,
@@ -19,15 +18,12 @@ from tfperf.sections.input.tables import (
     is_input_known,
     percent,
 )
+from tfperf.sections.overview.summary import Overview
 from tfperf.sections.overview.verdict import verdict_of
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import PS_PER_MS, format_percent
-
-if TYPE_CHECKING:
-    from tfperf.sections.input.analysis import InputPart, InputPipeline
-    from tfperf.sections.overview.summary import Overview
-    from tfperf.sections.results import Results
-    from tfperf.sections.steps.breakdown import Breakdown
 
 _ADVICE_PERCENT = 5.0
 _ACTIONS: dict[InputPart, str] = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfperf.report.model import Column, Data
+from tfperf.sections.results import HostResults, Results
 from tfperf.sections.spec import TableSpec
 from tfperf.units import PS_PER_MS
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tfperf.sections.overview.summary import Summary
-    from tfperf.sections.results import HostResults, Results
     from tfperf.sections.steps.breakdown import Breakdown
 
 INPUT_PART_TITLES = {

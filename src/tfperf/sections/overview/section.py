@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfperf.report.model import Fact, Section
+from tfperf.sections.overview.summary import Summary
 from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST, known
 from tfperf.sections.overview.verdict import verdict_of
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.tables import CATEGORIES
 from tfperf.trace.steps import UNLABELLED
-
-if TYPE_CHECKING:
-    from tfperf.sections.overview.summary import Summary
-    from tfperf.sections.results import Results
-    from tfperf.sections.steps.breakdown import Breakdown
 
 
 def build(results: Results) -> Section:

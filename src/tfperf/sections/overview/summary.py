@@ -15,14 +15,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tfperf.arrays import Bools, median, percentile
+from tfperf.sections.results import Results
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.tables import CATEGORIES
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tfperf.sections.results import Results
-    from tfperf.sections.steps.breakdown import Breakdown
 
 InputClass = Literal["high", "moderate", "possible", "none", "unknown"]
 ShareClass = Literal["high", "moderate", "none"]

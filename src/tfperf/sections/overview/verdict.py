@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Finding, Severity
-from tfperf.sections.overview.summary import INPUT_LIMITS, OTHER_LIMITS
+from tfperf.sections.overview.summary import INPUT_LIMITS, OTHER_LIMITS, Overview, Summary
+from tfperf.sections.results import Results
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import format_percent
-
-if TYPE_CHECKING:
-    from tfperf.sections.overview.summary import Overview, Summary
-    from tfperf.sections.results import Results
-    from tfperf.sections.steps.breakdown import Breakdown
 
 _OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
 _INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"

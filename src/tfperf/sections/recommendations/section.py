@@ -6,7 +6,6 @@ Each sentence carries the number that it rests on and the threshold that the num
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tfperf.report.model import Finding, Section, Severity
 from tfperf.sections.functions.advice import findings_of as function_findings
@@ -14,10 +13,8 @@ from tfperf.sections.idle.advice import idle_advice
 from tfperf.sections.kernels.advice import kernel_advice
 from tfperf.sections.memory.advice import findings_of as memory_findings
 from tfperf.sections.recommendations.step_advice import capture_advice, input_advice, precision_advice, share_advice
+from tfperf.sections.results import Results
 from tfperf.sections.tfdata.advice import pipeline_advice
-
-if TYPE_CHECKING:
-    from tfperf.sections.results import Results
 
 _SAME_TIME: Mapping[str, frozenset[str]] = {
     "idle_launch": frozenset({"kernel_launch"}),

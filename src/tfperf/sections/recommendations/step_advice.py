@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tfperf.report.model import Finding
-from tfperf.sections.overview.summary import OTHER_LIMITS, Summary, share_class
+from tfperf.sections.ops.analysis import Ops
+from tfperf.sections.overview.summary import OTHER_LIMITS, Overview, Summary, share_class
 from tfperf.sections.overview.verdict import SEVERITIES
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import format_percent
-
-if TYPE_CHECKING:
-    from tfperf.sections.ops.analysis import Ops
-    from tfperf.sections.overview.summary import Overview
-    from tfperf.sections.steps.breakdown import Breakdown
 
 _HALF_PRECISION_PERCENT = 10.0
 _LEAST_COMPUTE_PERCENT = 20.0

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s, distinct
 from tfperf.intervals import EMPTY, overlap, union_all
+from tfperf.sections.host import Host
 from tfperf.sections.steps.tables import CATEGORIES
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
@@ -27,8 +28,6 @@ from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tfperf.sections.host import Host
 
 _KEEPS_ENDS = 5
 """Of more steps than this, current xprof omits the first and the last."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Section, StepChart, at_levels
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.tables import CATEGORY_TITLES, DEVICE_CATEGORIES, PAUSES, STEPS
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    from tfperf.sections.results import Results
-    from tfperf.sections.steps.breakdown import Breakdown
 
 
 def build(results: Results) -> Section:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
+from tfperf.sections.results import Results
 from tfperf.sections.spec import TableSpec
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    from tfperf.sections.results import Results
 
 CATEGORY_TITLES = {
     "compilation": "Compilation",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tfperf.report.model import Finding, Severity
+from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.code_names import in_code
+from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.stage_rules import rule_for
+from tfperf.sections.tfdata.whatif import Estimate, Outlook
 from tfperf.units import PS_PER_MS, format_ms
-
-if TYPE_CHECKING:
-    from tfperf.sections.tfdata.analysis import TfData
-    from tfperf.sections.tfdata.pipeline import Pipeline
-    from tfperf.sections.tfdata.whatif import Estimate, Outlook
 
 _FULL_CPU = 0.85
 """From this share of its cores on, a host is busy."""

@@ -10,24 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Int64s, percentile
 from tfperf.intervals import Intervals, difference, intersection, union_all
+from tfperf.sections.host import Host
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.segments import async_work_ps, cut_into_segments, elements_by_stage
 from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
 from tfperf.sections.tfdata.waiting import blocked_times, waiting_times
 from tfperf.sections.tfdata.whatif import Outlook, estimate_changes
 from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines, find_pipelines
-
-if TYPE_CHECKING:
-    from tfperf.sections.host import Host
-    from tfperf.trace.host_trace import HostTrace
 
 _OP_BITS = 42
 """Picoseconds in so many bits are four seconds; what is left tells two million names apart."""

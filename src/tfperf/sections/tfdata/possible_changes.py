@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
+from tfperf.sections.tfdata.step_model import Load
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
-    from tfperf.sections.tfdata.step_model import Load
 
 LOCK_SLOWDOWN = 1.2
 """How much slower threads can be that fight for Python's lock."""

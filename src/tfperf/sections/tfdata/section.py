@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
-from tfperf.report.model import Fact, Finding, Section
+from tfperf.report.model import Fact, Finding, Section, Table
 from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
 from tfperf.sections.tfdata.advice import pipeline_advice
-from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS
+from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, StageStats
 from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, WHAT_IF, stage_name
+from tfperf.sections.tfdata.whatif import Outlook
 from tfperf.units import PS_PER_MS, format_ms, format_percent
-
-if TYPE_CHECKING:
-    from tfperf.report.model import Table
-    from tfperf.sections.results import Results
-    from tfperf.sections.tfdata.analysis import TfData
-    from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
-    from tfperf.sections.tfdata.whatif import Outlook
 
 _NO_TFDATA = (
     "The trace holds no event of tf.data. Either the job does not use it, or the profile was taken with a host tracer "

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfperf.sections.tfdata.pipeline import Segment, SegmentKind
-
-if TYPE_CHECKING:
-    from tfperf.sections.tfdata.stage_times import StageTimes
-    from tfperf.trace.pipelines import Pipelines
+from tfperf.sections.tfdata.stage_times import StageTimes
+from tfperf.trace.pipelines import Pipelines
 
 _BATCHING = frozenset({"MapAndBatch", "ParallelBatch"})
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.pipeline import Pipeline
 
 
 class StageRule(Struct, frozen=True, kw_only=True):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Column, Data
+from tfperf.sections.results import Results
 from tfperf.sections.spec import TableSpec
 from tfperf.sections.tfdata.code_names import change_in_code
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
 from tfperf.units import PS_PER_MS, format_percent
-
-if TYPE_CHECKING:
-    from tfperf.sections.results import Results
-    from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
 
 
 def _percent(part: int, whole: int) -> float | None:

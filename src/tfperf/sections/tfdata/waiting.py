@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.intervals import EMPTY, Intervals, difference, intersection, union_all
-
-if TYPE_CHECKING:
-    from tfperf.sections.tfdata.pipeline import Segment
-    from tfperf.sections.tfdata.stage_times import StageTimes
-    from tfperf.trace.pipelines import Pipelines
+from tfperf.sections.tfdata.pipeline import Segment
+from tfperf.sections.tfdata.stage_times import StageTimes
+from tfperf.trace.pipelines import Pipelines
 
 
 def waiting_times(recorded: Pipelines, times: StageTimes, number: int) -> Intervals:

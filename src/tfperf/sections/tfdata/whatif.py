@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Int64s
 from tfperf.intervals import overlap
 from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.pipeline import Pipeline, whole_pipelines
 from tfperf.sections.tfdata.possible_changes import Change, possible_changes
 from tfperf.sections.tfdata.step_model import Load, StepModel
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    from tfperf.sections.steps.breakdown import Breakdown
 
 _ASSUMED_CORES = 8
 _GAIN = 0.97
