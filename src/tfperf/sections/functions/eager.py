@@ -7,26 +7,21 @@ counted: it is input, however it is called; and what a `py_function` of the inpu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from msgspec import Struct
 
 from tfperf.arrays import MOST, Bools, Int64s, distinct
 from tfperf.intervals import covers, overlap, union
+from tfperf.sections.spec import Tabular
 from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
 
 
-class EagerOps(Struct, frozen=True, kw_only=True):
+class EagerOps(Tabular, frozen=True, kw_only=True):
     """Ops run eagerly by type, the one with the most time first; times in picoseconds.
 
     `eager_ps` is the wall time of the averaged steps in which an op runs eagerly, `step_time_ps` the time of these
@@ -53,15 +48,8 @@ class EagerOps(Struct, frozen=True, kw_only=True):
         """Return how many ops a step runs eagerly; None is unknown."""
         return self.step_calls / self.step_count if self.step_count and self.is_recorded else None
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per op type, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas."""
+        """Return one row per op type."""
         return {
             "op_type": list(self.op_types),
             "calls": self.calls.tolist(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from msgspec import Struct
@@ -17,13 +17,11 @@ from msgspec import Struct
 from tfperf.arrays import Int64s
 from tfperf.intervals import union
 from tfperf.sections.host import Host
+from tfperf.sections.spec import Tabular
 from tfperf.trace.activities import Attribution
 from tfperf.trace.event_names import Op
 from tfperf.trace.host_ops import HostOps, Work, is_input_op
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 InputPart = Literal["on_demand_read", "advanced_read", "preprocessing", "enqueue", "other"]
 """The five classes of TensorFlow's input-pipeline analyzer."""
@@ -59,7 +57,7 @@ class PartTime(Struct, frozen=True):
     wall_ps: int
 
 
-class InputPipeline(Struct, frozen=True):
+class InputPipeline(Tabular, frozen=True):
     """The host's side of input, on one host or summed over hosts; `ops` has the largest self time first."""
 
     ops: tuple[InputOp, ...]
@@ -88,15 +86,8 @@ class InputPipeline(Struct, frozen=True):
         """Return on how many threads the op of most threads ran."""
         return max((op.threads for op in self.ops), default=0)
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per input op, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas; percentages are of the self time of all input ops."""
+        """Return one row per input op; percentages are of the self time of all input ops."""
         one_percent = max(self.self_ps, 1) / 100.0
         return {
             "op_name": [op.name for op in self.ops],

@@ -18,8 +18,8 @@ from tfperf.sections.input.tables import (
     is_input_known,
     percent,
 )
+from tfperf.sections.overview.section import verdict_of
 from tfperf.sections.overview.summary import Overview
-from tfperf.sections.overview.verdict import verdict_of
 from tfperf.sections.results import Results
 from tfperf.sections.spec import present
 from tfperf.sections.steps.breakdown import Breakdown

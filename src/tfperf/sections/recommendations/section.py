@@ -5,16 +5,21 @@ Each sentence carries the number that it rests on and the threshold that the num
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tfperf.report.model import Finding, Section, Severity
-from tfperf.sections.functions.advice import findings_of as function_findings
+from tfperf.sections.functions.section import findings_of as function_findings
 from tfperf.sections.idle.advice import idle_advice
 from tfperf.sections.kernels.advice import kernel_advice
 from tfperf.sections.memory.advice import findings_of as memory_findings
-from tfperf.sections.recommendations.step_advice import capture_advice, input_advice, precision_advice, share_advice
+from tfperf.sections.ops.analysis import Ops
+from tfperf.sections.overview.section import SEVERITIES
+from tfperf.sections.overview.summary import OTHER_LIMITS, Overview, Summary, share_class
 from tfperf.sections.results import Results
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.advice import pipeline_advice
+from tfperf.units import format_percent
 
 _SAME_TIME: Mapping[str, frozenset[str]] = {
     "idle_launch": frozenset({"kernel_launch"}),
@@ -58,3 +63,117 @@ def recommendations(results: Results) -> tuple[Finding, ...]:
         text = "No share of the step time passes a threshold for advice."
         advice = [Finding("nothing", "info", text, "look at the top ops (-s ops)")]
     return tuple(sorted(advice, key=lambda finding: _ORDER[finding.severity]))
+
+
+_HALF_PRECISION_PERCENT = 10.0
+_LEAST_COMPUTE_PERCENT = 20.0
+_OUTPUT_PERCENT = 5.0
+_ENOUGH_STEPS = 3
+_COPY_ACTION = (
+    "send smaller types (uint8, float16) and convert on the device; prefetch to the device with "
+    "tf.data.experimental.prefetch_to_device"
+)
+_WAIT_ACTION = (
+    "end the pipeline with .prefetch(tf.data.AUTOTUNE); give map() num_parallel_calls=tf.data.AUTOTUNE; .cache() what "
+    "fits in memory; read files with interleave()"
+)
+_STEP_MARKER = "tf.profiler.experimental.Trace('train', step_num=n, _r=1)"
+
+
+class _ShareRule(NamedTuple):
+    """Advice on a category that takes `threshold` percent of the step time or more."""
+
+    category: str
+    threshold: float
+    subject: str
+    action: str
+
+
+_SHARE_RULES = (
+    _ShareRule(
+        "kernel_launch",
+        OTHER_LIMITS[0],
+        "Launching kernels",
+        "use larger batches, compile with tf.function(jit_compile=True), or fuse small ops",
+    ),
+    _ShareRule(
+        "all_others",
+        OTHER_LIMITS[0],
+        "'All others' (Python, I/O, idle)",
+        "put the whole step into one tf.function; raise steps_per_execution in Keras compile(); do less in callbacks",
+    ),
+    _ShareRule(
+        "device_collectives",
+        OTHER_LIMITS[0],
+        "Communication between devices",
+        "use larger batches per device, or overlap the all-reduce with the backward pass",
+    ),
+    _ShareRule(
+        "compilation",
+        OTHER_LIMITS[0],
+        "Tracing or compiling functions",
+        "keep shapes and Python arguments of tf.functions constant; profile after warm-up",
+    ),
+    _ShareRule(
+        "output",
+        _OUTPUT_PERCENT,
+        "Copying results to the host",
+        "fetch metrics every few steps instead of every step (.numpy(), float(), print)",
+    ),
+)
+
+
+def input_advice(overview: Overview, ops: Ops, pipeline: Sequence[Finding]) -> list[Finding]:
+    """Return what to do about input if the job is input-bound; `pipeline` is the advice on the tf.data pipeline."""
+    if overview.input_class not in ("high", "moderate"):
+        return []
+    severity = SEVERITIES[overview.input_class]
+    wait, copy = overview.percent["input_wait"], overview.percent["host_to_device"]
+    if copy > wait:
+        text = f"Copying batches to the device takes {format_percent(copy)}% of the step time."
+        return [Finding("copy_to_device", severity, text, _COPY_ACTION)]
+    average = " (average over hosts)" if overview.worst_host is not None else ""
+    waits = f"Steps wait {format_percent(wait)}% of their time for tf.data{average}."
+    if pipeline:
+        first = pipeline[0]
+        return [Finding("wait_for_input", severity, f"{waits} {first.text} More: -s tfdata.", first.action)]
+    stage = next((name for name, kind in zip(ops.host.names, ops.host.types, strict=True) if kind == "Dataset"), "")
+    where = f" The tf.data stage with the largest self time is {stage}." if stage else ""
+    return [Finding("wait_for_input", severity, f"{waits}{where}", _WAIT_ACTION)]
+
+
+def share_advice(summary: Summary, ops: Ops) -> list[Finding]:
+    """Return advice on the categories that take a large share of the step time."""
+    advice = []
+    for rule in _SHARE_RULES:
+        percent = summary.percent.get(rule.category, 0.0)
+        if percent < rule.threshold:
+            continue
+        action = rule.action
+        if rule.category == "kernel_launch" and "Dataset" in ops.host.types:
+            action += "; tf.data may compete for the CPU: set TF_GPU_THREAD_MODE=gpu_private"
+        text = f"{rule.subject}: {format_percent(percent)}% of the step time (threshold {rule.threshold:.0f}%)."
+        advice.append(Finding(rule.category, "problem" if share_class(percent) == "high" else "hint", text, action))
+    return advice
+
+
+def precision_advice(breakdown: Breakdown, summary: Summary) -> list[Finding]:
+    """Return advice where devices compute much, and hardly in 16 bits."""
+    total_ps = breakdown.compute_16_ps + breakdown.compute_32_ps
+    percent = 100.0 * breakdown.compute_16_ps / total_ps if total_ps else 0.0
+    computes = summary.percent.get("device_compute", 0.0) >= _LEAST_COMPUTE_PERCENT
+    if not total_ps or percent >= _HALF_PRECISION_PERCENT or not computes:
+        return []
+    few = f"Only {format_percent(percent)}% of device compute time is 16-bit."
+    text = few if percent else "All device compute is 32-bit."
+    return [Finding("precision", "info", text, "set keras.mixed_precision.set_global_policy('mixed_float16')")]
+
+
+def capture_advice(summary: Summary, breakdown: Breakdown) -> list[Finding]:
+    """Return advice where the verdict rests on few steps, or on steps found with low confidence."""
+    confidence = breakdown.steps.confidence
+    if summary.averaged_count >= _ENOUGH_STEPS and confidence in ("high", "medium"):
+        return []
+    text = f"The verdict rests on {summary.averaged_count} step(s), found with {confidence} confidence."
+    action = f"profile ten or more steps after warm-up, and mark them: {_STEP_MARKER}"
+    return [Finding("short_capture", "hint", text, action)]

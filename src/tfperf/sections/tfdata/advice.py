@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from tfperf.report.model import Finding, Severity
 from tfperf.sections.tfdata.analysis import TfData
-from tfperf.sections.tfdata.code_names import in_code
 from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.sections.tfdata.stage_rules import rule_for
+from tfperf.sections.tfdata.stage_rules import in_code, rule_for
 from tfperf.sections.tfdata.whatif import Estimate, Outlook
 from tfperf.units import PS_PER_MS, format_ms
 

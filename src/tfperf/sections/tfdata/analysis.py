@@ -1,6 +1,6 @@
 """tf.data pipelines: which stage the consumer waits for, and which one limits how fast elements can come.
 
-The two differ. *Blocking*: while the consumer waits, some stage works; that stage gets the time (`waiting.py`).
+The two differ. *Blocking*: while the consumer waits, some stage works; that stage gets the time (`blocked_times`).
 *Limiting*: the segment of the pipeline that takes longest for an element (`segments.py`), whether or not anybody waits
 for it now.
 """
@@ -18,9 +18,14 @@ from tfperf.arrays import Int64s, percentile
 from tfperf.intervals import Intervals, difference, intersection, union_all
 from tfperf.sections.host import Host
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
-from tfperf.sections.tfdata.segments import async_work_ps, cut_into_segments, elements_by_stage
+from tfperf.sections.tfdata.segments import (
+    async_work_ps,
+    blocked_times,
+    cut_into_segments,
+    elements_by_stage,
+    waiting_times,
+)
 from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
-from tfperf.sections.tfdata.waiting import blocked_times, waiting_times
 from tfperf.sections.tfdata.whatif import Outlook, estimate_changes
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace

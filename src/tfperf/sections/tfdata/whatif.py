@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import Int64s
 from tfperf.intervals import overlap
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.tfdata.pipeline import Pipeline, whole_pipelines
-from tfperf.sections.tfdata.possible_changes import Change, possible_changes
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, whole_pipelines
 from tfperf.sections.tfdata.step_model import Load, StepModel
 from tfperf.units import PS_PER_MS
 
@@ -134,4 +136,155 @@ def _judged(change: Change, model: StepModel) -> Estimate:
         low_input_percent=model.input_percent(low_ms),
         high_input_percent=model.input_percent(high_ms),
         assumption=change.assumption,
+    )
+
+
+LOCK_SLOWDOWN = 1.2
+"""How much slower threads can be that fight for Python's lock."""
+LAUNCH_PS = 5_000_000
+"""What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
+_SMALL_SHARE = 0.02
+"""Stages that work for less of the time of the step's thread are not worth a change."""
+_SOURCES = frozenset(
+    {
+        "TFRecord",
+        "TFRecordV2",
+        "TextLine",
+        "FixedLengthRecord",
+        "FixedLengthRecordV2",
+        "Generator",
+        "TensorSlice",
+        "FromTensor",
+        "SSTable",
+        "RecordIO",
+        "LMDB",
+        "ArrayRecord",
+    }
+)
+_MAPS = ("Map", "ParallelMap", "ParallelMapV2")
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A change: its kind (`prefetch`, `parallel_map`, ...), the stage that it is made to, and the load then.
+
+    `slowdown` is by what factor threads may slow each other down.
+    """
+
+    kind: str
+    stage: int | None
+    best: Load
+    worst: Load
+    assumption: str
+    slowdown: float = 1.0
+
+
+def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float, cores: int) -> Iterator[Change]:
+    """Propose what could be changed, with the load at best and at worst."""
+    to_ms = elements_per_step / PS_PER_MS
+    if pipeline.final_prefetch is None and load.inline_ms:
+        moved = replace(load, inline_ms=0.0, segments=(*load.segments, (load.inline_ms, 1)))
+        assumption = "the pipeline works while the step computes"
+        yield Change(kind="prefetch", stage=None, best=moved, worst=moved, assumption=assumption)
+    for index, stage in enumerate(pipeline.stages):
+        work_ms = (stage.element_ps or 0.0) * to_ms
+        if work_ms < _SMALL_SHARE * (load.consumer_ms + load.inline_ms):
+            continue
+        function_ms = stage.run_ps / max(stage.work_ps, 1) * work_ms
+        if stage.runs and function_ms and _is_sequential(pipeline, index):
+            yield _in_parallel(pipeline, load, index, work_ms=function_ms, cores=cores)
+        if stage.name in _SOURCES:
+            yield _in_parallel(pipeline, load, index, work_ms=work_ms, cores=cores)
+    limiting = pipeline.limiting
+    if limiting is not None and not any(
+        "Cache" in pipeline.stages[index].name for index in pipeline.consumers(limiting)
+    ):
+        yield _cached(pipeline, load, limiting, to_ms)
+    for index, stage in enumerate(pipeline.stages):
+        batch_size = _next_batch_size(pipeline, stage)
+        if stage.runs and batch_size and not stage.python:
+            yield _vectorized(pipeline, load, index, work_ms=(stage.element_ps or 0.0) * to_ms, batch_size=batch_size)
+
+
+def _is_sequential(pipeline: Pipeline, index: int) -> bool:
+    """Tell whether a stage's function runs one at a time."""
+    stage = pipeline.stages[index]
+    one_at_a_time = not stage.is_async or (stage.parallelism or 1) == 1
+    is_alone = pipeline.workers(index) == 1 and not stage.autotuned and one_at_a_time
+    return is_alone and stage.name in (*_MAPS, "MapAndBatch")
+
+
+def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
+    """Take work (milliseconds per step) of stages out of the segments that do it."""
+    with_function = {segment.owner for segment in pipeline.segments if segment.kind == "function"}
+    inline_ms, segments = load.inline_ms, []
+    others = iter(load.segments)
+    for segment in pipeline.segments:
+        less_ms = sum(removed_ms.get(stage, 0.0) for stage in segment.stages)
+        if segment.kind == "consumer":
+            inline_ms = max(inline_ms - less_ms, 0.0)
+            continue
+        work_ms, workers = next(others)
+        if segment.kind == "producer" and segment.owner in with_function:
+            less_ms -= removed_ms.get(segment.owner, 0.0)
+        segments.append((max(work_ms - less_ms, 0.0), workers))
+    cpu_ms = max(load.cpu_ms - sum(removed_ms.values()), 0.0)
+    return replace(load, inline_ms=inline_ms, segments=tuple(segments), cpu_ms=cpu_ms)
+
+
+def _in_parallel(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, cores: int) -> Change:
+    """Let several threads do what one does now."""
+    stage = pipeline.stages[index]
+    rest = _without(pipeline, load, {index: work_ms})
+    spread = replace(rest, segments=(*rest.segments, (work_ms, cores)), cpu_ms=load.cpu_ms)
+    if stage.name in _SOURCES:
+        assumption = "several files; a gain as far as reading them, not the disk or network, takes the time"
+        return Change(kind="parallel_read", stage=index, best=spread, worst=load, assumption=assumption)
+    if stage.python:
+        return Change(
+            kind="parallel_map",
+            stage=index,
+            best=spread,
+            worst=load,
+            assumption="Python code runs one thread at a time: no gain if it computes, up to this if it waits",
+            slowdown=LOCK_SLOWDOWN,
+        )
+    assumption = f"calls do not depend on each other; {cores} cores"
+    return Change(kind="parallel_map", stage=index, best=spread, worst=spread, assumption=assumption)
+
+
+def _cached(pipeline: Pipeline, load: Load, index: int, to_ms: float) -> Change:
+    """Keep what a stage makes: it and all before it work in the first epoch only."""
+    removed_ms = {
+        other: (stage.element_ps or 0.0) * to_ms
+        for other, stage in enumerate(pipeline.stages)
+        if index in pipeline.consumers(other)
+    }
+    kept = _without(pipeline, load, removed_ms)
+    assumption = "from the second epoch on; the elements fit into memory"
+    return Change(kind="cache", stage=index, best=kept, worst=kept, assumption=assumption)
+
+
+def _next_batch_size(pipeline: Pipeline, stage: StageStats) -> int | None:
+    """Return the batch size if what this stage makes is batched next."""
+    if stage.name == "MapAndBatch":
+        return stage.batch_size
+    if stage.name not in _MAPS or stage.parent < 0:
+        return None
+    consumer = pipeline.stages[stage.parent]
+    return consumer.batch_size if "Batch" in consumer.name else None
+
+
+def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, batch_size: int) -> Change:
+    """Run the function once for a batch: what each op costs whatever its size is paid once."""
+    stage = pipeline.stages[index]
+    ops_ps = sum(duration_ps for _, _, _, duration_ps in stage.ops)
+    fixed_ps = min(LAUNCH_PS * sum(count for _, _, count, _ in stage.ops), ops_ps)
+    growing_ms = (ops_ps - fixed_ps) / max(stage.work_ps, 1) * work_ms
+    overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.work_ps, 1)), 0.0)
+    return Change(
+        kind="vectorize",
+        stage=index,
+        best=_without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)}),
+        worst=_without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)}),
+        assumption="the function works on whole batches as it does on one element",
     )
