@@ -90,15 +90,8 @@ def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
     for index, (name, text) in enumerate(keys.T.tolist()):
         calls = which == index
         mode, _, compiler = stat.texts[text].partition("-")
-        parts.append(
-            FunctionStats(
-                trace.names[name],
-                {mode: int(calls.sum())},
-                {mode: int(self_ps[calls].sum())},
-                int(tracing[calls].max()),
-                compiler == "xla",
-            )
-        )
+        sums = {mode: int(calls.sum())}, {mode: int(self_ps[calls].sum())}
+        parts.append(FunctionStats(trace.names[name], *sums, int(tracing[calls].max()), compiler == "xla"))
     return sum_calls(parts)
 
 

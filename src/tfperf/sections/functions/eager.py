@@ -19,6 +19,7 @@ from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
 _FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
+_SUMMED = ("eager_ps", "step_time_ps", "step_count", "step_calls")
 
 
 class EagerOps(Tabular, frozen=True, kw_only=True):
@@ -93,10 +94,7 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
         op_types=tuple(ordered),
         calls=np.array([sums[name][0] for name in ordered], np.int64),
         total_ps=np.array([sums[name][1] for name in ordered], np.int64),
-        eager_ps=sum(part.eager_ps for part in parts),
-        step_time_ps=sum(part.step_time_ps for part in parts),
-        step_count=sum(part.step_count for part in parts),
-        step_calls=sum(part.step_calls for part in parts),
+        **{key: sum(getattr(part, key) for part in parts) for key in _SUMMED},
         is_recorded=any(part.is_recorded for part in parts),
     )
 
@@ -107,19 +105,21 @@ def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
     rows = rows[~_inside_python(trace, rows)]
     indices: dict[str, int] = {}
     from_names = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
+    # Neither calls of functions nor fetches are the doing of the program.
     # A missing stat is -1, so it takes what stands last: -1 again.
     by_name, by_text = (
-        np.array([indices.setdefault(op, len(indices)) if _counts(op) else -1 for op in (*ops, "")], np.int64)
+        np.array(
+            [
+                indices.setdefault(op, len(indices)) if op and not op.startswith((_FUNCTION, _FETCH)) else -1
+                for op in (*ops, "")
+            ],
+            np.int64,
+        )
         for ops in (from_names, trace.stat("eager_op").texts)
     )
     noted = by_text[trace.number_at("eager_op", rows, -1)]
     op_type = np.where(noted >= 0, noted, by_name[trace.name[rows]])
     return rows[op_type >= 0], op_type[op_type >= 0], tuple(indices)
-
-
-def _counts(op_type: str) -> bool:
-    """Tell whether running this eagerly is the program's doing: neither a call of a function nor a fetch."""
-    return bool(op_type) and not op_type.startswith((_FUNCTION, _FETCH))
 
 
 def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:

@@ -11,7 +11,6 @@ from tfperf.units import format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
-    from tfperf.sections.functions.eager import EagerOps
 
 
 def build(results: Results) -> Section:
@@ -20,27 +19,22 @@ def build(results: Results) -> Section:
     notes: tuple[str, ...] = () if functions.functions else ("No tf.function was called in this trace.",)
     if not functions.eager.is_recorded:
         notes += ("Eager execution: the trace has no events of it, so the eager share is unknown, not 0.",)
-    return Section(
-        "functions",
-        "tf.functions",
-        findings=findings_of(functions),
-        facts=_facts(functions),
-        tables=present(TF_FUNCTIONS.build(results), EAGER_OPS.build(results)),
-        notes=notes,
-    )
-
-
-def _facts(functions: Functions) -> tuple[Fact, ...]:
     facts = []
     if functions.functions:
         calls = sum(function.call_count for function in functions.functions)
         traced = sum(function.calls.get("traced", 0) for function in functions.functions)
         facts.append(Fact("traced_calls", "Calls that traced", traced, "count", f"of {calls} calls"))
-    eager = functions.eager
-    if eager.percent is not None:
-        note = f"of the step time; ops per step: {eager.calls_per_step:.3g}"
-        facts.append(Fact("eager_percent", "Ops run eagerly", eager.percent, "%", note))
-    return tuple(facts)
+    if functions.eager.percent is not None:
+        note = f"of the step time; ops per step: {functions.eager.calls_per_step:.3g}"
+        facts.append(Fact("eager_percent", "Ops run eagerly", functions.eager.percent, "%", note))
+    return Section(
+        "functions",
+        "tf.functions",
+        findings=findings_of(functions),
+        facts=tuple(facts),
+        tables=present(TF_FUNCTIONS.build(results), EAGER_OPS.build(results)),
+        notes=notes,
+    )
 
 
 def _functions(results: Results) -> Data | None:
@@ -105,12 +99,9 @@ _KEEP_SHAPES = (
 _USE_FUNCTION = "put the step into a tf.function, and what it calls; in Keras, compile() without run_eagerly=True"
 
 
-def findings_of(functions: Functions) -> tuple[Finding, ...]:
+def findings_of(results: Functions) -> tuple[Finding, ...]:
     """Return advice on functions that are traced again and again, and on steps that run ops one by one."""
-    return (*_retracing(functions.functions), *_eager(functions.eager))
-
-
-def _retracing(functions: tuple[FunctionStats, ...]) -> list[Finding]:
+    functions, eager = results.functions, results.eager
     expensive = [function for function in functions if function.expensive_percent >= EXPENSIVE_PERCENT]
     often = [
         function
@@ -126,7 +117,15 @@ def _retracing(functions: tuple[FunctionStats, ...]) -> list[Finding]:
     if often:
         text = f"Traced more than {_MANY_TRACINGS} times in this capture: {_listed(often)}."
         findings.append(Finding("retracing_often", "hint", text, _KEEP_SHAPES))
-    return findings
+    if eager.percent is not None and eager.percent >= EAGER_PERCENT:
+        text = (
+            f"Ops that Python runs one by one take {format_percent(eager.percent)}% of the step time "
+            f"(ops per step: {eager.calls_per_step:.3g}; most time: {', '.join(eager.op_types[:_NAMED])}; threshold "
+            f"{EAGER_PERCENT:.0f}%)."
+        )
+        severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
+        findings.append(Finding("eager", severity, text, _USE_FUNCTION))
+    return tuple(findings)
 
 
 def _listed(functions: list[FunctionStats]) -> str:
@@ -136,15 +135,3 @@ def _listed(functions: list[FunctionStats]) -> str:
         parts.append(f"{function.name} ({traced}, {format_percent(function.expensive_percent)}%)")
     more = f" and {len(functions) - _NAMED} more" if len(functions) > _NAMED else ""
     return ", ".join(parts) + more
-
-
-def _eager(eager: EagerOps) -> list[Finding]:
-    if eager.percent is None or eager.percent < EAGER_PERCENT:
-        return []
-    severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
-    text = (
-        f"Ops that Python runs one by one take {format_percent(eager.percent)}% of the step time "
-        f"(ops per step: {eager.calls_per_step:.3g}; most time: {', '.join(eager.op_types[:_NAMED])}; threshold "
-        f"{EAGER_PERCENT:.0f}%)."
-    )
-    return [Finding("eager", severity, text, _USE_FUNCTION)]

@@ -27,6 +27,7 @@ InputPart = Literal["on_demand_read", "advanced_read", "preprocessing", "enqueue
 """The five classes of TensorFlow's input-pipeline analyzer."""
 
 INPUT_PARTS: tuple[InputPart, ...] = get_args(InputPart)
+_SUMMED = ("count", "total_ps", "self_ps", "wall_ps", "threads")
 
 _READER = re.compile(r"::(TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|ArrayRecord)$")
 _READS_AHEAD = re.compile(r"::(MemoryReader|MemoryWriter|Interleave|Prefetch|ParallelMap)")
@@ -220,23 +221,13 @@ def combine(hosts: Sequence[InputPipeline]) -> InputPipeline:
         for op in host.ops:
             same[op.name, op.part].append(op)
     ops = [
-        InputOp(
-            name=name,
-            part=part,
-            count=sum(op.count for op in of_hosts),
-            total_ps=sum(op.total_ps for op in of_hosts),
-            self_ps=sum(op.self_ps for op in of_hosts),
-            wall_ps=sum(op.wall_ps for op in of_hosts),
-            threads=sum(op.threads for op in of_hosts),
-        )
+        InputOp(name=name, part=part, **{key: sum(getattr(op, key) for op in of_hosts) for key in _SUMMED})
         for (name, part), of_hosts in same.items()
     ]
     parts = {
         part: PartTime(
-            ops=sum(op.part == part for op in ops),
-            self_ps=sum(host.parts[part].self_ps for host in hosts),
-            scaled_ps=sum(host.parts[part].scaled_ps for host in hosts),
-            wall_ps=sum(host.parts[part].wall_ps for host in hosts),
+            sum(op.part == part for op in ops),
+            *(sum(getattr(host.parts[part], key) for host in hosts) for key in ("self_ps", "scaled_ps", "wall_ps")),
         )
         for part in INPUT_PARTS
     }

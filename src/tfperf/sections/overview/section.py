@@ -10,30 +10,19 @@ from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
 from tfperf.sections.results import Results
 from tfperf.sections.spec import present
 from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.steps import UNLABELLED
 from tfperf.units import format_percent
 
 
 def build(results: Results) -> Section:
     """Build the section: the verdict, facts about steps, and where their time goes."""
+    breakdown: Breakdown = results["steps"]
     summary: Summary = results["overview"]
-    if summary.step_time_ms is None:
+    time = summary.step_time_ms
+    if time is None:
         return Section("overview", "Overview", findings=(verdict_of(results),))
-    return Section(
-        "overview",
-        "Overview",
-        findings=(verdict_of(results),),
-        facts=_facts(results["steps"], summary),
-        tables=present(
-            CATEGORY_TABLE.build(results, bar_key="percent"), KINDS.build(results), STEPS_BY_HOST.build(results)
-        ),
-    )
-
-
-def _facts(breakdown: Breakdown, summary: Summary) -> tuple[Fact, ...]:
-    steps, time = breakdown.steps, summary.step_time_ms
-    assert time is not None
+    steps = breakdown.steps
     batches = int(steps.batches.max())
     precise = breakdown.compute_16_ps + breakdown.compute_32_ps
     label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
@@ -51,7 +40,15 @@ def _facts(breakdown: Breakdown, summary: Summary) -> tuple[Fact, ...]:
     if precise:
         facts.append(Fact("compute_16_bit", "Device compute 16-bit", 100.0 * breakdown.compute_16_ps / precise, "%"))
         facts.append(Fact("compute_32_bit", "Device compute 32-bit", 100.0 * breakdown.compute_32_ps / precise, "%"))
-    return tuple(facts)
+    return Section(
+        "overview",
+        "Overview",
+        findings=(verdict_of(results),),
+        facts=tuple(facts),
+        tables=present(
+            CATEGORY_TABLE.build(results, bar_key="percent"), KINDS.build(results), STEPS_BY_HOST.build(results)
+        ),
+    )
 
 
 def report_summary(results: Results) -> dict[str, Any]:

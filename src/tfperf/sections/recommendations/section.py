@@ -6,7 +6,6 @@ Each sentence carries the number that it rests on and the threshold that the num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from tfperf.report.model import Finding, Section, Severity
 from tfperf.sections.functions.section import findings_of as function_findings
@@ -80,47 +79,22 @@ _WAIT_ACTION = (
 _STEP_MARKER = "tf.profiler.experimental.Trace('train', step_num=n, _r=1)"
 
 
-class _ShareRule(NamedTuple):
-    """Advice on a category that takes `threshold` percent of the step time or more."""
-
-    category: str
-    threshold: float
-    subject: str
-    action: str
-
-
-_SHARE_RULES = (
-    _ShareRule(
-        "kernel_launch",
-        OTHER_LIMITS[0],
-        "Launching kernels",
-        "use larger batches, compile with tf.function(jit_compile=True), or fuse small ops",
+_SHARES = {
+    "kernel_launch": "Launching kernels",
+    "all_others": "'All others' (Python, I/O, idle)",
+    "device_collectives": "Communication between devices",
+    "compilation": "Tracing or compiling functions",
+    "output": "Copying results to the host",
+}
+_SHARE_ACTIONS = {
+    "kernel_launch": "use larger batches, compile with tf.function(jit_compile=True), or fuse small ops",
+    "all_others": (
+        "put the whole step into one tf.function; raise steps_per_execution in Keras compile(); do less in callbacks"
     ),
-    _ShareRule(
-        "all_others",
-        OTHER_LIMITS[0],
-        "'All others' (Python, I/O, idle)",
-        "put the whole step into one tf.function; raise steps_per_execution in Keras compile(); do less in callbacks",
-    ),
-    _ShareRule(
-        "device_collectives",
-        OTHER_LIMITS[0],
-        "Communication between devices",
-        "use larger batches per device, or overlap the all-reduce with the backward pass",
-    ),
-    _ShareRule(
-        "compilation",
-        OTHER_LIMITS[0],
-        "Tracing or compiling functions",
-        "keep shapes and Python arguments of tf.functions constant; profile after warm-up",
-    ),
-    _ShareRule(
-        "output",
-        _OUTPUT_PERCENT,
-        "Copying results to the host",
-        "fetch metrics every few steps instead of every step (.numpy(), float(), print)",
-    ),
-)
+    "device_collectives": "use larger batches per device, or overlap the all-reduce with the backward pass",
+    "compilation": "keep shapes and Python arguments of tf.functions constant; profile after warm-up",
+    "output": "fetch metrics every few steps instead of every step (.numpy(), float(), print)",
+}
 
 
 def input_advice(overview: Overview, ops: Ops, pipeline: Sequence[Finding]) -> list[Finding]:
@@ -145,15 +119,16 @@ def input_advice(overview: Overview, ops: Ops, pipeline: Sequence[Finding]) -> l
 def share_advice(summary: Summary, ops: Ops) -> list[Finding]:
     """Return advice on the categories that take a large share of the step time."""
     advice = []
-    for rule in _SHARE_RULES:
-        percent = summary.percent.get(rule.category, 0.0)
-        if percent < rule.threshold:
+    for category, subject in _SHARES.items():
+        percent = summary.percent.get(category, 0.0)
+        threshold = _OUTPUT_PERCENT if category == "output" else OTHER_LIMITS[0]
+        if percent < threshold:
             continue
-        action = rule.action
-        if rule.category == "kernel_launch" and "Dataset" in ops.host.types:
+        action = _SHARE_ACTIONS[category]
+        if category == "kernel_launch" and "Dataset" in ops.host.types:
             action += "; tf.data may compete for the CPU: set TF_GPU_THREAD_MODE=gpu_private"
-        text = f"{rule.subject}: {format_percent(percent)}% of the step time (threshold {rule.threshold:.0f}%)."
-        advice.append(Finding(rule.category, "problem" if share_class(percent) == "high" else "hint", text, action))
+        text = f"{subject}: {format_percent(percent)}% of the step time (threshold {threshold:.0f}%)."
+        advice.append(Finding(category, "problem" if share_class(percent) == "high" else "hint", text, action))
     return advice
 
 

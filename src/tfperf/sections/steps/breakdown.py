@@ -16,7 +16,7 @@ from tfperf.arrays import Bools, Int64s, distinct
 from tfperf.intervals import EMPTY, overlap, union_all
 from tfperf.sections.host import Host
 from tfperf.sections.spec import Tabular
-from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
 from tfperf.trace.find_steps import find_steps

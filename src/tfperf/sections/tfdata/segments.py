@@ -6,7 +6,6 @@ Stages that run on one thread add up; a thread (or a pool of them) cannot delive
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -71,7 +70,9 @@ def cut_into_segments(
             stage = inner.pop()
             inputs = recorded.children(stage)
             if times.is_async[stage]:
-                cuts.append(("producer", stage, inputs, _fetching_threads(recorded, stage)))
+                fetching = ("cycle_length", stage), ("parallelism", stage)
+                threads = _least_of(recorded, *fetching) if "Interleave" in recorded.stages[stage].name else 1
+                cuts.append(("producer", stage, inputs, threads))
             else:
                 stages.append(stage)
                 inner += inputs
@@ -79,28 +80,18 @@ def cut_into_segments(
         if kind == "producer" and owner not in stages:
             function, handing_over = async_work_ps(recorded, times, owner, elements[owner])
             if function:
-                segments.append(Segment("function", owner, (owner,), function, _pool_threads(recorded, owner, root)))
+                threads = _least_of(recorded, ("parallelism", owner), ("threadpool_size", root))
+                segments.append(Segment("function", owner, (owner,), function, threads))
             work_ps += handing_over
             stages.append(owner)
         segments.append(Segment(kind, owner, tuple(stages), work_ps, workers))
     return segments
 
 
-def _fetching_threads(recorded: Pipelines, stage: int) -> int:
-    """Return how many threads of an asynchronous stage fetch at the same time."""
-    if "Interleave" not in recorded.stages[stage].name:
-        return 1
-    return _least_of(int(recorded.settings[key][stage]) for key in ("cycle_length", "parallelism"))
-
-
-def _pool_threads(recorded: Pipelines, stage: int, root: int) -> int:
-    """Return how many runs of a stage's function can be under way: as many as it says, if the pool has the threads."""
-    return _least_of((int(recorded.settings["parallelism"][stage]), int(recorded.settings["threadpool_size"][root])))
-
-
-def _least_of(settings: Iterable[int]) -> int:
-    """Return the smallest of the settings that are known, at least 1."""
-    return min((value for value in settings if value > 0), default=1)
+def _least_of(recorded: Pipelines, *settings: tuple[str, int]) -> int:
+    """Return the smallest of the settings, each of a stage, that are known; at least 1."""
+    values = (int(recorded.settings[name][stage]) for name, stage in settings)
+    return min((value for value in values if value > 0), default=1)
 
 
 def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: float) -> tuple[float, float]:
@@ -154,15 +145,11 @@ def blocked_times(
             else:
                 blocked_ps[stage] += claimed.total()
         if times.is_async[stage]:
-            attributable = _within(rest, union_all([active for _, _, active in claims]))
+            # Before the first and after the last of what is recorded, calls may be cut off.
+            recorded_times = union_all([active for _, _, active in claims])
+            whole = Intervals(recorded_times.start[:1], recorded_times.end[-1:])
+            attributable = intersection(rest, whole)
             unattributed_ps += rest.total() - attributable.total()
             rest = attributable
         blocked_ps[stage] += rest.total()
     return blocked_ps, unattributed_ps
-
-
-def _within(times: Intervals, recorded: Intervals) -> Intervals:
-    """Return the part from the first to the last of what is recorded: before and after, calls may be cut off."""
-    if not len(recorded.start):
-        return EMPTY
-    return intersection(times, Intervals(recorded.start[:1], recorded.end[-1:]))

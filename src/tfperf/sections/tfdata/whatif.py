@@ -8,7 +8,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s
 from tfperf.intervals import overlap
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.steps.breakdown import Breakdown
@@ -21,7 +20,7 @@ _GAIN = 0.97
 """A change promises a gain if the middle of its range is below so much of the step time."""
 
 
-class Estimate(Struct, frozen=True, kw_only=True):
+class Estimate(Struct, frozen=True):
     """What a change would lead to: a range of step times and of input-bound shares, and what it rests on."""
 
     change: str
@@ -34,7 +33,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     assumption: str
 
 
-class Outlook(Struct, frozen=True, kw_only=True):
+class Outlook(Struct, frozen=True):
     """Estimates for the pipeline that steps wait for longest, the one that promises most first.
 
     `step_ms` and `wait_ms` are averages over the steps that count.
@@ -79,33 +78,25 @@ def estimate_changes(
     if not len(rows) or not whole:
         return None
     pipeline = max(whole, key=lambda pipeline: int(overlap(pipeline.waits, start, end).sum()))
-    waited_ms = float(overlap(pipeline.waits, start, end).mean()) / PS_PER_MS
+    wait_ms = float(overlap(pipeline.waits, start, end).mean()) / PS_PER_MS
     step_ms = float((end - start).mean()) / PS_PER_MS
-    per_step = _elements_per_step(pipeline, start, end)
+    # A step takes as many elements as calls of the outermost stage start in it.
+    times = np.sort(pipeline.call_start_ps)
+    per_step = float((np.searchsorted(times, end) - np.searchsorted(times, start)).mean())
     if not per_step or not step_ms:
         return None
     cores = pipeline.cores or pipeline.pool_threads
-    load = _load(pipeline, step_ms - waited_ms, per_step)
+    load = _load(pipeline, step_ms - wait_ms, per_step)
     model = StepModel(
         now=load, step_ms=step_ms, cores=cores or _ASSUMED_CORES, steadiness=steadiness, has_device=has_device
     )
-    changes = possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores)
-    estimates = [_judged(change, model) for change in changes]
+    estimates = []
+    for change in possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores):
+        low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
+        shares = model.input_percent(low_ms), model.input_percent(high_ms)
+        estimates.append(Estimate(change.kind, change.stage, low_ms, high_ms, *shares, change.assumption))
     estimates.sort(key=lambda estimate: (estimate.low_ms + estimate.high_ms, estimate.change))
-    return Outlook(
-        pipeline=pipeline,
-        step_ms=step_ms,
-        wait_ms=waited_ms,
-        elements_per_step=per_step,
-        cores=cores,
-        estimates=tuple(estimates),
-    )
-
-
-def _elements_per_step(pipeline: Pipeline, start: Int64s, end: Int64s) -> float:
-    """Return how many elements of the pipeline a step takes: calls of its outermost stage that start in it."""
-    times = np.sort(pipeline.call_start_ps)
-    return float((np.searchsorted(times, end) - np.searchsorted(times, start)).mean())
+    return Outlook(pipeline, step_ms, wait_ms, per_step, cores, tuple(estimates))
 
 
 def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
@@ -126,45 +117,18 @@ def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
     )
 
 
-def _judged(change: Change, model: StepModel) -> Estimate:
-    low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
-    return Estimate(
-        change=change.kind,
-        stage=change.stage,
-        low_ms=low_ms,
-        high_ms=high_ms,
-        low_input_percent=model.input_percent(low_ms),
-        high_input_percent=model.input_percent(high_ms),
-        assumption=change.assumption,
-    )
-
-
 LOCK_SLOWDOWN = 1.2
 """How much slower threads can be that fight for Python's lock."""
 LAUNCH_PS = 5_000_000
 """What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
 _SMALL_SHARE = 0.02
 """Stages that work for less of the time of the step's thread are not worth a change."""
-_SOURCES = frozenset(
-    {
-        "TFRecord",
-        "TFRecordV2",
-        "TextLine",
-        "FixedLengthRecord",
-        "FixedLengthRecordV2",
-        "Generator",
-        "TensorSlice",
-        "FromTensor",
-        "SSTable",
-        "RecordIO",
-        "LMDB",
-        "ArrayRecord",
-    }
-)
+_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
+_SOURCES = (*_FILES, "Generator", "TensorSlice", "FromTensor")
 _MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Change(Struct, frozen=True):
     """A change: its kind (`prefetch`, `parallel_map`, ...), the stage that it is made to, and the load then.
 
     `slowdown` is by what factor threads may slow each other down.
@@ -184,7 +148,7 @@ def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float
     if pipeline.final_prefetch is None and load.inline_ms:
         moved = replace(load, inline_ms=0.0, segments=(*load.segments, (load.inline_ms, 1)))
         assumption = "the pipeline works while the step computes"
-        yield Change(kind="prefetch", stage=None, best=moved, worst=moved, assumption=assumption)
+        yield Change("prefetch", None, moved, moved, assumption)
     for index, stage in enumerate(pipeline.stages):
         work_ms = (stage.element_ps or 0.0) * to_ms
         if work_ms < _SMALL_SHARE * (load.consumer_ms + load.inline_ms):
@@ -192,7 +156,7 @@ def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float
         function_ms = stage.run_ps / max(stage.work_ps, 1) * work_ms
         if stage.runs and function_ms and _is_sequential(pipeline, index):
             yield _in_parallel(pipeline, load, index, work_ms=function_ms, cores=cores)
-        if stage.name in _SOURCES:
+        if stage.name.startswith(_SOURCES):
             yield _in_parallel(pipeline, load, index, work_ms=work_ms, cores=cores)
     limiting = pipeline.limiting
     if limiting is not None and not any(
@@ -236,20 +200,13 @@ def _in_parallel(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, 
     stage = pipeline.stages[index]
     rest = _without(pipeline, load, {index: work_ms})
     spread = replace(rest, segments=(*rest.segments, (work_ms, cores)), cpu_ms=load.cpu_ms)
-    if stage.name in _SOURCES:
+    if stage.name.startswith(_SOURCES):
         assumption = "several files; a gain as far as reading them, not the disk or network, takes the time"
-        return Change(kind="parallel_read", stage=index, best=spread, worst=load, assumption=assumption)
+        return Change("parallel_read", index, spread, load, assumption)
     if stage.python:
-        return Change(
-            kind="parallel_map",
-            stage=index,
-            best=spread,
-            worst=load,
-            assumption="Python code runs one thread at a time: no gain if it computes, up to this if it waits",
-            slowdown=LOCK_SLOWDOWN,
-        )
-    assumption = f"calls do not depend on each other; {cores} cores"
-    return Change(kind="parallel_map", stage=index, best=spread, worst=spread, assumption=assumption)
+        assumption = "Python code runs one thread at a time: no gain if it computes, up to this if it waits"
+        return Change("parallel_map", index, spread, load, assumption, LOCK_SLOWDOWN)
+    return Change("parallel_map", index, spread, spread, f"calls do not depend on each other; {cores} cores")
 
 
 def _cached(pipeline: Pipeline, load: Load, index: int, to_ms: float) -> Change:
@@ -260,8 +217,7 @@ def _cached(pipeline: Pipeline, load: Load, index: int, to_ms: float) -> Change:
         if index in pipeline.consumers(other)
     }
     kept = _without(pipeline, load, removed_ms)
-    assumption = "from the second epoch on; the elements fit into memory"
-    return Change(kind="cache", stage=index, best=kept, worst=kept, assumption=assumption)
+    return Change("cache", index, kept, kept, "from the second epoch on; the elements fit into memory")
 
 
 def _next_batch_size(pipeline: Pipeline, stage: StageStats) -> int | None:
@@ -281,10 +237,6 @@ def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, b
     fixed_ps = min(LAUNCH_PS * sum(count for _, _, count, _ in stage.ops), ops_ps)
     growing_ms = (ops_ps - fixed_ps) / max(stage.work_ps, 1) * work_ms
     overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.work_ps, 1)), 0.0)
-    return Change(
-        kind="vectorize",
-        stage=index,
-        best=_without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)}),
-        worst=_without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)}),
-        assumption="the function works on whole batches as it does on one element",
-    )
+    best = _without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)})
+    worst = _without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)})
+    return Change("vectorize", index, best, worst, "the function works on whole batches as it does on one element")
