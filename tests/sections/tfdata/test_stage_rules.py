@@ -1,4 +1,4 @@
-"""Which rule a stage gets; what each rule says is in test_advice.py."""
+"""What stages are called in code, and which rule a stage gets; what each rule says is in test_advice.py."""
 
 from __future__ import annotations
 

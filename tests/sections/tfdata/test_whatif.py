@@ -1,4 +1,4 @@
-"""Estimates worked out by hand, on a host with a device: the step computes there, and the cores are the pipeline's."""
+"""What could be changed, and estimates worked out by hand, on a host with a device: the cores are the pipeline's."""
 
 from __future__ import annotations
 

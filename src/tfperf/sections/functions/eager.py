@@ -18,7 +18,9 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
-_FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
+_OTHERS = ("__inference_", "IteratorGetNext")
+"""Calls of functions, and fetches: they do not count as eager ops of the program."""
+_PYTHON = ":EagerPyFunc"
 _SUMMED = ("eager_ps", "step_time_ps", "step_count", "step_calls")
 
 
@@ -105,20 +107,13 @@ def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
     rows = rows[~_inside_python(trace, rows)]
     indices: dict[str, int] = {}
     from_names = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
-    # Neither calls of functions nor fetches are the doing of the program.
     # A missing stat is -1, so it takes what stands last: -1 again.
     by_name, by_text = (
-        np.array(
-            [
-                indices.setdefault(op, len(indices)) if op and not op.startswith((_FUNCTION, _FETCH)) else -1
-                for op in (*ops, "")
-            ],
-            np.int64,
-        )
+        [indices.setdefault(op, len(indices)) if op and not op.startswith(_OTHERS) else -1 for op in (*ops, "")]
         for ops in (from_names, trace.stat("eager_op").texts)
     )
-    noted = by_text[trace.number_at("eager_op", rows, -1)]
-    op_type = np.where(noted >= 0, noted, by_name[trace.name[rows]])
+    noted = np.array(by_text, np.int64)[trace.number_at("eager_op", rows, -1)]
+    op_type = np.where(noted >= 0, noted, np.array(by_name, np.int64)[trace.name[rows]])
     return rows[op_type >= 0], op_type[op_type >= 0], tuple(indices)
 
 

@@ -12,6 +12,19 @@ from tfperf.units import format_percent
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
 
+EXPENSIVE_PERCENT = 20.0
+"""Share of expensive calls in the self time of a function from which TensorFlow's overview gives advice."""
+EAGER_PERCENT = 10.0
+"""Share of eager execution in the step time from which TensorFlow's overview gives advice."""
+_MANY_TRACINGS = 5
+"""Of a function traced more often than this there is advice even if tracing takes little of its time."""
+_NAMED = 3
+_KEEP_SHAPES = (
+    "pass tensors instead of Python numbers, fix shapes with input_signature or reduce_retracing=True, create "
+    "tf.functions once outside the loop"
+)
+_USE_FUNCTION = "put the step into a tf.function, and what it calls; in Keras, compile() without run_eagerly=True"
+
 
 def build(results: Results) -> Section:
     """Build the section: advice, calls per function, and ops run eagerly."""
@@ -83,20 +96,6 @@ EAGER_OPS = TableSpec(
     name_key="op_type",
 )
 TABLES = (TF_FUNCTIONS, EAGER_OPS)
-
-
-EXPENSIVE_PERCENT = 20.0
-"""Share of expensive calls in the self time of a function from which TensorFlow's overview gives advice."""
-EAGER_PERCENT = 10.0
-"""Share of eager execution in the step time from which TensorFlow's overview gives advice."""
-_MANY_TRACINGS = 5
-"""Of a function traced more often than this there is advice even if tracing takes little of its time."""
-_NAMED = 3
-_KEEP_SHAPES = (
-    "pass tensors instead of Python numbers, fix shapes with input_signature or reduce_retracing=True, create "
-    "tf.functions once outside the loop"
-)
-_USE_FUNCTION = "put the step into a tf.function, and what it calls; in Keras, compile() without run_eagerly=True"
 
 
 def findings_of(results: Functions) -> tuple[Finding, ...]:

@@ -14,6 +14,11 @@ from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.steps import UNLABELLED
 from tfperf.units import format_percent
 
+_OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
+_INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"
+SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possible": "hint", "none": "info"}
+"""How grave each class of input-bound jobs is."""
+
 
 def build(results: Results) -> Section:
     """Build the section: the verdict, facts about steps, and where their time goes."""
@@ -87,12 +92,6 @@ def report_summary(results: Results) -> dict[str, Any]:
 def _times(summary: Summary) -> dict[str, float | None]:
     keys = ("average", "standard_deviation", "minimum", "maximum", "median", "p95")
     return {key: getattr(summary.step_time_ms, key, None) for key in keys}
-
-
-_OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
-_INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"
-SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possible": "hint", "none": "info"}
-"""How grave each class of input-bound jobs is."""
 
 
 def verdict_of(results: Results) -> Finding:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from tfperf.report.model import Finding, Section, Severity
 from tfperf.sections.functions.section import findings_of as function_findings
 from tfperf.sections.idle.advice import idle_advice
@@ -30,40 +32,6 @@ _SAME_TIME: Mapping[str, frozenset[str]] = {
 }
 """What a device waits for, and the advice on the step that is about the same time."""
 _ORDER: Mapping[Severity, int] = {"problem": 0, "hint": 1, "info": 2}
-
-
-def build(results: Results) -> Section:
-    """Build the section."""
-    return Section("recommendations", "What to do next", findings=recommendations(results))
-
-
-def recommendations(results: Results) -> tuple[Finding, ...]:
-    """Return what to change, the most important first; one sentence if nothing passes a threshold."""
-    summary, breakdown, ops = results["overview"], results["steps"], results["ops"]
-    if summary.step_time_ms is None:
-        return (Finding("no_steps", "info", "No advice without step times.", "see 'What this trace cannot tell'"),)
-    tfdata = results["tfdata"]
-    pipeline = pipeline_advice(tfdata) if tfdata.outlook else ()
-    advice = [*input_advice(summary, ops, pipeline), *share_advice(summary, ops)]
-    codes = {finding.code for finding in advice}
-    of_sections = (
-        *function_findings(results["functions"]),
-        *idle_advice(results["idle"]),
-        *kernel_advice(results["kernels"]),
-        *memory_findings(results["memory"]),
-    )
-    advice += [
-        finding
-        for finding in of_sections
-        if finding.severity != "info" and not codes & _SAME_TIME.get(finding.code, frozenset())
-    ]
-    advice += [*precision_advice(breakdown, summary), *capture_advice(summary, breakdown)]
-    if not advice:
-        text = "No share of the step time passes a threshold for advice."
-        advice = [Finding("nothing", "info", text, "look at the top ops (-s ops)")]
-    return tuple(sorted(advice, key=lambda finding: _ORDER[finding.severity]))
-
-
 _HALF_PRECISION_PERCENT = 10.0
 _LEAST_COMPUTE_PERCENT = 20.0
 _OUTPUT_PERCENT = 5.0
@@ -95,6 +63,35 @@ _SHARE_ACTIONS = {
     "compilation": "keep shapes and Python arguments of tf.functions constant; profile after warm-up",
     "output": "fetch metrics every few steps instead of every step (.numpy(), float(), print)",
 }
+
+
+def build(results: Results) -> Section:
+    """Build the section: what to change, the most important first; one sentence if nothing passes a threshold."""
+    section = Section("recommendations", "What to do next")
+    summary, breakdown, ops = results["overview"], results["steps"], results["ops"]
+    if summary.step_time_ms is None:
+        no_steps = Finding("no_steps", "info", "No advice without step times.", "see 'What this trace cannot tell'")
+        return replace(section, findings=(no_steps,))
+    tfdata = results["tfdata"]
+    pipeline = pipeline_advice(tfdata) if tfdata.outlook else ()
+    advice = [*input_advice(summary, ops, pipeline), *share_advice(summary, ops)]
+    codes = {finding.code for finding in advice}
+    of_sections = (
+        *function_findings(results["functions"]),
+        *idle_advice(results["idle"]),
+        *kernel_advice(results["kernels"]),
+        *memory_findings(results["memory"]),
+    )
+    advice += [
+        finding
+        for finding in of_sections
+        if finding.severity != "info" and not codes & _SAME_TIME.get(finding.code, frozenset())
+    ]
+    advice += [*precision_advice(breakdown, summary), *capture_advice(summary, breakdown)]
+    if not advice:
+        text = "No share of the step time passes a threshold for advice."
+        advice = [Finding("nothing", "info", text, "look at the top ops (-s ops)")]
+    return replace(section, findings=tuple(sorted(advice, key=lambda finding: _ORDER[finding.severity])))
 
 
 def input_advice(overview: Overview, ops: Ops, pipeline: Sequence[Finding]) -> list[Finding]:

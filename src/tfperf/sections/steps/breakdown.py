@@ -191,9 +191,9 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         category: np.mean([host.time_ps[category] for host in aligned], axis=0).astype(np.int64)
         for category in first.time_ps
     }
-    return Breakdown(
+    return replace(
+        first,
         steps=steps,
-        attribution=first.attribution,
         time_ps=time_ps,
         compute_16_ps=sum(host.compute_16_ps for host in with_steps),
         compute_32_ps=sum(host.compute_32_ps for host in with_steps),

@@ -15,6 +15,15 @@ from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, whole_pipeline
 from tfperf.sections.tfdata.step_model import Load, StepModel
 from tfperf.units import PS_PER_MS
 
+LOCK_SLOWDOWN = 1.2
+"""How much slower threads can be that fight for Python's lock."""
+LAUNCH_PS = 5_000_000
+"""What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
+_SMALL_SHARE = 0.02
+"""Stages that work for less of the time of the step's thread are not worth a change."""
+_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
+_SOURCES = (*_FILES, "Generator", "TensorSlice", "FromTensor")
+_MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _ASSUMED_CORES = 8
 _GAIN = 0.97
 """A change promises a gain if the middle of its range is below so much of the step time."""
@@ -115,17 +124,6 @@ def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
         steadiness=pipeline.steadiness,
         busy_threads=pipeline.overlapped_ps / apart_ps if apart_ps > 0 else 0.0,
     )
-
-
-LOCK_SLOWDOWN = 1.2
-"""How much slower threads can be that fight for Python's lock."""
-LAUNCH_PS = 5_000_000
-"""What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
-_SMALL_SHARE = 0.02
-"""Stages that work for less of the time of the step's thread are not worth a change."""
-_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
-_SOURCES = (*_FILES, "Generator", "TensorSlice", "FromTensor")
-_MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 
 
 class Change(Struct, frozen=True):
