@@ -12,7 +12,7 @@ from msgspec import structs
 import tfperf
 from tfperf.compare.run_summary import HostSummary, RankedEntry, Ranking, Rankings, RunSummary
 from tfperf.compare.summarize import summarize_run
-from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES
 
 STEADY = (10.0, 10.2, 9.8, 10.1, 9.9) * 10
 """Fifty steps of 10 ms on average."""

@@ -16,7 +16,7 @@ from tfperf.compare.bootstrap import StepStatistic, statistic
 from tfperf.compare.fairness import Difference, differences
 from tfperf.compare.regression import StepComparison, compare_steps, slowest_host
 from tfperf.compare.run_summary import HostSummary, RankedEntry, RankingName, RunSummary
-from tfperf.sections.steps.tables import CATEGORIES, CATEGORY_TITLES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 
 Direction = Literal["slower", "faster", "no clear change", "unknown"]
 

@@ -29,7 +29,7 @@ from tfperf.compare.run_summary import (
     RunSummary,
 )
 from tfperf.sections.overview.summary import summarize
-from tfperf.sections.steps.tables import CATEGORIES, DEVICE_CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
 from tfperf.trace.steps import END_ESTIMATED, PARTIAL
 from tfperf.units import PS_PER_MS
 

@@ -14,7 +14,7 @@ from tfperf.report.model import Finding
 from tfperf.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
-    from tfperf.sections.functions.calls import FunctionStats
+    from tfperf.sections.functions.analysis import FunctionStats
 
 _MOST = 2
 _NAMED_FUNCTIONS = 3
@@ -115,7 +115,7 @@ def _input(host: JudgedHost, advice: list[Finding]) -> Iterator[Finding]:
 
 def _blocking_stage(host: JudgedHost) -> str:
     """Say which stage of the pipeline is waited for most; nothing if nobody waits."""
-    from tfperf.sections.tfdata.code_names import in_code
+    from tfperf.sections.tfdata.stage_rules import in_code
 
     pipeline = host.results["tfdata"].main
     if pipeline is None or pipeline.blocking is None or not pipeline.waited_ps:

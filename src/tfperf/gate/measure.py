@@ -25,7 +25,7 @@ from tfperf.sections.spec import call
 
 if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic
-    from tfperf.sections.functions.calls import FunctionStats
+    from tfperf.sections.functions.analysis import FunctionStats
     from tfperf.sections.memory.allocator import Allocator
     from tfperf.sections.results import HostResults, Results
     from tfperf.sections.steps.breakdown import Breakdown

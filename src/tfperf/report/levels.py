@@ -7,22 +7,17 @@ or of a section that they ask for by name what is `full` too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.report.model import Level, Report, Section, Table
+from tfperf.report.model import Chart, Column, Fact, Finding, Level, Report, Section, Table
 
 _ORDER: dict[Level, int] = {"brief": 0, "full": 1, "data": 2}
 
 
-class _Leveled(Protocol):
-    @property
-    def level(self) -> Level: ...
-
-
-Part = TypeVar("Part", bound=_Leveled)
+Part = TypeVar("Part", Section, Finding, Fact, Chart, Table, Column)
 
 
 class Detail(Struct, frozen=True):

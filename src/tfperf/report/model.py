@@ -40,11 +40,6 @@ class Column(Struct, frozen=True):
     over_steps: bool = False
     """Whether a cell is an average over the steps that counted when the profile was read."""
 
-    @property
-    def compact(self) -> bool:
-        """Tell whether people see the column."""
-        return self.level != "data"
-
 
 def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[Column, ...]:
     """Return the columns, those whose keys are in `levels` at another level."""

@@ -10,7 +10,7 @@ from tfperf.report.model import Report, Section
 from tfperf.sections.overview.section import report_summary
 from tfperf.sections.registry import OURS, described, find_section, omission, omitted_sections, section_names
 from tfperf.sections.results import Results
-from tfperf.sections.spec import SectionSpec, call
+from tfperf.sections.spec import call
 
 ALWAYS = ("steps", "overview")
 """The sections that the summary of every report rests on."""
@@ -23,12 +23,15 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     for name in section_names():
         if name not in (sections or results.sections) or name in omitted:
             continue
-        if name in OURS:
-            built.append(_build(find_section(name), results))
+        spec = find_section(name)
+        if spec.without_device and not results.has_device:
+            built.append(Section(spec.name, spec.title, notes=(spec.without_device,), level="full"))
             continue
         try:
-            built.append(_build(find_section(name), results))
+            built.append(replace(call(spec.build, results), name=spec.name, is_lead=spec.is_lead))
         except Exception as error:
+            if name in OURS:
+                raise
             omitted[name] = described(error)
     source = {
         "run": results.run.name,
@@ -38,10 +41,3 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     }
     lines = (*omitted_sections(), *(omission(name, reason) for name, reason in omitted.items()))
     return Report(source, report_summary(results), tuple(built), lines)
-
-
-def _build(spec: SectionSpec, results: Results) -> Section:
-    if spec.without_device and not results.has_device:
-        return Section(spec.name, spec.title, notes=(spec.without_device,), level="full")
-    section: Section = call(spec.build, results)
-    return replace(section, name=spec.name, is_lead=spec.is_lead)

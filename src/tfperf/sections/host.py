@@ -45,13 +45,13 @@ class Host:
                 continue
             if spec.without_device and not self.trace.devices:
                 self.results[name] = None
-            elif name in OURS:
+                continue
+            try:
                 self.results[name] = call(spec.analyze, self)
-            else:
-                try:
-                    self.results[name] = call(spec.analyze, self)
-                except Exception as error:
-                    self.omitted[name] = described(error)
+            except Exception as error:
+                if name in OURS:
+                    raise
+                self.omitted[name] = described(error)
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section that the asking one rests on."""

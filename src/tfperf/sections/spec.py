@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from tfperf.report.model import Column, Data, Table, table_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tfperf.sections.results import Results
 
 Function = Callable[..., Any] | str
@@ -60,6 +62,21 @@ class TableSpec(Struct, frozen=True, kw_only=True):
         if data is None:
             return None
         return replace(table_of(self.name, self.title, self.columns, data, top=self.top), **attributes)
+
+
+class Tabular(Struct, frozen=True):
+    """A result that is a table too."""
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of `table` without pandas."""
+        raise NotImplementedError
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return the columns as a table of pandas, times in milliseconds."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
 
 
 def present(*tables: Table | None) -> tuple[Table, ...]:

@@ -10,7 +10,7 @@ from builders import Event, event, host, results_of, trace_of
 
 from tfperf.sections.overview.summary import by_kind, input_class, over_hosts, share_class, statistics, summarize
 from tfperf.sections.steps.breakdown import Breakdown, attribute
-from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 

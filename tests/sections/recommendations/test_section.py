@@ -7,13 +7,13 @@ from pathlib import Path
 from builders import Event, Plane, event, host, iterator_call, line, plane, ref, results_of, trace_of
 
 from tfperf.report.model import Finding
-from tfperf.sections.recommendations.section import recommendations
+from tfperf.sections.recommendations.section import build
 
 
 def advice(tmp_path: Path, *planes: Plane) -> dict[str, Finding]:
     """Return the recommendations by code, in their order."""
     results = results_of(trace_of(tmp_path, *planes))
-    return {finding.code: finding for finding in recommendations(results)}
+    return {finding.code: finding for finding in build(results).findings}
 
 
 def job(wait: float, compute: float, *, count: int = 5) -> Plane:

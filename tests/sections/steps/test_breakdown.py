@@ -10,7 +10,7 @@ from builders import STEPS_LINE, Plane, event, host, line, plane, trace_of
 
 from tfperf.sections.steps import breakdown as steps_breakdown
 from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.find_steps import find_steps
 
 US = 1_000_000

@@ -1,4 +1,4 @@
-"""Pipelines of a host and of several, stage by stage; what is waited for is in test_waiting.py."""
+"""Pipelines of a host and of several, stage by stage; what is waited for is in test_segments.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Environment: what the job ran on."""
 
-from tfperf.sections.environment.tables import TABLES
+from tfperf.sections.environment.section import TABLES
 from tfperf.sections.spec import SectionSpec
 
 SECTION = SectionSpec(

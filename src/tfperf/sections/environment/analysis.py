@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from tfperf.sections.host import Host
 from tfperf.trace.host_trace import Plane
-
-if TYPE_CHECKING:
-    from tfperf.sections.host import Host
 
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
 

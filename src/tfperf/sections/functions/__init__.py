@@ -1,6 +1,6 @@
 """Functions: how often tf.functions are called and traced, and what Python runs eagerly beside them."""
 
-from tfperf.sections.functions.tables import TABLES
+from tfperf.sections.functions.section import TABLES
 from tfperf.sections.spec import SectionSpec
 from tfperf.trace.stat_names import EAGER
 

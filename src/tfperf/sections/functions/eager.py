@@ -7,26 +7,24 @@ counted: it is input, however it is called; and what a `py_function` of the inpu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from msgspec import Struct
 
 from tfperf.arrays import MOST, Bools, Int64s, distinct
 from tfperf.intervals import covers, overlap, union
+from tfperf.sections.spec import Tabular
 from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
-if TYPE_CHECKING:
-    import pandas as pd
+_OTHERS = ("__inference_", "IteratorGetNext")
+"""Calls of functions, and fetches: they do not count as eager ops of the program."""
+_PYTHON = ":EagerPyFunc"
+_SUMMED = ("eager_ps", "step_time_ps", "step_count", "step_calls")
 
-_FUNCTION, _FETCH, _PYTHON = "__inference_", "IteratorGetNext", ":EagerPyFunc"
 
-
-class EagerOps(Struct, frozen=True, kw_only=True):
+class EagerOps(Tabular, frozen=True, kw_only=True):
     """Ops run eagerly by type, the one with the most time first; times in picoseconds.
 
     `eager_ps` is the wall time of the averaged steps in which an op runs eagerly, `step_time_ps` the time of these
@@ -53,15 +51,8 @@ class EagerOps(Struct, frozen=True, kw_only=True):
         """Return how many ops a step runs eagerly; None is unknown."""
         return self.step_calls / self.step_count if self.step_count and self.is_recorded else None
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per op type, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas."""
+        """Return one row per op type."""
         return {
             "op_type": list(self.op_types),
             "calls": self.calls.tolist(),
@@ -105,10 +96,7 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
         op_types=tuple(ordered),
         calls=np.array([sums[name][0] for name in ordered], np.int64),
         total_ps=np.array([sums[name][1] for name in ordered], np.int64),
-        eager_ps=sum(part.eager_ps for part in parts),
-        step_time_ps=sum(part.step_time_ps for part in parts),
-        step_count=sum(part.step_count for part in parts),
-        step_calls=sum(part.step_calls for part in parts),
+        **{key: sum(getattr(part, key) for part in parts) for key in _SUMMED},
         is_recorded=any(part.is_recorded for part in parts),
     )
 
@@ -121,17 +109,12 @@ def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
     from_names = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
     # A missing stat is -1, so it takes what stands last: -1 again.
     by_name, by_text = (
-        np.array([indices.setdefault(op, len(indices)) if _counts(op) else -1 for op in (*ops, "")], np.int64)
+        [indices.setdefault(op, len(indices)) if op and not op.startswith(_OTHERS) else -1 for op in (*ops, "")]
         for ops in (from_names, trace.stat("eager_op").texts)
     )
-    noted = by_text[trace.number_at("eager_op", rows, -1)]
-    op_type = np.where(noted >= 0, noted, by_name[trace.name[rows]])
+    noted = np.array(by_text, np.int64)[trace.number_at("eager_op", rows, -1)]
+    op_type = np.where(noted >= 0, noted, np.array(by_name, np.int64)[trace.name[rows]])
     return rows[op_type >= 0], op_type[op_type >= 0], tuple(indices)
-
-
-def _counts(op_type: str) -> bool:
-    """Tell whether running this eagerly is the program's doing: neither a call of a function nor a fetch."""
-    return bool(op_type) and not op_type.startswith((_FUNCTION, _FETCH))
 
 
 def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Section
-
-if TYPE_CHECKING:
-    from tfperf.sections.host import Host
-    from tfperf.sections.results import Results
+from tfperf.sections.host import Host
+from tfperf.sections.results import Results
 
 _MOST_MESSAGES = 5
 _MOST_DEVICES = 4

@@ -9,27 +9,25 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Int64s
 from tfperf.intervals import union
+from tfperf.sections.host import Host
+from tfperf.sections.spec import Tabular
+from tfperf.trace.activities import Attribution
+from tfperf.trace.event_names import Op
 from tfperf.trace.host_ops import HostOps, Work, is_input_op
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tfperf.sections.host import Host
-    from tfperf.trace.activities import Attribution
-    from tfperf.trace.event_names import Op
 
 InputPart = Literal["on_demand_read", "advanced_read", "preprocessing", "enqueue", "other"]
 """The five classes of TensorFlow's input-pipeline analyzer."""
 
 INPUT_PARTS: tuple[InputPart, ...] = get_args(InputPart)
+_SUMMED = ("count", "total_ps", "self_ps", "wall_ps", "threads")
 
 _READER = re.compile(r"::(TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|ArrayRecord)$")
 _READS_AHEAD = re.compile(r"::(MemoryReader|MemoryWriter|Interleave|Prefetch|ParallelMap)")
@@ -60,7 +58,7 @@ class PartTime(Struct, frozen=True):
     wall_ps: int
 
 
-class InputPipeline(Struct, frozen=True):
+class InputPipeline(Tabular, frozen=True):
     """The host's side of input, on one host or summed over hosts; `ops` has the largest self time first."""
 
     ops: tuple[InputOp, ...]
@@ -89,15 +87,8 @@ class InputPipeline(Struct, frozen=True):
         """Return on how many threads the op of most threads ran."""
         return max((op.threads for op in self.ops), default=0)
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per input op, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self) -> dict[str, list[object]]:
-        """Return the columns of `table` without pandas; percentages are of the self time of all input ops."""
+        """Return one row per input op; percentages are of the self time of all input ops."""
         one_percent = max(self.self_ps, 1) / 100.0
         return {
             "op_name": [op.name for op in self.ops],
@@ -230,23 +221,13 @@ def combine(hosts: Sequence[InputPipeline]) -> InputPipeline:
         for op in host.ops:
             same[op.name, op.part].append(op)
     ops = [
-        InputOp(
-            name=name,
-            part=part,
-            count=sum(op.count for op in of_hosts),
-            total_ps=sum(op.total_ps for op in of_hosts),
-            self_ps=sum(op.self_ps for op in of_hosts),
-            wall_ps=sum(op.wall_ps for op in of_hosts),
-            threads=sum(op.threads for op in of_hosts),
-        )
+        InputOp(name=name, part=part, **{key: sum(getattr(op, key) for op in of_hosts) for key in _SUMMED})
         for (name, part), of_hosts in same.items()
     ]
     parts = {
         part: PartTime(
-            ops=sum(op.part == part for op in ops),
-            self_ps=sum(host.parts[part].self_ps for host in hosts),
-            scaled_ps=sum(host.parts[part].scaled_ps for host in hosts),
-            wall_ps=sum(host.parts[part].wall_ps for host in hosts),
+            sum(op.part == part for op in ops),
+            *(sum(getattr(host.parts[part], key) for host in hosts) for key in ("self_ps", "scaled_ps", "wall_ps")),
         )
         for part in INPUT_PARTS
     }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Finding, Section, Severity, StepChart, Table, at_levels
+from tfperf.sections.input.analysis import InputPart, InputPipeline
 from tfperf.sections.input.tables import (
     INPUT_CLASSES,
     INPUT_HOSTS,
@@ -19,15 +18,12 @@ from tfperf.sections.input.tables import (
     is_input_known,
     percent,
 )
-from tfperf.sections.overview.verdict import verdict_of
+from tfperf.sections.overview.section import verdict_of
+from tfperf.sections.overview.summary import Overview
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import PS_PER_MS, format_percent
-
-if TYPE_CHECKING:
-    from tfperf.sections.input.analysis import InputPart, InputPipeline
-    from tfperf.sections.overview.summary import Overview
-    from tfperf.sections.results import Results
-    from tfperf.sections.steps.breakdown import Breakdown
 
 _ADVICE_PERCENT = 5.0
 _ACTIONS: dict[InputPart, str] = {
@@ -134,11 +130,17 @@ def _host_tables(results: Results) -> tuple[Table | None, ...]:
     """Return the tables of the host's side; people see classes that have ops, and scaled times if any were scaled."""
     pipeline: InputPipeline = results["input"]
     hidden = () if pipeline.enqueue_shares else ("scaled_ms",)
+    note = "Each op ran on one thread only. Wall is shorter than self where threads worked at the same time."
+    if pipeline.threads > 1:
+        note = (
+            f"Self is summed over threads (up to {pipeline.threads} ran the same op); wall is the time in which at "
+            "least one of them is active."
+        )
     return (
         INPUT_CLASSES.build(
             results,
             columns=at_levels(INPUT_CLASSES.columns, dict.fromkeys(hidden, "data")),
-            note=_class_note(pipeline.threads),
+            note=note,
             bar_key="self_percent",
             rows_for_people=tuple(row for row, time in enumerate(pipeline.parts.values()) if time.ops),
         ),
@@ -146,33 +148,22 @@ def _host_tables(results: Results) -> tuple[Table | None, ...]:
     )
 
 
-def _class_note(threads: int) -> str:
-    if threads < 2:
-        return "Each op ran on one thread only. Wall is shorter than self where threads worked at the same time."
-    return (
-        f"Self is summed over threads (up to {threads} ran the same op); wall is the time in which at least one of "
-        "them is active."
-    )
-
-
 def _notes(results: Results) -> tuple[str, ...]:
     """Say how the tables of the host's side are to be read."""
     pipeline: InputPipeline = results["input"]
-    notes = [_scaling(pipeline), _FUNCTIONS]
+    if not pipeline.enqueue_shares:
+        scaling = "Nothing was scaled: the trace holds no op of the host that copies batches to a device."
+    elif not pipeline.parts["enqueue"].ops:
+        scaling = "Scaled to 0, as TensorFlow does where no op of the host copies batches to a device."
+    else:
+        shares = ", ".join(f"{format_percent(100.0 * share)}%" for share in pipeline.enqueue_shares)
+        scaling = f"Scaled: every class but enqueue, so that enqueue takes {shares} of the host's time, as measured."
+    notes = [scaling, _FUNCTIONS]
     if results.attribution == "corrected" and pipeline.parts["other"].ops:
         notes.append("Other is waiting: calls of stages such as Prefetch, whose work is done by threads of their own.")
     if results.has_several_hosts:
         notes.append("Times of the host's side are summed over hosts; shares are of the summed durations of captures.")
     return tuple(notes)
-
-
-def _scaling(pipeline: InputPipeline) -> str:
-    if not pipeline.enqueue_shares:
-        return "Nothing was scaled: the trace holds no op of the host that copies batches to a device."
-    if not pipeline.parts["enqueue"].ops:
-        return "Scaled to 0, as TensorFlow does where no op of the host copies batches to a device."
-    shares = ", ".join(f"{format_percent(100.0 * share)}%" for share in pipeline.enqueue_shares)
-    return f"Scaled: every class but enqueue, so that enqueue takes {shares} of the host's time, as measured."
 
 
 def _advice(pipeline: InputPipeline, overview: Overview) -> list[Finding]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
+from tfperf.sections.results import Results
 from tfperf.sections.spec import TableSpec
 from tfperf.units import PS_PER_MS
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tfperf.sections.overview.summary import Summary
-    from tfperf.sections.results import HostResults, Results
     from tfperf.sections.steps.breakdown import Breakdown
 
 INPUT_PART_TITLES = {
@@ -97,30 +95,23 @@ def _steps(results: Results) -> Data | None:
     return data
 
 
-def _by_column(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Data:
-    return {column.key: [row.get(column.key) for row in rows] for column in columns}
-
-
 def _hosts(results: Results) -> Data | None:
     overview = results["overview"]
     if overview.step_time_ms is None or not results.has_several_hosts:
         return None
-    rows = [_host_row(host, summary) for host, summary in zip(results.hosts, overview.by_host, strict=True)]
-    return _by_column(_HOST_COLUMNS, rows)
-
-
-def _host_row(host: HostResults, summary: Summary) -> dict[str, Any]:
-    """Return the cells of a host, without what its trace cannot show."""
-    breakdown, pipeline = host["steps"], host["input"]
-    row = {"host": host.host, "input_percent": summary.input_percent, "input_class": summary.input_class}
-    if breakdown.input_visible:
-        row["input_wait_percent"] = summary.percent.get("input_wait")
-        if breakdown.has_device:
-            row["host_to_device_percent"] = summary.percent.get("host_to_device")
-    if pipeline.largest is not None:
-        row["part"] = INPUT_PART_TITLES[pipeline.largest]
-        row["wall_percent"] = percent(pipeline.parts[pipeline.largest].wall_ps, host["environment"].duration_ps)
-    return row
+    rows = []
+    for host, summary in zip(results.hosts, overview.by_host, strict=True):
+        breakdown, pipeline = host["steps"], host["input"]
+        row = {"host": host.host, "input_percent": summary.input_percent, "input_class": summary.input_class}
+        if breakdown.input_visible:
+            row["input_wait_percent"] = summary.percent.get("input_wait")
+            if breakdown.has_device:
+                row["host_to_device_percent"] = summary.percent.get("host_to_device")
+        if pipeline.largest is not None:
+            row["part"] = INPUT_PART_TITLES[pipeline.largest]
+            row["wall_percent"] = percent(pipeline.parts[pipeline.largest].wall_ps, host["environment"].duration_ps)
+        rows.append(row)
+    return {column.key: [row.get(column.key) for row in rows] for column in _HOST_COLUMNS}
 
 
 def _classes(results: Results) -> Data | None:
@@ -138,7 +129,7 @@ def _classes(results: Results) -> Data | None:
         if time.ops or time.scaled_ps:
             row["scaled_ms"] = time.scaled_ps / PS_PER_MS
         rows.append(row)
-    return _by_column(_CLASS_COLUMNS, rows)
+    return {column.key: [row.get(column.key) for row in rows] for column in _CLASS_COLUMNS}
 
 
 def _ops(results: Results) -> Data | None:
@@ -157,23 +148,18 @@ _HOST_COLUMNS = (
     Column("part", "Largest part", str, "", "class of input ops that is active for most of the wall time"),
     Column("wall_percent", "Active", float, "%", "wall time of that class / duration of the capture"),
 )
+_SCALED_MEANING = "self time, scaled to the host's time where enqueuing was recorded"
 _CLASS_COLUMNS = (
     Column("part", "Class", str, "", "what the host does"),
     Column("ops", "Ops", int, "count", "different ops of the class", level="data"),
     Column("self_ms", "Self", float, "ms", "time without the ops inside, summed over threads"),
     Column("self_percent", "Self", float, "%", "self time / self time of all input ops"),
-    Column(
-        "scaled_ms",
-        "Scaled",
-        float,
-        "ms",
-        "self time, scaled to the host's time where enqueuing was recorded",
-        over_steps=True,
-    ),
+    Column("scaled_ms", "Scaled", float, "ms", _SCALED_MEANING, over_steps=True),
     Column("wall_ms", "Wall", float, "ms", "time in which at least one thread is active in the class"),
     Column("wall_percent", "Of capture", float, "%", "wall time / duration of the capture"),
 )
 
+_STATISTICS = "average, standard deviation, minimum, maximum, median or 95th percentile"
 INPUT_STATISTICS = TableSpec(
     name="input_statistics",
     title="Input per step",
@@ -183,16 +169,7 @@ INPUT_STATISTICS = TableSpec(
         "median, 95th percentile. Missing where the trace shows no steps or no input. [Input](input.md) "
         "explains all tables of this section."
     ),
-    columns=(
-        Column(
-            "statistic",
-            "Over steps",
-            str,
-            "",
-            "average, standard deviation, minimum, maximum, median or 95th percentile",
-        ),
-        *_STEP_TIMES,
-    ),
+    columns=(Column("statistic", "Over steps", str, "", _STATISTICS), *_STEP_TIMES),
     data=_statistics,
     name_key="statistic",
     about_steps=True,

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfperf.report.model import Fact, Section
+from tfperf.report.model import Fact, Finding, Section, Severity
+from tfperf.sections.overview.summary import INPUT_LIMITS, OTHER_LIMITS, Overview, Summary
 from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST, known
-from tfperf.sections.overview.verdict import verdict_of
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
-from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.steps import UNLABELLED
+from tfperf.units import format_percent
 
-if TYPE_CHECKING:
-    from tfperf.sections.overview.summary import Summary
-    from tfperf.sections.results import Results
-    from tfperf.sections.steps.breakdown import Breakdown
+_OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
+_INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"
+SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possible": "hint", "none": "info"}
+"""How grave each class of input-bound jobs is."""
 
 
 def build(results: Results) -> Section:
     """Build the section: the verdict, facts about steps, and where their time goes."""
+    breakdown: Breakdown = results["steps"]
     summary: Summary = results["overview"]
-    if summary.step_time_ms is None:
+    time = summary.step_time_ms
+    if time is None:
         return Section("overview", "Overview", findings=(verdict_of(results),))
-    return Section(
-        "overview",
-        "Overview",
-        findings=(verdict_of(results),),
-        facts=_facts(results["steps"], summary),
-        tables=present(
-            CATEGORY_TABLE.build(results, bar_key="percent"), KINDS.build(results), STEPS_BY_HOST.build(results)
-        ),
-    )
-
-
-def _facts(breakdown: Breakdown, summary: Summary) -> tuple[Fact, ...]:
-    steps, time = breakdown.steps, summary.step_time_ms
-    assert time is not None
+    steps = breakdown.steps
     batches = int(steps.batches.max())
     precise = breakdown.compute_16_ps + breakdown.compute_32_ps
     label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
@@ -53,7 +45,15 @@ def _facts(breakdown: Breakdown, summary: Summary) -> tuple[Fact, ...]:
     if precise:
         facts.append(Fact("compute_16_bit", "Device compute 16-bit", 100.0 * breakdown.compute_16_ps / precise, "%"))
         facts.append(Fact("compute_32_bit", "Device compute 32-bit", 100.0 * breakdown.compute_32_ps / precise, "%"))
-    return tuple(facts)
+    return Section(
+        "overview",
+        "Overview",
+        findings=(verdict_of(results),),
+        facts=tuple(facts),
+        tables=present(
+            CATEGORY_TABLE.build(results, bar_key="percent"), KINDS.build(results), STEPS_BY_HOST.build(results)
+        ),
+    )
 
 
 def report_summary(results: Results) -> dict[str, Any]:
@@ -92,3 +92,36 @@ def report_summary(results: Results) -> dict[str, Any]:
 def _times(summary: Summary) -> dict[str, float | None]:
     keys = ("average", "standard_deviation", "minimum", "maximum", "median", "p95")
     return {key: getattr(summary.step_time_ms, key, None) for key in keys}
+
+
+def verdict_of(results: Results) -> Finding:
+    """Return the verdict on a run; of several hosts, it is about the one that waits longest for input."""
+    summary: Overview = results["overview"]
+    worst = summary.worst_host
+    return verdict(summary, results["steps"], results.hosts[worst].host if worst is not None else "")
+
+
+def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
+    """Say in one sentence whether the job is input-bound. `host` names the worst of several hosts."""
+    if summary.step_time_ms is None:
+        named = ", or name the events that are steps with --step-marker NAME" * (breakdown.attribution == "corrected")
+        return Finding(
+            "input_unknown",
+            "problem",
+            f"Cannot tell whether the job is input-bound: no step time was measured ({breakdown.steps.explanation}).",
+            f"profile at least five steps of a running job{named}",
+        )
+    share = f"{format_percent(summary.input_percent)}% of the step time goes to input"
+    share += f" on host {host}" if host else ""
+    others = f"{format_percent(summary.percent['all_others'])}% is in 'All others' ({_OTHER_THRESHOLDS})"
+    texts = {
+        "high": f"HIGHLY input-bound: {share} ({_INPUT_THRESHOLDS}).",
+        "moderate": f"MODERATELY input-bound: {share} ({_INPUT_THRESHOLDS}).",
+        "possible": f"POSSIBLY input-bound: {share} ({_INPUT_THRESHOLDS}), but {others}: Python work or I/O?",
+        "none": f"NOT input-bound: {share} ({_INPUT_THRESHOLDS}).",
+        "unknown": "Cannot tell whether the job is input-bound: the trace does not show where its input comes from.",
+    }
+    text = texts[summary.input_class]
+    if summary.input_percent is None and summary.input_class == "possible":
+        text = f"POSSIBLY input-bound: the trace does not show where input comes from, and {others}."
+    return Finding(f"input_{summary.input_class}", SEVERITIES.get(summary.input_class, "hint"), text)

@@ -15,14 +15,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tfperf.arrays import Bools, median, percentile
-from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.sections.results import Results
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.steps.section import CATEGORIES
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tfperf.sections.results import Results
-    from tfperf.sections.steps.breakdown import Breakdown
 
 InputClass = Literal["high", "moderate", "possible", "none", "unknown"]
 ShareClass = Literal["high", "moderate", "none"]
@@ -68,11 +67,11 @@ class Summary(Struct, frozen=True, kw_only=True):
     kind: str
     step_count: int
     averaged_count: int
-    step_time_ms: Statistics | None
-    category_ms: dict[str, Statistics]
-    percent: dict[str, float]
-    input_percent: float | None
-    input_class: InputClass
+    step_time_ms: Statistics | None = None
+    category_ms: dict[str, Statistics] = {}
+    percent: dict[str, float] = {}
+    input_percent: float | None = None
+    input_class: InputClass = "unknown"
 
     @property
     def table(self) -> pd.DataFrame:
@@ -111,16 +110,7 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
     duration_ps = breakdown.steps.duration_ps[rows]
     total_ps = int(duration_ps.sum())
     if not total_ps:
-        return Summary(
-            kind=kind,
-            step_count=breakdown.steps.kinds.count(kind),
-            averaged_count=0,
-            step_time_ms=None,
-            category_ms={},
-            percent={},
-            input_percent=None,
-            input_class="unknown",
-        )
+        return Summary(kind=kind, step_count=breakdown.steps.kinds.count(kind), averaged_count=0)
     time_ps = {key: values[rows] for key, values in breakdown.time_ps.items()}
     by_category = {key: statistics(values / PS_PER_MS) for key, values in time_ps.items()}
     percent = {key: 100.0 * int(values.sum()) / total_ps for key, values in time_ps.items()}

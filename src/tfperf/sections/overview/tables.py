@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfperf.report.model import Column, Data
+from tfperf.sections.results import Results
 from tfperf.sections.spec import TableSpec
-from tfperf.sections.steps.tables import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES, DEVICE_CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES, DEVICE_CATEGORIES
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary
-    from tfperf.sections.results import Results
     from tfperf.sections.steps.breakdown import Breakdown
 
 _TIMES = (

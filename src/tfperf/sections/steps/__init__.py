@@ -1,7 +1,7 @@
 """Steps: where the time of each step goes."""
 
 from tfperf.sections.spec import SectionSpec
-from tfperf.sections.steps.tables import TABLES
+from tfperf.sections.steps.section import TABLES
 
 SECTION = SectionSpec(
     name="steps",

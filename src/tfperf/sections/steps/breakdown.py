@@ -8,15 +8,15 @@ what nothing covers is "all others".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s, distinct
 from tfperf.intervals import EMPTY, overlap, union_all
-from tfperf.sections.steps.tables import CATEGORIES
+from tfperf.sections.host import Host
+from tfperf.sections.spec import Tabular
+from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
 from tfperf.trace.find_steps import find_steps
@@ -24,11 +24,6 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.step_stored import step_line
 from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tfperf.sections.host import Host
 
 _KEEPS_ENDS = 5
 """Of more steps than this, current xprof omits the first and the last."""
@@ -49,7 +44,7 @@ _ACTIVITIES: dict[str, tuple[Activity, ...]] = {
 """The activities of each category; those of input in two parts, and all others, which has none, left out."""
 
 
-class Breakdown(Struct, frozen=True, kw_only=True):
+class Breakdown(Tabular, frozen=True, kw_only=True):
     """The time of each step by category.
 
     `time_ps` maps each of `CATEGORIES`, and the two parts of input (`input_wait`, `host_to_device`), to int64
@@ -82,15 +77,8 @@ class Breakdown(Struct, frozen=True, kw_only=True):
         time_ps = {category: values[rows] for category, values in self.time_ps.items()}
         return replace(self, steps=self.steps.only(rows), time_ps=time_ps)
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per step, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
-
     def columns(self) -> dict[str, object]:
-        """Return the columns of `table` without pandas."""
+        """Return one row per step."""
         steps, time_ms = self.steps, {category: values / PS_PER_MS for category, values in self.time_ps.items()}
         return {
             "step": steps.numbers.tolist(),
@@ -203,9 +191,9 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         category: np.mean([host.time_ps[category] for host in aligned], axis=0).astype(np.int64)
         for category in first.time_ps
     }
-    return Breakdown(
+    return replace(
+        first,
         steps=steps,
-        attribution=first.attribution,
         time_ps=time_ps,
         compute_16_ps=sum(host.compute_16_ps for host in with_steps),
         compute_32_ps=sum(host.compute_32_ps for host in with_steps),

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tfperf.report.model import Finding, Severity
-from tfperf.sections.tfdata.code_names import in_code
-from tfperf.sections.tfdata.stage_rules import rule_for
+from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.stage_rules import in_code, rule_for
+from tfperf.sections.tfdata.whatif import Estimate, Outlook
 from tfperf.units import PS_PER_MS, format_ms
-
-if TYPE_CHECKING:
-    from tfperf.sections.tfdata.analysis import TfData
-    from tfperf.sections.tfdata.pipeline import Pipeline
-    from tfperf.sections.tfdata.whatif import Estimate, Outlook
 
 _FULL_CPU = 0.85
 """From this share of its cores on, a host is busy."""
@@ -26,10 +22,7 @@ _CACHE_ACTION = (
     "put .cache() behind {code}, and what is random (shuffle, augmentation) behind the cache; only where the elements "
     "fit into memory (or cache(FILE) on a local disk), and only from the second epoch on"
 )
-_VECTORIZE_ACTION = (
-    "batch first and let the function work on batches: .batch(n).map(f); f must be written for a batch, and elements "
-    "must have the same shape"
-)
+_VECTORIZE_ACTION = "let the function work on batches: .batch(n).map(f); elements must have the same shape"
 _FULL_CPU_ACTION = (
     "do less work for each element, cache(), move work to the device, or spread it over other machines with "
     "tf.data.experimental.service, which pays off where those are cheaper than a waiting accelerator; with an older "
@@ -42,7 +35,11 @@ def pipeline_advice(tfdata: TfData) -> tuple[Finding, ...]:
     pipeline, outlook = tfdata.main, tfdata.outlook
     if pipeline is None or not (pipeline.slow_calls if outlook is None else not outlook.keeps_up):
         return ()
-    advice = list(_prefetch_advice(pipeline, outlook))
+    advice = []
+    if pipeline.final_prefetch is None:
+        outer = next((in_code(stage.name) for stage in pipeline.stages if stage.depth == 1), "it")
+        text = f"Nothing decouples the pipeline from the step: {outer} works in the step's thread, so they take turns."
+        advice.append(Finding("no_prefetch", "problem", text + _gain(outlook, "prefetch", None), _PREFETCH_ACTION))
     for index in dict.fromkeys((pipeline.limiting, pipeline.blocking)):
         if index is not None:
             advice += _stage_advice(pipeline, index, outlook)
@@ -64,13 +61,6 @@ def _gain(outlook: Outlook | None, change: str, index: int | None) -> str:
 
 def _then(estimate: Estimate) -> str:
     return f"Estimated step time then: {format_ms(estimate.low_ms)} to {format_ms(estimate.high_ms)} ms."
-
-
-def _prefetch_advice(pipeline: Pipeline, outlook: Outlook | None) -> Iterator[Finding]:
-    if pipeline.final_prefetch is None:
-        outer = next((in_code(stage.name) for stage in pipeline.stages if stage.depth == 1), "it")
-        text = f"Nothing decouples the pipeline from the step: {outer} works in the step's thread, so they take turns."
-        yield Finding("no_prefetch", "problem", text + _gain(outlook, "prefetch", None), _PREFETCH_ACTION)
 
 
 def _stage_advice(pipeline: Pipeline, index: int, outlook: Outlook | None) -> Iterator[Finding]:

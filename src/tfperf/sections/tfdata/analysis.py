@@ -1,6 +1,6 @@
 """tf.data pipelines: which stage the consumer waits for, and which one limits how fast elements can come.
 
-The two differ. *Blocking*: while the consumer waits, some stage works; that stage gets the time (`waiting.py`).
+The two differ. *Blocking*: while the consumer waits, some stage works; that stage gets the time (`blocked_times`).
 *Limiting*: the segment of the pipeline that takes longest for an element (`segments.py`), whether or not anybody waits
 for it now.
 """
@@ -10,24 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, percentile
 from tfperf.intervals import Intervals, difference, intersection, union_all
+from tfperf.sections.host import Host
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
-from tfperf.sections.tfdata.segments import async_work_ps, cut_into_segments, elements_by_stage
+from tfperf.sections.tfdata.segments import (
+    async_work_ps,
+    blocked_times,
+    cut_into_segments,
+    elements_by_stage,
+    waiting_times,
+)
 from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
-from tfperf.sections.tfdata.waiting import blocked_times, waiting_times
 from tfperf.sections.tfdata.whatif import Outlook, estimate_changes
 from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines, find_pipelines
-
-if TYPE_CHECKING:
-    from tfperf.sections.host import Host
-    from tfperf.trace.host_trace import HostTrace
 
 _OP_BITS = 42
 """Picoseconds in so many bits are four seconds; what is left tells two million names apart."""
@@ -56,7 +59,8 @@ def analyze(host: Host) -> TfData:
     if recorded is None:
         return TfData(())
     times = measure_stages(recorded)
-    names = _names(recorded.device)
+    numbers = {True: count(), False: count()}
+    names = [f"{'Device' if is_device else 'Host'}:{next(numbers[is_device])}" for is_device in recorded.device]
     pipelines = _ordered(_pipeline(trace, recorded, times, number, name) for number, name in enumerate(names))
     outlook = estimate_changes(
         pipelines, host["steps"], steadiness=_steadiness(trace, recorded.runs.other_ops), has_device=bool(trace.devices)
@@ -69,12 +73,6 @@ def combine(hosts: Sequence[TfData]) -> TfData:
     outlooks = [host.outlook for host in hosts if host.outlook is not None]
     pipelines = _ordered(pipeline for host in hosts for pipeline in host.pipelines)
     return _main_first(pipelines, max(outlooks, key=lambda outlook: outlook.wait_ms, default=None))
-
-
-def _names(is_device: Sequence[bool]) -> list[str]:
-    """Return a name for each pipeline: its kind, and its number among those of its kind."""
-    numbers = {True: count(), False: count()}
-    return [f"{'Device' if device else 'Host'}:{next(numbers[device])}" for device in is_device]
 
 
 def _ordered(pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
@@ -115,7 +113,11 @@ def _pipeline(trace: HostTrace, recorded: Pipelines, times: StageTimes, number: 
         _stage(recorded, times, stage, place=place, blocked_ps=blocked_ps[stage], elements=elements[stage])
         for stage in members
     )
-    segments = [segment.renumbered(place) for segment in segments]
+    segments = [
+        replace(segment, owner=place[segment.owner], stages=tuple(place[stage] for stage in segment.stages))
+        for segment in segments
+    ]
+    longest = max(range(len(stages)), key=lambda index: stages[index].blocked_ps)
     latency_ps = times.latencies_ps[root]
     is_slow = latency_ps > SLOW_CALL_PS
     active = union_all([when for stage in members for when in (times.busy[stage], times.calls[stage])])
@@ -143,7 +145,7 @@ def _pipeline(trace: HostTrace, recorded: Pipelines, times: StageTimes, number: 
         steadiness=_steadiness(trace, op_rows[np.isin(stage_of_op, members)]),
         cores=_setting(recorded, "cpu_budget", root),
         pool_threads=_setting(recorded, "threadpool_size", root),
-        blocking=_longest_blocked(stages) if is_slow.any() else None,
+        blocking=longest if is_slow.any() and stages[longest].blocked_ps else None,
         limiting=_limiting(stages, segments),
     )
 
@@ -158,12 +160,6 @@ def _overlapped_ps(recorded: Pipelines, times: StageTimes, members: list[int], w
         if working.total():
             overlapped += float(times.work_ps[stage]) * (1.0 - intersection(working, waits).total() / working.total())
     return int(overlapped)
-
-
-def _longest_blocked(stages: Sequence[StageStats]) -> int | None:
-    """Return the stage that was waited for longest."""
-    longest = max(range(len(stages)), key=lambda index: stages[index].blocked_ps, default=None)
-    return longest if longest is not None and stages[longest].blocked_ps else None
 
 
 def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int | None:

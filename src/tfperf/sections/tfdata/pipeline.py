@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from tfperf.arrays import Int64s
-    from tfperf.intervals import Intervals
+from tfperf.arrays import Int64s
+from tfperf.intervals import Intervals
 
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
-_PASSING_ON = (
-    "Root",
-    "Model",
-    "MaxIntraOpParallelism",
-    "PrivateThreadPool",
-    "Options",
-    "FinalizeDataset",
-    "AssertCardinality",
-    "ForeverRepeat",
-    "FiniteRepeat",
-)
+_OPTIONS = ("Root", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Options", "FinalizeDataset")
+_PASSING_ON = (*_OPTIONS, "AssertCardinality", "ForeverRepeat", "FiniteRepeat")
 """Stages that only hand elements on, or set options."""
 
 SegmentKind = Literal["consumer", "producer", "function"]
@@ -84,10 +72,6 @@ class Segment(Struct, frozen=True):
     def limit_ps(self) -> float:
         """Return the least time between two elements of the pipeline that this segment allows."""
         return self.element_ps / self.workers
-
-    def renumbered(self, place: Mapping[int, int]) -> Segment:
-        """Return the same with other indices of the stages."""
-        return replace(self, owner=place[self.owner], stages=tuple(place[stage] for stage in self.stages))
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):

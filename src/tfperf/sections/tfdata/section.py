@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
-from tfperf.report.model import Fact, Finding, Section
+from tfperf.report.model import Fact, Finding, Section, Table
 from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.results import Results
 from tfperf.sections.spec import present
 from tfperf.sections.tfdata.advice import pipeline_advice
-from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS
+from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline
 from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, WHAT_IF, stage_name
+from tfperf.sections.tfdata.whatif import Outlook
 from tfperf.units import PS_PER_MS, format_ms, format_percent
-
-if TYPE_CHECKING:
-    from tfperf.report.model import Table
-    from tfperf.sections.results import Results
-    from tfperf.sections.tfdata.analysis import TfData
-    from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
-    from tfperf.sections.tfdata.whatif import Outlook
 
 _NO_TFDATA = (
     "The trace holds no event of tf.data. Either the job does not use it, or the profile was taken with a host tracer "
@@ -43,7 +37,9 @@ def build(results: Results) -> Section:
     tfdata: TfData = results["tfdata"]
     tables = _tables(results, tfdata.outlook)
     if tfdata.main is None:
-        return Section("tfdata", "tf.data", tables=tables, notes=(_why_no_pipeline(tfdata),))
+        is_device_only = all(pipeline.is_device for pipeline in tfdata.pipelines)
+        note = _NO_TFDATA if not tfdata.pipelines else _DEVICE_ONLY if is_device_only else _CUT
+        return Section("tfdata", "tf.data", tables=tables, notes=(note,))
     advice = (replace(finding, level="full") for finding in pipeline_advice(tfdata))
     return Section(
         "tfdata",
@@ -54,13 +50,6 @@ def build(results: Results) -> Section:
         detail_notes=_notes(tfdata, tfdata.main),
         pointer="What to change, and more: -s tfdata.",
     )
-
-
-def _why_no_pipeline(tfdata: TfData) -> str:
-    """Say why nothing is known about a pipeline that makes elements."""
-    if not tfdata.pipelines:
-        return _NO_TFDATA
-    return _DEVICE_ONLY if all(pipeline.is_device for pipeline in tfdata.pipelines) else _CUT
 
 
 def _tables(results: Results, outlook: Outlook | None) -> tuple[Table, ...]:
@@ -105,18 +94,16 @@ def _verdict(main: Pipeline, outlook: Outlook | None) -> Finding:
     waits = f"steps wait {format_ms(outlook.wait_ms)} of {format_ms(outlook.step_ms)} ms ({share}%) for it"
     if outlook.keeps_up:
         return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.")
-    text = f"The pipeline is too slow: {waits}. {_named_stages(main)}"
-    return Finding("tfdata_slow", "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint", text)
-
-
-def _named_stages(main: Pipeline) -> str:
-    """Name the stage that is waited for, and the one that limits."""
     blocking, limiting = stage_name(main, main.blocking), stage_name(main, main.limiting) or ""
+    limits = f"{limiting} limits how fast elements can come."
     if blocking is None:
-        return f"{limiting} limits how fast elements can come." if limiting else ""
-    if main.blocking == main.limiting:
-        return f"{blocking} is what they wait for, and what limits the pipeline."
-    return f"{blocking} is what they wait for; {limiting} limits how fast elements can come."
+        stages = limits if limiting else ""
+    elif main.blocking == main.limiting:
+        stages = f"{blocking} is what they wait for, and what limits the pipeline."
+    else:
+        stages = f"{blocking} is what they wait for; {limits}"
+    text = f"The pipeline is too slow: {waits}. {stages}"
+    return Finding("tfdata_slow", "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint", text)
 
 
 def _checklist(main: Pipeline, outlook: Outlook | None) -> tuple[Fact, ...]:
@@ -124,12 +111,16 @@ def _checklist(main: Pipeline, outlook: Outlook | None) -> tuple[Fact, ...]:
     times = f"mean {format_ms(main.mean_ps / PS_PER_MS)}, p95 {format_ms(main.p95_ps / PS_PER_MS)} ms"
     calls = f"{main.slow_calls} of {main.calls} calls take longer than {_SLOW_US} us; {times}"
     keeps_up = None if outlook is None else outlook.keeps_up
+    blocking = "no call takes long"
+    if main.blocking is not None:
+        share = format_percent(100.0 * main.stages[main.blocking].blocked_ps / main.waited_ps)
+        blocking = f"{share}% of the time that anyone waits for the pipeline"
     return (
         Fact("tfdata_fast", "1 Delivers fast enough", keeps_up, "", calls),
         Fact("tfdata_prefetch", "2 Prefetch at the end", main.final_prefetch is not None, "", _prefetch(main)),
         _cpu_fact(main),
         Fact("tfdata_limit", "4 Stage that limits", stage_name(main, main.limiting), "", _limit(main)),
-        Fact("tfdata_blocks", "  Stage waited for", stage_name(main, main.blocking), "", _blocking(main)),
+        Fact("tfdata_blocks", "  Stage waited for", stage_name(main, main.blocking), "", blocking),
     )
 
 
@@ -146,14 +137,11 @@ def _prefetch(main: Pipeline) -> str:
     kind = "added by TensorFlow itself" if stage.dataset.startswith("inject/") else ""
     if stage.name != "Prefetch":
         kind = f"{stage.name} works ahead in threads of its own"
-    return ", ".join(text for text in (kind, _buffer(stage)) if text)
-
-
-def _buffer(stage: StageStats) -> str:
-    if stage.buffered is None:
-        return f"buffer of {stage.buffer_limit}" if stage.buffer_limit is not None else ""
     of_limit = f" of {stage.buffer_limit}" if stage.buffer_limit is not None else ""
-    return f"its buffer holds {stage.buffered:.1f}{of_limit} elements on average when asked"
+    buffer = f"buffer{of_limit}" if of_limit else ""
+    if stage.buffered is not None:
+        buffer = f"its buffer holds {stage.buffered:.1f}{of_limit} elements on average when asked"
+    return ", ".join(text for text in (kind, buffer) if text)
 
 
 def _cpu_fact(main: Pipeline) -> Fact:
@@ -174,10 +162,3 @@ def _limit(main: Pipeline) -> str:
     places = {"consumer": "in the step's own thread", "producer": "in one thread", "function": "in your function"}
     where = places[segment.kind] if segment.workers == 1 or segment.kind == "function" else "in parallel"
     return f"an element takes {format_ms(segment.limit_ps / PS_PER_MS)} ms {where}{threads}"
-
-
-def _blocking(main: Pipeline) -> str:
-    if main.blocking is None:
-        return "no call takes long"
-    share = format_percent(100.0 * main.stages[main.blocking].blocked_ps / main.waited_ps)
-    return f"{share}% of the time that anyone waits for the pipeline"

@@ -1,4 +1,4 @@
-"""A pipeline, cut where threads change: what each thread does for one element of the pipeline.
+"""A pipeline, cut where threads change: what each thread does for one element, and what its consumer waits for.
 
 Stages that run on one thread add up; a thread (or a pool of them) cannot deliver elements faster than it works on one.
 """
@@ -6,16 +6,13 @@ Stages that run on one thread add up; a thread (or a pool of them) cannot delive
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfperf.intervals import EMPTY, Intervals, difference, intersection, union_all
 from tfperf.sections.tfdata.pipeline import Segment, SegmentKind
-
-if TYPE_CHECKING:
-    from tfperf.sections.tfdata.stage_times import StageTimes
-    from tfperf.trace.pipelines import Pipelines
+from tfperf.sections.tfdata.stage_times import StageTimes
+from tfperf.trace.pipelines import Pipelines
 
 _BATCHING = frozenset({"MapAndBatch", "ParallelBatch"})
 
@@ -73,7 +70,9 @@ def cut_into_segments(
             stage = inner.pop()
             inputs = recorded.children(stage)
             if times.is_async[stage]:
-                cuts.append(("producer", stage, inputs, _fetching_threads(recorded, stage)))
+                fetching = ("cycle_length", stage), ("parallelism", stage)
+                threads = _least_of(recorded, *fetching) if "Interleave" in recorded.stages[stage].name else 1
+                cuts.append(("producer", stage, inputs, threads))
             else:
                 stages.append(stage)
                 inner += inputs
@@ -81,28 +80,18 @@ def cut_into_segments(
         if kind == "producer" and owner not in stages:
             function, handing_over = async_work_ps(recorded, times, owner, elements[owner])
             if function:
-                segments.append(Segment("function", owner, (owner,), function, _pool_threads(recorded, owner, root)))
+                threads = _least_of(recorded, ("parallelism", owner), ("threadpool_size", root))
+                segments.append(Segment("function", owner, (owner,), function, threads))
             work_ps += handing_over
             stages.append(owner)
         segments.append(Segment(kind, owner, tuple(stages), work_ps, workers))
     return segments
 
 
-def _fetching_threads(recorded: Pipelines, stage: int) -> int:
-    """Return how many threads of an asynchronous stage fetch at the same time."""
-    if "Interleave" not in recorded.stages[stage].name:
-        return 1
-    return _least_of(int(recorded.settings[key][stage]) for key in ("cycle_length", "parallelism"))
-
-
-def _pool_threads(recorded: Pipelines, stage: int, root: int) -> int:
-    """Return how many runs of a stage's function can be under way: as many as it says, if the pool has the threads."""
-    return _least_of((int(recorded.settings["parallelism"][stage]), int(recorded.settings["threadpool_size"][root])))
-
-
-def _least_of(settings: Iterable[int]) -> int:
-    """Return the smallest of the settings that are known, at least 1."""
-    return min((value for value in settings if value > 0), default=1)
+def _least_of(recorded: Pipelines, *settings: tuple[str, int]) -> int:
+    """Return the smallest of the settings, each of a stage, that are known; at least 1."""
+    values = (int(recorded.settings[name][stage]) for name, stage in settings)
+    return min((value for value in values if value > 0), default=1)
 
 
 def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: float) -> tuple[float, float]:
@@ -120,3 +109,47 @@ def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: 
     batch = max(int(recorded.settings["batch_size"][stage]), 1) if is_batching else 1
     elements_run = int(in_pool.sum()) / batch * (elements / calls if calls else 1.0)
     return (function / elements_run if elements_run else 0.0), handing_over / (elements_run or elements)
+
+
+def waiting_times(recorded: Pipelines, times: StageTimes, number: int) -> Intervals:
+    """Return when somebody waits for a pipeline: calls of it, or of the device pipelines that it is handed on to."""
+    if not recorded.handed_on[number]:
+        return times.calls[recorded.roots[number]]
+    devices = [root for root, is_device in zip(recorded.roots, recorded.device, strict=True) if is_device]
+    return union_all([times.calls[root] for root in devices])
+
+
+def blocked_times(
+    recorded: Pipelines, times: StageTimes, *, members: list[int], segments: list[Segment], waits: Intervals
+) -> tuple[dict[int, int], int]:
+    """Return how long the consumer waited for each stage itself, and for how long no stage can be named.
+
+    Both are picoseconds. `members` are the stages of the pipeline, `waits` is when the consumer waited.
+    """
+    limits = {(segment.kind, segment.owner): segment.limit_ps for segment in segments}
+    blocked_ps, unattributed_ps = dict.fromkeys(members, 0), 0
+    waiting = {members[0]: intersection(waits, times.calls[members[0]])}
+    for stage in members:
+        rest = waiting.get(stage, EMPTY)
+        if not len(rest.start):
+            continue
+        inputs = recorded.children(stage)
+        claims = [(limits.get(("producer", stage), 0.0), child, times.calls[child]) for child in inputs]
+        if times.is_async[stage]:
+            claims.append((limits.get(("function", stage), 0.0), -1, times.functions[stage]))
+        # Where two are under way at once, the one that limits more is what the consumer waits for.
+        for _, child, active in sorted(claims, key=lambda claim: -claim[0]):
+            claimed, rest = intersection(rest, active), difference(rest, active)
+            if child >= 0:
+                waiting[child] = claimed
+            else:
+                blocked_ps[stage] += claimed.total()
+        if times.is_async[stage]:
+            # Before the first and after the last of what is recorded, calls may be cut off.
+            recorded_times = union_all([active for _, _, active in claims])
+            whole = Intervals(recorded_times.start[:1], recorded_times.end[-1:])
+            attributable = intersection(rest, whole)
+            unattributed_ps += rest.total() - attributable.total()
+            rest = attributable
+        blocked_ps[stage] += rest.total()
+    return blocked_ps, unattributed_ps

@@ -1,24 +1,62 @@
-"""Advice for each kind of stage: why it is slow, the change in code, and when that does not help."""
+"""For each kind of stage: its name in code, why it is slow, the change in code, and when that does not help."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.pipeline import Pipeline
+
+_PREFIXES: dict[str, str | tuple[str, ...]] = {
+    "map().batch()": "MapAndBatch",
+    "map()": ("ParallelMap", "Map"),
+    "interleave()": ("ParallelInterleave", "Interleave"),
+    "flat_map()": "FlatMap",
+    "padded_batch()": "PaddedBatch",
+    "batch()": ("ParallelBatch", "Batch"),
+    "shuffle().repeat()": "ShuffleAndRepeat",
+    "shuffle()": "Shuffle",
+    "filter()": "Filter",
+    "unbatch()": "Unbatch",
+    "cache()": ("MemoryCache", "FileCache"),
+    "zip()": "Zip",
+    "from_generator()": "Generator",
+    "repeat()": ("ForeverRepeat", "FiniteRepeat"),
+    "prefetch()": "Prefetch",
+    "TFRecordDataset": "TFRecord",
+    "TextLineDataset": "TextLine",
+    "FixedLengthRecordDataset": "FixedLengthRecord",
+    "from_tensor_slices()": "TensorSlice",
+    "from_tensors()": "FromTensor",
+    "range()": "Range",
+}
+_CHANGES = {
+    "prefetch": "prefetch() at the end",
+    "parallel_map": "parallel calls in {}",
+    "parallel_read": "interleave() several {}",
+    "cache": "cache() behind {}",
+    "vectorize": "batch() before {}",
+}
+
+
+def in_code(stage: str) -> str:
+    """Return what a stage of this name is called in the user's program."""
+    return next((code for code, prefixes in _PREFIXES.items() if stage.startswith(prefixes)), stage)
+
+
+def change_in_code(change: str, stage: str | None) -> str:
+    """Return a change of a stage of this name as the user would make it."""
+    return _CHANGES[change].format(in_code(stage) if stage else "")
 
 
 class StageRule(Struct, frozen=True, kw_only=True):
-    """Advice for stages whose names match `names`.
+    """Advice for a kind of stage.
 
     `why` and `action` may hold `{code}` (the stage in the user's program), `{python}` (how its function runs Python)
     and `{together}` (how many threads work for it).
     """
 
-    names: str
     code: str
     why: str
     action: str
@@ -27,7 +65,6 @@ class StageRule(Struct, frozen=True, kw_only=True):
 
 
 _SEQUENTIAL_MAP = StageRule(
-    names="",
     code="sequential_map",
     why="one call after the other",
     action=(
@@ -37,7 +74,6 @@ _SEQUENTIAL_MAP = StageRule(
     change="parallel_map",
 )
 _PYTHON = StageRule(
-    names="",
     code="python_function",
     why="in a {python}, which holds Python's interpreter lock: parallel calls take turns",
     action=(
@@ -46,9 +82,8 @@ _PYTHON = StageRule(
     ),
     change="parallel_map",
 )
-_RULES = (
-    StageRule(
-        names="Generator",
+_RULES = {
+    "Generator": StageRule(
         code="generator",
         why="in Python, one element at a time: it holds the interpreter lock",
         action=(
@@ -57,17 +92,12 @@ _RULES = (
             "interleave() overlap"
         ),
     ),
-    StageRule(
-        names="DataService",
+    "DataService": StageRule(
         code="data_service",
         why="waiting for the workers of the data service",
-        action=(
-            "profile the workers (tfperf capture --worker HOST:PORT for each), or add workers; a slow network between "
-            "them and this host looks the same"
-        ),
+        action="profile the workers (tfperf capture --worker HOST:PORT), or add some; a slow network looks the same",
     ),
-    StageRule(
-        names="TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|Spanner|.*Remote",
+    "TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|Spanner|.*Remote": StageRule(
         code="slow_source",
         why="reading and unpacking in one thread",
         action=(
@@ -77,17 +107,12 @@ _RULES = (
         ),
         change="parallel_read",
     ),
-    StageRule(
-        names="FromTensor|TensorSlice|Range",
+    "FromTensor|TensorSlice|Range": StageRule(
         code="memory_source",
         why="handing out what is in memory",
-        action=(
-            "batch before anything else, so that slices are larger: from_tensor_slices(x).batch(n); arrays that are "
-            "used whole need no tf.data"
-        ),
+        action="batch before anything else: from_tensor_slices(x).batch(n); arrays used whole need no tf.data",
     ),
-    StageRule(
-        names="Map|ParallelMap|ParseExample",
+    "Map|ParallelMap|ParseExample": StageRule(
         code="heavy_map",
         why="{together} calls at a time: its function itself is the work",
         action=(
@@ -96,17 +121,12 @@ _RULES = (
             "num_parallel_calls"
         ),
     ),
-    StageRule(
-        names="ParallelInterleave|LegacyParallelInterleave",
+    "ParallelInterleave|LegacyParallelInterleave": StageRule(
         code="interleave",
         why="{together} inputs at a time",
-        action=(
-            "raise cycle_length (more files at once), split large files into more shards, pass deterministic=False; "
-            "does not help where disk or network is the limit"
-        ),
+        action="raise cycle_length, split large files, pass deterministic=False; no help if disk or network limits",
     ),
-    StageRule(
-        names="Interleave|FlatMap",
+    "Interleave|FlatMap": StageRule(
         code="sequential_interleave",
         why="one input after the other",
         action=(
@@ -114,8 +134,7 @@ _RULES = (
             "{code}; keep the order if training depends on it"
         ),
     ),
-    StageRule(
-        names="Filter|Unbatch|Rebatch",
+    "Filter|Unbatch|Rebatch": StageRule(
         code="serial_transformation",
         why="in one thread; {code} has no parallel form",
         action=(
@@ -123,8 +142,7 @@ _RULES = (
             "num_parallel_calls=tf.data.AUTOTUNE), or do it once, offline"
         ),
     ),
-    StageRule(
-        names=".*Batch",
+    ".*Batch": StageRule(
         code="serial_transformation",
         why="copying elements in one thread",
         action=(
@@ -132,22 +150,17 @@ _RULES = (
             "elements batch earlier and map() on batches"
         ),
     ),
-    StageRule(
-        names=".*Shuffle",
+    ".*Shuffle": StageRule(
         code="shuffle",
         why="filling its buffer, or copying",
-        action=(
-            "shuffle file names and ids instead of decoded elements, or make the buffer smaller; in the first seconds "
-            "of an epoch it only fills: profile later"
-        ),
+        action="shuffle file names or ids, not decoded elements, or fewer at once; it fills first: profile later",
     ),
-    StageRule(
-        names=".*Cache",
+    ".*Cache": StageRule(
         code="cache_cold",
         why="still writing or reading what it keeps",
-        action=("profile after the first epoch; for cache(FILE) put the file on a local disk, or keep it in memory"),
+        action="profile after the first epoch; for cache(FILE) put the file on a local disk, or keep it in memory",
     ),
-)
+}
 
 
 def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
@@ -155,6 +168,6 @@ def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
     stage = pipeline.stages[index]
     if stage.python and stage.name != "Generator":
         return _PYTHON
-    rule = next((rule for rule in _RULES if re.match(rule.names, stage.name)), None)
+    rule = next((rule for names, rule in _RULES.items() if re.match(names, stage.name)), None)
     is_sequential = pipeline.workers(index) == 1 and not stage.autotuned
     return _SEQUENTIAL_MAP if rule is not None and rule.code == "heavy_map" and is_sequential else rule

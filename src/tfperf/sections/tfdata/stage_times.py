@@ -9,23 +9,8 @@ from tfperf.arrays import Bools, Int64s
 from tfperf.intervals import Intervals, union, union_all
 from tfperf.trace.pipelines import Pipelines
 
-_ASYNC = frozenset(
-    {
-        "Prefetch",
-        "ParallelMap",
-        "ParallelMapV2",
-        "MapAndBatch",
-        "ParallelInterleave",
-        "ParallelInterleaveV2",
-        "ParallelInterleaveV3",
-        "ParallelInterleaveV4",
-        "LegacyParallelInterleave",
-        "LegacyParallelInterleaveV2",
-        "ParallelBatch",
-        "ParseExample",
-        "ParseExampleV2",
-    }
-)
+_ASYNC = ("Prefetch", "ParallelMap", "MapAndBatch", "ParallelBatch", "ParseExample")
+_INTERLEAVE = ("ParallelInterleave", "LegacyParallelInterleave")
 
 
 class StageTimes(Struct, frozen=True, kw_only=True):
@@ -116,7 +101,7 @@ def asynchronous_stages(recorded: Pipelines) -> list[bool]:
     asked_directly = np.bincount(consumer[is_direct], minlength=len(stages))
     with_threads = {*recorded.produced.stage.tolist(), *recorded.runs.stage[recorded.runs.is_async].tolist()}
     return [
-        stage.name in _ASYNC
+        stage.name.startswith((*_ASYNC, *_INTERLEAVE))
         or index in with_threads
         or (stage.recorded and bool(2 * asked_directly[index] < asked[index]))
         for index, stage in enumerate(stages)

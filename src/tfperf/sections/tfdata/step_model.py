@@ -82,7 +82,10 @@ class StepModel(Struct, frozen=True, kw_only=True):
         # All ops of the step may be as fast as they sometimes are, if it is the pipeline that slows them down.
         undisturbed = 1.0 if self.has_device or not self.now.busy_threads else self.steadiness
         consumer = load.consumer_ms * min(1.0 / slowed, undisturbed)
-        alone = self._alone(self.now.overlapped_ms * (1.0 - 1.0 / slowed))
+        alone = 1.0  # Which share of its time the pipeline takes alone.
+        if self.now.cpu_ms:
+            waited_for_cores_ms = self.now.overlapped_ms * (1.0 - 1.0 / slowed)
+            alone = min(1.0 - waited_for_cores_ms / self.now.cpu_ms, max(self.now.steadiness, STEADIEST))
         segments = [work * alone / min(workers, self.cores) for work, workers in load.segments]
         shared = (load.cpu_ms * alone + threads * consumer) / self.cores
         return max(consumer + load.inline_ms, *segments, shared)
@@ -101,12 +104,6 @@ class StepModel(Struct, frozen=True, kw_only=True):
     def _slowed(self, threads: float) -> float:
         """Return how much longer than alone the consumer takes, if it has so many threads."""
         return max((threads + self.now.busy_threads) / self.cores, 1.0) if threads else 1.0
-
-    def _alone(self, waited_ms: float) -> float:
-        """Return which share of its time the pipeline takes alone; `waited_ms` is what it may have waited for cores."""
-        if not self.now.cpu_ms:
-            return 1.0
-        return min(1.0 - waited_ms / self.now.cpu_ms, max(self.now.steadiness, STEADIEST))
 
     def _relief(self, load: Load, threads: float) -> float:
         """Return to what degree (0 to 1) siblings of the cores in use get free, if the pipeline has less to do."""

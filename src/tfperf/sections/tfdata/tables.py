@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.report.model import Column, Data
+from tfperf.sections.results import Results
 from tfperf.sections.spec import TableSpec
-from tfperf.sections.tfdata.code_names import change_in_code
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
+from tfperf.sections.tfdata.stage_rules import change_in_code
 from tfperf.units import PS_PER_MS, format_percent
-
-if TYPE_CHECKING:
-    from tfperf.sections.results import Results
-    from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
 
 
 def _percent(part: int, whole: int) -> float | None:
@@ -122,6 +118,9 @@ def _what_if(results: Results) -> Data | None:
     return {**estimated, "stage": stages, "what": changes}
 
 
+_STAGE_MEANING = "stage, each below the one that asks it; ! is waited for most, * limits most"
+_WAITED_MEANING = "share of the waiting for the pipeline in which this stage is waited for"
+_WAITS_INPUT = "share of the step that waits for input"
 _TOP = 20
 """A tree of stages says little without its end."""
 _HOST = Column("host", "Host", str, "", "name of the trace file", level="data")
@@ -130,14 +129,7 @@ _PATH = Column("path", "Path", str, "", "names of the stage and of all that ask 
 _STAGE_COLUMNS = (
     _HOST,
     _PIPELINE,
-    Column(
-        "stage",
-        "Stage",
-        str,
-        "",
-        "stage, each below the one that asks it; ! is waited for most, * limits most",
-        depth_key="depth",
-    ),
+    Column("stage", "Stage", str, "", _STAGE_MEANING, depth_key="depth"),
     Column("name", "Name", str, "", "stage without marks", level="data"),
     Column("depth", "Depth", int, "count", "level in the tree, from 0", level="data"),
     _PATH,
@@ -149,13 +141,7 @@ _STAGE_COLUMNS = (
     Column("work_ms", "Work", float, "ms", "own work on all threads, in the whole capture", level="data"),
     Column("element_ms", "Self", float, "ms", "own work for one element of the pipeline, on all threads"),
     Column("busy_percent", "Busy", float, "%", "share of wall time in which it or its function works"),
-    Column(
-        "waited_percent",
-        "Waited",
-        float,
-        "%",
-        "share of the waiting for the pipeline in which this stage is waited for",
-    ),
+    Column("waited_percent", "Waited", float, "%", _WAITED_MEANING),
     Column("is_blocking", "Blocks", bool, "", "whether it is waited for most", level="data"),
     Column("is_limiting", "Limits", bool, "", "whether it limits how fast elements can come", level="data"),
     Column("parallelism", "Par.", int, "count", "calls of its function, or inputs, at the same time"),
@@ -196,10 +182,8 @@ _WHAT_IF_COLUMNS = (
     Column("what", "Change", str, "", "what to change"),
     Column("low_ms", "Step from", float, "ms", "step time at best"),
     Column("high_ms", "to", float, "ms", "step time at worst"),
-    Column(
-        "low_input_percent", "Input from", float, "%", "share of the step that waits for input, at best", level="data"
-    ),
-    Column("high_input_percent", "Input to", float, "%", "share of the step that waits for input, at worst"),
+    Column("low_input_percent", "Input from", float, "%", f"{_WAITS_INPUT}, at best", level="data"),
+    Column("high_input_percent", "Input to", float, "%", f"{_WAITS_INPUT}, at worst"),
     Column("assumption", "If", str, "", "what the estimate rests on"),
 )
 
