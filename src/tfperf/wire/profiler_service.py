@@ -23,34 +23,19 @@ OVERHEAD_KEY = "tfperf-overhead-percent"
 
 _PACKAGE = "tfperf.service"
 _MESSAGES: schema.Messages = {
-    "ProfileOptions": {
-        "include_dataset_ops": (1, "bool"),
-        "host_tracer_level": (2, "uint32"),
-        "device_tracer_level": (3, "uint32"),
-        "python_tracer_level": (4, "uint32"),
-        "version": (5, "uint32"),
-        "device_type": (6, "int32"),
-        "enable_hlo_proto": (7, "bool"),
-        "start_timestamp_ns": (8, "uint64"),
-        "duration_ms": (9, "uint64"),
-        "repository_path": (10, "string"),
-        "raise_error_on_start_failure": (13, "bool"),
-        "session_id": (14, "string"),
-        "override_hostname": (15, "string"),
-    },
-    "ProfileRequest": {
-        "duration_ms": (1, "uint64"),
-        "max_events": (2, "uint64"),
-        "tools": (3, "[]string"),
-        "opts": (4, "ProfileOptions"),
-        "repository_root": (5, "string"),
-        "session_id": (6, "string"),
-        "host_name": (7, "string"),
-        "emit_xspace": (9, "bool"),
-    },
-    "ProfileResponse": {"empty_trace": (7, "bool"), "xspace": (8, "bytes")},
-    "TerminateRequest": {"session_id": (1, "string")},
-    "Empty": {},
+    "ProfileOptions": (
+        "include_dataset_ops 1 bool, host_tracer_level 2 uint32, device_tracer_level 3 uint32, "
+        "python_tracer_level 4 uint32, version 5 uint32, device_type 6 int32, enable_hlo_proto 7 bool, "
+        "start_timestamp_ns 8 uint64, duration_ms 9 uint64, repository_path 10 string, "
+        "raise_error_on_start_failure 13 bool, session_id 14 string, override_hostname 15 string"
+    ),
+    "ProfileRequest": (
+        "duration_ms 1 uint64, max_events 2 uint64, tools 3 []string, opts 4 ProfileOptions, "
+        "repository_root 5 string, session_id 6 string, host_name 7 string, emit_xspace 9 bool"
+    ),
+    "ProfileResponse": "empty_trace 7 bool, xspace 8 bytes",
+    "TerminateRequest": "session_id 1 string",
+    "Empty": "",
 }
 
 
