@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,27 +11,22 @@ import numpy as np
 from tfperf.errors import TraceFormatError
 from tfperf.trace.event_names import is_memory, mask
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
-from tfperf.trace.progress import Progress
 from tfperf.trace.row_order import LONGEST_PS, clock_zeros, in_order, put_on_clock
 from tfperf.trace.stat_names import BASE, DEFAULT, KNOWN, reads_memory, wanted_stats
 from tfperf.wire.event_columns import EventColumns, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
-from tfperf.wire.planes import PlaneHeader, read_events, read_header
+from tfperf.wire.planes import read_events, read_header
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
-_HOST_PLANES = (
-    "/host:CPU",
-    "/host:TPU-runtime",
-    "/host:CUPTI",
-    "/host:python-tracer",
-    "/host:ROCTRACER",
-    "/host:NVTX-CUPTI",
-)
+Progress = Callable[[int, int], None]
+"""Called with bytes read so far and bytes in all."""
+
+_HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
 
 
 def plane_kind(name: str) -> PlaneKind:
     """Tell what a plane stands for, by its name."""
-    if name.startswith(_HOST_PLANES):
+    if name.startswith("/host:") and name[6:].startswith(_HOSTS):
         return "host"
     if name.startswith("/device:GPU:"):
         return "gpu"
@@ -112,7 +108,12 @@ class _Reading:
         """Read a plane: its names always, its events if they are of use."""
         header, span = read_header(file, span, wanted_stats("gpu", self.stats))
         kind, count, first_name = plane_kind(header.name), 0, np.int32(len(self.names))
-        self._add_names(header)
+        for stat, values in header.event_stats.items():
+            of_names = self.name_stats.setdefault(stat, {})
+            of_names.update({len(self.names) + position: value for position, value in values.items()})
+        self.names += [*header.event_names, ""]  # the empty one is for events without a name
+        self.display_names += [*header.event_display_names, ""]
+        self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
         if header.name == PROGRAM_PLANE and HLO_PROTO in self.stats:
             self.programs |= read_programs(file, span)
         if kind != "other" or self.everything:
@@ -123,15 +124,6 @@ class _Reading:
                     progress(file.position, file.size)
                 self._add_events(events._replace(name=events.name + first_name))
         self.planes.append(Plane(header.id, header.name, kind, header.stats, count))
-
-    def _add_names(self, header: PlaneHeader) -> None:
-        """Append the plane's names of events, and an empty one for events without a name."""
-        for stat, values in header.event_stats.items():
-            of_names = self.name_stats.setdefault(stat, {})
-            of_names.update({len(self.names) + position: value for position, value in values.items()})
-        self.names += [*header.event_names, ""]
-        self.display_names += [*header.event_display_names, ""]
-        self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
 
     def _add_events(self, events: EventColumns) -> None:
         """Keep the events that are wanted, and count those that make no sense."""
