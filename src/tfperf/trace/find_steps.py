@@ -16,19 +16,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, median
-from tfperf.trace import step_calls, step_markers, step_stored
+from tfperf.trace import step_calls, step_markers
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import END_ESTIMATED, SLOW_FIRST, Confidence, Pause, Steps, no_steps
 
 _LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low", "none": "none"}
 _RULES = (
-    step_stored.from_tpu,
+    step_markers.from_tpu,
     step_markers.from_markers,
-    step_stored.from_groups,
+    step_markers.from_groups,
     step_calls.from_calls,
     step_calls.from_function_runs,
     step_calls.from_fetches,
-    step_stored.from_modules,
+    step_markers.from_modules,
 )
 
 

@@ -18,6 +18,7 @@ what merely goes on:
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,6 @@ from tfperf.trace.activities import Activity, Codes, host_codes
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_state_names import State, state_of
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launch_links import LaunchLinks
 
 _FROM_PYTHON = ("TFE_", "EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "PjitFunction")
 """Calls that Python makes; workers of a cluster run functions too, but nobody's Python."""
@@ -40,6 +40,27 @@ _BY_ACTIVITY = {
     Activity.COMPILE: State.COMPILE,
     Activity.KERNEL_LAUNCH: State.EXECUTOR,
 }
+
+
+class LaunchLinks(NamedTuple):
+    """Links from device work to the host: `device` rows (ascending) and the `host` row that launched each."""
+
+    device: Int64s
+    host: Int64s
+
+    def of(self, rows: Int64s) -> Int64s:
+        """Return the host row that launched each device row, -1 where the trace does not tell."""
+        return np.append(self.host, -1)[lookup(self.device, rows)]
+
+
+def launch_links(trace: HostTrace, device_rows: Int64s) -> LaunchLinks:
+    """Link device work to the calls that launched it, by `correlation_id`; `device_rows` ascend."""
+    stat = trace.stat("correlation_id")
+    called = trace.on_host[stat.event] & (stat.value > 0)
+    host, ids = stat.event[called].astype(np.int64), stat.value[called]
+    order = np.argsort(ids, kind="stable")
+    place = lookup(ids[order], trace.number_at("correlation_id", device_rows, 0))
+    return LaunchLinks(device_rows[place >= 0], host[order][place[place >= 0]])
 
 
 class HostStates(Struct, frozen=True, eq=False, dict=True):

@@ -139,22 +139,11 @@ def occupancy(details: KernelDetails, capability: tuple[int, int]) -> float | No
     if not 0 < threads <= 1024 or details.registers > 255:
         return None
     warps = -(-threads // 32)
-    blocks = min(
-        limits.blocks,
-        limits.warps // warps,
-        _by_registers(details.registers, warps),
-        _by_shared_memory(details.shared_bytes, limits),
-    )
+    blocks = min(limits.blocks, limits.warps // warps)
+    if details.registers:
+        per_warp = -(-details.registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
+        blocks = min(blocks, _REGISTERS // _SIDES // per_warp * _SIDES // warps)
+    needed = -(-(details.shared_bytes + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
+    if needed:
+        blocks = min(blocks, limits.shared_bytes // needed)
     return 100.0 * blocks * warps / limits.warps if blocks else None
-
-
-def _by_registers(registers: int, warps: int) -> int:
-    if not registers:
-        return _MOST
-    per_warp = -(-registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
-    return _REGISTERS // _SIDES // per_warp * _SIDES // warps
-
-
-def _by_shared_memory(shared: int, limits: _Limits) -> int:
-    needed = -(-(shared + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
-    return limits.shared_bytes // needed if needed else _MOST

@@ -11,8 +11,7 @@ from tfperf.trace.event_names import is_eager_call, mask
 from tfperf.trace.function_calls import NO_CALLS, Fetches, FunctionCalls, calls_traced, find_calls, find_fetches
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, outermost
-from tfperf.trace.step_kinds import label_kinds
-from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, plain_steps
+from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
 
 
 def from_calls(trace: HostTrace) -> Steps | None:
