@@ -73,8 +73,10 @@ def state_of(name: str) -> State:
         return _first_match(name, _FRAMES) or State.PYTHON
     if state := _first_match(name, _BEFORE_COPY_CALLS):
         return state
-    if re.match(_COPY_CALL, name):
-        return _copy_state(name)
+    if re.match(_COPY_CALL, name):  # handing over, waiting for a result, or (inside devices) launching work
+        copy = re.match(_COPY_KIND, name)
+        kind = copy.group(1).lower() if copy else "h"
+        return State.COPY if kind[0] == "h" else State.SYNC if kind[-1] == "h" else State.LAUNCH
     if state := _first_match(name, _AFTER_COPY_CALLS):
         return state
     return State.COMPUTE if ":" in name and parse_op(name).kind in ("tensorflow", "jax") else State.OTHER
@@ -82,10 +84,3 @@ def state_of(name: str) -> State:
 
 def _first_match(name: str, patterns: tuple[tuple[str, State], ...]) -> State | None:
     return next((state for pattern, state in patterns if re.match(pattern, name)), None)
-
-
-def _copy_state(name: str) -> State:
-    """Return what a copy call is: handing over, waiting for a result, or (inside devices) launching work."""
-    copy = re.match(_COPY_KIND, name)
-    kind = copy.group(1).lower() if copy else "h"
-    return State.COPY if kind[0] == "h" else State.SYNC if kind[-1] == "h" else State.LAUNCH

@@ -21,22 +21,17 @@ def from_calls(trace: HostTrace) -> Steps | None:
         return None
     index = np.searchsorted(calls.start, fetches.start, side="right") - 1
     call_of_fetch = np.where((index >= 0) & (fetches.start < calls.end[np.maximum(index, 0)]), index, -1)
-    per_call = _batches_per_call(calls, fetches, call_of_fetch)
+    # The fetches in each call, of the pipeline that was asked most (replicas have one pipeline each).
+    per_call = np.zeros(len(calls.name), np.int64)
+    for iterator in distinct(fetches.iterator).tolist():
+        inside = call_of_fetch[(fetches.iterator == iterator) & (call_of_fetch >= 0)]
+        per_call = np.maximum(per_call, np.bincount(inside, minlength=len(calls.name)))
     is_dominant = calls.name == calls.dominant
     if is_dominant.sum() <= 2 and per_call[is_dominant].min() >= 4:
         return _loop_inside(trace, calls, fetches, call_of_fetch)
     if median(per_call[is_dominant]) >= 1:
         return _executions(trace, calls, per_call)
     return _repetitions(trace, calls, fetches)
-
-
-def _batches_per_call(calls: FunctionCalls, fetches: Fetches, call_of_fetch: Int64s) -> Int64s:
-    """Count the fetches in each call, of the pipeline that was asked most (replicas have one pipeline each)."""
-    most = np.zeros(len(calls.name), np.int64)
-    for iterator in distinct(fetches.iterator).tolist():
-        inside = call_of_fetch[(fetches.iterator == iterator) & (call_of_fetch >= 0)]
-        most = np.maximum(most, np.bincount(inside, minlength=len(calls.name)))
-    return most
 
 
 def _numbered(trace: HostTrace, how: How, span: tuple[Int64s, Int64s], functions: list[str]) -> Steps:
@@ -90,12 +85,10 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     longest = _longest_call(token, start, end, first, fetch_kinds)
     functions = [calls.names[value - fetch_kinds] for value in longest]
     shape = f"repeat every {cycle.period} events" if cycle.period else "do not repeat regularly"
-    confidence: Confidence = "high" if cycle.period else "medium"
-    what = f"calls and the fetches between them {shape}"
-    if not fetch_kinds:
-        confidence = "medium" if cycle.period else "low"
-        what = f"calls {shape}, no fetch from tf.data is visible"
-    how: How = ("tf.function calls", confidence, f"{what}: {len(first)} step(s) of {_listed(functions)}")
+    levels: tuple[Confidence, Confidence] = ("medium", "high") if fetch_kinds else ("low", "medium")
+    between = f"calls and the fetches between them {shape}"
+    what = between if fetch_kinds else f"calls {shape}, no fetch from tf.data is visible"
+    how: How = ("tf.function calls", levels[cycle.period > 0], f"{what}: {len(first)} step(s) of {_listed(functions)}")
     steps = _numbered(trace, how, (start[first], np.maximum.reduceat(end, first)), functions)
     flags = [RETRACE if traced else "" for traced in calls_traced(calls, start[first], end[last]).tolist()]
     for index in {0, len(first) - 1}:
@@ -135,9 +128,8 @@ def from_fetches(trace: HostTrace) -> Steps | None:
         return None
     chosen = fetches.iterator == _most_frequent(fetches.iterator)
     start = _around(trace, NO_CALLS, fetches.start[chosen])
-    confidence: Confidence = "medium" if len(start) >= 4 else "low"
     explanation = f"{len(start)} fetches from tf.data; there are no tf.function calls"
-    how: How = ("tf.data fetches", confidence, explanation)
+    how: How = ("tf.data fetches", "medium" if len(start) >= 4 else "low", explanation)
     return _numbered(trace, how, (start, fetches.end[chosen]), [UNLABELLED] * len(start))
 
 
