@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from builders import event, host, line, plane, trace_of
 
-from tfperf.trace.host_state import host_states, launch_links
-from tfperf.trace.host_state_names import State
+from tfperf.trace.host_state import State, host_states, launch_links, state_of
 
 US = 1_000_000
 
@@ -50,3 +50,33 @@ def test_work_is_linked_by_correlation_id(tmp_path: Path) -> None:
 def test_a_trace_without_ids_has_no_links(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("a", 0, 1)), plane("/device:GPU:0", line("Stream #1", event("k", 1, 1))))
     assert launch_links(trace, np.array([1])).of(np.array([1])).tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("cuStreamSynchronize", State.SYNC),
+        ("hipStreamSynchronize", State.SYNC),
+        ("MemcpyD2H", State.SYNC),
+        ("cuMemcpyDtoHAsync_v2", State.SYNC),
+        ("$ops.py:395 numpy", State.SYNC),
+        ("cuEventQuery", State.NONE),
+        ("MemcpyH2D", State.COPY),
+        ("cuMemcpyHtoDAsync_v2", State.COPY),
+        ("IteratorGetNext/_1:_Send", State.COPY),
+        ("hipMemcpyDtoDAsync", State.LAUNCH),
+        ("cuLaunchKernel", State.LAUNCH),
+        ("hipModuleLaunchKernel", State.LAUNCH),
+        ("cuModuleLoadData", State.COMPILE),
+        ("PJRT_LoadedExecutable_Execute", State.LAUNCH),
+        ("PjitFunction(f)", State.CALL),
+        ("EagerExecute: MatMul", State.CALL),
+        ("MemoryAllocation", State.NONE),
+        ("Iterator::Root::Prefetch", State.NONE),
+        ("MatMul:MatMul", State.COMPUTE),
+        ("", State.OTHER),
+        ("\x1b[31m" * 1000, State.OTHER),
+    ],
+)
+def test_names_tell_states(name: str, state: State) -> None:
+    assert state_of(name) == state

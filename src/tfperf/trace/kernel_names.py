@@ -30,8 +30,13 @@ def short_name(name: str) -> str:
     if (tensile := re.match(_TENSILE, text)) is not None:
         return tensile.group()
     base = _base(text)
-    if base == "EigenMetaKernel":
-        return _eigen(text)
+    if base == "EigenMetaKernel":  # the number type of the result, and the first thing that is done to it
+        arguments = text[: text.find(">(") + 1] or text
+        kind = re.search(_EIGEN_TYPE, arguments)
+        work = (match.group(1) or match.group(2) for match in re.finditer(_EIGEN_WORK, arguments))
+        first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
+        inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
+        return f"EigenMetaKernel<{inside}>" if inside else base
     inner = re.search(_CUTLASS, text) if base in ("Kernel", "Kernel2", "device_kernel") else None
     return inner.group() if inner else base or text
 
@@ -52,13 +57,3 @@ def _base(text: str) -> str:
         if depth == 0:
             kept.append(text[after:])
     return "".join(kept).rpartition("::")[2].strip()
-
-
-def _eigen(text: str) -> str:
-    """Name the number type of the result and the first thing that is done to it."""
-    arguments = text[: text.find(">(") + 1] or text
-    kind = re.search(_EIGEN_TYPE, arguments)
-    work = (match.group(1) or match.group(2) for match in re.finditer(_EIGEN_WORK, arguments))
-    first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
-    inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
-    return f"EigenMetaKernel<{inside}>" if inside else "EigenMetaKernel"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tfperf.arrays import Int64s
 from tfperf.errors import TraceFormatError
 from tfperf.trace.event_names import is_memory, mask
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
-from tfperf.trace.row_order import LONGEST_PS, clock_zeros, in_order, put_on_clock
 from tfperf.trace.stat_names import BASE, DEFAULT, KNOWN, reads_memory, wanted_stats
-from tfperf.wire.event_columns import EventColumns, join_columns
+from tfperf.wire.event_columns import EventColumns, Line, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.wire.planes import read_events, read_header
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
@@ -21,6 +21,8 @@ from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""
 
+LONGEST_PS = 1 << 60
+"""13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
 _HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
 
 
@@ -144,3 +146,49 @@ class _Reading:
         put_on_clock(memory, zeros)
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
         return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats)
+
+
+def clock_zeros(stamps: set[int]) -> dict[int, int]:
+    """Return for each timestamp (ns) of a line what to count it from, so that picoseconds fit into an int64.
+
+    That is 0, or for a clock that counts from 1970 its earliest line. Lines further apart than any capture lasts are on
+    different clocks; each of these counts from its own earliest line.
+    """
+    longest_ns = LONGEST_PS // 1000
+    zero = 0 if all(abs(stamp) < longest_ns for stamp in stamps) else min(stamps)
+    zeros = {}
+    for stamp in sorted(stamps):
+        zero = stamp if stamp - zero >= longest_ns else zero
+        zeros[stamp] = zero
+    return zeros
+
+
+def put_on_clock(events: EventColumns, zeros: dict[int, int]) -> None:
+    """Turn times that count from the timestamp of a line into times on the clock of the file, in place."""
+    for line in events.lines:
+        if line.stop > line.start:
+            events.start_ps[line.start : line.stop] += (line.timestamp_ns - zeros[line.timestamp_ns]) * 1000
+
+
+def in_order(events: EventColumns) -> EventColumns:
+    """Return the events in the order that a HostTrace promises; lines of one plane with the same id are one."""
+    same: dict[tuple[int, int], list[Line]] = {}
+    for line in events.lines:
+        same.setdefault((line.plane, line.id), []).append(line)
+    rows = [slice(line.start, line.stop) for line in events.lines]
+    if len(same) == len(rows) and all(_is_ordered(events.start_ps[some], events.duration_ps[some]) for some in rows):
+        return events
+    rank = {key: index for index, key in enumerate(same)}
+    ranks = np.array([rank[line.plane, line.id] for line in events.lines], np.int64)
+    of_line = np.repeat(ranks, [line.stop - line.start for line in events.lines])
+    merged, start = [], 0
+    for parts in same.values():
+        stop = start + sum(part.stop - part.start for part in parts)
+        merged.append(parts[0]._replace(start=start, stop=stop))
+        start = stop
+    return events.ordered(np.lexsort((-events.duration_ps, events.start_ps, of_line)), tuple(merged))
+
+
+def _is_ordered(start: Int64s, duration: Int64s) -> bool:
+    step = start[1:] - start[:-1]
+    return bool(((step > 0) | ((step == 0) & (duration[1:] <= duration[:-1]))).all())

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Int64s
 from tfperf.trace.event_names import mask
-from tfperf.trace.function_calls import calls_traced, dominant_calls, find_calls
 from tfperf.trace.group_spans import group_spans, stored_groups
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
+from tfperf.trace.step_calls import calls_traced, dominant_calls, find_calls
 from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, How, Steps, label_kinds, plain_steps
 from tfperf.wire.event_columns import STEPS_LINE, Line
 

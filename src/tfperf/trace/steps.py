@@ -80,12 +80,19 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def averaged(self) -> Bools:
         """Tell which steps count in averages: those without a flag, if at least three are; else all of their kind."""
-        return averaged(self.flags, self.kinds)
+        plain = np.array([not flag for flag in self.flags], np.bool_)
+        codes = {kind: code for code, kind in enumerate(dict.fromkeys(self.kinds))}
+        code = np.array([codes[kind] for kind in self.kinds], np.int64)
+        return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
 
     @property
     def headline_kind(self) -> str:
         """Return the kind that headline figures are about: train if there is one, else the most time-consuming."""
-        return headline(self.kinds, self.duration_ps)
+        total: dict[str, int] = {}
+        for kind, duration in zip(self.kinds, self.duration_ps.tolist(), strict=True):
+            total[kind] = total.get(kind, 0) + duration
+        training = [kind for kind in total if kind.startswith("train")]
+        return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
 
 
 def plain_steps(
@@ -111,23 +118,6 @@ def plain_steps(
 def no_steps(reason: str) -> Steps:
     """Return the empty result, with the reason why nothing was found."""
     return plain_steps(("none", "none", reason), (NO_NUMBERS, NO_NUMBERS), NO_NUMBERS, (), ())
-
-
-def averaged(flags: tuple[str, ...], kinds: tuple[str, ...]) -> Bools:
-    """Tell which steps count in averages, per kind: unflagged ones if there are three, else all."""
-    plain = np.array([not flag for flag in flags], np.bool_)
-    codes = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
-    code = np.array([codes[kind] for kind in kinds], np.int64)
-    return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
-
-
-def headline(kinds: tuple[str, ...], duration_ps: Int64s) -> str:
-    """Return the kind that headline figures are about."""
-    total: dict[str, int] = {}
-    for kind, duration in zip(kinds, duration_ps.tolist(), strict=True):
-        total[kind] = total.get(kind, 0) + duration
-    training = [kind for kind in total if kind.startswith("train")]
-    return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
 
 
 def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:

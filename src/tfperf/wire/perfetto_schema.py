@@ -10,14 +10,7 @@ classes but written by `wire/encode.py`, which needs the tags of their fields.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
-
-from google.protobuf import message_factory
-
-from tfperf.wire.schema import Messages, build_pool, fields_of
-
-_PACKAGE = "tfperf.perfetto"
+from tfperf.wire.schema import Messages, Schema, fields_of
 
 _MESSAGES: Messages = {
     "ProcessDescriptor": "pid 1 int32, process_name 6 bytes",
@@ -51,14 +44,7 @@ _MESSAGES: Messages = {
 }
 
 
-@lru_cache(maxsize=1)
-def _pool() -> Any:
-    return build_pool(_PACKAGE, _MESSAGES, syntax="proto2")
-
-
-def message_class(message_name: str) -> Any:
-    """Return the protobuf class of one of the messages above."""
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{message_name}"))
+message_class = Schema("tfperf.perfetto", _MESSAGES, syntax="proto2").message_class
 
 
 def tag(message_name: str, field: str) -> bytes:

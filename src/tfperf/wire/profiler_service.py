@@ -6,10 +6,8 @@ package and a descriptor pool of their own. `xspace` is declared as bytes: a tra
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
-from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
 from tfperf.wire import schema
@@ -21,7 +19,6 @@ OPTIONS_VERSION = 1
 OVERHEAD_KEY = "tfperf-overhead-percent"
 """Trailing metadata with which `tfperf.serve` reports by how much profiling made steps longer."""
 
-_PACKAGE = "tfperf.service"
 _MESSAGES: schema.Messages = {
     "ProfileOptions": (
         "include_dataset_ops 1 bool, host_tracer_level 2 uint32, device_tracer_level 3 uint32, "
@@ -39,14 +36,7 @@ _MESSAGES: schema.Messages = {
 }
 
 
-@lru_cache(maxsize=1)
-def _pool() -> Any:
-    return schema.build_pool(_PACKAGE, _MESSAGES)
-
-
-def message_class(message_name: str) -> Any:
-    """Return the protobuf class of one of the messages above."""
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{message_name}"))
+message_class = schema.Schema("tfperf.service", _MESSAGES).message_class
 
 
 def read_message(message_name: str, data: bytes) -> Any:

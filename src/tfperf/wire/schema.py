@@ -13,7 +13,7 @@ Text is declared as bytes in the projections: a name with invalid UTF-8 must not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -109,17 +109,25 @@ def build_pool(package: str, messages: Messages, *, syntax: str = "proto3") -> A
     return pool
 
 
-@lru_cache(maxsize=1)
-def _pool() -> Any:
-    return build_pool(PACKAGE, _MESSAGES)
+class Schema:
+    """The descriptors and classes of some messages, built when the first is asked for."""
+
+    def __init__(self, package: str, messages: Messages, *, syntax: str = "proto3") -> None:
+        self._package, self._messages, self._syntax = package, messages, syntax
+
+    @cached_property
+    def _pool(self) -> Any:
+        return build_pool(self._package, self._messages, syntax=self._syntax)
+
+    def descriptor(self, message_name: str) -> Descriptor:
+        """Return the descriptor of a message."""
+        message: Descriptor = self._pool.FindMessageTypeByName(f"{self._package}.{message_name}")
+        return message
+
+    def message_class(self, message_name: str) -> Any:
+        """Return the protobuf class of a message."""
+        return message_factory.GetMessageClass(self.descriptor(message_name))
 
 
-def descriptor(message_name: str) -> Descriptor:
-    """Return the descriptor of one of the messages above."""
-    message: Descriptor = _pool().FindMessageTypeByName(f"{PACKAGE}.{message_name}")
-    return message
-
-
-def message_class(message_name: str) -> Any:
-    """Return the protobuf class of one of the messages above."""
-    return message_factory.GetMessageClass(descriptor(message_name))
+_SCHEMA = Schema(PACKAGE, _MESSAGES)
+descriptor, message_class = _SCHEMA.descriptor, _SCHEMA.message_class

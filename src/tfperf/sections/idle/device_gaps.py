@@ -22,8 +22,7 @@ from tfperf.arrays import NO_NUMBERS, Bools, Int64s
 from tfperf.intervals import overlap
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.trace.device_time import DeviceTime, work_lines
-from tfperf.trace.host_state import HostStates, LaunchLinks
-from tfperf.trace.host_state_names import State
+from tfperf.trace.host_state import HostStates, LaunchLinks, State
 from tfperf.trace.host_trace import HostTrace
 
 LATE_PS = 100_000_000
