@@ -59,7 +59,15 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
     end[cut] = np.minimum(end[cut], start[cut + 1])
     pauses = tuple(Pause(int(end[i]), int(start[i + 1]), steps.names[i]) for i in cut.tolist() if start[i + 1] > end[i])
     closed = replace(steps, end_ps=end, pauses=pauses)
-    return _lower_confidence(replace(closed, flags=_late_flags(closed)))
+    closed = replace(closed, flags=_late_flags(closed))
+    counted = closed.duration_ps[closed.averaged].astype(np.float64)
+    why = ""
+    if len(counted) < 3:
+        why = "fewer than three complete steps"
+    elif float(counted.std()) > float(counted.mean()):
+        why = "step times vary a lot (standard deviation above their mean)"
+    notes = (*closed.notes, f"confidence lowered: {why}")
+    return replace(closed, confidence=_LOWER[closed.confidence], notes=notes) if why else closed
 
 
 def _device_end(trace: HostTrace, start: Int64s) -> Int64s:
@@ -85,14 +93,3 @@ def _late_flags(steps: Steps) -> tuple[str, ...]:
     if not flags[0] and len(plain) >= 3 and duration[0] > 3 * median(duration[plain]):
         flags[0] = SLOW_FIRST
     return tuple(flags)
-
-
-def _lower_confidence(steps: Steps) -> Steps:
-    """Lower the confidence by one level where there are few steps or they vary wildly."""
-    counted = steps.duration_ps[steps.averaged].astype(np.float64)
-    few = len(counted) < 3
-    wild = len(counted) > 1 and float(counted.std()) > float(counted.mean())
-    if not (few or wild):
-        return steps
-    why = "fewer than three complete steps" if few else "step times vary a lot (standard deviation above their mean)"
-    return replace(steps, confidence=_LOWER[steps.confidence], notes=(*steps.notes, f"confidence lowered: {why}"))

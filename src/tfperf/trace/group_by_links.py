@@ -115,8 +115,7 @@ def _context_edges(trace: HostTrace) -> _Edges:
     consume = np.flatnonzero(trace.has_stat("_ct") & trace.has_stat("_c"))
     kinds = np.concatenate((trace.number("_pt", 0)[produce], trace.number("_ct", 0)[consume]))
     ids = np.concatenate((trace.number("_p", 0)[produce], trace.number("_c", 0)[consume]))
-    keys = np.stack((kinds, ids))
-    _, key = np.unique(keys, axis=1, return_inverse=True)
+    _, key = np.unique(np.stack((kinds, ids)), axis=1, return_inverse=True)
     key = key.reshape(-1)
     producer_key, consumer_key = key[: len(produce)], key[len(produce) :]
     count = int(key.max()) + 1 if len(key) else 0

@@ -292,7 +292,5 @@ def _drives(trace: HostTrace, links: LaunchLinks) -> dict[int, frozenset[int]]:
     plane_of = np.array([line.plane for line in trace.lines], np.int64)
     count = max(len(trace.planes), 1)
     pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + plane_of[trace.line_of[links.device]])
-    planes_of: dict[int, set[int]] = {}
-    for pair in pairs.tolist():
-        planes_of.setdefault(pair // count, set()).add(pair % count)
-    return {line: frozenset(planes) for line, planes in planes_of.items()}
+    lines, planes = np.divmod(pairs, count)
+    return {line: frozenset(planes[lines == line].tolist()) for line in lines.tolist()}

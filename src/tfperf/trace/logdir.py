@@ -60,7 +60,13 @@ def find_runs(path: Path) -> list[Run]:
     except OSError as error:
         raise TraceNotFoundError(f"cannot read the folder {path}: {error.strerror}; check its permissions") from error
     if not folders:
-        raise TraceNotFoundError(_nothing_found(path, denied, others))
+        hint = f"; profiles are in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"
+        if denied:
+            hint = f", but {denied[0]} could not be read; check its permissions"
+        elif others:
+            what = next(text for ending, text in _OTHER_FORMATS.items() if others[0].endswith(ending))
+            hint = f"; {others[0]} is {what}. Give the folder that holds the {SUFFIX} file"
+        raise TraceNotFoundError(f"no *{SUFFIX} file below {path}{hint}")
     runs = [_run(folder, files) for folder, files in folders.items()]
     return sorted(runs, key=_age) if len(runs) > 1 else runs
 
@@ -117,12 +123,3 @@ def _age(run: Run) -> tuple[float, str]:
         return max(file.path.stat().st_mtime for file in run.files), run.name
     except (ValueError, OverflowError, OSError):
         return 0.0, run.name
-
-
-def _nothing_found(path: Path, denied: list[str], others: list[str]) -> str:
-    if denied:
-        return f"no *{SUFFIX} file below {path}, but {denied[0]} could not be read; check its permissions"
-    if others:
-        what = next(text for ending, text in _OTHER_FORMATS.items() if others[0].endswith(ending))
-        return f"no *{SUFFIX} file below {path}; {others[0]} is {what}. Give the folder that holds the {SUFFIX} file"
-    return f"no *{SUFFIX} file below {path}; profiles are in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"

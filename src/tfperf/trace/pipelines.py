@@ -194,17 +194,14 @@ def _callers(recorded: _Recorded, function_at: Int64s, stage: Int64s, tree: Pipe
         return owner
     before = calls[np.maximum(np.searchsorted(calls, function_at[lost]) - 1, 0)]
     near = (before < function_at[lost]) & (trace.line_of[rows[before]] == trace.line_of[rows[function_at[lost]]])
-    of_stage = {index: _running_consumer(consumer, index, running) for index in set(stage[before].tolist())}
+    of_stage = {}
+    for index in set(stage[before].tolist()):
+        runner = consumer[index]
+        while runner >= 0 and runner not in running:
+            runner = consumer[runner]
+        of_stage[index] = runner if runner >= 0 else consumer[index]
     owner[lost] = np.where(near, [of_stage[index] for index in stage[before].tolist()], -1)
     return owner
-
-
-def _running_consumer(consumer: list[int], stage: int, running: set[int]) -> int:
-    """Return the nearest consumer of a stage that is known to run functions, else the nearest."""
-    above = consumer[stage]
-    while above >= 0 and above not in running:
-        above = consumer[above]
-    return above if above >= 0 else consumer[stage]
 
 
 def _fetched(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> tuple[bool, ...]:

@@ -51,13 +51,9 @@ def find_calls(trace: HostTrace) -> FunctionCalls:
     texts = [trace.names[name] for name in trace.name[rows].tolist()]
     index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     traced = np.array([text.startswith("traced") for text in stat.texts], np.bool_)
-    return FunctionCalls(
-        start=trace.start_ps[rows],
-        end=trace.end_ps[rows],
-        name=np.array([index[text] for text in texts], np.int64),
-        names=tuple(index),
-        traced=traced[stat.value[lookup(stat.event, rows)]],
-    )
+    name = np.array([index[text] for text in texts], np.int64)
+    is_traced = traced[stat.value[lookup(stat.event, rows)]]
+    return FunctionCalls(trace.start_ps[rows], trace.end_ps[rows], name, tuple(index), is_traced)
 
 
 def find_fetches(trace: HostTrace) -> Fetches:
@@ -159,8 +155,11 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     cycle = cycle_starts(token, fetch_kinds=fetch_kinds)
     first = cycle.starts
     last = np.concatenate((first[1:], [stop])) - 1
-    longest = _longest_call(token, start, end, first, fetch_kinds)
-    functions = [calls.names[value - fetch_kinds] for value in longest]
+    # The token of the longest call of each step.
+    step = np.maximum(np.searchsorted(first, np.arange(stop), side="right") - 1, 0)
+    order = np.lexsort((np.where(token >= fetch_kinds, end - start, -1), step))
+    longest = token[order[np.searchsorted(step[order], np.arange(len(first)), side="right") - 1]]
+    functions = [calls.names[value - fetch_kinds] for value in longest.tolist()]
     shape = f"repeat every {cycle.period} events" if cycle.period else "do not repeat regularly"
     levels: tuple[Confidence, Confidence] = ("medium", "high") if fetch_kinds else ("low", "medium")
     between = f"calls and the fetches between them {shape}"
@@ -172,15 +171,6 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
         if last[index] - first[index] + 1 < cycle.whole and not flags[index]:
             flags[index] = PARTIAL
     return replace(steps, flags=tuple(flags))
-
-
-def _longest_call(token: Int64s, start: Int64s, end: Int64s, first: Int64s, fetch_kinds: int) -> list[int]:
-    """Return, per step, the token of its longest call."""
-    step = np.maximum(np.searchsorted(first, np.arange(len(token)), side="right") - 1, 0)
-    duration = np.where(token >= fetch_kinds, end - start, -1)
-    order = np.lexsort((duration, step))
-    last = np.searchsorted(step[order], np.arange(len(first)), side="right") - 1
-    return [int(value) for value in token[order[last]]]
 
 
 def _around(trace: HostTrace, calls: FunctionCalls, times: Int64s) -> Int64s:

@@ -132,21 +132,16 @@ def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) 
         return plain if len(set(names)) == 1 else tuple(names)
     times = np.sort(trace.start_ps[rows])
     training = np.searchsorted(times, end) > np.searchsorted(times, start)
-    functions = _named_by_function(trace, start, end, names)
+    rows = trace.host_events(mask(trace.names, concrete_function))
+    rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
+    functions = []  # per step, its name and the concrete function that it runs first
+    for index, name, stop in zip(
+        np.searchsorted(trace.start_ps[rows], start).tolist(), names, end.tolist(), strict=True
+    ):
+        runs_one = index < len(rows) and trace.start_ps[rows[index]] < stop
+        functions.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if runs_one else name)
     votes: dict[str, list[bool]] = {}
     for function, vote in zip(functions, training.tolist(), strict=True):
         votes.setdefault(function, []).append(vote)
     label = {function: "train" if 2 * sum(some) >= len(some) else "eval" for function, some in votes.items()}
     return tuple(label[function] for function in functions)
-
-
-def _named_by_function(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) -> list[str]:
-    """Return, per step, its name and the concrete function that it runs first."""
-    rows = trace.host_events(mask(trace.names, concrete_function))
-    rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
-    first = np.searchsorted(trace.start_ps[rows], start)
-    functions = []
-    for index, name, stop in zip(first.tolist(), names, end.tolist(), strict=True):
-        runs_one = index < len(rows) and trace.start_ps[rows[index]] < stop
-        functions.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if runs_one else name)
-    return functions

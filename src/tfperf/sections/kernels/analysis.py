@@ -20,8 +20,7 @@ from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
 from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_kernels
 from tfperf.trace.device_work import DeviceOp
-from tfperf.trace.kernel_details import Dim
-from tfperf.trace.kernel_names import short_name
+from tfperf.trace.kernel_details import Dim, short_name
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
