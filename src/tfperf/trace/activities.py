@@ -63,9 +63,7 @@ TPU_PRIORITY = _activities(
 )
 """On a TPU core: an op that waits counts inside the loop around it; waiting of the host explains idle time only."""
 
-_COLLECTIVES = (
-    "all-reduce", "all-reduce fusion", "all-to-all", "all-gather", "reduce-scatter", "collective-permute",
-)  # fmt: skip
+_COLLECTIVES = ("all-reduce", "all-reduce fusion", "all-to-all", "all-gather", "reduce-scatter", "collective-permute")
 _TPU_CATEGORIES = {
     Activity.WAIT_INPUT: ("infeed",),
     Activity.HOST_TO_DEVICE: ("host recv", "host recv-done"),

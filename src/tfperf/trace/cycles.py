@@ -58,7 +58,6 @@ def smallest_period(token: Int64s) -> int:
 
 
 def _run_starts(fetch: Bools) -> Int64s:
-    """Return where runs of fetches start."""
     return np.flatnonzero(fetch & np.concatenate(([True], ~fetch[:-1])))
 
 

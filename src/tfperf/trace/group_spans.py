@@ -98,7 +98,7 @@ def _device_markers(trace: HostTrace, group: Int64s) -> _Spans:
             parts.append((group[rows], trace.start_ps[rows], trace.end_ps[rows]))
         else:
             parts.append(_derived_markers(trace, plane, group))
-    groups, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    groups, starts, ends = map(np.concatenate, zip(*parts, strict=True))
     return groups, starts, ends
 
 

@@ -283,12 +283,10 @@ def _main_line(trace: HostTrace) -> int | None:
 
 
 def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:
-    """Return how many of the rows lie on each line."""
     return np.bincount(trace.line_of[rows], minlength=len(trace.lines))
 
 
 def _drives(trace: HostTrace, links: LaunchLinks) -> dict[int, frozenset[int]]:
-    """Return which devices each thread launches work for."""
     plane_of = np.array([line.plane for line in trace.lines], np.int64)
     count = max(len(trace.planes), 1)
     pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + plane_of[trace.line_of[links.device]])

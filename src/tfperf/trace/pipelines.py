@@ -235,11 +235,10 @@ def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: 
 
 
 def _labels(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> dict[str, tuple[str, ...]]:
-    """Return what stages say of themselves in words, the last that they said."""
+    """Return what stages last said of themselves in words."""
     labels = {}
     for name in _LABELS:
-        last = np.full(len(tree.stages), -1, np.int64)
-        value = trace.number_at(name, rows, -1)
+        last, value = np.full(len(tree.stages), -1, np.int64), trace.number_at(name, rows, -1)
         last[tree.stage_of_call[value >= 0]] = value[value >= 0]
         texts = (*trace.stat(name).texts, "")
         labels[name] = tuple(texts[index] for index in last.tolist())

@@ -43,9 +43,7 @@ def uses_tensor_cores(kernel: str) -> bool | None:
     name = kernel[:_READ].lower()
     if re.search(_DOES_NOT, name):
         return False
-    if re.search(_USES, name):
-        return True
-    return None if re.search(_MAY, name) else False
+    return True if re.search(_USES, name) else None if re.search(_MAY, name) else False
 
 
 # --- ops ---

@@ -94,12 +94,10 @@ def build_pool(package: str, messages: Messages, *, syntax: str = "proto3") -> A
         for name, number, kind, oneof in fields_of(fields):
             label = "LABEL_REPEATED" if kind.startswith("[]") else "LABEL_OPTIONAL"
             kind = kind.removeprefix("[]")
-            declared = (
-                {"type": "TYPE_MESSAGE", "type_name": f".{package}.{kind}"}
-                if kind[0].isupper()
-                else {"type": f"TYPE_{kind.upper()}"}
-            )
-            field = message.field.add(name=name, number=number, label=label, **declared)
+            scalar = "MESSAGE" if kind[0].isupper() else kind.upper()
+            field = message.field.add(name=name, number=number, label=label, type=f"TYPE_{scalar}")
+            if kind[0].isupper():
+                field.type_name = f".{package}.{kind}"
             if oneof:
                 field.oneof_index = 0
                 if not message.oneof_decl:
