@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from tfperf.sections.assembly import ALWAYS, assemble
 from tfperf.sections.host import Host
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace import logdir
-from tfperf.trace.read import read_host
+from tfperf.trace.read import Progress, read_host
 from tfperf.trace.stat_names import LINKS
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
     from tfperf.report.model import Report
     from tfperf.trace.activities import Attribution
-
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
 
 
 class Analysis(Results, frozen=True):
@@ -60,14 +56,11 @@ class Analysis(Results, frozen=True):
         `by` groups the ops that people see; `filters` are regular expressions of which one must be found in the name or
         type of an op. Raises TfperfError for an invalid filter.
         """
-        return assemble(self.seen(View(by, _compiled(filters))), sections)
-
-
-def _compiled(filters: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    try:
-        return tuple(re.compile(pattern, re.IGNORECASE) for pattern in filters)
-    except re.error as error:
-        raise TfperfError(f"the filter {error.pattern!r} is not a regular expression: {error.msg}") from error
+        try:
+            patterns = tuple(re.compile(pattern, re.IGNORECASE) for pattern in filters)
+        except re.error as error:
+            raise TfperfError(f"the filter {error.pattern!r} is not a regular expression: {error.msg}") from error
+        return assemble(self.seen(View(by, patterns)), sections)
 
 
 def load(  # noqa: PLR0913  (every parameter is an option that users name)
@@ -96,6 +89,8 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker)
     if executor is not None:
         results = list(executor.map(analyze, selected.files))
+    elif progress is None:
+        results = [analyze(file) for file in selected.files]
     else:
         results = _one_after_the_other(selected.files, analyze, progress)
     return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker)
@@ -111,13 +106,12 @@ def _needed(sections: Sequence[str]) -> tuple[str, ...]:
 
 
 def _one_after_the_other(
-    files: Sequence[logdir.HostFile], analyze: Callable[..., HostResults], progress: Progress | None
+    files: Sequence[logdir.HostFile], analyze: Callable[..., HostResults], progress: Progress
 ) -> list[HostResults]:
-    if progress is None:
-        return [analyze(file) for file in files]
     sizes = [file.size_bytes or 0 for file in files]
     total, results = sum(sizes), []
-    for file, before in zip(files, accumulate(sizes, initial=0), strict=False):
+    for index, file in enumerate(files):
+        before = sum(sizes[:index])
         results.append(analyze(file, progress=lambda done, _, before=before: progress(before + done, total)))
     return results
 

@@ -28,7 +28,7 @@ SIZES: Mapping[str, int] = {
 }
 """Bytes in each unit of size."""
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%]*)")
+_QUANTITY = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%]*)"
 _LONGEST = 100
 
 
@@ -38,7 +38,7 @@ def split_quantity(text: str) -> tuple[Decimal, str] | None:
     Signs, exponents, `nan` and `inf` are not allowed. The number is exact, so that the same quantity in another
     unit is the same float.
     """
-    match = _QUANTITY.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    match = re.fullmatch(_QUANTITY, text.strip()) if len(text) <= _LONGEST else None
     return (Decimal(match[1]), match[2].lower()) if match else None
 
 

@@ -10,7 +10,7 @@ from protobytes import field
 
 from tfperf.analysis import load
 from tfperf.errors import TraceFormatError
-from tfperf.wire import contents
+from tfperf.wire import planes
 from tfperf.wire.contents import look_into
 
 
@@ -40,7 +40,7 @@ def test_python_frames_are_seen(tmp_path: Path) -> None:
 
 def test_a_large_line_is_counted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path, space(host(*[event(f"op{n % 7}", n, 1) for n in range(2000)])))
-    monkeypatch.setattr(contents, "BATCH_BYTES", 999)
+    monkeypatch.setattr(planes, "BATCH_BYTES", 999)
     assert look_into(file).event_count == 2000
 
 

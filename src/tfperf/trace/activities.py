@@ -42,86 +42,48 @@ class Activity(IntEnum):
     WAIT_WHILE_IDLE = 13
 
 
+def _activities(names: str) -> tuple[Activity, ...]:
+    return tuple(Activity[name] for name in names.split())
+
+
 PRIORITY: dict[Attribution, tuple[Activity, ...]] = {
-    "tensorflow": (
-        Activity.COMPUTE_16,
-        Activity.COMPUTE_32,
-        Activity.DEVICE_TO_HOST,
-        Activity.DEVICE_TO_DEVICE,
-        Activity.WAIT_INPUT,
-        Activity.COLLECTIVES,
-        Activity.KERNEL_LAUNCH,
-        Activity.HOST_TO_DEVICE,
-        Activity.HOST_TO_HOST,
-        Activity.COMPILE,
-        Activity.HOST_COMPUTE,
+    "tensorflow": _activities(
+        "COMPUTE_16 COMPUTE_32 DEVICE_TO_HOST DEVICE_TO_DEVICE WAIT_INPUT COLLECTIVES KERNEL_LAUNCH HOST_TO_DEVICE "
+        "HOST_TO_HOST COMPILE HOST_COMPUTE"
     ),
-    "corrected": (
-        Activity.COMPUTE_16,
-        Activity.COMPUTE_32,
-        Activity.DEVICE_TO_HOST,
-        Activity.HOST_TO_DEVICE,
-        Activity.DEVICE_TO_DEVICE,
-        Activity.WAIT_INPUT,
-        Activity.STAGING,
-        Activity.COLLECTIVES,
-        Activity.KERNEL_LAUNCH,
-        Activity.COMPILE,
-        Activity.HOST_COMPUTE,
+    "corrected": _activities(
+        "COMPUTE_16 COMPUTE_32 DEVICE_TO_HOST HOST_TO_DEVICE DEVICE_TO_DEVICE WAIT_INPUT STAGING COLLECTIVES "
+        "KERNEL_LAUNCH COMPILE HOST_COMPUTE"
     ),
 }
 """Highest first."""
 
-TPU_PRIORITY = (
-    Activity.WAIT_INPUT,
-    Activity.HOST_TO_DEVICE,
-    Activity.DEVICE_TO_HOST,
-    Activity.COLLECTIVES,
-    Activity.DEVICE_TO_DEVICE,
-    Activity.COMPUTE_32,
-    Activity.WAIT_WHILE_IDLE,
+TPU_PRIORITY = _activities(
+    "WAIT_INPUT HOST_TO_DEVICE DEVICE_TO_HOST COLLECTIVES DEVICE_TO_DEVICE COMPUTE_32 WAIT_WHILE_IDLE"
 )
 """On a TPU core: an op that waits counts inside the loop around it; waiting of the host explains idle time only."""
 
+_COLLECTIVES = ("all-reduce", "all-reduce fusion", "all-to-all", "all-gather", "reduce-scatter", "collective-permute")
 _TPU_CATEGORIES = {
-    "infeed": Activity.WAIT_INPUT,
-    "host recv": Activity.HOST_TO_DEVICE,
-    "host recv-done": Activity.HOST_TO_DEVICE,
-    "outfeed": Activity.DEVICE_TO_HOST,
-    "host send": Activity.DEVICE_TO_HOST,
-    "host send-done": Activity.DEVICE_TO_HOST,
-    "all-reduce": Activity.COLLECTIVES,
-    "all-reduce fusion": Activity.COLLECTIVES,
-    "all-to-all": Activity.COLLECTIVES,
-    "all-gather": Activity.COLLECTIVES,
-    "reduce-scatter": Activity.COLLECTIVES,
-    "collective-permute": Activity.COLLECTIVES,
-    "send": Activity.DEVICE_TO_DEVICE,
-    "send-done": Activity.DEVICE_TO_DEVICE,
-    "recv": Activity.DEVICE_TO_DEVICE,
-    "recv-done": Activity.DEVICE_TO_DEVICE,
+    Activity.WAIT_INPUT: ("infeed",),
+    Activity.HOST_TO_DEVICE: ("host recv", "host recv-done"),
+    Activity.DEVICE_TO_HOST: ("outfeed", "host send", "host send-done"),
+    Activity.COLLECTIVES: _COLLECTIVES,
+    Activity.DEVICE_TO_DEVICE: ("send", "send-done", "recv", "recv-done"),
 }
 
 
 def tpu_activity(hlo_category: str) -> Activity:
     """Return what an op of this HLO category does on a TPU core."""
-    return _TPU_CATEGORIES.get(hlo_category.lower(), Activity.COMPUTE_32)
+    category = hlo_category.lower()
+    return next((activity for activity, names in _TPU_CATEGORIES.items() if category in names), Activity.COMPUTE_32)
 
 
 _IGNORED_CALLS = ("EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "FunctionRun")
-_COPY_KINDS = {
-    "h2d": Activity.HOST_TO_DEVICE,
-    "htod": Activity.HOST_TO_DEVICE,
-    "d2h": Activity.DEVICE_TO_HOST,
-    "dtoh": Activity.DEVICE_TO_HOST,
-    "d2d": Activity.DEVICE_TO_DEVICE,
-    "dtod": Activity.DEVICE_TO_DEVICE,
-    "p2p": Activity.DEVICE_TO_DEVICE,
-    "ptop": Activity.DEVICE_TO_DEVICE,
-}
-_COPY = r"(?i)(?:hip)?memcpy\s*_?(h2d|htod|d2h|dtoh|d2d|dtod|p2p|ptop)"
+_COPY = r"(?i)(?:hip)?memcpy\s*_?(h(?:2|to)d|d(?:2|to)h|d(?:2|to)d|p(?:2|to)p)"
+_COPY_KIND = r"(?i)(?:kind:)?\b(?:Memcpy)?(H2D|D2H|D2D|P2P|HtoD|DtoH|DtoD|PtoP)\b"
 _STAGING = r"(?:.*/)?IteratorGetNext(?:/_\d+|_\d+)*:_(?:Send|HostSend|Recv|HostRecv)$"
-_COMPILING = re.compile(
+_COMPILING = (
     r"tf\.function-graph_building$|Xla(?:Compil|.*Compile)|.*(?:Compiler|Client)::(?:Compile|RunBackend|RunHloPasses)"
 )
 
@@ -164,7 +126,7 @@ def _corrected_host(name: str, has_device: bool) -> Activity:
         return Activity.STAGING
     if has_device and name.startswith("ExecutorState::Process"):
         return Activity.KERNEL_LAUNCH
-    return Activity.COMPILE if _COMPILING.match(name) else Activity.HOST_COMPUTE
+    return Activity.COMPILE if re.match(_COMPILING, name) else Activity.HOST_COMPUTE
 
 
 def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
@@ -179,21 +141,21 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
         codes[shape.event[compute]] = np.where(half[compute], Activity.COMPUTE_16, Activity.COMPUTE_32)
     copies = trace.stat("memcpy_details")
     if attribution == "corrected" and copies.texts:
-        kind = np.array([_copy_kind(text) for text in copies.texts], np.uint8)[copies.value]
+        kinds = (re.search(_COPY_KIND, text) for text in copies.texts)
+        kind = np.array([_copy_direction(copy[1]) if copy else 0 for copy in kinds], np.uint8)[copies.value]
         codes[copies.event] = np.where(kind > 0, kind, codes[copies.event])
     return codes
 
 
-_THEIR_COPIES = {
-    "MemcpyHToD": Activity.HOST_TO_DEVICE,
-    "MemcpyDToH": Activity.DEVICE_TO_HOST,
-    "MemcpyDToD": Activity.DEVICE_TO_DEVICE,
-}
+def _copy_direction(kind: str) -> Activity:
+    """Return what a copy of this kind (`HtoD`, `d2h`) is."""
+    ends = (kind[0] + kind[-1]).lower()
+    return {"hd": Activity.HOST_TO_DEVICE, "dh": Activity.DEVICE_TO_HOST}.get(ends, Activity.DEVICE_TO_DEVICE)
 
 
 def _tensorflow_device(name: str) -> Activity:
-    if (kind := parse_op(name).type) in _THEIR_COPIES:
-        return _THEIR_COPIES[kind]
+    if (kind := parse_op(name).type) in ("MemcpyHToD", "MemcpyDToH", "MemcpyDToD"):
+        return _copy_direction(kind.removeprefix("Memcpy"))
     if name.lower().startswith("nccl"):
         return Activity.COLLECTIVES
     return Activity.COMPUTE_16 if "half" in name or "fp16" in name else Activity.COMPUTE_32
@@ -201,7 +163,7 @@ def _tensorflow_device(name: str) -> Activity:
 
 def _corrected_device(name: str) -> Activity:
     if (copy := re.match(_COPY, name)) is not None:
-        return _COPY_KINDS[copy.group(1).lower()]
+        return _copy_direction(copy[1])
     lowered = name.lower()
     if lowered.startswith(("nccl", "rccl", "void nccl", "mscclkernel")):
         return Activity.COLLECTIVES
@@ -209,8 +171,3 @@ def _corrected_device(name: str) -> Activity:
         return Activity.DEVICE_TO_DEVICE
     half = "half" in lowered or "fp16" in lowered or "bf16" in lowered or "bfloat16" in lowered
     return Activity.COMPUTE_16 if half or "h884" in lowered or "h1688" in lowered else Activity.COMPUTE_32
-
-
-def _copy_kind(details: str) -> Activity:
-    kind = re.search(r"(?i)(?:kind:)?\b(?:Memcpy)?(H2D|D2H|D2D|P2P|HtoD|DtoH|DtoD|PtoP)\b", details)
-    return _COPY_KINDS[kind.group(1).lower()] if kind else Activity.NONE

@@ -98,13 +98,8 @@ def grouped_times(trace: HostTrace, group: Int64s, spans: GroupSpans) -> Activit
     busy = {Activity(code): union(start[codes == code], end[codes == code]) for code in distinct(codes).tolist()}
     busy = _with_instants(busy, start, end, codes, stops=last + shift)
     back = np.argsort(order)
-    return ActivityTimes(
-        priority=PRIORITY["tensorflow"],
-        busy=busy,
-        start=spans.start + shift[back],
-        end=spans.end + shift[back],
-        origin=(first + shift)[back],
-    )
+    start, end = spans.start + shift[back], spans.end + shift[back]
+    return ActivityTimes(PRIORITY["tensorflow"], busy, start, end, origin=(first + shift)[back])
 
 
 def _grouped_events(trace: HostTrace, group: Int64s, spans: GroupSpans) -> tuple[Int64s, Codes]:

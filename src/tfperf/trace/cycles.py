@@ -43,7 +43,8 @@ def cycle_starts(token: Int64s, *, fetch_kinds: int) -> Cycle:
         return Cycle(runs, 0, 0)
     pattern = token[runs[0] : runs[0] + period]
     paired = (pattern < fetch_kinds) | np.roll(pattern < fetch_kinds, 1)  # a fetch, or a call right after one
-    if paired.all() and _pair_repeats(pattern, pattern < fetch_kinds):
+    groups = [tuple(part.tolist()) for part in np.split(pattern, _run_starts(pattern < fetch_kinds)[1:])]
+    if paired.all() and any(a == b for a, b in zip(groups, groups[1:] + groups[:1], strict=True)):
         return Cycle(runs, period, 0)
     return Cycle(_aligned(token, int(runs[0]), pattern, ~paired), period, period)
 
@@ -57,14 +58,7 @@ def smallest_period(token: Int64s) -> int:
 
 
 def _run_starts(fetch: Bools) -> Int64s:
-    """Return where runs of fetches start."""
     return np.flatnonzero(fetch & np.concatenate(([True], ~fetch[:-1])))
-
-
-def _pair_repeats(pattern: Int64s, fetch: Bools) -> bool:
-    """Tell whether some (fetches, call) group of the cyclic pattern is followed by an equal one."""
-    groups = [tuple(part.tolist()) for part in np.split(pattern, _run_starts(fetch)[1:])]
-    return any(a == b for a, b in zip(groups, groups[1:] + groups[:1], strict=True))
 
 
 def _aligned(token: Int64s, first: int, pattern: Int64s, unpaired: Bools) -> Int64s:

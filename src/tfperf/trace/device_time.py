@@ -104,14 +104,7 @@ def _device_time(trace: HostTrace, plane: int, moves: Bools | None) -> DeviceTim
             sets[copies].append(union_sorted(trace.start_ps[rows], trace.end_ps[rows]))
             sums[copies] += capped_sum(trace.duration_ps[rows])
     compute, copied = union_all(sets[False]), union_all(sets[True])
-    return DeviceTime(
-        plane=plane,
-        name=trace.planes[plane].name,
-        compute=compute,
-        copies=copied,
-        busy=union_all([compute, copied]),
-        kernel_sum_ps=sums[False] if moves is not None else compute.total(),  # ops on a TPU core nest
-        copy_sum_ps=sums[True],
-        start_ps=int(trace.start_ps.min()),
-        end_ps=int(trace.end_ps.max()),
-    )
+    kernel_sum = sums[False] if moves is not None else compute.total()  # ops on a TPU core nest
+    capture = int(trace.start_ps.min()), int(trace.end_ps.max())
+    name, busy = trace.planes[plane].name, union_all([compute, copied])
+    return DeviceTime(plane, name, compute, copied, busy, kernel_sum, sums[True], *capture)

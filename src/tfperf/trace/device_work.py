@@ -19,7 +19,7 @@ from tfperf.trace.device_time import is_memset, moves_data
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.hlo import Program
+from tfperf.wire.hlo import Instruction, Program
 
 NO_TYPE = "Unknown"
 
@@ -53,45 +53,24 @@ class DeviceWork(NamedTuple):
 
 
 _NONE = np.empty(0, np.bool_)
-NO_WORK = DeviceWork(
-    rows=NO_NUMBERS,
-    plane=NO_NUMBERS,
-    line=NO_NUMBERS,
-    activity=_NONE.astype(np.uint8),
-    is_memset=_NONE,
-    moves=_NONE,
-    op=NO_NUMBERS,
-    ops=(),
-)
+NO_WORK = DeviceWork(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, _NONE.astype(np.uint8), _NONE, _NONE, NO_NUMBERS, ())
 
 
 def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> DeviceWork:
-    """Return what GPUs did (a TPU's ops are names of their own, see `analyzers/ops.py`)."""
+    """Return what GPUs did (a TPU's ops are names of their own, see `sections/ops`)."""
     if trace.device_kind != "gpu":
         return NO_WORK
-    lines = [
-        (index, line) for index, line in enumerate(trace.lines) if line.plane in trace.devices and not line.derived
-    ]
-    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for _, line in lines)])
-    counts = [line.stop - line.start for _, line in lines]
-    of_line = np.repeat(np.array([index for index, _ in lines], np.int64), counts)
-    of_plane = np.repeat(np.array([line.plane for _, line in lines], np.int64), counts)
-    lasting = trace.duration_ps[rows] > 0
-    rows = rows[lasting]
+    lines = [line for line in trace.lines if line.plane in trace.devices and not line.derived]
+    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    rows = rows[trace.duration_ps[rows] > 0]
+    of_line = trace.line_of[rows].astype(np.int64)
+    plane_of = np.array([line.plane for line in trace.lines], np.int64)
     codes = device_codes(trace, "corrected")
     moves = moves_data(trace, codes)
     codes = codes if attribution == "corrected" else device_codes(trace, attribution)
     op, ops = _ops(trace, rows, old=attribution == "tensorflow" and stored_groups(trace) is not None)
-    return DeviceWork(
-        rows=rows,
-        plane=of_plane[lasting],
-        line=of_line[lasting],
-        activity=codes[rows],
-        is_memset=mask(trace.names, is_memset)[trace.name[rows]],
-        moves=moves[rows],
-        op=op,
-        ops=ops,
-    )
+    memset = mask(trace.names, is_memset)[trace.name[rows]]
+    return DeviceWork(rows, plane_of[of_line], of_line, codes[rows], memset, moves[rows], op, ops)
 
 
 def trace_texts(trace: HostTrace, stat: str) -> tuple[str, ...]:
@@ -130,10 +109,11 @@ def _op(texts: dict[str, str], program: Program | None, *, old: bool) -> DeviceO
             return None
         op = parse_op(annotation, old_names=old)
         return DeviceOp(op.name, op.type or NO_TYPE)
-    instruction = program.instructions.get(hlo_op) if program is not None else None
-    module = texts["hlo_module"] or (program.module if program is not None else "")
-    opcode = instruction.opcode if instruction is not None else ""
-    name = (instruction.op_name if instruction is not None else "") or texts["name"] or annotation
+    program = program or Program("", {})
+    instruction = program.instructions.get(hlo_op, Instruction("", "", ""))
+    module = texts["hlo_module"] or program.module
+    opcode = instruction.opcode
+    name = instruction.op_name or texts["name"] or annotation
     op = parse_op(name)
-    kind = (instruction.op_type if instruction is not None else "") or op.type or opcode or "HLO op"
+    kind = instruction.op_type or op.type or opcode or "HLO op"
     return DeviceOp(op.name or hlo_op, kind if name else opcode or "HLO op", hlo_op, module, opcode)

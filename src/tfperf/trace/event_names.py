@@ -27,7 +27,7 @@ class Op(NamedTuple):
 _TF_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
 _OLD_TF_NAME = r"[A-Za-z0-9.][A-Za-z0-9_./]*"
 _TF_TYPE = re.compile(r"[A-Z_][a-zA-Z0-9_]*")
-_JAX_TYPE = re.compile(r"[a-z_][a-z0-9_]*(\[.*\])?", re.DOTALL)
+_JAX_TYPE = r"(?s)[a-z_][a-z0-9_]*(\[.*\])?"
 _COPIES = {f"memcpy{kind.lower()}": f"Memcpy{kind}" for kind in ("HToD", "DToH", "DToD", "HToH")}
 
 
@@ -48,16 +48,12 @@ def parse_op(full_name: str, *, old_names: bool = False) -> Op:
     named = re.fullmatch(_OLD_TF_NAME, left) if old_names else _TF_NAME.fullmatch(left)
     if named and _TF_TYPE.fullmatch(right):
         return Op("tensorflow", left, right)
-    kind = right or _derived_type(left)
-    if _JAX_TYPE.fullmatch(kind):
+    last = left.rpartition("/")[2]
+    head, underscore, number = last.rpartition("_")
+    kind = right or (head if underscore and number.isdigit() else last)
+    if re.fullmatch(_JAX_TYPE, kind):
         return Op("jax", left, kind.partition("[")[0])
     return Op("", full_name, "") if right else Op("tensorflow", left, kind)
-
-
-def _derived_type(name: str) -> str:
-    last = name.rpartition("/")[2]
-    head, underscore, number = last.rpartition("_")
-    return head if underscore and number.isdigit() else last
 
 
 def mask(names: Iterable[str], wanted: Callable[[str], object]) -> Bools:
@@ -107,19 +103,17 @@ def is_eager_call(name: str) -> bool:
     return name.startswith(("TFE_Py_", "EagerExecute", "EagerLocalExecute"))
 
 
+_OPTIMIZER = r"adam|adamw|sgd|rmsprop|adagrad|adadelta|adamax|nadam|ftrl|lamb|lion"
+_GRADIENT = re.compile(rf"(?i)gradient_tape/|gradients/|ResourceApply|[/:_]({_OPTIMIZER})/")
+_CONCRETE = r"(?:EagerExecute|EagerLocalExecute): (__inference_.+_\d+)$"
+
+
 def is_gradient(name: str) -> bool:
     """Tell whether the op belongs to a backward pass or an optimizer."""
     return bool(_GRADIENT.search(name))
 
 
-_GRADIENT = re.compile(
-    r"gradient_tape/|gradients/|ResourceApply|[/:_](adam|adamw|sgd|rmsprop|adagrad|adadelta|adamax|nadam|ftrl|lamb|lion)/",
-    re.IGNORECASE,
-)
-_CONCRETE = re.compile(r"(?:EagerExecute|EagerLocalExecute): (__inference_.+_\d+)$")
-
-
 def concrete_function(name: str) -> str:
     """Return the concrete function that an eager event runs (`__inference_f_12`), or an empty text."""
-    match = _CONCRETE.match(name)
+    match = re.match(_CONCRETE, name) if name.startswith("Eager") else None
     return match.group(1) if match else ""

@@ -16,19 +16,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, median
-from tfperf.trace import step_calls, step_markers, step_stored
+from tfperf.trace import step_calls, step_markers
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import END_ESTIMATED, SLOW_FIRST, Confidence, Pause, Steps, no_steps
 
 _LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low", "none": "none"}
 _RULES = (
-    step_stored.from_tpu,
+    step_markers.from_tpu,
     step_markers.from_markers,
-    step_stored.from_groups,
+    step_markers.from_groups,
     step_calls.from_calls,
     step_calls.from_function_runs,
     step_calls.from_fetches,
-    step_stored.from_modules,
+    step_markers.from_modules,
 )
 
 
@@ -59,7 +59,15 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
     end[cut] = np.minimum(end[cut], start[cut + 1])
     pauses = tuple(Pause(int(end[i]), int(start[i + 1]), steps.names[i]) for i in cut.tolist() if start[i + 1] > end[i])
     closed = replace(steps, end_ps=end, pauses=pauses)
-    return _lower_confidence(replace(closed, flags=_late_flags(closed)))
+    closed = replace(closed, flags=_late_flags(closed))
+    counted = closed.duration_ps[closed.averaged].astype(np.float64)
+    why = ""
+    if len(counted) < 3:
+        why = "fewer than three complete steps"
+    elif float(counted.std()) > float(counted.mean()):
+        why = "step times vary a lot (standard deviation above their mean)"
+    notes = (*closed.notes, f"confidence lowered: {why}")
+    return replace(closed, confidence=_LOWER[closed.confidence], notes=notes) if why else closed
 
 
 def _device_end(trace: HostTrace, start: Int64s) -> Int64s:
@@ -85,14 +93,3 @@ def _late_flags(steps: Steps) -> tuple[str, ...]:
     if not flags[0] and len(plain) >= 3 and duration[0] > 3 * median(duration[plain]):
         flags[0] = SLOW_FIRST
     return tuple(flags)
-
-
-def _lower_confidence(steps: Steps) -> Steps:
-    """Lower the confidence by one level where there are few steps or they vary wildly."""
-    counted = steps.duration_ps[steps.averaged].astype(np.float64)
-    few = len(counted) < 3
-    wild = len(counted) > 1 and float(counted.std()) > float(counted.mean())
-    if not (few or wild):
-        return steps
-    why = "fewer than three complete steps" if few else "step times vary a lot (standard deviation above their mean)"
-    return replace(steps, confidence=_LOWER[steps.confidence], notes=(*steps.notes, f"confidence lowered: {why}"))

@@ -115,8 +115,7 @@ def _context_edges(trace: HostTrace) -> _Edges:
     consume = np.flatnonzero(trace.has_stat("_ct") & trace.has_stat("_c"))
     kinds = np.concatenate((trace.number("_pt", 0)[produce], trace.number("_ct", 0)[consume]))
     ids = np.concatenate((trace.number("_p", 0)[produce], trace.number("_c", 0)[consume]))
-    keys = np.stack((kinds, ids))
-    _, key = np.unique(keys, axis=1, return_inverse=True)
+    _, key = np.unique(np.stack((kinds, ids)), axis=1, return_inverse=True)
     key = key.reshape(-1)
     producer_key, consumer_key = key[: len(produce)], key[len(produce) :]
     count = int(key.max()) + 1 if len(key) else 0
@@ -125,14 +124,9 @@ def _context_edges(trace: HostTrace) -> _Edges:
     produce, producer_key = produce[~crowded[producer_key]], producer_key[~crowded[producer_key]]
     order = np.argsort(consumer_key, kind="stable")
     consume, consumer_key = consume[order], consumer_key[order]
-    return _all_pairs(produce, producer_key, consume, consumer_key)
-
-
-def _all_pairs(left: Int64s, left_key: Int64s, right: Int64s, right_key: Int64s) -> _Edges:
-    """Link every left row to every right row of equal key; `right_key` is sorted."""
-    first = np.searchsorted(right_key, left_key, side="left")
-    count = np.searchsorted(right_key, left_key, side="right") - first
-    return _Edges(np.repeat(left, count), right[ranges(first, count)])
+    first = np.searchsorted(consumer_key, producer_key, side="left")
+    matches = np.searchsorted(consumer_key, producer_key, side="right") - first
+    return _Edges(np.repeat(produce, matches), consume[ranges(first, matches)])
 
 
 def _fetch_edges(trace: HostTrace, parent: Int64s) -> _Edges:

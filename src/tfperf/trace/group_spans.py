@@ -66,7 +66,13 @@ def group_spans(trace: HostTrace, group: Int64s) -> GroupSpans:
             on_host = None
         spans[key] = on_host or on_device
     table = np.array([(key, *span) for key, span in spans.items() if span], np.int64).reshape(-1, 3)
-    return GroupSpans(table[:, 0], table[:, 1], table[:, 2], _step_names(trace, group), device_groups)
+    stat = trace.stat("step_name")
+    names = {
+        int(group[row]): stat.texts[value]
+        for row, value in zip(stat.event.tolist(), stat.value.tolist(), strict=True)
+        if stat.texts[value] and group[row] >= 0
+    }
+    return GroupSpans(table[:, 0], table[:, 1], table[:, 2], names, device_groups)
 
 
 def _longest(group: Int64s, start: Int64s, end: Int64s) -> dict[int, tuple[int, int]]:
@@ -92,7 +98,7 @@ def _device_markers(trace: HostTrace, group: Int64s) -> _Spans:
             parts.append((group[rows], trace.start_ps[rows], trace.end_ps[rows]))
         else:
             parts.append(_derived_markers(trace, plane, group))
-    groups, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    groups, starts, ends = map(np.concatenate, zip(*parts, strict=True))
     return groups, starts, ends
 
 
@@ -108,12 +114,3 @@ def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> _Spans:
         return rows, rows, rows
     first = np.flatnonzero(np.concatenate(([True], np.diff(groups) != 0)))
     return groups[first], trace.start_ps[rows[first]], np.maximum.reduceat(trace.end_ps[rows], first)
-
-
-def _step_names(trace: HostTrace, group: Int64s) -> dict[int, str]:
-    stat = trace.stat("step_name")
-    return {
-        int(group[row]): stat.texts[value]
-        for row, value in zip(stat.event.tolist(), stat.value.tolist(), strict=True)
-        if stat.texts[value] and group[row] >= 0
-    }

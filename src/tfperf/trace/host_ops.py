@@ -19,7 +19,8 @@ from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.event_names import Op, is_python_frame, parse_op
 from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import Stacked, nest, nest_on_stack, self_time
+from tfperf.trace.nesting import nest, nest_on_stack, self_time
+from tfperf.wire.hlo import Instruction, Program
 
 
 class Work(NamedTuple):
@@ -87,7 +88,10 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
         if not len(rows):
             continue
         name, start, end = name_of[rows], trace.start_ps[rows], trace.end_ps[rows]
-        parent, kept = _nested(start, end, attribution)
+        if attribution == "tensorflow":
+            parent, kept = nest_on_stack(start, end)
+        else:
+            parent, kept = nest(start, end).parent, np.ones(len(start), np.bool_)
         names, duration, self_ps = name[kept], (end - start)[kept], self_time(end - start, parent)[kept]
         here = np.bincount(names, minlength=len(ops))
         count, threads = count + here, threads + (here > 0)
@@ -99,13 +103,13 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
         if wanted.any():
             row, start, end = _without_children(start, end, parent, wanted)
             input_work.append(Work(name[row].astype(np.int64), start, end))
-    sums = np.minimum((count, total, of_itself, threads), MOST).astype(np.int64)
+    count, total, of_itself, threads = np.minimum((count, total, of_itself, threads), MOST).astype(np.int64)
     return HostOps(
         ops=ops,
-        count=sums[0],
-        total_ps=sums[1],
-        self_ps=sums[2],
-        threads=sums[3],
+        count=count,
+        total_ps=total,
+        self_ps=of_itself,
+        threads=threads,
         input_work=Work(*map(np.concatenate, zip(*input_work, strict=True))),
         eager=_flags(trace, ops, hlo),
         hlo=hlo,
@@ -136,12 +140,11 @@ def _compiled(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], 
 
 def _compiled_op(trace: HostTrace, text: str, program_id: int) -> tuple[Op, Hlo]:
     """Return the framework's op of an HLO op, or the HLO op under its own name where nothing leads further."""
-    program, hlo_op = trace.programs.get(program_id), text.split("::")[-1]
-    instruction = program.instructions.get(hlo_op) if program is not None else None
-    hlo = Hlo(hlo_op, program.module if program is not None else "")
-    if instruction is None or not instruction.op_name:
-        kind = instruction.opcode if instruction is not None else ""
-        return Op("tensorflow", hlo_op, kind or "HLO op"), hlo
+    program, hlo_op = trace.programs.get(program_id, Program("", {})), text.split("::")[-1]
+    instruction = program.instructions.get(hlo_op, Instruction("", "", ""))
+    hlo = Hlo(hlo_op, program.module)
+    if not instruction.op_name:
+        return Op("tensorflow", hlo_op, instruction.opcode or "HLO op"), hlo
     op = parse_op(instruction.op_name)
     return Op("tensorflow", op.name, instruction.op_type or op.type or instruction.opcode), hlo
 
@@ -164,12 +167,6 @@ def _flags(trace: HostTrace, ops: tuple[Op, ...], hlo: dict[int, Hlo]) -> Flags:
         run_eagerly = distinct(trace.name[inside])
         flags[run_eagerly[is_tensorflow[run_eagerly]]] = EAGER
     return flags
-
-
-def _nested(start: Int64s, end: Int64s, attribution: Attribution) -> Stacked:
-    if attribution == "tensorflow":
-        return nest_on_stack(start, end)
-    return Stacked(nest(start, end).parent, np.ones(len(start), np.bool_))
 
 
 def _without_children(start: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tuple[Int64s, Int64s, Int64s]:

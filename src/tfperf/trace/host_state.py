@@ -17,7 +17,10 @@ what merely goes on:
 
 from __future__ import annotations
 
+import re
+from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +29,87 @@ from msgspec import Struct
 from tfperf.arrays import Int64s, distinct, lookup
 from tfperf.intervals import EMPTY, Intervals, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, host_codes
-from tfperf.trace.event_names import mask
-from tfperf.trace.host_state_names import State, state_of
+from tfperf.trace.event_names import is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launch_links import LaunchLinks
+
+
+class State(IntEnum):
+    """What a host thread does; at any moment the first in this order holds for the host."""
+
+    NONE = 0
+    INPUT = 1
+    COMPILE = 2
+    COPY = 3
+    LAUNCH = 4
+    COMPUTE = 5
+    EXECUTOR = 6
+    SYNC = 7
+    CALL = 8
+    PYTHON = 9
+    OTHER = 10
+    """An event that says nothing by its name, on a thread that is not the main one."""
+
+
+# Patterns are texts, compiled at their first use: a job without a device needs none of them.
+_NOT_OF_THE_STEP = (
+    r"Iterator::|(?:Prefetch|ParallelMap|ParallelInterleave|MapAndBatch|ParallelBatch)\w*(?:Produce|Consume)"
+    r"|InstantiatedCapturedFunction|ThreadpoolListener::|(?:cu|hip|cuda)(?:Event|Stream)Query"
+)
+"""tf.data's own threads, and polling."""
+_FRAMES = (
+    (r".* (?:block_until_ready|try_to_block|numpy|_numpy|__array__|synchronize)$", State.SYNC),
+    (
+        r".* (?:backend_compile\w*|compile_or_get_cached|trace_to_jaxpr\w*|lower_jaxpr\w*|func_graph_from_py_func)$",
+        State.COMPILE,
+    ),
+)
+_WAITS = (
+    r"(?:cu|hip|cuda)(?:Stream|Ctx|Device|Event)Synchronize|TFE_TensorHandle|.*TensorHandle::(?:WaitReady|Resolve|Tensor)"
+    r"|.*(?:BlockHostUntil|BlockUntilReady|block_until_ready|::Await\b|CopyToHost|ToLiteral)|np\.asarray|.*numpy\(\)$"
+)
+_COPIES = (
+    r".*:_(?:Host)?(?:Send|Recv)$|EagerCopyToDevice$|CopyToDevice|.*(?:BufferFromHost|TransferToDevice|CopyRawToDevice)"
+    r"|.*:InfeedEnqueue"
+)
+_COPY_CALL = r"(?i)(?:cu|hip|cuda)?memcpy|_?(?:InfeedEnqueue|TransferLiteral|TransferToDevice)"
+_COPY_KIND = r"(?i).*memcpy\s*_?(h(?:to|2)d|d(?:to|2)h|d(?:to|2)d|p(?:to|2)p)"
+_CALLS = (
+    r"TFE_|Eager(?:Local|Kernel)?Execute|EagerCopyToDeviceAndAdd|KernelAndDevice|FunctionRun|PjitFunction|PJRT_|PjRt"
+)
+_BEFORE_COPY_CALLS = (
+    (_WAITS, State.SYNC),
+    (r"(?:cu|hip|cuda)(?:Module|Library|Link)(?:Load|Complete|AddData|Get)", State.COMPILE),
+    (r"(?i).*(?:PJRT_Client_Compile|backend_compile|trace_to_jaxpr|lower_jaxpr|XlaCompile)", State.COMPILE),
+    (_COPIES, State.COPY),
+)
+_AFTER_COPY_CALLS = (
+    (r"(?:cu|hip|cuda|nccl|rccl)[A-Z]", State.LAUNCH),
+    (r".*(?:Executable_Execute|Executable::(?:Execute|Run)|ExecuteAsyncOnStream|ExecuteHelper)", State.LAUNCH),
+    (_CALLS, State.CALL),
+    (r"Executor(?:PropagateOutputs|DoneCallback)", State.EXECUTOR),
+)
+
+
+def state_of(name: str) -> State:
+    """Return what an event of this name does; copies out of a device count as waiting for it."""
+    if is_memory(name) or re.match(_NOT_OF_THE_STEP, name):
+        return State.NONE
+    if is_python_frame(name):
+        return _first_match(name, _FRAMES) or State.PYTHON
+    if state := _first_match(name, _BEFORE_COPY_CALLS):
+        return state
+    if re.match(_COPY_CALL, name):  # handing over, waiting for a result, or (inside devices) launching work
+        copy = re.match(_COPY_KIND, name)
+        kind = copy.group(1).lower() if copy else "h"
+        return State.COPY if kind[0] == "h" else State.SYNC if kind[-1] == "h" else State.LAUNCH
+    if state := _first_match(name, _AFTER_COPY_CALLS):
+        return state
+    return State.COMPUTE if ":" in name and parse_op(name).kind in ("tensorflow", "jax") else State.OTHER
+
+
+def _first_match(name: str, patterns: tuple[tuple[str, State], ...]) -> State | None:
+    return next((state for pattern, state in patterns if re.match(pattern, name)), None)
+
 
 _FROM_PYTHON = ("TFE_", "EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "PjitFunction")
 """Calls that Python makes; workers of a cluster run functions too, but nobody's Python."""
@@ -40,6 +120,27 @@ _BY_ACTIVITY = {
     Activity.COMPILE: State.COMPILE,
     Activity.KERNEL_LAUNCH: State.EXECUTOR,
 }
+
+
+class LaunchLinks(NamedTuple):
+    """Links from device work to the host: `device` rows (ascending) and the `host` row that launched each."""
+
+    device: Int64s
+    host: Int64s
+
+    def of(self, rows: Int64s) -> Int64s:
+        """Return the host row that launched each device row, -1 where the trace does not tell."""
+        return np.append(self.host, -1)[lookup(self.device, rows)]
+
+
+def launch_links(trace: HostTrace, device_rows: Int64s) -> LaunchLinks:
+    """Link device work to the calls that launched it, by `correlation_id`; `device_rows` ascend."""
+    stat = trace.stat("correlation_id")
+    called = trace.on_host[stat.event] & (stat.value > 0)
+    host, ids = stat.event[called].astype(np.int64), stat.value[called]
+    order = np.argsort(ids, kind="stable")
+    place = lookup(ids[order], trace.number_at("correlation_id", device_rows, 0))
+    return LaunchLinks(device_rows[place >= 0], host[order][place[place >= 0]])
 
 
 class HostStates(Struct, frozen=True, eq=False, dict=True):
@@ -182,16 +283,12 @@ def _main_line(trace: HostTrace) -> int | None:
 
 
 def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:
-    """Return how many of the rows lie on each line."""
     return np.bincount(trace.line_of[rows], minlength=len(trace.lines))
 
 
 def _drives(trace: HostTrace, links: LaunchLinks) -> dict[int, frozenset[int]]:
-    """Return which devices each thread launches work for."""
     plane_of = np.array([line.plane for line in trace.lines], np.int64)
     count = max(len(trace.planes), 1)
     pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + plane_of[trace.line_of[links.device]])
-    planes_of: dict[int, set[int]] = {}
-    for pair in pairs.tolist():
-        planes_of.setdefault(pair // count, set()).add(pair % count)
-    return {line: frozenset(planes) for line, planes in planes_of.items()}
+    lines, planes = np.divmod(pairs, count)
+    return {line: frozenset(planes[lines == line].tolist()) for line in lines.tolist()}

@@ -173,8 +173,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     def name_stat(self, stat_name: str) -> dict[int, int | float | str]:
         """Return a stat that stands on names of events, by index into `names`; raises KeyError as `stat` does."""
-        if stat_name not in self.read_stats:
-            raise _not_read(stat_name)
+        self.stat(stat_name)
         return self.name_stats.get(stat_name, {})
 
     def has_stat(self, stat_name: str) -> Bools:

@@ -1,4 +1,4 @@
-"""What the profiler writes about a kernel or a copy in one text, and the occupancy that follows from it.
+"""What the profiler writes about a kernel or a copy in one text, the occupancy that follows from it, and short names.
 
 `kernel_details` of today is `regs:32 static_shared:1024 dynamic_shared:0 grid:8,1,1 block:256,1,1 occ_pct:50`; files of
 2020 to 2022 have one `shm:` for both kinds of shared memory; on AMD it is `group_mem:`, and there are no registers.
@@ -8,6 +8,8 @@ Copies have `memcpy_details` in three spellings. Everything here works on distin
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 Dim = tuple[int, int, int]
@@ -50,6 +52,8 @@ def parse_kernel(text: str) -> KernelDetails:
     shared = static + dynamic if static is not None and dynamic is not None else None
     if shared is None:
         shared = _number(fields.get("shm", fields.get("group_mem")))
+    percent = fields.get("occ_pct", "")  # 0 where writers could not work it out
+    is_percent = re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", percent)
     return KernelDetails(
         grid=_dim(fields.get("grid")),
         block=_dim(fields.get("block")),
@@ -57,7 +61,7 @@ def parse_kernel(text: str) -> KernelDetails:
         static_shared_bytes=static,
         dynamic_shared_bytes=dynamic,
         shared_bytes=shared,
-        occupancy_percent=_percent(fields.get("occ_pct")),
+        occupancy_percent=float(percent) if is_percent and 0 < float(percent) <= 100 else None,
     )
 
 
@@ -89,13 +93,6 @@ def _number(text: str | None) -> int | None:
 def _dim(text: str | None) -> Dim | None:
     sizes = [size for size in map(_number, (text or "").split(",")) if size]
     return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 and text and text.count(",") == 2 else None
-
-
-def _percent(text: str | None) -> float | None:
-    """Return an occupancy; writers put 0 where they could not work it out."""
-    if text is None or re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", text) is None:
-        return None
-    return float(text) if 0 < float(text) <= 100 else None
 
 
 # --- occupancy ---
@@ -135,26 +132,71 @@ def occupancy(details: KernelDetails, capability: tuple[int, int]) -> float | No
     limits = _LIMITS.get(capability)
     if limits is None or details.block is None or details.registers is None or details.shared_bytes is None:
         return None
-    threads = details.block[0] * details.block[1] * details.block[2]
+    threads = prod(details.block)
     if not 0 < threads <= 1024 or details.registers > 255:
         return None
     warps = -(-threads // 32)
-    blocks = min(
-        limits.blocks,
-        limits.warps // warps,
-        _by_registers(details.registers, warps),
-        _by_shared_memory(details.shared_bytes, limits),
-    )
+    blocks = min(limits.blocks, limits.warps // warps)
+    if details.registers:
+        per_warp = -(-details.registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
+        blocks = min(blocks, _REGISTERS // _SIDES // per_warp * _SIDES // warps)
+    needed = -(-(details.shared_bytes + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
+    if needed:
+        blocks = min(blocks, limits.shared_bytes // needed)
     return 100.0 * blocks * warps / limits.warps if blocks else None
 
 
-def _by_registers(registers: int, warps: int) -> int:
-    if not registers:
-        return _MOST
-    per_warp = -(-registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
-    return _REGISTERS // _SIDES // per_warp * _SIDES // warps
+# --- names ---
+
+# Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
+_TENSILE = r"\w*?Cijk_\w*?_MT\d+x\d+x\d+(?:_MI\d+(?:x\d+)*)?"
+_CUTLASS = r"cutlass(?:3x)?_\w+"
+_EIGEN_TYPE = r"Eigen::Tensor<(?:(?:Eigen|std|tensorflow|tsl)::)?([\w ]+?)(?: const)?,"
+_EIGEN_WORK = (
+    r"\b(?:internal|functor|generator)::(\w+)"
+    r"|Eigen::(Tensor(?:Conversion|Broadcasting|Slicing|StridingSlicing|Padding|Shuffling|Reverse|Concatenation|"
+    r"Reshaping|Chipping|Reduction|TupleReducer|Generator|Select|CwiseNullary|Scan|ImagePatch|VolumePatch)Op)\b"
+)
+_EIGEN_WRAPPERS = {"EigenMetaKernel", "scalar_left", "scalar_right", "ComparisonName", "traits", "evaluator"}
+_LONGEST = 4096
 
 
-def _by_shared_memory(shared: int, limits: _Limits) -> int:
-    needed = -(-(shared + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
-    return limits.shared_bytes // needed if needed else _MOST
+@lru_cache(maxsize=4096)
+def short_name(name: str) -> str:
+    """Return what tells a kernel from others: no return type, parameters, namespaces and most template arguments.
+
+    `void tensorflow::functor::RowReduceKernel<float const*>(int)` is `RowReduceKernel`; of Eigen's one kernel for all
+    element-wise work the number type and what is worked out are kept, of CUTLASS's the generated name inside, and of
+    AMD's Tensile the kernel's tile.
+    """
+    text = name[:_LONGEST].removesuffix(".kd").strip()
+    if (tensile := re.match(_TENSILE, text)) is not None:
+        return tensile.group()
+    base = _base(text)
+    if base == "EigenMetaKernel":  # the number type of the result, and the first thing that is done to it
+        arguments = text[: text.find(">(") + 1] or text
+        kind = re.search(_EIGEN_TYPE, arguments)
+        work = (match.group(1) or match.group(2) for match in re.finditer(_EIGEN_WORK, arguments))
+        first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
+        inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
+        return f"EigenMetaKernel<{inside}>" if inside else base
+    inner = re.search(_CUTLASS, text) if base in ("Kernel", "Kernel2", "device_kernel") else None
+    return inner.group() if inner else base or text
+
+
+def _base(text: str) -> str:
+    """Return the last part of the qualified name before its template arguments and its parameters."""
+    text = text.removeprefix("void ").replace("(anonymous namespace)", "anonymous")
+    kept, depth, after = [], 0, 0
+    for bracket in re.finditer(r"[<>(]", text):
+        at, sign = bracket.start(), bracket.group()
+        if depth == 0:
+            kept.append(text[after:at])
+        if sign == "(" and depth == 0:
+            break
+        depth = max(depth + {"<": 1, ">": -1, "(": 0}[sign], 0)
+        after = at + 1
+    else:
+        if depth == 0:
+            kept.append(text[after:])
+    return "".join(kept).rpartition("::")[2].strip()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tfperf.errors import TraceNotFoundError
 from tfperf.wire.trace_file import SUFFIX
 
-_TIMESTAMP = re.compile(r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d")
+_TIMESTAMP = r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d"
 _OTHER_FORMATS = {
     ".pt.trace.json": "a PyTorch profile",
     ".pt.trace.json.gz": "a PyTorch profile",
@@ -60,9 +60,15 @@ def find_runs(path: Path) -> list[Run]:
     except OSError as error:
         raise TraceNotFoundError(f"cannot read the folder {path}: {error.strerror}; check its permissions") from error
     if not folders:
-        raise TraceNotFoundError(_nothing_found(path, denied, others))
+        hint = f"; profiles are in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"
+        if denied:
+            hint = f", but {denied[0]} could not be read; check its permissions"
+        elif others:
+            what = next(text for ending, text in _OTHER_FORMATS.items() if others[0].endswith(ending))
+            hint = f"; {others[0]} is {what}. Give the folder that holds the {SUFFIX} file"
+        raise TraceNotFoundError(f"no *{SUFFIX} file below {path}{hint}")
     runs = [_run(folder, files) for folder, files in folders.items()]
-    return sorted(runs, key=_age)
+    return sorted(runs, key=_age) if len(runs) > 1 else runs
 
 
 def choose_run(runs: list[Run], name: str | None) -> Run:
@@ -94,39 +100,26 @@ def _search(top: Path) -> tuple[dict[Path, list[Path]], list[str], list[str]]:
         for file in sorted(files):
             if file.endswith(SUFFIX):
                 folders.setdefault(Path(folder), []).append(Path(folder) / file)
-            elif any(file.endswith(ending) for ending in _OTHER_FORMATS):
+            elif file.endswith(tuple(_OTHER_FORMATS)):
                 others.append(str(Path(folder) / file))
     return folders, denied, others
 
 
 def _run(folder: Path, files: list[Path]) -> Run:
-    hosts = [HostFile(file.name.removesuffix(SUFFIX), file) for file in files]
+    hosts = (HostFile(file.name.removesuffix(SUFFIX), file) for file in files)
     return Run(folder.resolve().name, folder, tuple(hosts))
 
 
 def _age(run: Run) -> tuple[float, str]:
     """Order runs by the time in their name, where it has one, else by when their files were written."""
-    timestamp = _TIMESTAMP.search(run.name)
+    from datetime import datetime  # `strptime` imports more than all of this takes
+
+    timestamp = re.search(_TIMESTAMP, run.name)
     try:
         if timestamp:
-            return _seconds("".join(filter(str.isdigit, timestamp.group()))), run.name
+            digits = "".join(filter(str.isdigit, timestamp.group()))
+            month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
+            return datetime(int(digits[:4]), month, day, hour, minute, second).timestamp(), run.name
         return max(file.path.stat().st_mtime for file in run.files), run.name
     except (ValueError, OverflowError, OSError):
         return 0.0, run.name
-
-
-def _seconds(digits: str) -> float:
-    """Return the local time of `YYYYmmddHHMMSS` in seconds (`strptime` imports more than all of this takes)."""
-    from datetime import datetime
-
-    month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
-    return datetime(int(digits[:4]), month, day, hour, minute, second).timestamp()
-
-
-def _nothing_found(path: Path, denied: list[str], others: list[str]) -> str:
-    if denied:
-        return f"no *{SUFFIX} file below {path}, but {denied[0]} could not be read; check its permissions"
-    if others:
-        what = next(text for ending, text in _OTHER_FORMATS.items() if others[0].endswith(ending))
-        return f"no *{SUFFIX} file below {path}; {others[0]} is {what}. Give the folder that holds the {SUFFIX} file"
-    return f"no *{SUFFIX} file below {path}; profiles are in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"

@@ -54,17 +54,9 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
     busy = np.bincount(run_of_work, weights=trace.duration_ps[work], minlength=len(rows)).astype(np.int64)
     asynchronous = mask(trace.names, "InstantiatedCapturedFunction::RunAsync".__eq__)
     inner_rows, inner_stages, other_rows = _ops_inside(trace, work, stage[run_of_work])
-    return FunctionRuns(
-        stage=stage,
-        start=start,
-        end=end,
-        busy=np.where(busy > 0, busy, started - start),
-        started=started,
-        is_async=asynchronous[trace.name[rows]],
-        ops=_summed(trace, inner_rows, inner_stages),
-        inner_ops=(inner_rows, inner_stages),
-        other_ops=other_rows,
-    )
+    busy = np.where(busy > 0, busy, started - start)
+    is_async, ops = asynchronous[trace.name[rows]], _summed(trace, inner_rows, inner_stages)
+    return FunctionRuns(stage, start, end, busy, started, is_async, ops, (inner_rows, inner_stages), other_rows)
 
 
 def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s, Int64s]:

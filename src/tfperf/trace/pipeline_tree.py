@@ -15,8 +15,8 @@ from tfperf.arrays import Int64s, distinct
 from tfperf.trace.event_names import concrete_function, is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
 
-_INDEX = re.compile(r"\[\d+\]")
-_BRANCHING = re.compile(r"(?:Zip|Concatenate|\w*Choose\w*|\w*Sample\w*|Directed\w*)\[\d+\]$")
+_INDEX = r"\[\d+\]"
+_BRANCHING = r"(?:Zip|Concatenate|\w*Choose\w*|\w*Sample\w*|Directed\w*)\[\d+\]$"
 """Stages whose inputs differ from each other; other numbered inputs (files, repetitions) are all alike."""
 _DEEPEST = 255
 """No program chains more stages; what does was made to look so."""
@@ -52,23 +52,21 @@ class PipelineTree(NamedTuple):
 
         `python` are the stages that run Python: a generator of the program's own is among them.
         """
-        feeding = {
-            stage.pipeline
-            for index, stage in enumerate(self.stages)
-            if stage.name == "Generator" and index not in python and self._is_outside(stage.parent)
+        outside = {
+            *self.roots,
+            *(i for i, each in enumerate(self.stages) if each.name == "Prefetch" and each.parent in (-1, *self.roots)),
         }
+        generators = {index for index, stage in enumerate(self.stages) if stage.name == "Generator"} - python
+        feeding = {self.stages[index].pipeline for index in generators if self.stages[index].parent in outside}
         return tuple(number in feeding for number in range(len(self.roots)))
-
-    def _is_outside(self, index: int) -> bool:
-        return index in self.roots or (
-            index >= 0 and self.stages[index].name == "Prefetch" and self.stages[index].parent in (-1, *self.roots)
-        )
 
 
 def build_tree(trace: HostTrace, rows: Int64s) -> PipelineTree:
     """Merge the iterators of the calls at `rows` to stages: those of one pipeline with the same path."""
     iterators = _Iterators.of(trace, rows)
-    top = _tops(iterators.parent)
+    top = np.where(iterators.parent >= 0, iterators.parent, np.arange(len(iterators.parent)))
+    for _ in range(_DEEPEST.bit_length()):
+        top = top[top]  # at last the outermost iterator above each
     rooted = {root for root in set(top.tolist()) if iterators.outermost[root]}
     pipeline_of = _same_pipelines(trace, iterators, top, rooted)
     builder = _Builder()
@@ -129,19 +127,8 @@ class _Iterators(NamedTuple):
         paths = {name: stage_path(trace.names[name]) for name in set(names.tolist())}
         outermost = [paths[name].count("::") == 1 for name in names.tolist()]
         depth, parent = _depths(np.where(outermost, -1, _of_its_time(ids, start, call_parents[first])))
-        return _Iterators(
-            ids=ids,
-            name=names,
-            parent=parent,
-            depth=depth,
-            outermost=outermost,
-            start=start,
-            end=end,
-            first_row=rows[first],
-            label=trace.number_at("name", rows[first], -1).tolist(),
-            paths=paths,
-            of_call=of_call,
-        )
+        label = trace.number_at("name", rows[first], -1).tolist()
+        return _Iterators(ids, names, parent, depth, outermost, start, end, rows[first], label, paths, of_call)
 
 
 def _of_its_time(ids: Int64s, start: Int64s, wanted: Int64s) -> Int64s:
@@ -220,18 +207,10 @@ def _depths(parent: Int64s) -> tuple[list[int], Int64s]:
     return depth.tolist(), np.where(ancestor >= 0, -1, parent)
 
 
-def _tops(parent: Int64s) -> Int64s:
-    """Return the outermost iterator above each."""
-    up = np.where(parent >= 0, parent, np.arange(len(parent)))
-    for _ in range(_DEEPEST.bit_length()):
-        up = up[up]
-    return np.asarray(up, np.int64)
-
-
 def stage_path(name: str) -> str:
     """Return the path of an iterator without the numbers of inputs that are all alike."""
     *before, last = name.split("::")
-    return "::".join([*(part if _BRANCHING.match(part) else _INDEX.sub("", part) for part in before), last])
+    return "::".join([*(part if re.match(_BRANCHING, part) else re.sub(_INDEX, "", part) for part in before), last])
 
 
 class _Builder:
@@ -264,9 +243,7 @@ class _Builder:
             self._index[key] = len(self.stages)
             depth = self.stages[consumer].depth + 1 if consumer >= 0 else 0
             name = re.sub(_INDEX, "", path.rpartition("::")[2])
-            self.stages.append(
-                Stage(name=name, path=path, pipeline=pipeline, parent=consumer, depth=depth, recorded=recorded)
-            )
+            self.stages.append(Stage(name, path, pipeline, consumer, depth, recorded))
         return self._index[key]
 
     def _orphan(self, path: str) -> int:

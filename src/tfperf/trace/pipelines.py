@@ -20,7 +20,7 @@ from tfperf.trace.nesting import nest
 from tfperf.trace.pipeline_functions import FunctionRuns, find_function_runs
 from tfperf.trace.pipeline_tree import PipelineTree, Stage, build_tree
 
-_HAND_OVER = re.compile(r"\w+Produce$")
+_HAND_OVER = r"\w+Produce$"
 _ITERATOR, _PRODUCE, _FUNCTION = 1, 2, 3
 _SETTINGS = ("parallelism", "buffer_limit", "batch_size", "cycle_length", "cpu_budget", "threadpool_size")
 _LABELS = ("name", "autotune", "deterministic")
@@ -105,26 +105,24 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
     runs = find_function_runs(trace, rows[function_at], _callers(recorded, function_at, stage, tree))
     device = tree.is_device({stage for stage, _, op_type in runs.ops if "PyFunc" in op_type})
     above = recorded.above[calls_at]
-    calls = StageCalls(
-        row=rows[calls_at],
-        stage=stage[calls_at],
-        start=trace.start_ps[rows[calls_at]],
-        end=trace.end_ps[rows[calls_at]],
-        around=lookup(calls_at, above),
-        in_produce=lookup(produce_at, above),
-    )
+    row, produced = rows[calls_at], rows[produce_at]
+    around, in_produce = lookup(calls_at, above), lookup(produce_at, above)
+    calls = StageCalls(row, stage[calls_at], trace.start_ps[row], trace.end_ps[row], around, in_produce)
+    settings = {name: np.full(len(tree.stages), -1, np.int64) for name in _SETTINGS}
+    for name, largest in settings.items():
+        np.maximum.at(largest, tree.stage_of_call, trace.number_at(name, calls.row, -1))
     return Pipelines(
         stages=tree.stages,
         roots=tree.roots,
         calls=calls,
-        produced=Produced(stage[produce_at], trace.start_ps[rows[produce_at]], trace.end_ps[rows[produce_at]]),
+        produced=Produced(stage[produce_at], trace.start_ps[produced], trace.end_ps[produced]),
         runs=runs,
         device=device,
         fetched=_fetched(trace, tree, calls),
         handed_on=_handed_on(trace, tree, calls, device),
         cut=tree.cut,
         iterators=tree.iterators,
-        settings=_settings(trace, calls.row, tree),
+        settings=settings,
         labels=_labels(trace, calls.row, tree),
         buffered=_buffered(trace, calls.row, tree),
     )
@@ -160,7 +158,7 @@ def _kind(name: str) -> int:
         return _ITERATOR
     if name.startswith("InstantiatedCapturedFunction::"):
         return _FUNCTION
-    return _PRODUCE if _HAND_OVER.match(name) else 0
+    return _PRODUCE if re.match(_HAND_OVER, name) else 0
 
 
 def _producers(recorded: _Recorded, produce_at: Int64s, stage: Int64s, tree: PipelineTree) -> Int64s:
@@ -196,17 +194,14 @@ def _callers(recorded: _Recorded, function_at: Int64s, stage: Int64s, tree: Pipe
         return owner
     before = calls[np.maximum(np.searchsorted(calls, function_at[lost]) - 1, 0)]
     near = (before < function_at[lost]) & (trace.line_of[rows[before]] == trace.line_of[rows[function_at[lost]]])
-    of_stage = {index: _running_consumer(consumer, index, running) for index in set(stage[before].tolist())}
+    of_stage = {}
+    for index in set(stage[before].tolist()):
+        runner = consumer[index]
+        while runner >= 0 and runner not in running:
+            runner = consumer[runner]
+        of_stage[index] = runner if runner >= 0 else consumer[index]
     owner[lost] = np.where(near, [of_stage[index] for index in stage[before].tolist()], -1)
     return owner
-
-
-def _running_consumer(consumer: list[int], stage: int, running: set[int]) -> int:
-    """Return the nearest consumer of a stage that is known to run functions, else the nearest."""
-    above = consumer[stage]
-    while above >= 0 and above not in running:
-        above = consumer[above]
-    return above if above >= 0 else consumer[stage]
 
 
 def _fetched(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> tuple[bool, ...]:
@@ -223,9 +218,7 @@ def _fetched(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> tuple[b
 
 def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: tuple[bool, ...]) -> tuple[bool, ...]:
     """Tell which pipelines feed device pipelines: asked by a thread that does so, or while a generator of one runs."""
-    generators = [
-        index for index, stage in enumerate(tree.stages) if stage.name == "Generator" and device[stage.pipeline]
-    ]
+    generators = [i for i, stage in enumerate(tree.stages) if stage.name == "Generator" and device[stage.pipeline]]
     if not generators:
         return (False,) * len(device)
     asking = np.isin(calls.stage, generators)
@@ -241,20 +234,11 @@ def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: 
     return tuple(handed_on)
 
 
-def _settings(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> dict[str, Int64s]:
-    settings = {}
-    for name in _SETTINGS:
-        settings[name] = np.full(len(tree.stages), -1, np.int64)
-        np.maximum.at(settings[name], tree.stage_of_call, trace.number_at(name, rows, -1))
-    return settings
-
-
 def _labels(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> dict[str, tuple[str, ...]]:
-    """Return what stages say of themselves in words, the last that they said."""
+    """Return what stages last said of themselves in words."""
     labels = {}
     for name in _LABELS:
-        last = np.full(len(tree.stages), -1, np.int64)
-        value = trace.number_at(name, rows, -1)
+        last, value = np.full(len(tree.stages), -1, np.int64), trace.number_at(name, rows, -1)
         last[tree.stage_of_call[value >= 0]] = value[value >= 0]
         texts = (*trace.stat(name).texts, "")
         labels[name] = tuple(texts[index] for index in last.tolist())

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from tfperf.arrays import Int64s
 from tfperf.errors import TraceFormatError
 from tfperf.trace.event_names import is_memory, mask
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
-from tfperf.trace.progress import Progress
-from tfperf.trace.row_order import LONGEST_PS, clock_zeros, in_order, put_on_clock
 from tfperf.trace.stat_names import BASE, DEFAULT, KNOWN, reads_memory, wanted_stats
-from tfperf.wire.event_columns import EventColumns, join_columns
+from tfperf.wire.event_columns import EventColumns, Line, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
-from tfperf.wire.planes import PlaneHeader, read_events, read_header
+from tfperf.wire.planes import read_events, read_header
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
-_HOST_PLANES = (
-    "/host:CPU",
-    "/host:TPU-runtime",
-    "/host:CUPTI",
-    "/host:python-tracer",
-    "/host:ROCTRACER",
-    "/host:NVTX-CUPTI",
-)
+Progress = Callable[[int, int], None]
+"""Called with bytes read so far and bytes in all."""
+
+LONGEST_PS = 1 << 60
+"""13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
+_HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
 
 
 def plane_kind(name: str) -> PlaneKind:
     """Tell what a plane stands for, by its name."""
-    if name.startswith(_HOST_PLANES):
+    if name.startswith("/host:") and name[6:].startswith(_HOSTS):
         return "host"
     if name.startswith("/device:GPU:"):
         return "gpu"
@@ -112,7 +110,12 @@ class _Reading:
         """Read a plane: its names always, its events if they are of use."""
         header, span = read_header(file, span, wanted_stats("gpu", self.stats))
         kind, count, first_name = plane_kind(header.name), 0, np.int32(len(self.names))
-        self._add_names(header)
+        for stat, values in header.event_stats.items():
+            of_names = self.name_stats.setdefault(stat, {})
+            of_names.update({len(self.names) + position: value for position, value in values.items()})
+        self.names += [*header.event_names, ""]  # the empty one is for events without a name
+        self.display_names += [*header.event_display_names, ""]
+        self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
         if header.name == PROGRAM_PLANE and HLO_PROTO in self.stats:
             self.programs |= read_programs(file, span)
         if kind != "other" or self.everything:
@@ -123,15 +126,6 @@ class _Reading:
                     progress(file.position, file.size)
                 self._add_events(events._replace(name=events.name + first_name))
         self.planes.append(Plane(header.id, header.name, kind, header.stats, count))
-
-    def _add_names(self, header: PlaneHeader) -> None:
-        """Append the plane's names of events, and an empty one for events without a name."""
-        for stat, values in header.event_stats.items():
-            of_names = self.name_stats.setdefault(stat, {})
-            of_names.update({len(self.names) + position: value for position, value in values.items()})
-        self.names += [*header.event_names, ""]
-        self.display_names += [*header.event_display_names, ""]
-        self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
 
     def _add_events(self, events: EventColumns) -> None:
         """Keep the events that are wanted, and count those that make no sense."""
@@ -152,3 +146,49 @@ class _Reading:
         put_on_clock(memory, zeros)
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
         return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats)
+
+
+def clock_zeros(stamps: set[int]) -> dict[int, int]:
+    """Return for each timestamp (ns) of a line what to count it from, so that picoseconds fit into an int64.
+
+    That is 0, or for a clock that counts from 1970 its earliest line. Lines further apart than any capture lasts are on
+    different clocks; each of these counts from its own earliest line.
+    """
+    longest_ns = LONGEST_PS // 1000
+    zero = 0 if all(abs(stamp) < longest_ns for stamp in stamps) else min(stamps)
+    zeros = {}
+    for stamp in sorted(stamps):
+        zero = stamp if stamp - zero >= longest_ns else zero
+        zeros[stamp] = zero
+    return zeros
+
+
+def put_on_clock(events: EventColumns, zeros: dict[int, int]) -> None:
+    """Turn times that count from the timestamp of a line into times on the clock of the file, in place."""
+    for line in events.lines:
+        if line.stop > line.start:
+            events.start_ps[line.start : line.stop] += (line.timestamp_ns - zeros[line.timestamp_ns]) * 1000
+
+
+def in_order(events: EventColumns) -> EventColumns:
+    """Return the events in the order that a HostTrace promises; lines of one plane with the same id are one."""
+    same: dict[tuple[int, int], list[Line]] = {}
+    for line in events.lines:
+        same.setdefault((line.plane, line.id), []).append(line)
+    rows = [slice(line.start, line.stop) for line in events.lines]
+    if len(same) == len(rows) and all(_is_ordered(events.start_ps[some], events.duration_ps[some]) for some in rows):
+        return events
+    rank = {key: index for index, key in enumerate(same)}
+    ranks = np.array([rank[line.plane, line.id] for line in events.lines], np.int64)
+    of_line = np.repeat(ranks, [line.stop - line.start for line in events.lines])
+    merged, start = [], 0
+    for parts in same.values():
+        stop = start + sum(part.stop - part.start for part in parts)
+        merged.append(parts[0]._replace(start=start, stop=stop))
+        start = stop
+    return events.ordered(np.lexsort((-events.duration_ps, events.start_ps, of_line)), tuple(merged))
+
+
+def _is_ordered(start: Int64s, duration: Int64s) -> bool:
+    step = start[1:] - start[:-1]
+    return bool(((step > 0) | ((step == 0) & (duration[1:] <= duration[:-1]))).all())

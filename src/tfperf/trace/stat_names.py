@@ -16,105 +16,48 @@ from tfperf.wire.hlo import HLO_PROTO
 from tfperf.wire.stats import WantedStats
 
 
-def _every(name: str) -> bool:
-    return True
+class KnownStat(NamedTuple):
+    """The type of a stat, and where it means something: on which host events by name (None: all), and on devices."""
+
+    type: StatType
+    host: Callable[[str], bool] | None = None
+    device: bool = True
 
 
 def _none(name: str) -> bool:
     return False
 
 
-class KnownStat(NamedTuple):
-    """The type of a stat, and where it means something.
-
-    `host` accepts the names of host events that it is read on.
-    """
-
-    type: StatType
-    host: Callable[[str], bool] = _every
-    device: bool = True
-
-
-KNOWN = {
-    "tf_function_call": KnownStat("text"),
-    "tracing_count": KnownStat("number"),
-    "step_num": KnownStat("number"),
-    "graph_type": KnownStat("text"),
-    "group_id": KnownStat("number"),
-    "step_name": KnownStat("text"),
-    "correlation_id": KnownStat("number"),
-    "is_eager": KnownStat("number"),
-    "is_func": KnownStat("number"),
-    "eager_op": KnownStat("text"),
+_BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
+    (KnownStat("text"), ("tf_function_call", "graph_type", "step_name", "eager_op", "hlo_op")),
+    (KnownStat("number"), ("tracing_count", "step_num", "group_id", "correlation_id")),
+    (KnownStat("number"), ("is_eager", "is_func", "program_id")),
     # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
-    "id": KnownStat("number", carries_run_id),
-    "iter_num": KnownStat("number", device=False),
-    "_r": KnownStat("number", device=False),
-    "_pt": KnownStat("number", device=False),
-    "_p": KnownStat("number", device=False),
-    "_ct": KnownStat("number", device=False),
-    "_c": KnownStat("number", device=False),
-    "_a": KnownStat("number", device=False),
-    "hlo_op": KnownStat("text"),
-    "program_id": KnownStat("number"),
+    (KnownStat("number", carries_run_id), ("id",)),
+    (KnownStat("number", device=False), ("iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a")),
     # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
-    "tf_op": KnownStat("text", is_memory),
-    "shape": KnownStat("text", is_memory),
-    "name": KnownStat("text", is_labelled_iterator),
-    "level 0": KnownStat("text", _none),
-    "annotation": KnownStat("text", _none),
-    "kernel_details": KnownStat("text", _none),
-    "memcpy_details": KnownStat("text", _none),
-    "memset_details": KnownStat("text", _none),
-    "equation": KnownStat("text", _none),
-    "hlo_category": KnownStat("text", _none),
-    "hlo_module": KnownStat("text", _none),
-    "symbol_id": KnownStat("number", _none),
-    "device_offset_ps": KnownStat("number", _none),
-    "device_duration_ps": KnownStat("number", _none),
-    "parent_id": KnownStat("number", is_iterator, device=False),
-    "parallelism": KnownStat("number", is_iterator, device=False),
-    "buffered_elements": KnownStat("number", is_iterator, device=False),
-    "buffer_limit": KnownStat("number", is_iterator, device=False),
-    "batch_size": KnownStat("number", is_iterator, device=False),
-    "cycle_length": KnownStat("number", is_iterator, device=False),
-    "cpu_budget": KnownStat("number", is_iterator, device=False),
-    "threadpool_size": KnownStat("number", is_iterator, device=False),
-    "autotune": KnownStat("text", is_iterator, device=False),
-    "deterministic": KnownStat("text", is_iterator, device=False),
-    "allocator_name": KnownStat("text", is_memory, device=False),
-    "region_type": KnownStat("text", is_memory, device=False),
-    "fragmentation": KnownStat("real", is_memory, device=False),
-    "bytes_reserved": KnownStat("number", is_memory, device=False),
-    "bytes_allocated": KnownStat("number", is_memory, device=False),
-    "bytes_available": KnownStat("number", is_memory, device=False),
-    "peak_bytes_in_use": KnownStat("number", is_memory, device=False),
-    "requested_bytes": KnownStat("number", is_memory, device=False),
-    "allocation_bytes": KnownStat("number", is_memory, device=False),
-    "addr": KnownStat("number", is_memory, device=False),
-    "data_type": KnownStat("number", is_memory, device=False),
-    "index_on_host": KnownStat("number", is_memory, device=False),
-    "device_ordinal": KnownStat("number", is_memory, device=False),
+    (KnownStat("text", is_memory), ("tf_op", "shape")),
+    (KnownStat("text", is_labelled_iterator), ("name",)),
+    (KnownStat("text", _none), ("level 0", "annotation", "kernel_details", "memcpy_details", "memset_details")),
+    (KnownStat("text", _none), ("equation", "hlo_category", "hlo_module")),
+    (KnownStat("number", _none), ("symbol_id", "device_offset_ps", "device_duration_ps")),
+    (KnownStat("number", is_iterator, device=False), ("parent_id", "parallelism", "buffered_elements", "buffer_limit")),
+    (KnownStat("number", is_iterator, device=False), ("batch_size", "cycle_length", "cpu_budget", "threadpool_size")),
+    (KnownStat("text", is_iterator, device=False), ("autotune", "deterministic")),
+    (KnownStat("text", is_memory, device=False), ("allocator_name", "region_type")),
+    (KnownStat("real", is_memory, device=False), ("fragmentation",)),
+    (KnownStat("number", is_memory, device=False), ("bytes_reserved", "bytes_allocated", "bytes_available", "addr")),
+    (KnownStat("number", is_memory, device=False), ("peak_bytes_in_use", "requested_bytes", "allocation_bytes")),
+    (KnownStat("number", is_memory, device=False), ("data_type", "index_on_host", "device_ordinal")),
     # Not on events, but in a plane of its own: the compiled programs (`HostTrace.programs`).
-    HLO_PROTO: KnownStat("text", _none, device=False),
-}
+    (KnownStat("text", _none, device=False), (HLO_PROTO,)),
+)
+KNOWN = {name: stat for stat, names in _BY_PLACE for name in names}
 
 LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
 """What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
-BASE = frozenset(
-    {
-        "correlation_id",
-        "graph_type",
-        "group_id",
-        "hlo_category",
-        "id",
-        "memcpy_details",
-        "shape",
-        "step_name",
-        "step_num",
-        "tf_function_call",
-    }
-)
+BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
+BASE |= {"step_name", "step_num", "tf_function_call"}
 """Steps, the categories of their time, states of host threads, launches, and the environment."""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, is_labelled_iterator))
 """Pipelines of tf.data (`find_pipelines`)."""
@@ -137,18 +80,15 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
 
     The type of a stat that tfperf does not know is guessed from the file. `every` adds all other stats, as one table.
     """
-    types = {name: stat.type for name, stat in KNOWN.items() if name in stats and _is_read_on(kind, stat, stats)}
-    narrow = {name: KNOWN[name].host for name in types if kind == "host" and KNOWN[name].host is not _every}
+    unread = (_none,) if reads_memory(stats) else (_none, is_memory)
+    known = ((name, stat) for name, stat in KNOWN.items() if name in stats)
+    here = {name: stat for name, stat in known if (stat.host not in unread if kind == "host" else stat.device)}
+    types = {name: stat.type for name, stat in here.items()}
+    narrow = {name: stat.host for name, stat in here.items() if kind == "host" and stat.host}
     if not LINKS.isdisjoint(stats):
         narrow.pop("id", None)  # fetches and executors are linked by the ids of all events
     guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
     return WantedStats({**types, **guesses}, narrow, every)
-
-
-def _is_read_on(kind: PlaneKind, stat: KnownStat, stats: frozenset[str]) -> bool:
-    if kind != "host":
-        return stat.device
-    return stat.host is not _none and (stat.host is not is_memory or reads_memory(stats))
 
 
 def reads_memory(stats: frozenset[str]) -> bool:

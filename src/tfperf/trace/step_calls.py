@@ -2,17 +2,89 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s, distinct, distinct_index, median
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, lookup, median
 from tfperf.trace.cycles import cycle_starts
-from tfperf.trace.event_names import is_eager_call, mask
-from tfperf.trace.function_calls import NO_CALLS, Fetches, FunctionCalls, calls_traced, find_calls, find_fetches
+from tfperf.trace.event_names import is_eager_call, is_fetch, is_root_iterator, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, outermost
-from tfperf.trace.step_kinds import label_kinds
-from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, plain_steps
+from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
+
+
+class FunctionCalls(NamedTuple):
+    """Outermost tf.function calls in time order; `name` indexes `names`."""
+
+    start: Int64s
+    end: Int64s
+    name: Int64s
+    names: tuple[str, ...]
+    traced: Bools
+
+    @property
+    def dominant(self) -> int:
+        """Return the name with the largest total time."""
+        return int(np.bincount(self.name, weights=(self.end - self.start).astype(np.float64)).argmax())
+
+
+NO_CALLS = FunctionCalls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), np.empty(0, np.bool_))
+
+
+class Fetches(NamedTuple):
+    """Fetches of an element by the program, in time order; `iterator` tells the pipelines apart."""
+
+    start: Int64s
+    end: Int64s
+    iterator: Int64s
+
+
+def find_calls(trace: HostTrace) -> FunctionCalls:
+    """Return the tf.function calls that are not inside another call on their thread."""
+    stat = trace.stat("tf_function_call")
+    rows = stat.event.astype(np.int64)
+    rows = outermost(trace, rows[trace.on_host[rows] & (trace.duration_ps[rows] > 0)])
+    if not len(rows):
+        return NO_CALLS
+    texts = [trace.names[name] for name in trace.name[rows].tolist()]
+    index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+    traced = np.array([text.startswith("traced") for text in stat.texts], np.bool_)
+    name = np.array([index[text] for text in texts], np.int64)
+    is_traced = traced[stat.value[lookup(stat.event, rows)]]
+    return FunctionCalls(trace.start_ps[rows], trace.end_ps[rows], name, tuple(index), is_traced)
+
+
+def find_fetches(trace: HostTrace) -> Fetches:
+    """Return the fetches, each with the id of the pipeline that it asked."""
+    rows = trace.host_events(mask(trace.names, is_fetch))
+    rows = rows[trace.duration_ps[rows] > 0]
+    roots = trace.host_events(mask(trace.names, is_root_iterator))
+    iterator = np.zeros(len(rows), np.int64)
+    if len(roots) and len(rows):
+        next_root = roots[np.minimum(np.searchsorted(roots, rows), len(roots) - 1)]
+        inside = (next_root > rows) & (trace.line_of[next_root] == trace.line_of[rows])
+        inside &= trace.start_ps[next_root] < trace.end_ps[rows]
+        iterator = np.where(inside, trace.number_at("id", next_root), 0)
+    order = np.argsort(trace.start_ps[rows], kind="stable")
+    rows = rows[order]
+    return Fetches(trace.start_ps[rows], trace.end_ps[rows], iterator[order])
+
+
+def dominant_calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
+    """Return start and end of the calls of the dominant function."""
+    calls = find_calls(trace)
+    if not len(calls.name):
+        return NO_NUMBERS, NO_NUMBERS
+    is_dominant = calls.name == calls.dominant
+    return calls.start[is_dominant], calls.end[is_dominant]
+
+
+def calls_traced(calls: FunctionCalls, start: Int64s, end: Int64s) -> Bools:
+    """Tell in which spans a call traced Python again."""
+    times = calls.start[calls.traced]
+    return np.searchsorted(times, end) > np.searchsorted(times, start)
 
 
 def from_calls(trace: HostTrace) -> Steps | None:
@@ -22,22 +94,17 @@ def from_calls(trace: HostTrace) -> Steps | None:
         return None
     index = np.searchsorted(calls.start, fetches.start, side="right") - 1
     call_of_fetch = np.where((index >= 0) & (fetches.start < calls.end[np.maximum(index, 0)]), index, -1)
-    per_call = _batches_per_call(calls, fetches, call_of_fetch)
+    # The fetches in each call, of the pipeline that was asked most (replicas have one pipeline each).
+    per_call = np.zeros(len(calls.name), np.int64)
+    for iterator in distinct(fetches.iterator).tolist():
+        inside = call_of_fetch[(fetches.iterator == iterator) & (call_of_fetch >= 0)]
+        per_call = np.maximum(per_call, np.bincount(inside, minlength=len(calls.name)))
     is_dominant = calls.name == calls.dominant
     if is_dominant.sum() <= 2 and per_call[is_dominant].min() >= 4:
         return _loop_inside(trace, calls, fetches, call_of_fetch)
     if median(per_call[is_dominant]) >= 1:
         return _executions(trace, calls, per_call)
     return _repetitions(trace, calls, fetches)
-
-
-def _batches_per_call(calls: FunctionCalls, fetches: Fetches, call_of_fetch: Int64s) -> Int64s:
-    """Count the fetches in each call, of the pipeline that was asked most (replicas have one pipeline each)."""
-    most = np.zeros(len(calls.name), np.int64)
-    for iterator in distinct(fetches.iterator).tolist():
-        inside = call_of_fetch[(fetches.iterator == iterator) & (call_of_fetch >= 0)]
-        most = np.maximum(most, np.bincount(inside, minlength=len(calls.name)))
-    return most
 
 
 def _numbered(trace: HostTrace, how: How, span: tuple[Int64s, Int64s], functions: list[str]) -> Steps:
@@ -88,30 +155,22 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     cycle = cycle_starts(token, fetch_kinds=fetch_kinds)
     first = cycle.starts
     last = np.concatenate((first[1:], [stop])) - 1
-    longest = _longest_call(token, start, end, first, fetch_kinds)
-    functions = [calls.names[value - fetch_kinds] for value in longest]
+    # The token of the longest call of each step.
+    step = np.maximum(np.searchsorted(first, np.arange(stop), side="right") - 1, 0)
+    order = np.lexsort((np.where(token >= fetch_kinds, end - start, -1), step))
+    longest = token[order[np.searchsorted(step[order], np.arange(len(first)), side="right") - 1]]
+    functions = [calls.names[value - fetch_kinds] for value in longest.tolist()]
     shape = f"repeat every {cycle.period} events" if cycle.period else "do not repeat regularly"
-    confidence: Confidence = "high" if cycle.period else "medium"
-    what = f"calls and the fetches between them {shape}"
-    if not fetch_kinds:
-        confidence = "medium" if cycle.period else "low"
-        what = f"calls {shape}, no fetch from tf.data is visible"
-    how: How = ("tf.function calls", confidence, f"{what}: {len(first)} step(s) of {_listed(functions)}")
+    levels: tuple[Confidence, Confidence] = ("medium", "high") if fetch_kinds else ("low", "medium")
+    between = f"calls and the fetches between them {shape}"
+    what = between if fetch_kinds else f"calls {shape}, no fetch from tf.data is visible"
+    how: How = ("tf.function calls", levels[cycle.period > 0], f"{what}: {len(first)} step(s) of {_listed(functions)}")
     steps = _numbered(trace, how, (start[first], np.maximum.reduceat(end, first)), functions)
     flags = [RETRACE if traced else "" for traced in calls_traced(calls, start[first], end[last]).tolist()]
     for index in {0, len(first) - 1}:
         if last[index] - first[index] + 1 < cycle.whole and not flags[index]:
             flags[index] = PARTIAL
     return replace(steps, flags=tuple(flags))
-
-
-def _longest_call(token: Int64s, start: Int64s, end: Int64s, first: Int64s, fetch_kinds: int) -> list[int]:
-    """Return, per step, the token of its longest call."""
-    step = np.maximum(np.searchsorted(first, np.arange(len(token)), side="right") - 1, 0)
-    duration = np.where(token >= fetch_kinds, end - start, -1)
-    order = np.lexsort((duration, step))
-    last = np.searchsorted(step[order], np.arange(len(first)), side="right") - 1
-    return [int(value) for value in token[order[last]]]
 
 
 def _around(trace: HostTrace, calls: FunctionCalls, times: Int64s) -> Int64s:
@@ -136,9 +195,8 @@ def from_fetches(trace: HostTrace) -> Steps | None:
         return None
     chosen = fetches.iterator == _most_frequent(fetches.iterator)
     start = _around(trace, NO_CALLS, fetches.start[chosen])
-    confidence: Confidence = "medium" if len(start) >= 4 else "low"
     explanation = f"{len(start)} fetches from tf.data; there are no tf.function calls"
-    how: How = ("tf.data fetches", confidence, explanation)
+    how: How = ("tf.data fetches", "medium" if len(start) >= 4 else "low", explanation)
     return _numbered(trace, how, (start, fetches.end[chosen]), [UNLABELLED] * len(start))
 
 

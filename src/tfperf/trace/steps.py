@@ -9,6 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s
+from tfperf.trace.event_names import concrete_function, is_gradient, mask
+from tfperf.trace.host_trace import HostTrace
 
 Confidence = Literal["high", "medium", "low", "none"]
 How = tuple[str, Confidence, str]
@@ -78,12 +80,19 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def averaged(self) -> Bools:
         """Tell which steps count in averages: those without a flag, if at least three are; else all of their kind."""
-        return averaged(self.flags, self.kinds)
+        plain = np.array([not flag for flag in self.flags], np.bool_)
+        codes = {kind: code for code, kind in enumerate(dict.fromkeys(self.kinds))}
+        code = np.array([codes[kind] for kind in self.kinds], np.int64)
+        return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
 
     @property
     def headline_kind(self) -> str:
         """Return the kind that headline figures are about: train if there is one, else the most time-consuming."""
-        return headline(self.kinds, self.duration_ps)
+        total: dict[str, int] = {}
+        for kind, duration in zip(self.kinds, self.duration_ps.tolist(), strict=True):
+            total[kind] = total.get(kind, 0) + duration
+        training = [kind for kind in total if kind.startswith("train")]
+        return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
 
 
 def plain_steps(
@@ -111,18 +120,28 @@ def no_steps(reason: str) -> Steps:
     return plain_steps(("none", "none", reason), (NO_NUMBERS, NO_NUMBERS), NO_NUMBERS, (), ())
 
 
-def averaged(flags: tuple[str, ...], kinds: tuple[str, ...]) -> Bools:
-    """Tell which steps count in averages, per kind: unflagged ones if there are three, else all."""
-    plain = np.array([not flag for flag in flags], np.bool_)
-    codes = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
-    code = np.array([codes[kind] for kind in kinds], np.int64)
-    return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
+def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:
+    """Label steps of the same name `train` or `eval` by whether gradient or optimizer ops run in them.
 
-
-def headline(kinds: tuple[str, ...], duration_ps: Int64s) -> str:
-    """Return the kind that headline figures are about."""
-    total: dict[str, int] = {}
-    for kind, duration in zip(kinds, duration_ps.tolist(), strict=True):
-        total[kind] = total.get(kind, 0) + duration
-    training = [kind for kind in total if kind.startswith("train")]
-    return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
+    The label belongs to the concrete function (most of its steps decide), since an op of an asynchronous step may run
+    late. Where no step shows such an op (an XLA-compiled function hides them) steps keep their name.
+    """
+    plain = tuple(name if name in ("train", "test", "eval") else UNLABELLED for name in names)
+    rows = trace.host_events(mask(trace.names, is_gradient))
+    if not len(rows) or not len(start):
+        return plain if len(set(names)) == 1 else tuple(names)
+    times = np.sort(trace.start_ps[rows])
+    training = np.searchsorted(times, end) > np.searchsorted(times, start)
+    rows = trace.host_events(mask(trace.names, concrete_function))
+    rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
+    functions = []  # per step, its name and the concrete function that it runs first
+    for index, name, stop in zip(
+        np.searchsorted(trace.start_ps[rows], start).tolist(), names, end.tolist(), strict=True
+    ):
+        runs_one = index < len(rows) and trace.start_ps[rows[index]] < stop
+        functions.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if runs_one else name)
+    votes: dict[str, list[bool]] = {}
+    for function, vote in zip(functions, training.tolist(), strict=True):
+        votes.setdefault(function, []).append(vote)
+    label = {function: "train" if 2 * sum(some) >= len(some) else "eval" for function, some in votes.items()}
+    return tuple(label[function] for function in functions)

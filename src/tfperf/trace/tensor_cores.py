@@ -43,9 +43,7 @@ def uses_tensor_cores(kernel: str) -> bool | None:
     name = kernel[:_READ].lower()
     if re.search(_DOES_NOT, name):
         return False
-    if re.search(_USES, name):
-        return True
-    return None if re.search(_MAY, name) else False
+    return True if re.search(_USES, name) else None if re.search(_MAY, name) else False
 
 
 # --- ops ---
@@ -65,21 +63,15 @@ def is_op_eligible(name: str, op_type: str, hlo_op: str = "", opcode: str = "", 
     For an op that XLA compiled, the HLO op decides, since one op of the framework becomes several of them, such as a
     convolution and the transposes around it. None where neither tells.
     """
-    if hlo_op:
-        return _is_hlo_eligible(name, op_type, hlo_op, opcode)
-    if op_type == "Einsum":
-        return is_product(equation) if equation else None
-    if not name or op_type in ("", "Unknown"):
-        return None
-    return re.fullmatch(_TYPES, op_type) is not None
-
-
-def _is_hlo_eligible(name: str, op_type: str, hlo_op: str, opcode: str) -> bool | None:
+    is_type = re.compile(_TYPES).fullmatch
+    if not hlo_op:
+        if op_type == "Einsum":
+            return is_product(equation) if equation else None
+        return None if not name or op_type in ("", "Unknown") else is_type(op_type) is not None
     if opcode in ("dot", "convolution") or re.search(_HLO, hlo_op):
         return True
     if opcode == "custom-call" or (not opcode and hlo_op.startswith("custom-call")):
-        made_from = (op_type, name.rpartition("/")[2])
-        return True if any(re.fullmatch(_TYPES, text) for text in made_from) else None
+        return True if is_type(op_type) or is_type(name.rpartition("/")[2]) else None
     return False
 
 
@@ -92,51 +84,21 @@ def is_product(equation: str) -> bool:
 # --- as TensorFlow's profiler has it ---
 
 _THEIR_KERNELS = (
-    "16816",
-    "c1688",
-    "conv1x1",
-    "conv2d_c1_k1",
-    "dgrad_1x1_stride_2x2",
-    "direct_group",
-    "first_layer_wgrad_kernel",
-    "h1688",
-    "h884",
-    "hmma",
-    "i16832",
-    "i8816",
-    "s884",
-    "s1688",
-    "xmma_gemm",
-    "xmma_implicit_gemm",
-    "xmma_sparse_conv",
-    "xmma_sparse_gemm",
-    "xmma_warp_specialized_implicit_gemm",
+    r"16816|c1688|conv1x1|conv2d_c1_k1|dgrad_1x1_stride_2x2|direct_group|first_layer_wgrad_kernel|h1688|h884|hmma|i16832"
+    r"|i8816|s884|s1688|xmma_(?:(?:warp_specialized_)?implicit_)?gemm|xmma_sparse_(?:conv|gemm)"
 )
-_THEIR_OLD_KERNELS = r"volta_(?:fp16_)?[ihs]884|turing_(?:fp16_)?[ihs]1688"
-_THEIR_OP_ENDS = (
-    "Conv2D",
-    "Conv2DBackpropFilter",
-    "Conv2DBackpropInput",
-    "Conv3D",
-    "DepthwiseConv2dNative",
-    "DepthwiseConv2dNativeBackpropFilter",
-    "DepthwiseConv2dNativeBackpropInput",
-    "/MatMul",
-    "FusedMatMul",
-    "/CudnnRNN",
-    "XlaDot",
-    "XlaDotV2",
+_THEIR_OLD_KERNELS = r"(?:volta_(?:fp16_)?[ihs]884|turing_(?:fp16_)?[ihs]1688)|.*(?:hmma|xmma)"
+_THEIR_OPS = (
+    r"(?:(?:Conv2D|DepthwiseConv2dNative)(?:Backprop(?:Filter|Input))?|Conv3D|(?:/|Fused)MatMul|/CudnnRNN|XlaDot(?:V2)?)\Z"
+    r"|BatchMatMul|CudnnRNN(?:V|Forward|Backprop)"
 )
-_THEIR_OP_PARTS = ("BatchMatMul", "CudnnRNNV", "CudnnRNNForward", "CudnnRNNBackprop")
 
 
 def tensorflow_kernel(kernel: str, *, old: bool) -> bool:
     """Tell what TensorFlow says of a kernel; `old` is its list of 2.2 to 2.4."""
-    if old:
-        return bool(re.match(_THEIR_OLD_KERNELS, kernel)) or "hmma" in kernel or "xmma" in kernel
-    return any(part in kernel for part in _THEIR_KERNELS)
+    return bool(re.match(_THEIR_OLD_KERNELS, kernel, re.DOTALL) if old else re.search(_THEIR_KERNELS, kernel))
 
 
 def tensorflow_op(name: str) -> bool:
     """Tell what TensorFlow says of an op, which it judges by its name, not its type."""
-    return name.endswith(_THEIR_OP_ENDS) or any(part in name for part in _THEIR_OP_PARTS)
+    return re.search(_THEIR_OPS, name) is not None

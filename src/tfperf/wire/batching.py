@@ -16,7 +16,7 @@ from tfperf.wire.trace_file import Span, TraceFile, fields
 
 _TAIL = 1 << 14
 _GUESSES = 4
-_EVENT = re.compile(
+_EVENT = (
     rb"\x22[\x80-\xff]{0,3}[\x03-\x7f]"  # an event and its length
     rb"\x08[\x80-\xff]{0,9}[\x00-\x7f]"  # its metadata id
     rb"[\x10\x28]"  # its offset, or how often it happened: what tells it from a stat
@@ -54,7 +54,7 @@ def line_pieces(file: TraceFile, line: Span, limit: int) -> Iterator[tuple[int, 
 def _guessed_border(payload: bytes) -> int:
     """Return where the last event starts, or 0 if the guesses were wrong."""
     outline = schema.message_class("LineOutline")
-    places = [match.start() for match in _EVENT.finditer(payload, max(len(payload) - _TAIL, 1))]
+    places = [match.start() for match in re.compile(_EVENT).finditer(payload, max(len(payload) - _TAIL, 1))]
     for place in reversed(places[-_GUESSES:]):
         try:
             outline.FromString(payload[:place])

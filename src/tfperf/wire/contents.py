@@ -7,12 +7,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfperf.wire import decoder
-from tfperf.wire.batching import line_groups, line_pieces
-from tfperf.wire.planes import BATCH_BYTES, read_header
+from tfperf.wire.planes import decoded_lines, read_header
 from tfperf.wire.stats import WantedStats
-from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk
-
-_PYTHON_FRAME = "$"
+from tfperf.wire.trace_file import TraceFile, walk
 
 
 class Contents(Struct, frozen=True):
@@ -34,7 +31,7 @@ class Contents(Struct, frozen=True):
     @property
     def has_python_frames(self) -> bool:
         """Whether the Python tracer recorded anything: it writes names that start with `$`."""
-        return any(name.startswith(_PYTHON_FRAME) for name in self.event_names)
+        return any(name.startswith("$") for name in self.event_names)
 
 
 def look_into(path: Path) -> Contents:
@@ -49,19 +46,6 @@ def look_into(path: Path) -> Contents:
         for span in space.planes:
             header, whole = read_header(file, span, WantedStats({}))
             names.update(header.event_names)
-            counts[header.name] = counts.get(header.name, 0) + _count(file, whole)
+            events = (len(decoder.items(lines.field("events"))) for lines, _, _ in decoded_lines(file, whole))
+            counts[header.name] = counts.get(header.name, 0) + sum(events)
     return Contents(file.size, counts, frozenset(names), space.errors, space.warnings)
-
-
-def _count(file: TraceFile, plane: PlaneSpan) -> int:
-    """Count the events of a plane without decoding one."""
-    total = 0
-    for group in line_groups(plane.lines, BATCH_BYTES):
-        if isinstance(group, Span):
-            for position, payload in line_pieces(file, group, BATCH_BYTES):
-                total += len(decoder.items(decoder.decode(file, "Line", payload, position).column("events")))
-        else:
-            start, stop = group
-            lines = decoder.items(decoder.decode(file, "Lines", file.read(start, stop), start).column("lines"))
-            total += len(decoder.items(lines.field("events")))
-    return total

@@ -53,13 +53,11 @@ def _decode(file: TraceFile, message: str, payloads: Any, doubtful: list[bytes],
         for payload in doubtful:
             parser.FromString(payload)
         return _handlers()[message].array_to_record_batch(payloads)
-    except (ValueError, DecodeError) as error:
-        raise file.damaged(position, f"not a valid {message}") from error
     except BaseException as error:
         # A panic of the Rust code is no Exception, and its class cannot be imported.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise file.damaged(position, f"not a valid {message}") from error
+        if isinstance(error, ValueError | DecodeError) or type(error).__name__ == "PanicException":
+            raise file.damaged(position, f"not a valid {message}") from error
+        raise
 
 
 def binary(ends: Int32s, data: Any) -> Any:

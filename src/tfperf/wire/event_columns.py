@@ -20,6 +20,11 @@ STEPS_LINE = -559038737
 _DERIVED_COUNT = 390
 
 
+def is_derived(line_id: int) -> bool:
+    """Tell whether the id is one of those reserved for derived lines."""
+    return STEPS_LINE <= line_id < STEPS_LINE + _DERIVED_COUNT
+
+
 class Line(NamedTuple):
     """A timeline (host thread, device stream): rows `start` to `stop` of the event columns.
 
@@ -42,7 +47,7 @@ class Line(NamedTuple):
     @property
     def derived(self) -> bool:
         """Tell whether the profiler computed the line (steps, name scopes, ops) instead of recording it."""
-        return STEPS_LINE <= self.id < STEPS_LINE + _DERIVED_COUNT
+        return is_derived(self.id)
 
     def continued_by(self, more: Line) -> Line:
         """Return the line after one more piece of it, which may hold fields that a writer puts behind the events."""
@@ -120,14 +125,7 @@ class StatRows(NamedTuple):
         return self._replace(event=event, key=self.key[which], kind=self.kind[which], value=self.value[which])
 
 
-NO_STAT_ROWS = StatRows(
-    event=np.empty(0, np.int32),
-    key=np.empty(0, np.int32),
-    kind=np.empty(0, np.uint8),
-    value=NO_NUMBERS,
-    keys=(),
-    texts=(),
-)
+NO_STAT_ROWS = StatRows(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8), NO_NUMBERS, (), ())
 
 
 class EventColumns(NamedTuple):
@@ -154,29 +152,23 @@ class EventColumns(NamedTuple):
         before = np.zeros(len(keep) + 1, np.int32)
         np.cumsum(keep, dtype=np.int32, out=before[1:])
         new_row = np.where(keep, before[:-1], np.int32(-1))
+        lines = (line._replace(start=int(before[line.start]), stop=int(before[line.stop])) for line in self.lines)
         stats = self.stats if before[-1] else {}
-        return self._replace(
-            lines=tuple(
-                line._replace(start=int(before[line.start]), stop=int(before[line.stop])) for line in self.lines
-            ),
-            name=self.name[keep],
-            start_ps=self.start_ps[keep],
-            duration_ps=self.duration_ps[keep],
-            aggregated=self.aggregated[keep],
-            stats={stat_name: stat.moved(new_row) for stat_name, stat in stats.items()},
-            every=self.every and self.every.moved(new_row),
-        )
+        return self._replace(lines=tuple(lines), stats=stats)._moved(keep, new_row)
 
     def ordered(self, order: Int64s, lines: tuple[Line, ...]) -> EventColumns:
         """Return the rows in another order, which are those of other lines by then."""
         new_row = np.empty(len(order), np.int32)
         new_row[order] = np.arange(len(order), dtype=np.int32)
+        return self._replace(lines=lines)._moved(order, new_row)
+
+    def _moved(self, rows: Bools | Int64s, new_row: Int32s) -> EventColumns:
+        """Return the events at `rows`, with their stats at their new rows."""
         return self._replace(
-            lines=lines,
-            name=self.name[order],
-            start_ps=self.start_ps[order],
-            duration_ps=self.duration_ps[order],
-            aggregated=self.aggregated[order],
+            name=self.name[rows],
+            start_ps=self.start_ps[rows],
+            duration_ps=self.duration_ps[rows],
+            aggregated=self.aggregated[rows],
             stats={stat_name: stat.moved(new_row) for stat_name, stat in self.stats.items()},
             every=self.every and self.every.moved(new_row),
         )
@@ -201,23 +193,18 @@ def join_columns(parts: list[EventColumns]) -> EventColumns:
         for index, line in enumerate(part.lines):
             placed = line._replace(start=line.start + first, stop=line.stop + first)
             lines.append(lines.pop().continued_by(placed) if index == 0 and part.continued else placed)
-        for name, stat in part.stats.items():
-            stats.setdefault(name, []).append((first, stat))
+        for stat_name, stat in part.stats.items():
+            stats.setdefault(stat_name, []).append((first, stat))
         if part.every is not None:
             every.append((first, part.every))
         first += len(part.name)
     names, starts = [part.name for part in parts], [part.start_ps for part in parts]
     durations, aggregated = [part.duration_ps for part in parts], [part.aggregated for part in parts]
     parts.clear()
-    return EventColumns(
-        lines=tuple(lines),
-        name=_joined(names, np.int32),
-        start_ps=_joined(starts, np.int64),
-        duration_ps=_joined(durations, np.int64),
-        aggregated=_joined(aggregated, np.bool_),
-        stats={name: _joined_stat(pieces) for name, pieces in stats.items()},
-        every=_joined_rows(every) if every else None,
-    )
+    name, start, duration = _joined(names, np.int32), _joined(starts, np.int64), _joined(durations, np.int64)
+    joined = {stat_name: _joined_stat(pieces) for stat_name, pieces in stats.items()}
+    every_stat = _joined_rows(every) if every else None
+    return EventColumns(tuple(lines), name, start, duration, _joined(aggregated, np.bool_), joined, every_stat)
 
 
 def _joined(pieces: list[npt.NDArray[Scalar]], kind: type[Scalar]) -> npt.NDArray[Scalar]:
@@ -254,14 +241,9 @@ def _joined_rows(pieces: list[tuple[int, StatRows]]) -> StatRows:
         value[is_text] = place[value[is_text]]
         values.append(value)
     key = [place[rows.key] for place, (_, rows) in zip(key_places, pieces, strict=True)]
-    return StatRows(
-        event=_shifted([(first, rows.event) for first, rows in pieces]),
-        key=np.concatenate(key).astype(np.int32),
-        kind=np.concatenate([rows.kind for _, rows in pieces]),
-        value=np.concatenate(values),
-        keys=keys,
-        texts=texts,
-    )
+    event = _shifted([(first, rows.event) for first, rows in pieces])
+    kind = np.concatenate([rows.kind for _, rows in pieces])
+    return StatRows(event, np.concatenate(key).astype(np.int32), kind, np.concatenate(values), keys, texts)
 
 
 def _shifted(pieces: list[tuple[int, Int32s]]) -> Int32s:

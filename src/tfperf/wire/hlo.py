@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -33,7 +33,7 @@ def read_programs(file: TraceFile, span: PlaneSpan) -> dict[int, bytes]:
     """Return the serialized programs of the plane by program id; none if it cannot be parsed."""
     plane = message_class("XPlane")()
     try:
-        plane.ParseFromString(b"".join(file.read(start, stop) for start, stop in span.header))
+        plane.ParseFromString(file.read_all(span.header))
     except DecodeError:
         return {}
     names = {entry.key: entry.value.name.decode("utf-8", "replace") for entry in plane.stat_metadata}
@@ -41,15 +41,11 @@ def read_programs(file: TraceFile, span: PlaneSpan) -> dict[int, bytes]:
     for entry in plane.event_metadata:
         stats = {names.get(stat.metadata_id, ""): stat for stat in entry.value.stats}
         if HLO_PROTO in stats:
-            programs[_program_id(stats, entry.key)] = stats[HLO_PROTO].bytes_value
+            stat = stats.get("program_id")
+            program_id = int(stat.int64_value or stat.uint64_value) if stat is not None else entry.key
+            signed = program_id - (1 << 64) if program_id >= 1 << 63 else program_id
+            programs[signed] = stats[HLO_PROTO].bytes_value
     return programs
-
-
-def _program_id(stats: dict[str, Any], key: int) -> int:
-    """Return the id of a program, as a signed number: a stat, or else the id of the event metadata that holds it."""
-    stat = stats.get("program_id")
-    value = int(stat.int64_value or stat.uint64_value) if stat is not None else key
-    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def parse_program(serialized: bytes) -> Program | None:

@@ -14,7 +14,7 @@ import numpy as np
 from tfperf.arrays import Bools, Int32s, Int64s
 from tfperf.wire import decoder
 from tfperf.wire.batching import line_groups, line_pieces
-from tfperf.wire.event_columns import EventColumns, Line
+from tfperf.wire.event_columns import EventColumns, Line, Stat, is_derived
 from tfperf.wire.stats import Narrowed, SerializedStats, WantedStats, all_stats, wanted_stats
 from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk_plane
 
@@ -50,21 +50,21 @@ def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[
     stat_names = decoder.texts(stat_items.field("value").field("name"))
     names = dict(zip(stat_items.field("key").to_pylist(), stat_names, strict=True))
     metadata = events.field("value")
+    serialized = SerializedStats(file, metadata.field("stats"), span.start)
     return PlaneHeader(
         id=int(row.column("id")[0].as_py()),
         name=row.column("name")[0].as_py().decode("utf-8", "replace"),
         event_ids=decoder.numbers(events.field("key")),
         event_names=decoder.texts(metadata.field("name")),
         event_display_names=decoder.texts(metadata.field("display_name")),
-        event_stats=_metadata_stats(SerializedStats(file, metadata.field("stats"), span.start), names, wanted),
+        event_stats={name: _values(stat) for name, stat in wanted_stats(serialized, names, wanted).items()},
         stat_names=names,
         stats=_plane_stats(decoder.items(row.column("stats")), names),
     ), span
 
 
 def _header_row(file: TraceFile, span: PlaneSpan) -> Any:
-    payload = b"".join(file.read(start, stop) for start, stop in span.header)
-    return decoder.decode(file, "PlaneHeader", payload, span.start)
+    return decoder.decode(file, "PlaneHeader", file.read_all(span.header), span.start)
 
 
 def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float | str]:
@@ -80,16 +80,10 @@ def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float 
     return facts
 
 
-def _metadata_stats(
-    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats
-) -> dict[str, dict[int, int | float | str]]:
-    """Return the wanted stats that stand on event metadata (constant for all events of that name)."""
-    of_names: dict[str, dict[int, int | float | str]] = {}
-    for name, stat in wanted_stats(serialized, names, wanted).items():
-        values: list[Any] = (stat.value.view(np.float64) if stat.type == "real" else stat.value).tolist()
-        shown = [stat.texts[value] for value in values] if stat.type == "text" else values
-        of_names[name] = dict(zip(stat.event.tolist(), shown, strict=True))
-    return of_names
+def _values(stat: Stat) -> dict[int, int | float | str]:
+    values: list[Any] = (stat.value.view(np.float64) if stat.type == "real" else stat.value).tolist()
+    shown = [stat.texts[value] for value in values] if stat.type == "text" else values
+    return dict(zip(stat.event.tolist(), shown, strict=True))
 
 
 def read_events(
@@ -100,34 +94,29 @@ def read_events(
     `name` of an event is its index in `header.event_names`, one behind them for an id without a name. `plane` is the
     position of the plane in the file.
     """
-    reader = _EventReader(
-        file=file,
-        header=header,
-        wanted=wanted,
-        allowed=_allowed_names(header, wanted),
-        names=_Names.of(header.event_ids),
-        plane=plane,
-    )
+    stats_of: dict[Callable[[str], bool], list[str]] = {}
+    for stat, accepts in wanted.only_on.items():
+        stats_of.setdefault(accepts, []).append(stat)
+    allowed = [
+        (frozenset(stats), np.array([accepts(name) for name in (*header.event_names, "")], np.bool_))
+        for accepts, stats in stats_of.items()
+    ]
+    reader = _EventReader(file, header, wanted, allowed, _Names.of(header.event_ids), plane)
+    for lines, position, continued in decoded_lines(file, span):
+        yield reader.columns(lines, position, continued=continued)
+
+
+def decoded_lines(file: TraceFile, span: PlaneSpan) -> Iterator[tuple[Any, int, bool]]:
+    """Iterate over decoded lines, several or a piece of one, their position, and whether the piece continues a line."""
     for group in line_groups(span.lines, BATCH_BYTES):
         if isinstance(group, Span):
             for position, payload in line_pieces(file, group, BATCH_BYTES):
                 row = decoder.decode(file, "Line", payload, position)
-                yield reader.columns(row.to_struct_array(), position, continued=position > group.start)
+                yield row.to_struct_array(), position, position > group.start
         else:
             start, stop = group
             rows = decoder.decode(file, "Lines", file.read(start, stop), start)
-            yield reader.columns(decoder.items(rows.column("lines")), start)
-
-
-def _allowed_names(header: PlaneHeader, wanted: WantedStats) -> list[tuple[frozenset[str], Bools]]:
-    """Return narrowed stats, and the names that they are read on; the last entry is that of events without a name."""
-    stats_of: dict[Callable[[str], bool], list[str]] = {}
-    for stat, accepts in wanted.only_on.items():
-        stats_of.setdefault(accepts, []).append(stat)
-    names = (*header.event_names, "")
-    return [
-        (frozenset(stats), np.array([accepts(name) for name in names], np.bool_)) for accepts, stats in stats_of.items()
-    ]
+            yield decoder.items(rows.column("lines")), start, False
 
 
 class _Names(NamedTuple):
@@ -167,6 +156,7 @@ class _EventReader(NamedTuple):
     header: PlaneHeader
     wanted: WantedStats
     allowed: list[tuple[frozenset[str], Bools]]
+    """Narrowed stats, and the names that they are read on; the last entry is that of events without a name."""
     names: _Names
     plane: int
 
@@ -176,7 +166,7 @@ class _EventReader(NamedTuple):
         events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
         name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
         serialized = SerializedStats(self.file, events.column("stats"), position)
-        narrowed = [Narrowed(stats, allowed, name) for stats, allowed in self.allowed]
+        narrowed = [Narrowed(stats, allowed[name]) for stats, allowed in self.allowed]
         if self.wanted.every:
             stats, every = all_stats(serialized, self.header.stat_names, self.wanted, narrowed)
         else:
@@ -195,21 +185,7 @@ class _EventReader(NamedTuple):
     def _lines(self, lines: Any, bounds: list[int]) -> tuple[Line, ...]:
         names, display_names = (decoder.texts(lines.field(key)) for key in ("name", "display_name"))
         ids, timestamps = (lines.field(key).to_pylist() for key in ("id", "timestamp_ns"))
-        return tuple(
-            Line(
-                plane=self.plane,
-                id=_signed_id(line_id),
-                raw_name=names[index],
-                start=bounds[index],
-                stop=bounds[index + 1],
-                display_name=display_names[index],
-                timestamp_ns=timestamps[index],
-            )
-            for index, line_id in enumerate(ids)
-        )
-
-
-def _signed_id(line_id: int) -> int:
-    """Return the id as writers mean it: that of the line of steps comes as int32 or as its unsigned form."""
-    signed = line_id - (1 << 32)
-    return signed if Line(0, signed, "", 0, 0).derived else line_id
+        # The id of the line of steps comes as int32 or as its unsigned form.
+        ids = [number - (1 << 32) if is_derived(number - (1 << 32)) else number for number in ids]
+        columns = (ids, names, bounds[:-1], bounds[1:], display_names, timestamps)
+        return tuple(Line(self.plane, *values) for values in zip(*columns, strict=True))

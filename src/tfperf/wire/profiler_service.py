@@ -6,10 +6,8 @@ package and a descriptor pool of their own. `xspace` is declared as bytes: a tra
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
-from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
 from tfperf.wire import schema
@@ -21,47 +19,24 @@ OPTIONS_VERSION = 1
 OVERHEAD_KEY = "tfperf-overhead-percent"
 """Trailing metadata with which `tfperf.serve` reports by how much profiling made steps longer."""
 
-_PACKAGE = "tfperf.service"
 _MESSAGES: schema.Messages = {
-    "ProfileOptions": {
-        "include_dataset_ops": (1, "bool"),
-        "host_tracer_level": (2, "uint32"),
-        "device_tracer_level": (3, "uint32"),
-        "python_tracer_level": (4, "uint32"),
-        "version": (5, "uint32"),
-        "device_type": (6, "int32"),
-        "enable_hlo_proto": (7, "bool"),
-        "start_timestamp_ns": (8, "uint64"),
-        "duration_ms": (9, "uint64"),
-        "repository_path": (10, "string"),
-        "raise_error_on_start_failure": (13, "bool"),
-        "session_id": (14, "string"),
-        "override_hostname": (15, "string"),
-    },
-    "ProfileRequest": {
-        "duration_ms": (1, "uint64"),
-        "max_events": (2, "uint64"),
-        "tools": (3, "[]string"),
-        "opts": (4, "ProfileOptions"),
-        "repository_root": (5, "string"),
-        "session_id": (6, "string"),
-        "host_name": (7, "string"),
-        "emit_xspace": (9, "bool"),
-    },
-    "ProfileResponse": {"empty_trace": (7, "bool"), "xspace": (8, "bytes")},
-    "TerminateRequest": {"session_id": (1, "string")},
-    "Empty": {},
+    "ProfileOptions": (
+        "include_dataset_ops 1 bool, host_tracer_level 2 uint32, device_tracer_level 3 uint32, "
+        "python_tracer_level 4 uint32, version 5 uint32, device_type 6 int32, enable_hlo_proto 7 bool, "
+        "start_timestamp_ns 8 uint64, duration_ms 9 uint64, repository_path 10 string, "
+        "raise_error_on_start_failure 13 bool, session_id 14 string, override_hostname 15 string"
+    ),
+    "ProfileRequest": (
+        "duration_ms 1 uint64, max_events 2 uint64, tools 3 []string, opts 4 ProfileOptions, "
+        "repository_root 5 string, session_id 6 string, host_name 7 string, emit_xspace 9 bool"
+    ),
+    "ProfileResponse": "empty_trace 7 bool, xspace 8 bytes",
+    "TerminateRequest": "session_id 1 string",
+    "Empty": "",
 }
 
 
-@lru_cache(maxsize=1)
-def _pool() -> Any:
-    return schema.build_pool(_PACKAGE, _MESSAGES)
-
-
-def message_class(message_name: str) -> Any:
-    """Return the protobuf class of one of the messages above."""
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{message_name}"))
+message_class = schema.Schema("tfperf.service", _MESSAGES).message_class
 
 
 def read_message(message_name: str, data: bytes) -> Any:

@@ -15,6 +15,11 @@ from tfperf.wire.event_columns import Stat, StatKind, StatRows, StatType, merge_
 from tfperf.wire.trace_file import TraceFile
 
 _TABLE_SIZE = 1 << 14
+_STORED: Mapping[StatType, tuple[StatKind, ...]] = {
+    "number": (StatKind.INT, StatKind.UNSIGNED),
+    "real": (StatKind.REAL,),
+    "text": (StatKind.TEXT,),
+}
 
 
 class WantedStats(NamedTuple):
@@ -31,15 +36,10 @@ class WantedStats(NamedTuple):
 
 
 class Narrowed(NamedTuple):
-    """Stats that are read only on events of some names: `allowed` tells which, `name` is that of each event."""
+    """Stats that are read only on some events: `allows` tells for each event whether."""
 
     stats: frozenset[str]
-    allowed: Bools
-    name: Int32s
-
-    def allows(self, events: Int32s) -> Bools:
-        """Tell for each of these events whether the stats are read on it."""
-        return self.allowed[self.name[events]]
+    allows: Bools
 
 
 class SerializedStats(NamedTuple):
@@ -76,8 +76,13 @@ def all_stats(
     listed = np.array([names.get(key, "") in wanted.types for key in ids.tolist()], np.bool_)
     chosen = np.flatnonzero(listed[which]) if len(ids) else which
     columns = _columns(rows.only(chosen), decoder.take(flat, chosen), names, wanted, narrowed)
-    keys = [names.get(key, "") for key in ids.tolist()]
-    return columns, _every(rows._replace(key=which), flat, keys, names)
+    kind = _kinds(flat)
+    value = np.where(kind == StatKind.REAL, rows.real.view(np.int64), rows.number)
+    is_text, is_blob = np.flatnonzero(kind == StatKind.TEXT), kind == StatKind.BYTES
+    texts, value[is_text] = _texts(decoder.take(rows.strings, is_text), rows.refs[is_text], names)
+    value[is_blob] = rows.sizes[is_blob]
+    keys = tuple(names.get(key, "") for key in ids.tolist())
+    return columns, StatRows(rows.owner, which.astype(np.int32), kind, value, keys, texts)
 
 
 class _Rows(NamedTuple):
@@ -88,21 +93,14 @@ class _Rows(NamedTuple):
     number: Int64s
     real: Float64s
     refs: Int64s
-    strings: Any
     sizes: Int32s
     """Lengths of values that are bytes."""
+    strings: Any
 
     def only(self, rows: Int64s) -> _Rows:
         """Return these rows alone."""
-        return _Rows(
-            owner=self.owner[rows],
-            key=self.key[rows],
-            number=self.number[rows],
-            real=self.real[rows],
-            refs=self.refs[rows],
-            strings=decoder.take(self.strings, rows),
-            sizes=self.sizes[rows],
-        )
+        numbers = {name: getattr(self, name)[rows] for name in self._fields if name != "strings"}
+        return _Rows(strings=decoder.take(self.strings, rows), **numbers)
 
 
 def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
@@ -114,8 +112,8 @@ def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
         number=signed | unsigned.view(np.int64),
         real=decoder.numbers(rows.column("double_value")),
         refs=decoder.numbers(rows.column("ref_value")).view(np.int64),
-        strings=rows.column("str_value"),
         sizes=np.diff(decoder.offsets(rows.column("bytes_value"))),
+        strings=rows.column("str_value"),
     )
 
 
@@ -133,7 +131,7 @@ def _choose(lists: Any, flat: Any, ids: Mapping[int, str], narrowed: Sequence[Na
         is_narrowed = np.zeros(_TABLE_SIZE, np.bool_)
         is_narrowed[[stat_id for stat_id, name in small.items() if name in only.stats]] = True
         which = np.flatnonzero(is_narrowed[key[chosen]] & readable[chosen])
-        keep[which] = only.allows(owner[which])
+        keep[which] = only.allows[owner[which]]
     return chosen[keep], owner[keep]
 
 
@@ -165,20 +163,20 @@ def _columns(
     for name, same in ids.items():
         if name not in wanted.types:
             continue
-        which = np.flatnonzero(_is_any_of(rows.key, same))
+        # `numpy.isin` takes longer to choose its way than comparing with one takes.
+        which = np.flatnonzero(rows.key == same[0] if len(same) == 1 else np.isin(rows.key, same))
         for only in narrowed:
             if name in only.stats:
-                which = which[only.allows(rows.owner[which])]
+                which = which[only.allows[rows.owner[which]]]
         if (kind := wanted.types[name]) != "guess":
             columns[name] = _column(rows, which, kind, names)
-        elif parts := _guessed(rows, flat, which, names):
+            continue
+        # Numbers, real numbers and texts apart, as the tags of the values tell; bytes are omitted.
+        kinds = _kinds(decoder.take(flat, which))
+        typed = ((kind, which[np.isin(kinds, stored)]) for kind, stored in _STORED.items())
+        if parts := [_column(rows, some, kind, names) for kind, some in typed if len(some)]:
             columns[name] = merge_stats(parts)
     return columns
-
-
-def _is_any_of(keys: Int64s, few: Sequence[int]) -> Bools:
-    """Tell which keys are any of a few (`numpy.isin` takes longer to choose its way than this takes)."""
-    return keys == few[0] if len(few) == 1 else np.isin(keys, few)
 
 
 def _column(rows: _Rows, which: Int64s, kind: StatType, names: Mapping[int, str]) -> Stat:
@@ -190,17 +188,6 @@ def _column(rows: _Rows, which: Int64s, kind: StatType, names: Mapping[int, str]
         return Stat(owner, real.view(np.int64), "real")
     texts, value = _texts(decoder.take(rows.strings, which), rows.refs[which], names)
     return Stat(owner, value, "text", texts)
-
-
-def _guessed(rows: _Rows, flat: Any, which: Int64s, names: Mapping[int, str]) -> list[Stat]:
-    """Return numbers, real numbers and texts apart, as the tags of the values tell; bytes are omitted."""
-    kinds = _kinds(decoder.take(flat, which))
-    at: Mapping[StatType, Int64s] = {
-        "number": which[(kinds == StatKind.INT) | (kinds == StatKind.UNSIGNED)],
-        "real": which[kinds == StatKind.REAL],
-        "text": which[kinds == StatKind.TEXT],
-    }
-    return [_column(rows, some, kind, names) for kind, some in at.items() if len(some)]
 
 
 def _texts(strings: Any, refs: Int64s, names: Mapping[int, str]) -> tuple[tuple[str, ...], Int64s]:
@@ -216,25 +203,10 @@ def _texts(strings: Any, refs: Int64s, names: Mapping[int, str]) -> tuple[tuple[
     return tuple(texts), value
 
 
-def _every(rows: _Rows, flat: Any, keys: Sequence[str], names: Mapping[int, str]) -> StatRows:
-    """Return all stats; the key of each row is an index into `keys`."""
-    kind = _kinds(flat)
-    value = np.where(kind == StatKind.REAL, rows.real.view(np.int64), rows.number)
-    is_text, is_blob = np.flatnonzero(kind == StatKind.TEXT), kind == StatKind.BYTES
-    texts, value[is_text] = _texts(decoder.take(rows.strings, is_text), rows.refs[is_text], names)
-    value[is_blob] = rows.sizes[is_blob]
-    return StatRows(
-        event=rows.owner, key=rows.key.astype(np.int32), kind=kind, value=value, keys=tuple(keys), texts=texts
-    )
-
-
 _KIND_OF_TAG = np.full(256, StatKind.INT, np.uint8)
 """The tag of a value, of its field number and wire type, tells which arm it is; INT where there is none."""
-_KIND_OF_TAG[0x11] = StatKind.REAL
-_KIND_OF_TAG[0x18] = StatKind.UNSIGNED
-_KIND_OF_TAG[0x2A] = StatKind.TEXT
-_KIND_OF_TAG[0x32] = StatKind.BYTES
-_KIND_OF_TAG[0x38] = StatKind.TEXT
+_KIND_OF_TAG[[0x11, 0x18, 0x32]] = StatKind.REAL, StatKind.UNSIGNED, StatKind.BYTES
+_KIND_OF_TAG[[0x2A, 0x38]] = StatKind.TEXT
 _LONGEST_VARINT, _ID_TAG = 10, 0x08
 
 

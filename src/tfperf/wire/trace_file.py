@@ -8,9 +8,8 @@ instead of a crash of the process, and memory bounded by one piece.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
@@ -70,9 +69,7 @@ class TraceFile:
     def __enter__(self) -> TraceFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def read(self, start: int, stop: int) -> bytes:
@@ -89,6 +86,10 @@ class TraceFile:
             raise self.changed()
         self.position = stop
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_all(self, pieces: Iterable[tuple[int, int]]) -> bytes:
+        """Return the bytes of all pieces, joined."""
+        return b"".join(self.read(start, stop) for start, stop in pieces)
 
     def changed(self) -> TraceFormatError:
         """Return the error for a file that another program writes to."""

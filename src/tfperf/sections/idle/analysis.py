@@ -19,9 +19,8 @@ from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of, work_
 from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.sections.spec import Tabular
-from tfperf.trace.host_state import host_states
+from tfperf.trace.host_state import host_states, launch_links
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launch_links import launch_links
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

@@ -22,10 +22,8 @@ from tfperf.arrays import NO_NUMBERS, Bools, Int64s, ranges
 from tfperf.intervals import overlap
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.trace.device_time import DeviceTime, work_lines
-from tfperf.trace.host_state import HostStates
-from tfperf.trace.host_state_names import State
+from tfperf.trace.host_state import HostStates, LaunchLinks, State
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launch_links import LaunchLinks
 
 LATE_PS = 100_000_000
 """A launch takes some microseconds to reach the device; after 100 it is not the launch that takes the time."""

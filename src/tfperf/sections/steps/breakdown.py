@@ -21,7 +21,7 @@ from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.step_stored import step_line
+from tfperf.trace.step_markers import step_line
 from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
 from tfperf.units import PS_PER_MS
 
