@@ -1,4 +1,4 @@
-"""What `tfperf doctor` checks: machines made of files, and this one. Tests machine.py and port_listeners.py, too."""
+"""What `tfperf doctor` checks: machines made of files, and this one. Tests machine.py, too."""
 
 from __future__ import annotations
 

@@ -17,11 +17,10 @@ import time
 import warnings
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
@@ -136,24 +135,18 @@ class profile:  # noqa: N801 - used like a function
         python_tracer_level: int = 0,
     ) -> None:
         self._logdir = logdir
-        self._levels = {
-            "host_tracer_level": host_tracer_level,
-            "device_tracer_level": device_tracer_level,
-            "python_tracer_level": python_tracer_level,
-        }
+        self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
         self._session: _RunningSession | None = None
         self.result: Captured | None = None
         """The result, once the block has ended."""
 
     def __enter__(self) -> profile:
         with _lock:
-            start(self._logdir, **self._levels)
+            start(self._logdir, **asdict(self._options))
             self._session = _running
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if _running is not self._session:
             return  # The block called stop() itself, or this is a child process that it forked.
         try:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from tfperf.capture import local
 from tfperf.capture.keras_callback import ProfileCallback
 from tfperf.capture.keras_import_hook import hook_keras
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.safe_profile import no_trace
+from tfperf.capture.safe_profile import SafeProfile, no_trace
 from tfperf.capture.script_main import run_as_main
-from tfperf.capture.script_plan import Orders, write_result
+from tfperf.capture.script_plan import Orders, Plan, write_result
 from tfperf.capture.tensorflow_session import require_tensorflow
-from tfperf.capture.timed_profile import TimedProfile
 
+_IMPORT_POLL_SECONDS = 0.2
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
 _NEVER = (sys.maxsize - 1, sys.maxsize - 1)
 
 
@@ -66,10 +68,10 @@ class _ScriptJob:
         self._started_s = time.monotonic()
         self._lock = threading.RLock()
         self._callback = _ScriptCallback(self, orders)
-        self._timed: TimedProfile | None = None
+        self._timed: _TimedProfile | None = None
         if self._plan.after_s is not None:
             retry_idle = self._plan.steps is not None
-            self._timed = TimedProfile(self._plan, self._plan.after_s, lambda _: self.write(), retry_idle=retry_idle)
+            self._timed = _TimedProfile(self._plan, self._plan.after_s, lambda _: self.write(), retry_idle=retry_idle)
 
     def start(self) -> None:
         """Get ready, before the script starts."""
@@ -142,6 +144,57 @@ class _ScriptJob:
                 Path(self._orders.result_file).with_suffix(".stopped").touch()
 
 
+class _TimedProfile:
+    """A thread that takes one profile; `tell` gets the result.
+
+    It waits until the program has imported TensorFlow. With `retry_idle`, it tries again while TensorFlow does nothing.
+    """
+
+    def __init__(self, plan: Plan, after_s: float, tell: Callable[[Captured], object], *, retry_idle: bool) -> None:
+        self._plan, self._after_s, self._tell, self._retry_idle = plan, after_s, tell, retry_idle
+        self._is_over = threading.Event()
+        self._lock = threading.RLock()
+        self._session: SafeProfile | None = None
+        self.result: Captured | None = None
+        self._thread = threading.Thread(target=self._run, name="tfperf-run", daemon=True)
+
+    def start(self) -> None:
+        """Start to wait."""
+        self._thread.start()
+
+    def finish(self, note: str = "") -> None:
+        """Stop if it runs, keep what was recorded, and never start again."""
+        self._is_over.set()
+        self._stop(note)
+
+    def _run(self) -> None:
+        pause_s = self._after_s
+        while not self._is_over.wait(pause_s) and self.result is None:
+            if "tensorflow" not in sys.modules:
+                pause_s = _IMPORT_POLL_SECONDS
+                continue
+            if self._start_session():
+                self._is_over.wait(self._plan.duration_s)
+            self._stop()
+            pause_s = _FIRST_PAUSE_SECONDS if pause_s < _FIRST_PAUSE_SECONDS else min(2 * pause_s, _MAX_PAUSE_SECONDS)
+
+    def _start_session(self) -> bool:
+        with self._lock:
+            if self._is_over.is_set():
+                return False
+            self._session = SafeProfile(self._plan.logdir, self._plan.options, self.finish)
+            return self._session.start()
+
+    def _stop(self, note: str = "") -> None:
+        with self._lock:
+            session, self._session = self._session, None
+            result = session.stop(note) if session else None
+            if result is None or (self._retry_idle and result.reason == "idle" and not self._is_over.is_set()):
+                return
+            self.result = result
+            self._tell(result)
+
+
 class _ScriptCallback(ProfileCallback):
     """The callback that every call of Keras in the script gets."""
 
@@ -151,9 +204,8 @@ class _ScriptCallback(ProfileCallback):
         super().__init__(plan.logdir, steps, limit_s=plan.limit_s, verbose=False, **asdict(plan.options))
         self._job = job
 
-    def _start_step(self, mode: str, batch: int, name: str = "", number: int | None = None) -> None:
+    def _step_starts(self) -> None:
         self._job.step_starts()
-        super()._start_step(mode, batch, name, number)
 
     def _hint(self, first: int, last: int) -> str:
         return f"pass --steps {first}..{last}"

@@ -13,7 +13,6 @@ import shlex
 import socket
 import sys
 from concurrent.futures import Executor
-from types import TracebackType
 from typing import Any, cast
 
 from tfperf.capture.address import Address
@@ -68,9 +67,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 

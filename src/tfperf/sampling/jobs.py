@@ -1,4 +1,4 @@
-"""Profile running jobs: once, or continuously as a flight recorder."""
+"""Profile running jobs, once or continuously as a flight recorder, and scripts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tfperf.capture.address import parse_address
 from tfperf.capture.flight_recorder import record
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.remote import CaptureRequest, Say, profile_workers
+from tfperf.capture.script_plan import Plan
+from tfperf.capture.script_run import run_script
 from tfperf.errors import TfperfError
-from tfperf.sampling.result import Sampled
-from tfperf.sampling.trace_steps import longest_step_s
+from tfperf.sampling.result import Sampled, longest_step_s
 
 
 def sample(*workers: str, logdir: str | Path = "logs", **options: Any) -> Sampled:
@@ -55,3 +56,13 @@ def sample_continuously(
     kept, lost = record(request, logdir, say, keep=keep, is_wanted=has_slow_step)
     captured = [result for recording in kept for result in recording.captured]
     return Sampled(Path(logdir) / "plugins" / "profile", (*captured, *lost))
+
+
+def sample_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Sampled]:
+    """Run a script and profile it as planned; return its exit code and the result.
+
+    See `tfperf.capture.script_run.run_script`.
+    """
+    outcome = run_script(command, plan, is_module=is_module)
+    path = outcome.captured.path
+    return outcome.exit_code, Sampled(path.parent if path else Path(plan.logdir), (outcome.captured,))

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from tfperf.capture.outcomes import Captured
 from tfperf.errors import CaptureError, TfperfError
 from tfperf.sampling.capture_report import capture_report
-from tfperf.sampling.trace_steps import steps_of
 
 if TYPE_CHECKING:
     from tfperf.analysis import Analysis
     from tfperf.report.model import Report
+    from tfperf.trace.steps import Steps
 
 
 class Sampled(Struct, frozen=True):
@@ -86,3 +86,20 @@ class Sampled(Struct, frozen=True):
                 with contextlib.suppress(TfperfError):
                     counts[result.path] = len(steps_of(result.path))
         return counts
+
+
+def steps_of(trace: Path) -> Steps:
+    """Read a trace file and return its steps; raises TraceFormatError."""
+    from tfperf.trace.find_steps import find_steps
+    from tfperf.trace.read import read_host
+
+    return find_steps(read_host(trace))
+
+
+def longest_step_s(trace: Path) -> float:
+    """Return the duration of the longest step whose start and end are in the trace, in seconds; 0 if there is none."""
+    from tfperf.trace.steps import END_ESTIMATED, PARTIAL
+
+    steps = steps_of(trace)
+    whole = [flag not in (PARTIAL, END_ESTIMATED) for flag in steps.flags]
+    return float(steps.duration_ps[whole].max(initial=0)) / 1e12
