@@ -1,7 +1,4 @@
-"""Why a call failed: the status of gRPC, turned into a reason and something to try.
-
-The reasons are listed in docs/capture.md; scripts rely on them.
-"""
+"""Why a call failed: the status of gRPC, turned into a reason of docs/capture.md and something to try."""
 
 from __future__ import annotations
 
@@ -36,33 +33,23 @@ def call_error(address: Address, failure: CallFailure, max_reply_bytes: int, *, 
     code, details = getattr(failure.code(), "name", "UNKNOWN"), one_line(failure.details() or "")
     words = f" ({details})" if details else ""
     if _BUSY.search(details) or code == "ALREADY_EXISTS":
-        return CaptureError(
-            "busy", f"{address} is already being profiled by someone else; wait, or try again with --retries"
-        )
+        return CaptureError("busy", f"{address} is already being profiled; wait, or try again with --retries")
     if code == "UNIMPLEMENTED" and continuous:
-        return CaptureError(
-            "unsupported",
-            f"the server at {address} cannot profile continuously (an older TensorFlow?); leave out --continuous",
-        )
+        problem = "cannot profile continuously (an older TensorFlow?); leave out --continuous"
+        return CaptureError("unsupported", f"the server at {address} {problem}")
     if code == "UNIMPLEMENTED" or _NOT_GRPC.search(details):
-        return CaptureError(
-            "not_a_profiler", f"the server on {address} is not a profiler server{words}; {SERVER_SNIPPET}"
-        )
+        problem = f"the server on {address} is not a profiler server{words}; {SERVER_SNIPPET}"
+        return CaptureError("not_a_profiler", problem)
     if code == "RESOURCE_EXHAUSTED":
-        return CaptureError(
-            "too_large",
-            f"the trace of {address} is larger than the limit of {max_reply_bytes / 1e6:,.0f} MB{words}; "
-            "use a shorter --duration, or raise --max-size (at most 2 GiB)",
-        )
+        problem = f"the trace of {address} is larger than the limit of {max_reply_bytes / 1e6:,.0f} MB{words}"
+        fix = "use a shorter --duration, or raise --max-size (at most 2 GiB)"
+        return CaptureError("too_large", f"{problem}; {fix}")
     if code == "DEADLINE_EXCEEDED":
-        return CaptureError(
-            "timeout",
-            f"{address} accepted the request but did not answer in time; raise --timeout, or use a shorter --duration",
-        )
+        fix = "raise --timeout, or use a shorter --duration"
+        return CaptureError("timeout", f"{address} accepted the request but did not answer in time; {fix}")
     if code == "UNAVAILABLE":
-        return CaptureError(
-            "died", f"the connection to {address} broke during profiling{words}; did the job end or crash?"
-        )
+        problem = f"the connection to {address} broke during profiling{words}"
+        return CaptureError("died", f"{problem}; did the job end or crash?")
     if code == "CANCELLED":
         return CaptureError("interrupted", f"profiling {address} was interrupted")
     if code in ("INTERNAL", "UNKNOWN") and _BAD_REPLY.search(details):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfperf.wire.contents import Contents
 
 USUAL_PORT = 6009
+_PERMISSION = "driver's permission"
 NOT_CHECKED = "not checked on this system"
 _NVIDIA_SMI_SECONDS = 5.0
 _SCARCE_BYTES, _TOO_FEW_BYTES = 10**9, 10**8
@@ -48,11 +49,10 @@ def run_checks(
 def gpu_checks(machine: Machine) -> list[Check]:
     """Look for GPUs, and for what their tracer needs."""
     maker, models = _gpus(machine)
-    if maker == "NVIDIA":
-        return [_gpu_check(machine, maker, models), _cupti_check(machine), _permission_check(machine)]
-    not_needed = "not needed without an NVIDIA GPU"
     gpu = _gpu_check(machine, maker, models) if models else _no_gpu_check(machine)
-    return [gpu, Check("libcupti", "ok", not_needed), Check("driver's permission", "ok", not_needed)]
+    if maker == "NVIDIA":
+        return [gpu, _cupti_check(machine), _permission_check(machine)]
+    return [gpu, *(Check(name, "ok", "not needed without an NVIDIA GPU") for name in ("libcupti", _PERMISSION))]
 
 
 def _gpus(machine: Machine) -> tuple[str, list[str]]:
@@ -94,13 +94,9 @@ def _gpu_check(machine: Machine, maker: str, models: list[str]) -> Check:
 
 def _no_gpu_check(machine: Machine) -> Check:
     if models := machine.nvidia_models():
-        return Check(
-            "GPU",
-            "warn",
-            f"{len(models)} x {models[0]} in the machine, but none can be opened here",
-            "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1); without a container, run "
-            "`nvidia-smi` once as root",
-        )
+        in_container = "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1)"
+        fix = f"{in_container}; without a container, run `nvidia-smi` once as root"
+        return Check("GPU", "warn", f"{len(models)} x {models[0]} in the machine, but none can be opened here", fix)
     return Check("GPU", "ok", "none on this machine" if machine.is_linux else f"none found; {NOT_CHECKED} in full")
 
 
@@ -118,16 +114,13 @@ def _cupti_check(machine: Machine) -> Check:
 
 
 def _permission_check(machine: Machine) -> Check:
-    name = "driver's permission"
     restricted = machine.profiling_is_restricted()
-    if restricted is None:
-        return Check(name, "ok", NOT_CHECKED)
     if not restricted:
-        return Check(name, "ok", "all users may profile")
+        return Check(_PERMISSION, "ok", NOT_CHECKED if restricted is None else "all users may profile")
     if machine.may_profile():
-        return Check(name, "ok", "only administrators may profile, and this user is one")
+        return Check(_PERMISSION, "ok", "only administrators may profile, and this user is one")
     # Since CUDA 10.2, this restriction is mostly about counters, which TensorFlow's tracer does not use.
-    return Check(name, "warn", "only administrators may profile: GPU events may be refused", PERMISSION_FIX)
+    return Check(_PERMISSION, "warn", "only administrators may profile: GPU events may be refused", PERMISSION_FIX)
 
 
 def port_check(machine: Machine, port: int) -> Check:
@@ -162,10 +155,9 @@ def space_check(free_bytes: int) -> Check:
     """Check whether the space that is left is enough for traces."""
     if free_bytes >= _SCARCE_BYTES:
         return Check("disk space", "ok", f"{free_bytes / 1e9:,.1f} GB free")
+    status: Status = "fail" if free_bytes < _TOO_FEW_BYTES else "warn"
     fix = "free some space, or name another --logdir; a trace takes 1 to 500 MB"
-    return Check(
-        "disk space", "fail" if free_bytes < _TOO_FEW_BYTES else "warn", f"{free_bytes / 1e6:,.0f} MB free", fix
-    )
+    return Check("disk space", status, f"{free_bytes / 1e6:,.0f} MB free", fix)
 
 
 def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None) -> list[Check]:
@@ -220,11 +212,9 @@ def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Conte
     elif reply.empty_trace:
         return None
     elif not place.is_file():
-        raise CaptureError(
-            "written_remotely",
-            f"{client.address} answers, but writes traces on its own disk (just now {place}); "
-            "update the job's TensorFlow, or copy traces from there",
-        )
+        problem = f"{client.address} answers, but writes traces on its own disk (just now {place})"
+        fix = "update the job's TensorFlow, or copy traces from there"
+        raise CaptureError("written_remotely", f"{problem}; {fix}")
     return look_into(place)
 
 

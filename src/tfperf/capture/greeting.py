@@ -24,8 +24,7 @@ CONNECT_SECONDS = 5.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """What an HTTP/2 client sends first, with an empty SETTINGS frame."""
 _FRAME_HEAD_BYTES = 9
-_SETTINGS = 4
-_SETTING_BYTES = 6
+_SETTINGS, _SETTING_BYTES = 4, 6
 _TLS_ALERT = b"\x15\x03"
 
 
@@ -37,10 +36,9 @@ def check_greeting(address: Address, seconds: float = CONNECT_SECONDS, *, tls_ca
     deadline = time.monotonic() + seconds
     with _connect(address, deadline) as connection:
         if tls_ca is None:
-            _exchange_settings(connection, address, deadline)
-            return
+            return _exchange_settings(connection, address, deadline)
         with _encrypt(connection, address, tls_ca, deadline) as encrypted:
-            _exchange_settings(encrypted, address, deadline)
+            return _exchange_settings(encrypted, address, deadline)
 
 
 def _connect(address: Address, deadline: float) -> socket.socket:
@@ -51,11 +49,10 @@ def _connect(address: Address, deadline: float) -> socket.socket:
         try:
             connection.settimeout(_seconds_left(deadline) / (len(places) - number))
             connection.connect(place)
+            return connection
         except OSError as error:
             connection.close()
             failures.append(error)
-        else:
-            return connection
     # The first address is the most likely one, so its error says most.
     first = failures[0]
     if isinstance(first, ConnectionRefusedError | FileNotFoundError) or first.errno == errno.EADDRNOTAVAIL:
@@ -77,9 +74,8 @@ def _resolve(address: Address, deadline: float) -> list[tuple[int, Any]]:
     except concurrent.futures.TimeoutError:
         raise _unreachable(address, TimeoutError()) from None
     except (OSError, ValueError):  # ValueError: a part of the name is empty or too long.
-        raise CaptureError(
-            "unknown_host", f"the host name in {address} is unknown here; check the spelling, or use the IP address"
-        ) from None
+        message = f"the host name in {address} is unknown here; check the spelling, or use the IP address"
+        raise CaptureError("unknown_host", message) from None
 
 
 def _encrypt(connection: socket.socket, address: Address, tls_ca: Path, deadline: float) -> socket.socket:
@@ -122,10 +118,8 @@ def _exchange_settings(connection: socket.socket, address: Address, deadline: fl
         raise _no_tls(address, "the server uses TLS, and no --tls-ca is given")
     is_settings = len(answer) == _FRAME_HEAD_BYTES and answer[3:4] == bytes([_SETTINGS])
     if not is_settings or int.from_bytes(answer[:3], "big") % _SETTING_BYTES:
-        raise CaptureError(
-            "not_a_profiler",
-            f"the server on {address} is not a profiler server (it does not speak gRPC); {SERVER_SNIPPET}",
-        )
+        problem = f"the server on {address} is not a profiler server (it does not speak gRPC)"
+        raise CaptureError("not_a_profiler", f"{problem}; {SERVER_SNIPPET}")
 
 
 def _seconds_left(deadline: float) -> float:
@@ -133,10 +127,9 @@ def _seconds_left(deadline: float) -> float:
 
 
 def _unreachable(address: Address, error: OSError) -> CaptureError:
-    words = f"cannot reach {address}: {_words(error)}"
-    if isinstance(error, TimeoutError):
-        words = f"{address} does not answer"
-    return CaptureError("unreachable", f"{words}; check host, port and firewall")
+    timed_out = isinstance(error, TimeoutError)
+    problem = f"{address} does not answer" if timed_out else f"cannot reach {address}: {_words(error)}"
+    return CaptureError("unreachable", f"{problem}; check host, port and firewall")
 
 
 def _silent(address: Address, hint: str) -> CaptureError:

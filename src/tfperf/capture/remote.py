@@ -253,8 +253,6 @@ def _adopt_written(address: Address, folder: RunFolder) -> tuple[Path | None, Co
     """Pick up the trace that an older server wrote itself, if it is on a disk that can be read here."""
     place = folder.path.absolute() / f"{address.label}{SUFFIX}"
     if not place.is_file():
-        raise CaptureError(
-            "written_remotely",
-            f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine; copy it from there",
-        )
+        problem = f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine"
+        raise CaptureError("written_remotely", f"{problem}; copy it from there")
     return folder.adopt(address.label, place)

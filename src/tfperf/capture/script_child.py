@@ -22,9 +22,9 @@ from tfperf.capture import local
 from tfperf.capture.keras_callback import ProfileCallback
 from tfperf.capture.keras_import_hook import hook_keras
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.safe_profile import SafeProfile, no_trace
 from tfperf.capture.script_main import run_as_main
 from tfperf.capture.script_plan import Orders, Plan, write_result
+from tfperf.capture.step_profile import SafeProfile, no_trace
 from tfperf.capture.tensorflow_session import require_tensorflow
 
 _IMPORT_POLL_SECONDS = 0.2

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import local_folder
-from tfperf.capture.safe_profile import no_trace
 from tfperf.capture.script_plan import Orders, Plan, read_result
+from tfperf.capture.step_profile import no_trace
 
 _CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.capture.script_child import main; main()"
 """Removes the current folder, which `-c` puts first among the places for modules: `python SCRIPT` does not have it."""
