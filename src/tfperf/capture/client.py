@@ -11,8 +11,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from tfperf.capture.address import Address
-from tfperf.capture.call_errors import bad_reply, call_error
-from tfperf.capture.greeting import CONNECT_SECONDS, check_greeting
+from tfperf.capture.connection import CONNECT_SECONDS, bad_reply, call_error, check_greeting
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError
 from tfperf.wire.profiler_service import OPTIONS_VERSION, OVERHEAD_KEY, SERVICE, message_class, read_message

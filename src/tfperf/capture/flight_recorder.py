@@ -17,7 +17,7 @@ from tfperf.capture.run_folder import RunFolder
 from tfperf.errors import CaptureError
 
 
-class Recording(Struct, frozen=True):
+class _Recording(Struct, frozen=True):
     """The traces of all workers over one interval, in a run folder of their own."""
 
     folder: RunFolder
@@ -39,16 +39,16 @@ def record(
     *,
     keep: int = 5,
     is_wanted: Callable[[Sequence[Captured]], bool] = lambda _: True,
-) -> tuple[list[Recording], list[Captured]]:
+) -> list[Captured]:
     """Profile continuously until Ctrl-C, or until no worker answers.
 
     Every `request.duration_s`, the traces since the last time are fetched into a run folder; of the recordings that
-    are wanted, the last `keep` stay on disk. Returns these, the newest last, and a result for each worker that failed.
+    are wanted, the last `keep` stay on disk. Returns the results of these, the newest last, then of failed workers.
     """
     RunFolder(logdir)  # Raises before any worker is asked if the logdir cannot be used.
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(stop_on_signal())
-        clients, kept = open_clients(stack, request), deque[Recording]()
+        clients, kept = open_clients(stack, request), deque[_Recording]()
         lost = _start(clients, request, logdir)
         running = [client for client in clients if client not in lost]
         if running:
@@ -74,7 +74,8 @@ def record(
                     client.stop_continuous()
         if running and not kept:
             say("no recording was worth keeping, so nothing was kept")
-        return list(kept), [lost[client] for client in clients if client in lost]
+        results = [result for recording in kept for result in recording.captured]
+        return [*results, *(lost[client] for client in clients if client in lost)]
 
 
 def _start(
@@ -93,7 +94,7 @@ def _start(
 
 def _fetch(
     clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path
-) -> tuple[Recording, dict[ProfilerClient, Captured]]:
+) -> tuple[_Recording, dict[ProfilerClient, Captured]]:
     """Fetch what all servers recorded since the last time; return it and the failures. An idle job is not a failure."""
     folder = RunFolder(logdir)
     pending = {client: client.snapshot(request.timeout_s) for client in clients}
@@ -107,4 +108,4 @@ def _fetch(
                 failures[client] = result
     finally:
         folder.drop_if_empty()
-    return Recording(folder, tuple(captured)), failures
+    return _Recording(folder, tuple(captured)), failures

@@ -265,10 +265,13 @@ class ProfileCallback:
             marker.Stop()
 
     def _tell(self, captured: Captured) -> None:
-        if self._verbose or captured.reason:
-            _print_to_stderr(captured.describe())
+        lines = [captured.describe()] if self._verbose or captured.reason else []
         if self._verbose and captured.path:
-            _print_to_stderr(f"next: tfperf analyze {self._logdir}")
+            lines.append(f"next: tfperf analyze {self._logdir}")
+        with contextlib.suppress(Exception):  # A program without stderr goes on without these lines.
+            for line in lines:
+                # The current line may hold a progress bar.
+                print(f"{chr(10) if sys.stderr.isatty() else ''}tfperf: {line}", file=sys.stderr, flush=True)
 
     # The hooks of Keras
 
@@ -307,11 +310,3 @@ class ProfileCallback:
     on_predict_batch_begin = partialmethod(_start_step, "predict")
     on_predict_batch_end = partialmethod(_end_step, "predict")
     on_batch_begin, on_batch_end = on_train_batch_begin, on_train_batch_end
-
-
-def _print_to_stderr(line: str) -> None:
-    """Print a line for the user; a program without stderr goes on without it."""
-    with contextlib.suppress(Exception):
-        if sys.stderr is not None:
-            # The current line may hold a progress bar.
-            print(f"{chr(10) if sys.stderr.isatty() else ''}tfperf: {line}", file=sys.stderr, flush=True)

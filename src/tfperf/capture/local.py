@@ -26,7 +26,7 @@ from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
 from tfperf.capture.step_times import StepTimes
 from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
-from tfperf.capture.trace_problems import trace_problem
+from tfperf.capture.trace_problems import captured_trace
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 
@@ -91,32 +91,19 @@ def stop() -> Captured:
             raise CaptureError("not_started", "this process is not being profiled; call tfperf.start() first")
         session, _running = _running, None
         ended_s = time.perf_counter()
+        worker = socket.gethostname()
         try:
             with session.profiler.export() as file:
-                captured = _keep(file, session.folder, session.options)
+                path, contents = session.folder.adopt(worker, file)
+        except TraceFormatError as error:
+            raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
         finally:
             session.folder.drop_if_empty()
+        captured = captured_trace(worker, path, contents, session.options, is_here=True)
+        if path is None:
+            idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
+            captured = replace(captured, message=idle)
         return replace(captured, overhead_percent=step_times.overhead_percent(session.started_s, ended_s))
-
-
-def _keep(file: Path, folder: RunFolder, options: TracerOptions) -> Captured:
-    """Store the trace of this process, and check what it holds."""
-    worker = socket.gethostname()
-    try:
-        path, contents = folder.adopt(worker, file)
-    except TraceFormatError as error:
-        raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
-    reason, message = trace_problem(contents, options, is_here=True)
-    if path is None:
-        message = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
-    return Captured(
-        worker=worker,
-        path=path,
-        size_bytes=contents.size_bytes if path else None,
-        event_count=contents.event_count,
-        reason=reason,
-        message=message,
-    )
 
 
 class profile:  # noqa: N801 - used like a function

@@ -21,7 +21,7 @@ from tfperf.capture.daemon_threads import DaemonThreads
 from tfperf.capture.interrupt import stop_on_signal
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
-from tfperf.capture.trace_problems import IDLE, trace_problem
+from tfperf.capture.trace_problems import IDLE, captured_trace
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.wire.schema import LARGEST_MESSAGE
@@ -76,13 +76,16 @@ def profile_workers(
         return folder.path, _Profiling(request, folder, stop, say).run(open_clients(stack, request))
 
 
-class _Profiling(Struct, frozen=True):
+class _Profiling(Struct):
     """One call of `profile_workers`: rounds in which all workers without a trace are asked."""
 
     request: CaptureRequest
     folder: RunFolder
     stop: threading.Event
     say: Say
+    interrupted_s: float = 0.0
+    terminating: Sequence[PendingReply] = ()
+    """Calls that are cancelled if nobody holds them."""
 
     def run(self, clients: list[ProfilerClient]) -> list[Captured]:
         """Return the result of each client."""
@@ -147,8 +150,7 @@ class _Profiling(Struct, frozen=True):
             for client in clients
         }
         results, started = {}, time.monotonic()
-        interruption = _Interruption(self.stop, self.say, self.folder.name, pending)
-        for client, call in as_they_come(pending, interruption.check):
+        for client, call in as_they_come(pending, partial(self._end_if_interrupted, pending)):
             kept = receive(client, call, self.folder, request)
             if self.stop.is_set() and kept.path and not kept.reason:
                 message = f"interrupted after {time.monotonic() - started:.1f} s; what was recorded is kept"
@@ -156,28 +158,16 @@ class _Profiling(Struct, frozen=True):
             results[client] = kept
         return results
 
-
-class _Interruption(Struct):
-    """What happens to the calls in progress after Ctrl-C."""
-
-    stop: threading.Event
-    say: Say
-    session_id: str
-    pending: dict[ProfilerClient, PendingReply]
-    since: float = 0.0
-    terminating: Sequence[PendingReply] = ()
-    """Calls that are cancelled if nobody holds them."""
-
-    def check(self) -> None:
+    def _end_if_interrupted(self, pending: dict[ProfilerClient, PendingReply]) -> None:
         """End the sessions once the stop is set; give up the calls that are not answered then either."""
         if not self.stop.is_set():
             return
-        if not self.since:
-            self.since = time.monotonic()
+        if not self.interrupted_s:
+            self.interrupted_s = time.monotonic()
             self.say("interrupted: ending the session and waiting for what it recorded (Ctrl-C again to give up)")
-            self.terminating = [client.terminate(self.session_id) for client in self.pending]
-        elif time.monotonic() - self.since > _LAST_REPLY_SECONDS:
-            for call in self.pending.values():
+            self.terminating = [client.terminate(self.folder.name) for client in pending]
+        elif time.monotonic() - self.interrupted_s > _LAST_REPLY_SECONDS:
+            for call in pending.values():
                 call.cancel()
 
 
@@ -232,16 +222,9 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
         return failed(client, error)
     except TraceFormatError as error:
         return failed(client, CaptureError("bad_reply", f"the trace of {address} is damaged: {error}"))
-    reason, message = trace_problem(contents, request.options, is_here=address.is_here, port=address.port)
-    return Captured(
-        worker=str(address),
-        path=path,
-        size_bytes=contents.size_bytes if path else None,
-        event_count=contents.event_count,
-        reason=reason,
-        message=f"{address}: {message}" if message else "",
-        overhead_percent=call.overhead_percent(),
-    )
+    captured = captured_trace(str(address), path, contents, request.options, is_here=address.is_here, port=address.port)
+    message = f"{address}: {captured.message}" if captured.message else ""
+    return replace(captured, message=message, overhead_percent=call.overhead_percent())
 
 
 def failed(client: ProfilerClient, error: CaptureError) -> Captured:

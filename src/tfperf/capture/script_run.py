@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import json
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import local_folder
@@ -29,19 +29,12 @@ _STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
-class ScriptOutcome(Struct, frozen=True):
-    """The exit code of a script, as a shell shows it (128 + N for signal N), and the result of profiling it."""
-
-    exit_code: int
-    captured: Captured
-
-
-def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> ScriptOutcome:
+def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Captured]:
     """Run `python COMMAND...` (or `python -m COMMAND...`) and profile it as planned.
 
-    Its stdin, stdout and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is
-    passed on once the trace is written. Raises CaptureError `not_written` if the logdir cannot be used; then nothing
-    was run.
+    Returns its exit code, as a shell shows it (128 + N for signal N), and the result of profiling it. Its stdin, stdout
+    and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is passed on once the
+    trace is written. Raises CaptureError `not_written` if the logdir cannot be used; then nothing was run.
     """
     local_folder(plan.logdir)
     with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
@@ -49,16 +42,14 @@ def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -
         with _pipe() as (stop_fd, ask_fd):
             orders = Orders(plan, is_module, str(result_file), stop_fd)
             process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, orders.to_json(), *command],
-                pass_fds=() if stop_fd is None else (stop_fd,),
+                [sys.executable, "-c", _CHILD, json.encode(orders).decode(), *command],
+                pass_fds=[end for end in (stop_fd,) if end is not None],
             )
             with _signals_passed_on(process, result_file, ask_fd):
                 status = process.wait()
         exit_code = status if status >= 0 else 128 - status
-        captured = read_result(result_file) or no_trace(
-            "no_result", f"the script was killed (exit code {exit_code}) before a trace could be written"
-        )
-        return ScriptOutcome(exit_code, captured)
+        killed = f"the script was killed (exit code {exit_code}) before a trace could be written"
+        return exit_code, read_result(result_file) or no_trace("no_result", killed)
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class StepProfile:
 
     def close(self) -> None:
         """Stop early if it runs: no more steps come."""
-        self._finish(f"training ended after {self._progress()}")
+        self._finish("training ended after")
 
     def fail(self, error: Exception) -> None:
         """Stop, and make an error of profiling the result."""
@@ -152,7 +152,9 @@ class StepProfile:
         if not self._session.start():
             self._report()
             return
-        self._timer = threading.Timer(self._limit_s, self._reach_limit)
+        self._timer = threading.Timer(
+            self._limit_s, self._finish, (f"profiling was stopped after {self._limit_s:g} s, after",)
+        )
         self._timer.daemon = True
         self._timer.start()
         local.step_times.mark()  # The time that starting took belongs to no step.
@@ -163,15 +165,13 @@ class StepProfile:
             if next_step >= self._stop and next_step > self._started_at:
                 self._finish()
 
-    def _reach_limit(self) -> None:
-        self._finish(f"profiling was stopped after {self._limit_s:g} s, after {self._progress()}")
-
-    def _progress(self) -> str:
-        return f"{self._next - self._started_at} of the {max(self._stop - self._started_at, 1)} batches to profile"
-
-    def _finish(self, note: str = "") -> None:
+    def _finish(self, early: str = "") -> None:
+        """Stop if it runs; `early` says why that is before the last step."""
         if self.is_running:
-            self._session.stop(note)
+            batches = (
+                f"{self._next - self._started_at} of the {max(self._stop - self._started_at, 1)} batches to profile"
+            )
+            self._session.stop(f"{early} {batches}" if early else "")
             self._report()
 
     def _report(self) -> None:

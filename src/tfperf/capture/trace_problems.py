@@ -10,8 +10,11 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tfperf.capture.machine import Machine
+from tfperf.capture.outcomes import Captured
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tfperf.capture.tracer_options import TracerOptions
     from tfperf.errors import Reason
     from tfperf.wire.contents import Contents
@@ -74,21 +77,27 @@ _GPU_WORK = re.compile(
 )
 
 
-def trace_problem(
-    contents: Contents, options: TracerOptions, *, is_here: bool, port: int = 0
-) -> tuple[Reason | Literal[""], str]:
-    """Return reason and message for what a trace lacks; two empty texts if it lacks nothing.
+def captured_trace(
+    worker: str, path: Path | None, contents: Contents, options: TracerOptions, *, is_here: bool, port: int = 0
+) -> Captured:
+    """Return the result of a worker that gave a trace, with reason and message for what the trace lacks.
 
     `is_here`: the job runs on this machine, so that its GPUs can be looked for; it listens on `port`, or without a
     port is this process.
     """
+    reason: Reason | Literal[""] = ""
+    message = ""
     if not contents.event_count:
-        return "idle", IDLE
-    if options.device_tracer_level and (message := missing_gpu_message(contents, is_here=is_here, port=port)):
-        return "gpu_missing", message
-    if options.python_tracer_level and not contents.has_python_frames:
-        return "no_python_frames", "the trace has no Python calls: this TensorFlow cannot record them this way"
-    return "", ""
+        reason, message = "idle", IDLE
+    elif options.device_tracer_level and (missing := missing_gpu_message(contents, is_here=is_here, port=port)):
+        reason, message = "gpu_missing", missing
+    elif options.python_tracer_level and not contents.has_python_frames:
+        reason = "no_python_frames"
+        message = "the trace has no Python calls: this TensorFlow cannot record them this way"
+    size = contents.size_bytes if path else None
+    return Captured(
+        worker=worker, path=path, size_bytes=size, event_count=contents.event_count, reason=reason, message=message
+    )
 
 
 class MissingGpu(NamedTuple):

@@ -53,9 +53,8 @@ def sample_continuously(
         except TfperfError:
             return False
 
-    kept, lost = record(request, logdir, say, keep=keep, is_wanted=has_slow_step)
-    captured = [result for recording in kept for result in recording.captured]
-    return Sampled(Path(logdir) / "plugins" / "profile", (*captured, *lost))
+    captured = record(request, logdir, say, keep=keep, is_wanted=has_slow_step)
+    return Sampled(Path(logdir) / "plugins" / "profile", tuple(captured))
 
 
 def sample_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Sampled]:
@@ -63,6 +62,5 @@ def sample_script(command: Sequence[str], plan: Plan, *, is_module: bool = False
 
     See `tfperf.capture.script_run.run_script`.
     """
-    outcome = run_script(command, plan, is_module=is_module)
-    path = outcome.captured.path
-    return outcome.exit_code, Sampled(path.parent if path else Path(plan.logdir), (outcome.captured,))
+    exit_code, captured = run_script(command, plan, is_module=is_module)
+    return exit_code, Sampled(captured.path.parent if captured.path else Path(plan.logdir), (captured,))
