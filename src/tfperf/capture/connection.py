@@ -197,7 +197,7 @@ def bad_reply(address: Address, words: str) -> CaptureError:
     return CaptureError("bad_reply", f"{address} sent no valid reply ({words}); try again")
 
 
-def one_line(text: str) -> str:
+def one_line(text: str, limit: int = 200) -> str:
     """Return text from elsewhere on one line, shortened."""
     line = " ".join(text.split())
-    return line if len(line) <= 200 else line[:199] + "…"
+    return line if len(line) <= limit else line[: limit - 1] + "…"

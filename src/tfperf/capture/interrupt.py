@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any
 
 _SAME_SIGNAL_SECONDS = 0.5
 
@@ -24,25 +23,19 @@ def stop_on_signal() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
     first_s: list[float] = []
+    with ExitStack() as earlier_handlers:
 
-    def note(number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        first_s.append(now)
-        stop.set()
-        if now - first_s[0] > _SAME_SIGNAL_SECONDS:
-            _restore(before)
-            signal.raise_signal(number)
+        def note(number: int, frame: FrameType | None) -> None:
+            now = time.monotonic()
+            first_s.append(now)
+            stop.set()
+            if now - first_s[0] > _SAME_SIGNAL_SECONDS:
+                earlier_handlers.close()
+                signal.raise_signal(number)
 
-    for kind in before:
-        signal.signal(kind, note)
-    try:
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            earlier = signal.getsignal(kind)
+            earlier_handlers.callback(signal.signal, kind, signal.SIG_DFL if earlier is None else earlier)
+            signal.signal(kind, note)
         yield stop
-    finally:
-        _restore(before)
-
-
-def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
-    for kind, handler in handlers.items():
-        signal.signal(kind, handler if handler is not None else signal.SIG_DFL)

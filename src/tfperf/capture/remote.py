@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -26,9 +26,6 @@ from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.wire.schema import LARGEST_MESSAGE
 from tfperf.wire.trace_file import SUFFIX
-
-if TYPE_CHECKING:
-    from tfperf.wire.contents import Contents
 
 Say = Callable[[str], object]
 
@@ -173,10 +170,8 @@ class _Profiling(Struct):
 
 def open_clients(stack: contextlib.ExitStack, request: CaptureRequest) -> list[ProfilerClient]:
     """Return a client for each worker; the stack closes them."""
-    return [
-        stack.enter_context(ProfilerClient(address, tls_ca=request.tls_ca, max_reply_bytes=request.max_reply_bytes))
-        for address in request.workers
-    ]
+    limits: dict[str, Any] = {"tls_ca": request.tls_ca, "max_reply_bytes": request.max_reply_bytes}
+    return [stack.enter_context(ProfilerClient(address, **limits)) for address in request.workers]
 
 
 def profile_request_for(
@@ -216,8 +211,12 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
             path, contents = folder.save(address.label, reply.xspace)
         elif reply.empty_trace:
             raise CaptureError("idle", f"{address}: {IDLE}")
-        else:
-            path, contents = _adopt_written(address, folder)
+        else:  # An older server writes the trace itself, perhaps to a disk that can be read here.
+            place = folder.path.absolute() / f"{address.label}{SUFFIX}"
+            if not place.is_file():
+                problem = f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine"
+                raise CaptureError("written_remotely", f"{problem}; copy it from there")
+            path, contents = folder.adopt(address.label, place)
     except CaptureError as error:
         return failed(client, error)
     except TraceFormatError as error:
@@ -230,12 +229,3 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
 def failed(client: ProfilerClient, error: CaptureError) -> Captured:
     """Return the result of a worker that gave nothing."""
     return Captured(worker=str(client.address), reason=error.reason, message=str(error))
-
-
-def _adopt_written(address: Address, folder: RunFolder) -> tuple[Path | None, Contents]:
-    """Pick up the trace that an older server wrote itself, if it is on a disk that can be read here."""
-    place = folder.path.absolute() / f"{address.label}{SUFFIX}"
-    if not place.is_file():
-        problem = f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine"
-        raise CaptureError("written_remotely", f"{problem}; copy it from there")
-    return folder.adopt(address.label, place)

@@ -35,8 +35,8 @@ from tfperf.capture.tensorflow_session import require_tensorflow
 
 _IMPORT_POLL_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
-_HIDDEN_FILES = (__file__, runpy.__file__, "<string>", "<frozen runpy>")
-_HIDDEN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with code names
+_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with code names
+_HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
 _NEVER = (sys.maxsize - 1, sys.maxsize - 1)
 
 
@@ -285,12 +285,8 @@ def _without_frames_of_tfperf(show: Any) -> Any:
     """Return a hook for uncaught exceptions whose traceback starts at the program's own code."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        while trace is not None and _is_hidden(trace.tb_frame.f_code.co_filename):
+        while trace and trace.tb_frame.f_code.co_filename.startswith(_HIDDEN):
             trace = trace.tb_next
         show(kind, error.with_traceback(trace), trace)
 
     return hook
-
-
-def _is_hidden(file: str) -> bool:
-    return file in _HIDDEN_FILES or file.startswith(_HIDDEN_FOLDER)

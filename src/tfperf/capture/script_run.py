@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,7 +39,11 @@ def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -
     local_folder(plan.logdir)
     with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
         result_file = Path(folder) / "result.json"
-        with _pipe() as (stop_fd, ask_fd):
+        with ExitStack() as stack:
+            stop_fd, ask_fd = os.pipe() if os.name == "posix" else (None, None)
+            for end in (stop_fd, ask_fd):
+                if end is not None:
+                    stack.callback(os.close, end)
             orders = Orders(plan, is_module, str(result_file), stop_fd)
             process = subprocess.Popen(
                 [sys.executable, "-c", _CHILD, json.encode(orders).decode(), *command],
@@ -50,20 +54,6 @@ def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -
         exit_code = status if status >= 0 else 128 - status
         killed = f"the script was killed (exit code {exit_code}) before a trace could be written"
         return exit_code, read_result(result_file) or no_trace("no_result", killed)
-
-
-@contextmanager
-def _pipe() -> Iterator[tuple[int | None, int | None]]:
-    """Lend both ends of a pipe, on systems where processes can inherit one."""
-    if os.name != "posix":
-        yield None, None
-        return
-    ends = os.pipe()
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            os.close(end)
 
 
 @contextmanager
@@ -81,12 +71,10 @@ def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_
     handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
     if hasattr(signal, "SIGHUP"):
         handlers[signal.SIGHUP] = pass_on
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
+    with ExitStack() as earlier_handlers:
+        for number, handler in handlers.items():
+            earlier_handlers.callback(signal.signal, number, signal.signal(number, handler))
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _signal_when_stopped(process: subprocess.Popen[bytes], number: int, stopped: Path) -> None:

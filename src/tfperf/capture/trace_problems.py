@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tfperf.capture.connection import one_line
 from tfperf.capture.machine import Machine
 from tfperf.capture.outcomes import Captured
 
@@ -36,7 +37,6 @@ LIBRARY_FIX = (
 )
 _OTHER_PROFILER_FIX = "end the other profiler (nsys, ncu, or `dcgmi profile --pause` for DCGM) and try again"
 _ROCM_FIX = "install the roctracer and rocprofiler packages of the job's ROCm version and restart the job"
-_DOCTOR = "`tfperf doctor` in the job's environment checks both"
 
 _REPORTS = (
     # What the profiler reports (a pattern), the cause, and the fix.
@@ -58,21 +58,18 @@ _REPORTS = (
     ("roctracer|rocprof", "ROCm's tracer failed", _ROCM_FIX),
     ("cupti", "NVIDIA's tracer (CUPTI) failed", "`tfperf doctor` in the job's environment looks for the cause"),
 )
-_NVIDIA_WORK = r"^cu(?:da)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)[A-Z]?\w*$"
-_ROCM_WORK = re.compile(r"^hip(?:Ext)?(?:Module)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)\w*$")
-_GPU_WORK = re.compile(
-    "|".join(
-        (
-            # Written by the GPU's tracer into the host plane, which may come although the device's does not.
-            _NVIDIA_WORK,
-            _ROCM_WORK.pattern,
-            r"^Memcpy(?:H2D|D2H|D2D|P2P)$",
-            # Written by TensorFlow and XLA. A GPU of another task does not count.
-            r"^_Send input \d+ from (/job:\S+)/device:CPU:\d+ to \1/device:GPU:\d+$",
-            r"^GpuExecutable::",
-            r":XLA GPU module$",
-            r":_?Nccl\w+$",
-        )
+_ROCM_WORK = r"^hip(?:Ext)?(?:Module)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)\w*$"
+_GPU_WORK = "|".join(
+    (
+        # Written by the GPU's tracer into the host plane, which may come although the device's does not.
+        r"^cu(?:da)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)[A-Z]?\w*$",
+        _ROCM_WORK,
+        r"^Memcpy(?:H2D|D2H|D2D|P2P)$",
+        # Written by TensorFlow and XLA. A GPU of another task does not count.
+        r"^_Send input \d+ from (/job:\S+)/device:CPU:\d+ to \1/device:GPU:\d+$",
+        r"^GpuExecutable::",
+        r":XLA GPU module$",
+        r":_?Nccl\w+$",
     )
 )
 
@@ -134,10 +131,10 @@ def missing_gpu(contents: Contents, machine: Machine | None, process: int | str 
     for report in (*contents.errors, *contents.warnings):
         for pattern, meaning, fix in _REPORTS:
             if re.search(pattern, report, re.IGNORECASE):
-                return MissingGpu(f'{meaning} ("{_short(report)}")', fix)
-    if any(_ROCM_WORK.match(name) for name in contents.event_names):
+                return MissingGpu(f'{meaning} ("{one_line(report, 150)}")', fix)
+    if any(re.match(_ROCM_WORK, name) for name in contents.event_names):
         return MissingGpu("the job used a GPU, but ROCm's tracer recorded no events", _ROCM_FIX)
-    if any(_GPU_WORK.search(name) for name in contents.event_names):
+    if any(re.search(_GPU_WORK, name) for name in contents.event_names):
         return MissingGpu("the job used a GPU, but its tracer recorded no events", _silent_fix(machine, process))
     if machine and machine.uses_gpu(process) and not has_gpu_plane(contents):
         # A tracer that runs makes a plane for each GPU, even for an idle one.
@@ -160,9 +157,5 @@ def _silent_fix(machine: Machine | None, process: int | str) -> str:
     """Return the fix where nothing tells which of the two usual causes it is."""
     if machine and machine.profiling_is_restricted() and not machine.may_profile(process):
         return f"the driver of this machine allows profiling only for administrators: {PERMISSION_FIX}"
-    return f"either libcupti is not found ({LIBRARY_FIX}) or the driver refuses ({PERMISSION_FIX}); {_DOCTOR}"
-
-
-def _short(report: str) -> str:
-    line = " ".join(report.split())
-    return line if len(line) <= 150 else line[:149] + "…"
+    doctor = "`tfperf doctor` in the job's environment checks both"
+    return f"either libcupti is not found ({LIBRARY_FIX}) or the driver refuses ({PERMISSION_FIX}); {doctor}"

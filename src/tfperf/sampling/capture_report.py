@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from tfperf.capture.outcomes import Captured
 from tfperf.report.model import Column, Finding, Report, Section, table_of
 
@@ -26,13 +28,16 @@ COLUMNS = (
 def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapping[Path, int] | None = None) -> Report:
     """List what came of each worker; `step_counts` are those of the traces that could be analyzed, None if none was."""
     columns = tuple(column for column in COLUMNS if column.key != "step_count" or step_counts is not None)
-    steps = [(step_counts or {}).get(result.path) if result.path else None for result in captured]
-    data: dict[str, Sequence[Any]] = {
-        column.key: [getattr(result, column.key, None) for result in captured] for column in columns
-    }
-    data["path"] = [None if result.path is None else str(result.path) for result in captured]
-    if step_counts is not None:
-        data["step_count"] = steps
+    counts = step_counts or {}
+    rows: list[dict[str, Any]] = [
+        {
+            **asdict(result),
+            "path": result.path and str(result.path),
+            "step_count": result.path and counts.get(result.path),
+        }
+        for result in captured
+    ]
+    data = {column.key: [row[column.key] for row in rows] for column in columns}
     # A message without a reason is worth knowing, but not a problem.
     findings = tuple(
         Finding(result.reason or "note", "problem" if result.reason else "info", result.message)
@@ -40,17 +45,16 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
         if result.message
     )
     table = table_of("captured", "Workers", columns, data)
-    kept = [result for result in captured if result.path]
-    kept_steps = [count for result, count in zip(captured, steps, strict=True) if result.path]
-    known_steps = [count for count in kept_steps if count is not None]
+    kept = [row for row in rows if row["path"]]
+    steps = [row["step_count"] for row in kept]
     problem = next((result for result in captured if result.reason), None)
     summary = {
         "workers": len(captured),
         "captured": len(kept),
         "reason": problem.reason if problem else "",
         "message": problem.message if problem else "",
-        "event_count": sum(result.event_count or 0 for result in kept),
-        "captured_steps": sum(known_steps) if kept and len(known_steps) == len(kept) else None,
+        "event_count": sum(row["event_count"] or 0 for row in kept),
+        "captured_steps": sum(steps) if steps and None not in steps else None,
     }
     section = Section("capture", "Capture", findings=findings, tables=(table,))
     return Report({"folder": str(folder) if kept else None}, summary, (section,))

@@ -14,15 +14,15 @@ COLUMNS = (
     Column("found", "Found", str, "", "what was found"),
     Column("fix", "Fix", str, "", "how to fix it; empty if there is nothing to fix", level="data"),
 )
-_SEVERITIES: dict[Status, Severity] = {"fail": "problem", "warn": "hint", "ok": "info"}
-"""The worst first."""
+_SEVERITIES: dict[Status, Severity] = {"fail": "problem", "warn": "hint", "ok": "info"}  # The worst first.
 
 
 def doctor_report(checks: Sequence[Check]) -> Report:
     """List the checks in their order; what needs a fix, or can be followed up, is also a finding, the worst first."""
+    statuses = [check.status for check in checks]
     data: dict[str, Sequence[Any]] = {
         "check": [check.name for check in checks],
-        "status": [check.status for check in checks],
+        "status": statuses,
         "found": [check.found for check in checks],
         "fix": [check.fix for check in checks],
     }
@@ -32,9 +32,7 @@ def doctor_report(checks: Sequence[Check]) -> Report:
         for check in checks
         if check.status == status and (status != "ok" or check.fix)
     )
-    counts: dict[str, int] = {
-        status: sum(check.status == status for check in checks) for status in reversed(_SEVERITIES)
-    }
-    summary = {**counts, "status": next((status for status in _SEVERITIES if counts[status]), "ok")}
+    summary: dict[str, Any] = {status: statuses.count(status) for status in reversed(_SEVERITIES)}
+    summary["status"] = next((status for status in _SEVERITIES if status in statuses), "ok")
     table = table_of("checks", "Checks", COLUMNS, data)
     return Report({}, summary, (Section("doctor", "What can be profiled here", findings=findings, tables=(table,)),))
