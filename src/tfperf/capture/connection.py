@@ -22,11 +22,9 @@ CONNECT_SECONDS = 5.0
 SERVER_SNIPPET = "start one in the job: tfperf.serve(), or tf.profiler.experimental.server.start(PORT)"
 
 # Servers agree on no status for these, and gRPC uses those of servers: only the text tells.
-_BUSY = re.compile(r"another profil\w+ session|already_?exists|already (?:running|active)", re.IGNORECASE)
-_NOT_GRPC = re.compile(r"http2 header with status", re.IGNORECASE)
-_BAD_REPLY = re.compile(
-    r"stream removed|no status received|rst_stream|compression bit|illegal header|http/2", re.IGNORECASE
-)
+_BUSY = r"(?i)another profil\w+ session|already_?exists|already (?:running|active)"
+_NOT_GRPC = r"(?i)http2 header with status"
+_BAD_REPLY = r"(?i)stream removed|no status received|rst_stream|compression bit|illegal header|http/2"
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """What an HTTP/2 client sends first, with an empty SETTINGS frame."""
@@ -167,12 +165,12 @@ def call_error(address: Address, failure: CallFailure, max_reply_bytes: int, *, 
     """Return the error for a call that failed; `continuous` says that it was one of continuous profiling."""
     code, details = getattr(failure.code(), "name", "UNKNOWN"), one_line(failure.details() or "")
     words = f" ({details})" if details else ""
-    if _BUSY.search(details) or code == "ALREADY_EXISTS":
+    if re.search(_BUSY, details) or code == "ALREADY_EXISTS":
         return CaptureError("busy", f"{address} is already being profiled; wait, or try again with --retries")
     if code == "UNIMPLEMENTED" and continuous:
         problem = "cannot profile continuously (an older TensorFlow?); leave out --continuous"
         return CaptureError("unsupported", f"the server at {address} {problem}")
-    if code == "UNIMPLEMENTED" or _NOT_GRPC.search(details):
+    if code == "UNIMPLEMENTED" or re.search(_NOT_GRPC, details):
         problem = f"the server on {address} is not a profiler server{words}; {SERVER_SNIPPET}"
         return CaptureError("not_a_profiler", problem)
     if code == "RESOURCE_EXHAUSTED":
@@ -187,7 +185,7 @@ def call_error(address: Address, failure: CallFailure, max_reply_bytes: int, *, 
         return CaptureError("died", f"{problem}; did the job end or crash?")
     if code == "CANCELLED":
         return CaptureError("interrupted", f"profiling {address} was interrupted")
-    if code in ("INTERNAL", "UNKNOWN") and _BAD_REPLY.search(details):
+    if code in ("INTERNAL", "UNKNOWN") and re.search(_BAD_REPLY, details):
         return bad_reply(address, details)
     return CaptureError("refused", f"{address} refused the request: {code}{words}")
 

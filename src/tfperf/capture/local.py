@@ -100,10 +100,9 @@ def stop() -> Captured:
         finally:
             session.folder.drop_if_empty()
         captured = captured_trace(worker, path, contents, session.options, is_here=True)
-        if path is None:
-            idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
-            captured = replace(captured, message=idle)
-        return replace(captured, overhead_percent=step_times.overhead_percent(session.started_s, ended_s))
+        idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
+        overhead = step_times.overhead_percent(session.started_s, ended_s)
+        return replace(captured, message=captured.message if path else idle, overhead_percent=overhead)
 
 
 class profile:  # noqa: N801 - used like a function

@@ -12,7 +12,6 @@ from pathlib import Path, PurePath
 
 from msgspec import Struct, field
 
-_GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd)$")
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _RESTRICTED = re.compile(r"^(?:RmProfilingAdminOnly|NVreg_RestrictProfilingToAdminUsers):\s*(\d+)", re.MULTILINE)
 """Older drivers publish the option by one of these names, newer ones by the other."""
@@ -102,7 +101,7 @@ class Machine(Struct, frozen=True):
 
     def uses_gpu(self, process: int | str = "self") -> bool:
         """Return whether a process has a GPU open; False if that cannot be seen."""
-        return any(_GPU_DEVICE.search(target) for target in self.open_files(process))
+        return any(re.search(r"/dev/(?:nvidia\d+|kfd)$", target) for target in self.open_files(process))
 
     def open_files(self, process: int | str) -> Iterator[str]:
         """Iterate over what a process has open: paths, and names such as `socket:[123]`."""

@@ -58,9 +58,6 @@ def sample_continuously(
 
 
 def sample_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Sampled]:
-    """Run a script and profile it as planned; return its exit code and the result.
-
-    See `tfperf.capture.script_run.run_script`.
-    """
+    """Run a script and profile it as planned, by `run_script`; return its exit code and the result."""
     exit_code, captured = run_script(command, plan, is_module=is_module)
     return exit_code, Sampled(captured.path.parent if captured.path else Path(plan.logdir), (captured,))

@@ -49,10 +49,8 @@ class Sampled(Struct, frozen=True):
         from tfperf.analysis import load
 
         paths = [result.path for result in self.captured if result.path]
-        if not paths:
-            return replace(self, is_analyzed=True)
         try:
-            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent))
+            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent) if paths else None)
         except TfperfError as error:
             return replace(self, is_analyzed=True, error=str(error))
 
@@ -61,10 +59,9 @@ class Sampled(Struct, frozen=True):
         report = capture_report(self.folder, self.captured, self._step_counts() if self.is_analyzed else None)
         if self.analysis is None:
             return report
-        of_run = self.analysis.report(sections)
-        return replace(
-            of_run, summary={**of_run.summary, **report.summary}, sections=(*report.sections, *of_run.sections)
-        )
+        analyzed = self.analysis.report(sections)
+        sections_of_both = (*report.sections, *analyzed.sections)
+        return replace(analyzed, summary={**analyzed.summary, **report.summary}, sections=sections_of_both)
 
     def raise_problem(self) -> None:
         """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
