@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tfperf.capture.outcomes import Captured
 from tfperf.errors import CaptureError, TfperfError
-from tfperf.sampling.capture_report import capture_report
+from tfperf.sampling.reports import capture_report
 
 if TYPE_CHECKING:
     from tfperf.analysis import Analysis
