@@ -9,10 +9,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tfperf.capture import remote
 from tfperf.capture.client import ProfilerClient
-from tfperf.capture.interrupt import stop_on_signal
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.remote import CaptureRequest, Say, as_they_come, failed, open_clients, profile_request_for, receive
+from tfperf.capture.remote import CaptureRequest, Say
 from tfperf.capture.run_folder import RunFolder
 from tfperf.errors import CaptureError
 
@@ -47,8 +47,8 @@ def record(
     """
     RunFolder(logdir)  # Raises before any worker is asked if the logdir cannot be used.
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(stop_on_signal())
-        clients, kept = open_clients(stack, request), deque[_Recording]()
+        stop = stack.enter_context(remote.stop_on_signal())
+        clients, kept = remote.open_clients(stack, request), deque[_Recording]()
         lost = _start(clients, request, logdir)
         running = [client for client in clients if client not in lost]
         if running:
@@ -86,9 +86,9 @@ def _start(
     for client in clients:
         try:
             client.connect()
-            client.start_continuous(profile_request_for(client, request, RunFolder(logdir)))
+            client.start_continuous(remote.profile_request_for(client, request, RunFolder(logdir)))
         except CaptureError as error:
-            failures[client] = failed(client, error)
+            failures[client] = remote.failed(client, error)
     return failures
 
 
@@ -100,8 +100,8 @@ def _fetch(
     pending = {client: client.snapshot(request.timeout_s) for client in clients}
     captured, failures = [], {}
     try:
-        for client, call in as_they_come(pending):
-            result = receive(client, call, folder, request)
+        for client, call in remote.as_they_come(pending):
+            result = remote.receive(client, call, folder, request)
             if result.path:
                 captured.append(result)
             elif result.reason != "idle":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from msgspec import Struct, field
@@ -18,7 +20,6 @@ from msgspec.structs import replace
 from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
 from tfperf.capture.daemon_threads import DaemonThreads
-from tfperf.capture.interrupt import stop_on_signal
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
 from tfperf.capture.trace_problems import IDLE, captured_trace
@@ -33,6 +34,7 @@ _RETRIED = {"not_listening", "unreachable", "busy", "timeout", "died", "idle"}
 _PAUSE_SECONDS = 1.0
 _LEAD_SECONDS = 0.3
 """How long several workers get to receive the request before they start at the same moment."""
+_SAME_SIGNAL_SECONDS = 0.5
 _SHORT_PROFILE_MS = 200
 _SERVER_DELAY_SECONDS = 2.0
 _LAST_REPLY_SECONDS = 30.0
@@ -229,3 +231,32 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
 def failed(client: ProfilerClient, error: CaptureError) -> Captured:
     """Return the result of a worker that gave nothing."""
     return Captured(worker=str(client.address), reason=error.reason, message=str(error))
+
+
+@contextlib.contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """Set an event at the first SIGINT or SIGTERM; a later one acts as it did before.
+
+    Signals within half a second count as one: `timeout` and shells send them to the process and to its group. Outside
+    the main thread, which alone can handle signals, the event stays unset.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    first_s: list[float] = []
+    with contextlib.ExitStack() as earlier_handlers:
+
+        def note(number: int, frame: FrameType | None) -> None:
+            now = time.monotonic()
+            first_s.append(now)
+            stop.set()
+            if now - first_s[0] > _SAME_SIGNAL_SECONDS:
+                earlier_handlers.close()
+                signal.raise_signal(number)
+
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            earlier = signal.getsignal(kind)
+            earlier_handlers.callback(signal.signal, kind, signal.SIG_DFL if earlier is None else earlier)
+            signal.signal(kind, note)
+        yield stop
