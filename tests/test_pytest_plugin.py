@@ -79,7 +79,7 @@ def test_steps_that_are_left_out(tfperf_profile, tmp_path):
             with tfperf.step(number):
                 time.sleep(0.2)
         train()
-    steps = p.analysis.steps.table[5:]
+    steps = p.analysis["steps"].table[5:]
     assert len(steps) == 20
     assert p.step_time_ms == pytest.approx(steps[steps.averaged].step_time_ms.mean())
     assert p.path.is_relative_to(tmp_path / "elsewhere")
