@@ -33,8 +33,7 @@ from tfperf.compare import diff_tables
 from tfperf.compare.diff_tables import COLUMNS as DIFF_COLUMNS
 from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.render import render
-from tfperf.sampling.capture_report import COLUMNS as CAPTURED_COLUMNS
-from tfperf.sampling.capture_report import capture_report
+from tfperf.sampling.reports import CAPTURED_COLUMNS, capture_report
 from tfperf.sections.registry import OURS, all_tables
 from tfperf.trace.activities import PRIORITY, Attribution
 

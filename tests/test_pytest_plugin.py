@@ -54,7 +54,7 @@ _HOLD = """
 def test_figures(tfperf_profile, tmp_path):
     with tfperf_profile() as p:
         train()
-    overview = p.trace["overview"]
+    overview = p.analysis["overview"]
     assert overview.step_count == 20
     assert p.input_bound == pytest.approx(overview.input_percent / 100)
     assert p.step_time_ms == pytest.approx(overview.step_time_ms.average)
@@ -79,7 +79,7 @@ def test_steps_that_are_left_out(tfperf_profile, tmp_path):
             with tfperf.step(number):
                 time.sleep(0.2)
         train()
-    steps = p.trace.steps.table[5:]
+    steps = p.analysis["steps"].table[5:]
     assert len(steps) == 20
     assert p.step_time_ms == pytest.approx(steps[steps.averaged].step_time_ms.mean())
     assert p.path.is_relative_to(tmp_path / "elsewhere")
@@ -90,7 +90,7 @@ def test_a_baseline(tfperf_profile, tmp_path):
     from tfperf.compare.summarize import summarize_run
     with tfperf_profile() as p:
         train()
-    (tmp_path / "baseline.json").write_text(baseline_text(summarize_run(p.trace, "before")))
+    (tmp_path / "baseline.json").write_text(baseline_text(summarize_run(p.analysis, "before")))
     p.check(baseline=tmp_path / "baseline.json", max_regression="500%")
 
 def test_errors_of_figures(tfperf_profile):
@@ -267,7 +267,7 @@ def test_check_fails_where_a_limit_cannot_be_judged(session: Session) -> None:
 @needs_tensorflow
 def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_unknown_figure"], re.MULTILINE)
-    assert line.startswith("Input-bound is not known: ")
+    assert line.startswith("Input-bound is unknown: ")
     assert "2" in line
     assert "3" in line
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_nothing_profiled"], re.MULTILINE)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
     from tfperf.gate.check import Outcome
 
 __all__ = ["FigureError", "Profiled", "tfperf_profile"]
+
+__tracebackhide__ = True
+"""The frames of this module: tracebacks of tests leave them out."""
 
 _PROFILES: WeakKeyDictionary[pytest.Item, list[Profiled]] = WeakKeyDictionary()
 """What each test profiled; here and not in the test's `stash`, which old versions of pytest do not have."""
@@ -57,7 +59,7 @@ class Profiled:
     reason.
     """
 
-    def __init__(self, logdir: Path, levels: tuple[int, int, int], reading: _Reading) -> None:
+    def __init__(self, logdir: Path, levels: dict[str, int], reading: _Reading) -> None:
         self._logdir, self._levels, self._reading = logdir, levels, reading
         self._session: profile | None = None
         self._analysis: Analysis | None = None
@@ -69,24 +71,17 @@ class Profiled:
         return f"<tfperf profile {self.path or self._logdir}>"
 
     def __enter__(self) -> Profiled:
-        __tracebackhide__ = True
         from tfperf.capture.local import profile
 
         if self._session is not None:
             raise FigureError("this profile is taken already; call tfperf_profile() again for another one")
-        host, device, python = self._levels
-        session = profile(
-            self._logdir, host_tracer_level=host, device_tracer_level=device, python_tracer_level=python
-        )  # fmt: skip
+        session = profile(self._logdir, **self._levels)
         session.__enter__()
         self._session = session
         self._missing = "the block is not over yet: figures are there after it"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        __tracebackhide__ = True
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         assert self._session is not None
         # The error of the block is what the test shall show, also where warnings are errors.
         with warnings.catch_warnings(record=True) as caught:
@@ -105,7 +100,6 @@ class Profiled:
     @property
     def analysis(self) -> Analysis:
         """The profile as `tfperf.load` returns it: all steps of it. Raises FigureError if there is none."""
-        __tracebackhide__ = True
         from tfperf.analysis import load
 
         if self.path is None:
@@ -117,36 +111,30 @@ class Profiled:
     @property
     def input_bound(self) -> float:
         """Share of the step time that goes to input, 0 to 1."""
-        __tracebackhide__ = True
         return self._figure("input_bound") / 100
 
     @property
     def kernel_launch(self) -> float:
         """Share of the step time that goes to preparing and launching kernels, 0 to 1."""
-        __tracebackhide__ = True
         return self._figure("kernel_launch") / 100
 
     @property
     def all_others(self) -> float:
         """Share of the step time that is none of the other categories, 0 to 1."""
-        __tracebackhide__ = True
         return self._figure("all_others") / 100
 
     @property
     def device_busy(self) -> float:
         """Share of the step time in which the least busy device computes or copies, 0 to 1."""
-        __tracebackhide__ = True
         return self._figure("device_busy") / 100
 
     @property
     def step_time_ms(self) -> float:
         """Mean step time, in milliseconds."""
-        __tracebackhide__ = True
         return self.step_time("mean")
 
     def step_time(self, stat: StepStatistic = "mean") -> float:
         """Return the step time in milliseconds: its "mean", "median" or "p95"."""
-        __tracebackhide__ = True
         if stat not in ("mean", "median", "p95"):
             raise FigureError(f"{stat!r} is not a statistic of step times: choose mean, median or p95")
         return self._figure("step_time", stat)
@@ -154,18 +142,15 @@ class Profiled:
     @property
     def retraces(self) -> int:
         """How often tf.functions were traced again, as `tfperf check --max-retraces` counts."""
-        __tracebackhide__ = True
         return int(self._figure("retraces"))
 
     @property
     def memory_bytes(self) -> int:
         """Most bytes that the fullest allocator held."""
-        __tracebackhide__ = True
         return int(self._figure("memory"))
 
     def report(self, sections: Sequence[str] = ("overview", "recommendations")) -> str:
         """Return the report as text of 80 columns, without colour; `sections` are those of `tfperf analyze -s`."""
-        __tracebackhide__ = True
         from tfperf.compare.summarize import whole_steps
         from tfperf.render import RenderOptions, render
 
@@ -187,7 +172,6 @@ class Profiled:
         Raises AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is
         no profile, LimitError if a limit cannot be read or there is none.
         """
-        __tracebackhide__ = True
         from tfperf.gate.check import check_profile
         from tfperf.gate.outcome_report import check_report
         from tfperf.render import render
@@ -208,7 +192,6 @@ class Profiled:
 
     def _figure(self, name: str, stat: StepStatistic = "mean") -> float:
         """Measure a figure, in percent, ms or bytes."""
-        __tracebackhide__ = True
         from tfperf.gate.check import check
         from tfperf.gate.config import CheckConfig
         from tfperf.gate.limits import Limit, Metric
@@ -232,22 +215,19 @@ def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[C
     """
     taken = _PROFILES[request.node] = []
 
-    def start(  # noqa: PLR0913  (every parameter is an option that users name)
+    def start(
         logdir: str | Path | None = None,
         *,
         skip_first: int = 0,
         min_steps: int = 3,
         step_marker: str | None = None,
-        host_tracer_level: int = 2,
-        device_tracer_level: int = 1,
-        python_tracer_level: int = 0,
+        **levels: int,
     ) -> Profiled:
         """Return what `with` enters.
 
         `skip_first` steps are left out, `min_steps` must be there for a figure, `step_marker` names the events that are
-        steps; the levels are those of `tfperf.profile`.
+        steps; `levels` are those of `tfperf.profile`.
         """
-        levels = (host_tracer_level, device_tracer_level, python_tracer_level)
         place = tmp_path if logdir is None else Path(logdir)
         taken.append(Profiled(place, levels, _Reading(skip_first, min_steps, step_marker)))
         return taken[-1]

@@ -1,6 +1,6 @@
 """Calls and how they end: with a real gRPC server, and with servers made by hand that break one rule each.
 
-The errors of calls (call_errors.py) are tested here, too.
+The errors of calls (connection.py) are tested here, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `tfperf doctor` checks: machines made of files, and this one. Tests machine.py and port_listeners.py, too."""
+"""What `tfperf doctor` checks: machines made of files, and this one. Tests machine.py, too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfperf.capture.doctor import gpu_checks, logdir_checks, port_check, run_che
 from tfperf.capture.machine import Machine
 from tfperf.capture.outcomes import Check
 from tfperf.render import RenderOptions, render
-from tfperf.sampling.doctor_report import doctor_report
+from tfperf.sampling.reports import doctor_report
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from capture.double import Answer, refuse, response, serving
 from capture.made import by_name
 
 from tfperf.capture.address import Address
-from tfperf.capture.doctor_job import job_checks
+from tfperf.capture.doctor import job_checks
 from tfperf.capture.machine import Machine
 from tfperf.capture.outcomes import Check
 

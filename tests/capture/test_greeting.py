@@ -14,7 +14,7 @@ from capture.conftest import free_port
 from capture.handmade import SETTINGS, Handler, frame, listening, saying, silent
 
 from tfperf.capture.address import Address
-from tfperf.capture.greeting import check_greeting
+from tfperf.capture.connection import check_greeting
 from tfperf.errors import CaptureError
 
 CERTIFICATE, KEY = (Path(__file__).parent / f"localhost.{ending}" for ending in ("pem", "key"))

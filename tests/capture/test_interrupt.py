@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tfperf.capture.interrupt import stop_on_signal
+from tfperf.capture.remote import stop_on_signal
 
 
 def test_the_first_signal_stops_and_a_later_one_interrupts() -> None:

@@ -1,6 +1,6 @@
 """`tfperf run` on real scripts: they do what they do without it, and the profile comes too.
 
-This tests all of script_run, script_plan, script_child, script_main, keras_import_hook and timed_profile.
+This tests all of script_run, script_plan, script_child and keras_import_hook.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tfperf.capture.step_times import StepTimes
+from tfperf.capture.local import StepTimes
 
 
 class Job:

@@ -1,4 +1,4 @@
-"""`tfperf capture`: its options, what is wrong usage, and capture_report.py. Jobs are asked in tests/capture."""
+"""`tfperf capture`: its options, what is wrong usage, and capture_report. Jobs are asked in tests/capture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfperf.capture.outcomes import Captured
 from tfperf.cli.parameters import DURATION, SIZE, STEP_RANGE
 from tfperf.errors import Reason
 from tfperf.render import FORMATS, render
-from tfperf.sampling.capture_report import capture_report
+from tfperf.sampling.reports import capture_report
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,8 @@ from capture.handmade import listening, silent
 
 import tfperf
 from tfperf.capture.outcomes import Captured
-from tfperf.errors import CaptureError, TfperfError
-from tfperf.sampling.result import Sampled
+from tfperf.errors import CaptureError, TfperfError, TraceFormatError
+from tfperf.sampling.result import Sampled, longest_step_s, steps_of
 
 STEPS = space(host(*(event("train", 10 * number, 9, step_num=number, _r=1) for number in range(5))))
 
@@ -72,3 +72,30 @@ def test_without_a_trace_there_is_nothing_to_analyze(tmp_path: Path) -> None:
     sampled = Sampled(tmp_path, (Captured(worker="w", reason="idle", message="idle"),)).analyzed()
     assert (sampled.analysis, sampled.error) == (None, "")
     assert sampled.lines == ("nothing was captured: idle",)
+
+
+def written(folder: Path, *durations_us: float) -> Path:
+    path = folder / "w.xplane.pb"
+    starts = [sum(durations_us[:number]) for number in range(len(durations_us))]
+    steps = [
+        event("train", start, duration, step_num=number, _r=1)
+        for number, (start, duration) in enumerate(zip(starts, durations_us, strict=True))
+    ]
+    path.write_bytes(space(host(*steps or [event("op", 0, 1)])))
+    return path
+
+
+def test_steps_are_counted_and_the_longest_is_found(tmp_path: Path) -> None:
+    trace = written(tmp_path, 10, 10, 30_000, 10)
+    assert len(steps_of(trace)) == 4
+    assert longest_step_s(trace) == pytest.approx(0.030)
+
+
+def test_a_trace_without_steps(tmp_path: Path) -> None:
+    assert longest_step_s(written(tmp_path)) == 0
+
+
+def test_a_file_that_is_not_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "w.xplane.pb").write_bytes(b"not a trace")
+    with pytest.raises(TraceFormatError):
+        longest_step_s(tmp_path / "w.xplane.pb")

@@ -52,11 +52,8 @@ def parse_address(text: str) -> Address:
         return Address("", 0, path)
     parts = _HOST_PORT.fullmatch(rest)
     if not parts:
-        raise CaptureError(
-            "bad_address",
-            f"{text!r} is not the address of a profiler server; "
-            "write HOST:PORT, [IPV6]:PORT, grpc://HOST:PORT or unix:/PATH",
-        )
+        hint = "write HOST:PORT, [IPV6]:PORT, grpc://HOST:PORT or unix:/PATH"
+        raise CaptureError("bad_address", f"{text!r} is not the address of a profiler server; {hint}")
     port = int(parts["port"])
     if not 0 < port < 1 << 16:
         raise CaptureError("bad_address", f"{text!r} has port {port}; a port is a number from 1 to 65535")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from msgspec.structs import asdict
+
 from tfperf.capture.address import Address
-from tfperf.capture.call_errors import bad_reply, call_error
-from tfperf.capture.greeting import CONNECT_SECONDS, check_greeting
+from tfperf.capture.connection import CONNECT_SECONDS, bad_reply, call_error, check_greeting
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError
 from tfperf.wire.profiler_service import OPTIONS_VERSION, OVERHEAD_KEY, SERVICE, message_class, read_message
@@ -37,9 +38,7 @@ def profile_request(
         version=OPTIONS_VERSION,
         include_dataset_ops=True,
         enable_hlo_proto=True,
-        host_tracer_level=options.host_tracer_level,
-        device_tracer_level=options.device_tracer_level,
-        python_tracer_level=options.python_tracer_level,
+        **asdict(options),
         start_timestamp_ns=start_timestamp_ns,
         duration_ms=duration_ms,
         session_id=session_id,
@@ -125,9 +124,7 @@ class ProfilerClient:
     def __enter__(self) -> ProfilerClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._channel.close()
 
     def connect(self, seconds: float = CONNECT_SECONDS) -> None:
@@ -155,13 +152,8 @@ class ProfilerClient:
         self._call("StopContinuousProfiling", message_class("Empty")(), _SHORT_CALL_SECONDS, continuous=True).result()
 
     def _call(self, method: str, request: Any, seconds: float, *, continuous: bool = False) -> PendingReply:
-        send: Any = self._channel.unary_unary(
-            f"/{SERVICE}/{method}", lambda message: message.SerializeToString(), _parsed_reply
-        )
-
-        def fail(failure: Any) -> CaptureError:
-            return call_error(self.address, failure, self._max_reply_bytes, continuous=continuous)
-
+        send: Any = self._channel.unary_unary(f"/{SERVICE}/{method}", type(request).SerializeToString, _parsed_reply)
+        fail = partial(call_error, self.address, max_reply_bytes=self._max_reply_bytes, continuous=continuous)
         return PendingReply(send.future(request, timeout=seconds), self.address, fail)
 
 

@@ -7,20 +7,29 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfperf.capture.address import Address
 from tfperf.capture.doctor_software import has_gpu_tensorflow, software_checks
-from tfperf.capture.machine import Machine
-from tfperf.capture.missing_gpu import LIBRARY_FIX, PERMISSION_FIX
+from tfperf.capture.machine import Listener, Machine
 from tfperf.capture.outcomes import Check, Status
-from tfperf.capture.port_listeners import can_find_listeners, find_listener
 from tfperf.capture.run_folder import local_folder
-from tfperf.errors import CaptureError
+from tfperf.capture.trace_problems import LIBRARY_FIX, PERMISSION_FIX, gpu_event_count, has_gpu_plane, missing_gpu
+from tfperf.capture.tracer_options import TracerOptions
+from tfperf.errors import CaptureError, TraceFormatError
+
+if TYPE_CHECKING:
+    from tfperf.capture.client import ProfilerClient
+    from tfperf.wire.contents import Contents
 
 USUAL_PORT = 6009
+_PERMISSION = "driver's permission"
 NOT_CHECKED = "not checked on this system"
 _NVIDIA_SMI_SECONDS = 5.0
 _SCARCE_BYTES, _TOO_FEW_BYTES = 10**9, 10**8
+_DURATIONS_MS = (50, 500)
+"""How long to profile; the second only if the first trace is empty."""
+_ANSWER_SECONDS = 30.0
 _HIDING_VARIABLES = {"NVIDIA": ("CUDA_VISIBLE_DEVICES",), "AMD": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")}
 
 
@@ -33,8 +42,6 @@ def run_checks(
     if job is None:
         checks.append(port_check(machine, USUAL_PORT))
     else:
-        from tfperf.capture.doctor_job import job_checks
-
         checks += job_checks(job, machine, tls_ca=tls_ca)
     return [*checks, *logdir_checks(logdir)]
 
@@ -42,11 +49,10 @@ def run_checks(
 def gpu_checks(machine: Machine) -> list[Check]:
     """Look for GPUs, and for what their tracer needs."""
     maker, models = _gpus(machine)
-    if maker == "NVIDIA":
-        return [_gpu_check(machine, maker, models), _cupti_check(machine), _permission_check(machine)]
-    not_needed = "not needed without an NVIDIA GPU"
     gpu = _gpu_check(machine, maker, models) if models else _no_gpu_check(machine)
-    return [gpu, Check("libcupti", "ok", not_needed), Check("driver's permission", "ok", not_needed)]
+    if maker == "NVIDIA":
+        return [gpu, _cupti_check(machine), _permission_check(machine)]
+    return [gpu, *(Check(name, "ok", "not needed without an NVIDIA GPU") for name in ("libcupti", _PERMISSION))]
 
 
 def _gpus(machine: Machine) -> tuple[str, list[str]]:
@@ -88,13 +94,9 @@ def _gpu_check(machine: Machine, maker: str, models: list[str]) -> Check:
 
 def _no_gpu_check(machine: Machine) -> Check:
     if models := machine.nvidia_models():
-        return Check(
-            "GPU",
-            "warn",
-            f"{len(models)} x {models[0]} in the machine, but none can be opened here",
-            "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1); without a container, run "
-            "`nvidia-smi` once as root",
-        )
+        in_container = "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1)"
+        fix = f"{in_container}; without a container, run `nvidia-smi` once as root"
+        return Check("GPU", "warn", f"{len(models)} x {models[0]} in the machine, but none can be opened here", fix)
     return Check("GPU", "ok", "none on this machine" if machine.is_linux else f"none found; {NOT_CHECKED} in full")
 
 
@@ -112,23 +114,20 @@ def _cupti_check(machine: Machine) -> Check:
 
 
 def _permission_check(machine: Machine) -> Check:
-    name = "driver's permission"
     restricted = machine.profiling_is_restricted()
-    if restricted is None:
-        return Check(name, "ok", NOT_CHECKED)
     if not restricted:
-        return Check(name, "ok", "all users may profile")
+        return Check(_PERMISSION, "ok", NOT_CHECKED if restricted is None else "all users may profile")
     if machine.may_profile():
-        return Check(name, "ok", "only administrators may profile, and this user is one")
+        return Check(_PERMISSION, "ok", "only administrators may profile, and this user is one")
     # Since CUDA 10.2, this restriction is mostly about counters, which TensorFlow's tracer does not use.
-    return Check(name, "warn", "only administrators may profile: GPU events may be refused", PERMISSION_FIX)
+    return Check(_PERMISSION, "warn", "only administrators may profile: GPU events may be refused", PERMISSION_FIX)
 
 
 def port_check(machine: Machine, port: int) -> Check:
     """Check whether a port is free."""
-    if not can_find_listeners(machine):
+    if not machine.shows_listeners():
         return Check("port", "ok", NOT_CHECKED)
-    listener = find_listener(machine, port)
+    listener = machine.find_listener(port)
     if listener is None:
         return Check("port", "ok", f"{port} is free")
     return Check("port", "ok", f"{listener} listens on {port}", f"if that is the job: tfperf doctor --port {port}")
@@ -156,7 +155,78 @@ def space_check(free_bytes: int) -> Check:
     """Check whether the space that is left is enough for traces."""
     if free_bytes >= _SCARCE_BYTES:
         return Check("disk space", "ok", f"{free_bytes / 1e9:,.1f} GB free")
+    status: Status = "fail" if free_bytes < _TOO_FEW_BYTES else "warn"
     fix = "free some space, or name another --logdir; a trace takes 1 to 500 MB"
-    return Check(
-        "disk space", "fail" if free_bytes < _TOO_FEW_BYTES else "warn", f"{free_bytes / 1e6:,.0f} MB free", fix
+    return Check("disk space", status, f"{free_bytes / 1e6:,.0f} MB free", fix)
+
+
+def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None) -> list[Check]:
+    """Look which process listens at the address, and ask its profiler for a very short trace."""
+    from tfperf.capture.client import ProfilerClient
+
+    listener = None
+    if address.is_here and not address.path and machine.shows_listeners():
+        listener = machine.find_listener(address.port)
+    checks = [Check("port", "ok", f"{listener} listens on {address.port}")] if listener else []
+    try:
+        with ProfilerClient(address, tls_ca=tls_ca) as client, tempfile.TemporaryDirectory() as folder:
+            client.connect()
+            for duration_ms in _DURATIONS_MS:
+                contents = _take_trace(client, Path(folder) / str(duration_ms), duration_ms)
+                if contents is None or contents.event_count:
+                    break
+    except CaptureError as error:
+        return [*checks, Check.of_error("profiler", error)]
+    except TraceFormatError as error:
+        fix = "is this TensorFlow's profiler, or tfperf.serve()?"
+        return [*checks, Check("profiler", "fail", f"the trace of {address} is damaged: {error}", fix)]
+    except OSError as error:
+        problem = f"no space for temporary files: {error.strerror}"
+        return [*checks, Check("profiler", "fail", problem, "free some space in /tmp, or set TMPDIR")]
+    checks.append(Check("profiler", "ok", f"{address} answers"))
+    if not contents or not contents.event_count:
+        idle = f"nothing in {duration_ms} ms: the job is idle, or waits outside TensorFlow"
+        fix = "check while it works; tfperf capture --wait-for-activity waits for that"
+        return [*checks, Check("trace of the job", "warn", idle, fix)]
+    checks.append(Check("trace of the job", "ok", f"{contents.event_count:,} events in {duration_ms} ms"))
+    return [*checks, _job_gpu_check(contents, machine if address.is_here else None, listener)]
+
+
+def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Contents | None:
+    """Profile the job; return what the trace holds, None if it is empty.
+
+    Raises CaptureError if there is no trace, or none that can be read here; TraceFormatError if it is damaged.
+    """
+    from tfperf.capture.client import profile_request
+    from tfperf.wire.contents import look_into
+
+    # An older server writes the trace there by itself; it makes the folders, here or on its own machine.
+    place = folder / "doctor" / "job.xplane.pb"
+    request = profile_request(
+        TracerOptions(), duration_ms, session_id=place.parent.name, host_name="job", repository_root=str(folder)
     )
+    reply = client.profile(request, duration_ms / 1000 + _ANSWER_SECONDS).result()
+    if reply.xspace:
+        place.parent.mkdir(parents=True)
+        place.write_bytes(reply.xspace)
+    elif reply.empty_trace:
+        return None
+    elif not place.is_file():
+        problem = f"{client.address} answers, but writes traces on its own disk (just now {place})"
+        fix = "update the job's TensorFlow, or copy traces from there"
+        raise CaptureError("written_remotely", f"{problem}; {fix}")
+    return look_into(place)
+
+
+def _job_gpu_check(contents: Contents, machine: Machine | None, listener: Listener | None) -> Check:
+    """Return what the trace says about the job's GPUs."""
+    name = "job's GPU"
+    process = listener.process if listener else None
+    missing = missing_gpu(contents, machine, "self" if process is None else process)
+    if missing:
+        return Check(name, "fail", missing.cause, missing.fix)
+    if count := gpu_event_count(contents):
+        return Check(name, "ok", f"{count:,} events")
+    if has_gpu_plane(contents):
+        return Check(name, "ok", "no events: the GPU did nothing meanwhile, or the job does not use it")
+    return Check(name, "ok", "no GPU in the trace, and no sign that the job uses one")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tfperf.capture import remote
 from tfperf.capture.client import ProfilerClient
-from tfperf.capture.interrupt import stop_on_signal
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.remote import CaptureRequest, Say, as_they_come, failed, open_clients, profile_request_for, receive
+from tfperf.capture.remote import CaptureRequest, Say
 from tfperf.capture.run_folder import RunFolder
 from tfperf.errors import CaptureError
 
 
-class Recording(Struct, frozen=True):
+class _Recording(Struct, frozen=True):
     """The traces of all workers over one interval, in a run folder of their own."""
 
     folder: RunFolder
@@ -39,16 +39,16 @@ def record(
     *,
     keep: int = 5,
     is_wanted: Callable[[Sequence[Captured]], bool] = lambda _: True,
-) -> tuple[list[Recording], list[Captured]]:
+) -> list[Captured]:
     """Profile continuously until Ctrl-C, or until no worker answers.
 
     Every `request.duration_s`, the traces since the last time are fetched into a run folder; of the recordings that
-    are wanted, the last `keep` stay on disk. Returns these, the newest last, and a result for each worker that failed.
+    are wanted, the last `keep` stay on disk. Returns the results of these, the newest last, then of failed workers.
     """
     RunFolder(logdir)  # Raises before any worker is asked if the logdir cannot be used.
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(stop_on_signal())
-        clients, kept = open_clients(stack, request), deque[Recording]()
+        stop = stack.enter_context(remote.stop_on_signal())
+        clients, kept = remote.open_clients(stack, request), deque[_Recording]()
         lost = _start(clients, request, logdir)
         running = [client for client in clients if client not in lost]
         if running:
@@ -74,7 +74,8 @@ def record(
                     client.stop_continuous()
         if running and not kept:
             say("no recording was worth keeping, so nothing was kept")
-        return list(kept), [lost[client] for client in clients if client in lost]
+        results = [result for recording in kept for result in recording.captured]
+        return [*results, *(lost[client] for client in clients if client in lost)]
 
 
 def _start(
@@ -85,26 +86,26 @@ def _start(
     for client in clients:
         try:
             client.connect()
-            client.start_continuous(profile_request_for(client, request, RunFolder(logdir)))
+            client.start_continuous(remote.profile_request_for(client, request, RunFolder(logdir)))
         except CaptureError as error:
-            failures[client] = failed(client, error)
+            failures[client] = remote.failed(client, error)
     return failures
 
 
 def _fetch(
     clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path
-) -> tuple[Recording, dict[ProfilerClient, Captured]]:
+) -> tuple[_Recording, dict[ProfilerClient, Captured]]:
     """Fetch what all servers recorded since the last time; return it and the failures. An idle job is not a failure."""
     folder = RunFolder(logdir)
     pending = {client: client.snapshot(request.timeout_s) for client in clients}
     captured, failures = [], {}
     try:
-        for client, call in as_they_come(pending):
-            result = receive(client, call, folder, request)
+        for client, call in remote.as_they_come(pending):
+            result = remote.receive(client, call, folder, request)
             if result.path:
                 captured.append(result)
             elif result.reason != "idle":
                 failures[client] = result
     finally:
         folder.drop_if_empty()
-    return Recording(folder, tuple(captured)), failures
+    return _Recording(folder, tuple(captured)), failures

@@ -6,10 +6,9 @@ import atexit
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partialmethod, wraps
 from pathlib import Path
 from threading import get_ident
-from types import TracebackType
 from typing import Any, TypeVar
 
 from tfperf.capture import local
@@ -128,9 +127,7 @@ class ProfileCallback:
     def __enter__(self) -> ProfileCallback:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -179,7 +176,7 @@ class ProfileCallback:
         self._is_inside_watched = True
         try:
             batch = count.next if count else 0
-            self._start_step(_WATCHED, batch, mode, number)
+            self._start_step(_WATCHED, batch, name=mode, number=number)
             try:
                 yield True
             finally:
@@ -192,7 +189,8 @@ class ProfileCallback:
     # What the hooks do
 
     @_harmless
-    def _open(self, mode: str) -> None:
+    def _open(self, mode: str, logs: Any = None) -> None:
+        """Start to count the batches of a call of `fit`, `evaluate` or `predict`."""
         count = self._count
         if count is None or (count.thread != get_ident() and not self._profile.is_running):
             self._count = BatchCount(mode)
@@ -203,7 +201,10 @@ class ProfileCallback:
                 self._count = BatchCount(mode)
 
     @_harmless
-    def _start_step(self, mode: str, batch: int, name: str = "", number: int | None = None) -> None:
+    def _start_step(
+        self, mode: str, batch: int, logs: Any = None, *, name: str = "", number: int | None = None
+    ) -> None:
+        self._step_starts()
         if self._count is None:
             self._count = BatchCount(mode)
         count = self._count
@@ -219,7 +220,8 @@ class ProfileCallback:
             self._marker = local.step_marker(name or mode, shown if number is None else number)
 
     @_harmless
-    def _end_step(self, mode: str, batch: int) -> None:
+    def _end_step(self, mode: str, batch: int, logs: Any = None) -> None:
+        """End a step; with several steps per execution, `batch` is the last of them."""
         count = self._count
         if count is not None and mode == count.mode:
             count.end(batch)
@@ -234,7 +236,7 @@ class ProfileCallback:
             self._profile.steps_ended(count.next)
 
     @_harmless
-    def _close(self, mode: str) -> None:
+    def _close(self, mode: str, logs: Any = None) -> None:
         self._pause()
         if self._count is not None and self._count.mode == mode and self._count.thread == get_ident():
             self._end_count()
@@ -251,6 +253,9 @@ class ProfileCallback:
                 last = count.next - 1
                 self._profile.too_few_steps(count.next, self._hint(min(2, last), last))
 
+    def _step_starts(self) -> None:
+        """For subclasses: each step calls this first."""
+
     def _hint(self, first: int, last: int) -> str:
         return f"pass earlier batches, for example ({first}, {last})"
 
@@ -260,10 +265,13 @@ class ProfileCallback:
             marker.Stop()
 
     def _tell(self, captured: Captured) -> None:
-        if self._verbose or captured.reason:
-            _print_to_stderr(captured.describe())
+        lines = [captured.describe()] if self._verbose or captured.reason else []
         if self._verbose and captured.path:
-            _print_to_stderr(f"next: tfperf analyze {self._logdir}")
+            lines.append(f"next: tfperf analyze {self._logdir}")
+        with contextlib.suppress(Exception):  # A program without stderr goes on without these lines.
+            for line in lines:
+                # The current line may hold a progress bar.
+                print(f"{chr(10) if sys.stderr.isatty() else ''}tfperf: {line}", file=sys.stderr, flush=True)
 
     # The hooks of Keras
 
@@ -282,30 +290,6 @@ class ProfileCallback:
 
     _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Start to count: `fit` was called."""
-        self._open("train")
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        """Start to count, unless this is validation within `fit`."""
-        self._open("test")
-
-    def on_predict_begin(self, logs: Any = None) -> None:
-        """Start to count: `predict` was called."""
-        self._open("predict")
-
-    def on_train_end(self, logs: Any = None) -> None:
-        """End profiling if it runs: `fit` has ended."""
-        self._close("train")
-
-    def on_test_end(self, logs: Any = None) -> None:
-        """End profiling if it runs, unless `fit` goes on."""
-        self._close("test")
-
-    def on_predict_end(self, logs: Any = None) -> None:
-        """End profiling if it runs: `predict` has ended."""
-        self._close("predict")
-
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Do nothing: batches are counted over epochs."""
 
@@ -313,36 +297,16 @@ class ProfileCallback:
         """End the last step of the epoch."""
         self._pause()
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Start a step of `fit`."""
-        self._start_step("train", batch)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End a step of `fit`; with several steps per execution, `batch` is the last of them."""
-        self._end_step("train", batch)
-
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Start a step of `evaluate`."""
-        self._start_step("test", batch)
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End a step of `evaluate`."""
-        self._end_step("test", batch)
-
-    def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Start a step of `predict`."""
-        self._start_step("predict", batch)
-
-    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End a step of `predict`."""
-        self._end_step("predict", batch)
-
+    on_train_begin = partialmethod(_open, "train")
+    on_train_end = partialmethod(_close, "train")
+    on_train_batch_begin = partialmethod(_start_step, "train")
+    on_train_batch_end = partialmethod(_end_step, "train")
+    on_test_begin = partialmethod(_open, "test")
+    on_test_end = partialmethod(_close, "test")
+    on_test_batch_begin = partialmethod(_start_step, "test")
+    on_test_batch_end = partialmethod(_end_step, "test")
+    on_predict_begin = partialmethod(_open, "predict")
+    on_predict_end = partialmethod(_close, "predict")
+    on_predict_batch_begin = partialmethod(_start_step, "predict")
+    on_predict_batch_end = partialmethod(_end_step, "predict")
     on_batch_begin, on_batch_end = on_train_batch_begin, on_train_batch_end
-
-
-def _print_to_stderr(line: str) -> None:
-    """Print a line for the user; a program without stderr goes on without it."""
-    with contextlib.suppress(Exception):
-        if sys.stderr is not None:
-            # The current line may hold a progress bar.
-            print(f"{chr(10) if sys.stderr.isatty() else ''}tfperf: {line}", file=sys.stderr, flush=True)

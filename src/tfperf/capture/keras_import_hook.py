@@ -42,19 +42,15 @@ class _PatchingFinder(MetaPathFinder):
         if patch is None:
             return None
         others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
-        for finder in others:
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                _patch_after(spec, patch)
-                return spec
-        return None
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            _patch_after(spec.loader, patch)
+        return spec
 
 
-def _patch_after(spec: ModuleSpec, patch: Patch) -> None:
-    loader: Any = spec.loader
-    execute = getattr(loader, "exec_module", None)
-    if execute is None:
-        return
+def _patch_after(loader: Any, patch: Patch) -> None:
+    execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         execute(module)

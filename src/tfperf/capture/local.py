@@ -15,28 +15,71 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from statistics import median
+from threading import get_ident
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
-from tfperf.capture.step_times import StepTimes
 from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
-from tfperf.capture.trace_problems import trace_problem
+from tfperf.capture.trace_problems import captured_trace
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 
-step_times = StepTimes()
+_MIN_STEPS, _MAX_STEPS, _MAX_SESSIONS = 5, 10_000, 16
 _lock = threading.RLock()
 """Held while a session starts or ends. A signal handler may call `stop` in the thread that holds it: hence an RLock."""
 _running: _RunningSession | None = None
 _EXIT_SECONDS = 60.0
 """How long the end of the interpreter waits for another thread that writes a trace."""
+
+
+class StepTimes:
+    """When the latest steps of each thread started, by a clock that counts seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._starts: deque[tuple[int, float]] = deque(maxlen=_MAX_STEPS)
+        self._sessions: deque[tuple[float, float]] = deque(maxlen=_MAX_SESSIONS)
+
+    def mark(self) -> None:
+        """Note that a step starts now in this thread; the one before it ends."""
+        self._starts.append((get_ident(), self._clock()))
+
+    def overhead_percent(self, started_s: float, ended_s: float) -> float | None:
+        """Return by how many percent the median step in a session is longer than the median step before it.
+
+        None if there are fewer than five whole steps before or in the session; 0 if steps did not get longer. Steps in
+        earlier sessions count as neither. A step lasts until the next one of its thread starts.
+        """
+        if (started_s, ended_s) not in self._sessions:
+            self._sessions.append((started_s, ended_s))
+        steps, latest = [], dict[int, float]()
+        for thread, start in self._starts.copy():
+            if thread in latest:
+                steps.append((latest[thread], start))
+            latest[thread] = start
+        during = [end - start for start, end in steps if started_s <= start and end <= ended_s]
+        before = [
+            end - start
+            for start, end in steps
+            if end <= started_s and not any(start < stop and end > begin for begin, stop in self._sessions)
+        ]
+        if min(len(before), len(during)) < _MIN_STEPS:
+            return None
+        # As many steps before as during: long ago, the job may have been in another phase.
+        usual = median(before[-max(len(during), _MIN_STEPS) :])
+        return max(0.0, 100 * (median(during) / usual - 1)) if usual else None
+
+
+step_times = StepTimes()
 
 
 class _RunningSession(Struct, frozen=True):
@@ -92,32 +135,18 @@ def stop() -> Captured:
             raise CaptureError("not_started", "this process is not being profiled; call tfperf.start() first")
         session, _running = _running, None
         ended_s = time.perf_counter()
+        worker = socket.gethostname()
         try:
             with session.profiler.export() as file:
-                captured = _keep(file, session.folder, session.options)
+                path, contents = session.folder.adopt(worker, file)
+        except TraceFormatError as error:
+            raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
         finally:
             session.folder.drop_if_empty()
-        return replace(captured, overhead_percent=step_times.overhead_percent(session.started_s, ended_s))
-
-
-def _keep(file: Path, folder: RunFolder, options: TracerOptions) -> Captured:
-    """Store the trace of this process, and check what it holds."""
-    worker = socket.gethostname()
-    try:
-        path, contents = folder.adopt(worker, file)
-    except TraceFormatError as error:
-        raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
-    reason, message = trace_problem(contents, options, is_here=True)
-    if path is None:
-        message = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
-    return Captured(
-        worker=worker,
-        path=path,
-        size_bytes=contents.size_bytes if path else None,
-        event_count=contents.event_count,
-        reason=reason,
-        message=message,
-    )
+        captured = captured_trace(worker, path, contents, session.options, is_here=True)
+        idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
+        overhead = step_times.overhead_percent(session.started_s, ended_s)
+        return replace(captured, message=captured.message if path else idle, overhead_percent=overhead)
 
 
 class profile:  # noqa: N801 - used like a function
@@ -136,24 +165,18 @@ class profile:  # noqa: N801 - used like a function
         python_tracer_level: int = 0,
     ) -> None:
         self._logdir = logdir
-        self._levels = {
-            "host_tracer_level": host_tracer_level,
-            "device_tracer_level": device_tracer_level,
-            "python_tracer_level": python_tracer_level,
-        }
+        self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
         self._session: _RunningSession | None = None
         self.result: Captured | None = None
         """The result, once the block has ended."""
 
     def __enter__(self) -> profile:
         with _lock:
-            start(self._logdir, **self._levels)
+            start(self._logdir, **asdict(self._options))
             self._session = _running
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if _running is not self._session:
             return  # The block called stop() itself, or this is a child process that it forked.
         try:

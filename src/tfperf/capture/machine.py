@@ -1,24 +1,23 @@
-"""What a machine offers for profiling: GPUs, rules of their driver, libcupti. Read from files; nothing is loaded."""
+"""What a machine offers for profiling: GPUs, rules of their driver, libcupti, listeners. Read from files."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from msgspec import Struct, field
 
-_GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd)$")
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _RESTRICTED = re.compile(r"^(?:RmProfilingAdminOnly|NVreg_RestrictProfilingToAdminUsers):\s*(\d+)", re.MULTILINE)
 """Older drivers publish the option by one of these names, newer ones by the other."""
 _CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-fA-F]+)", re.MULTILINE)
 _PROFILING_CAPABILITIES = (1 << 21) | (1 << 38)
 """CAP_SYS_ADMIN and CAP_PERFMON."""
-_CUPTI = "libcupti.so*"
 _CACHED_CUPTI = re.compile(rb"/[^\0]*/libcupti\.so[^\0/]*")
 _WHEEL_FOLDERS = ("nvidia/cuda_cupti/lib", "nvidia/cu*/lib")
 _TOOLKIT_FOLDERS = (
@@ -29,6 +28,19 @@ _TOOLKIT_FOLDERS = (
     "usr/lib/*",
     "usr/lib64",
 )
+_SOCKET_TABLES = ("proc/net/tcp", "proc/net/tcp6")
+_LISTENING = "0A"
+
+
+class Listener(Struct, frozen=True):
+    """A process that listens on a port; `process` is its id, None where Linux does not show it."""
+
+    process: int | None
+    command: str
+
+    def __str__(self) -> str:
+        """Return the process as messages name it."""
+        return self.command if self.process is None else f"{self.command} (pid {self.process})"
 
 
 class Machine(Struct, frozen=True):
@@ -89,7 +101,7 @@ class Machine(Struct, frozen=True):
 
     def uses_gpu(self, process: int | str = "self") -> bool:
         """Return whether a process has a GPU open; False if that cannot be seen."""
-        return any(_GPU_DEVICE.search(target) for target in self.open_files(process))
+        return any(re.search(r"/dev/(?:nvidia\d+|kfd)$", target) for target in self.open_files(process))
 
     def open_files(self, process: int | str) -> Iterator[str]:
         """Iterate over what a process has open: paths, and names such as `socket:[123]`."""
@@ -98,26 +110,47 @@ class Machine(Struct, frozen=True):
                 with contextlib.suppress(OSError):
                     yield str(path.readlink())
 
+    def shows_listeners(self) -> bool:
+        """Return whether this system shows which processes listen on a port."""
+        return any((self.root / table).exists() for table in _SOCKET_TABLES)
+
+    def find_listener(self, port: int) -> Listener | None:
+        """Return the process that listens on a TCP port, None if there is none."""
+        rows = [line.split() for table in _SOCKET_TABLES for line in self.text(table).splitlines()[1:]]
+        listening = [row for row in rows if len(row) > 9 and row[3] == _LISTENING and row[1].endswith(f":{port:04X}")]
+        sockets = {f"socket:[{row[9]}]" for row in listening}
+        if not sockets:
+            return None
+        for folder in self.matching("proc/[0-9]*"):
+            if any(file in sockets for file in self.open_files(folder.name)):
+                return Listener(int(folder.name), self._command(folder.name))
+        return Listener(None, "a process of another user or container")
+
+    def _command(self, process: str) -> str:
+        """Return the program, with its script or module: `python train.py`. Other arguments may be secret."""
+        words = [word for word in self.text(f"proc/{process}/cmdline").split("\0") if word]
+        if not words:
+            return self.text(f"proc/{process}/comm").strip() or "a process"
+        shown = words[:1] + (words[1:3] if words[1:2] == ["-m"] else [word for word in words[1:2] if word[0] != "-"])
+        return " ".join(PurePath(word).name for word in shown)
+
     def loaded_cupti(self) -> str:
         """Return the path of the libcupti that programs in this environment load; empty if there is none."""
-        wheels = [Path(folder) for folder in self.python_path if folder]
-        from_variables = [Path(folder) for folder in self.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+        folders = [Path(folder) for folder in self.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
         if prefix := self.environment.get("CONDA_PREFIX"):
-            from_variables.append(Path(prefix) / "lib")
-        patterns = [(folder, _CUPTI) for folder in from_variables]
-        patterns += [(folder, f"{part}/{_CUPTI}") for folder in wheels for part in _WHEEL_FOLDERS]
+            folders.append(Path(prefix) / "lib")
+        wheels = [Path(folder) for folder in self.python_path if folder]
+        patterns = [*((folder, "") for folder in folders), *itertools.product(wheels, _WHEEL_FOLDERS)]
         cached = _CACHED_CUPTI.search(self.data("etc/ld.so.cache"))
-        return _first(patterns) or (cached[0].decode(errors="replace") if cached else "")
+        return _first_cupti(patterns) or (cached[0].decode(errors="replace") if cached else "")
 
     def unused_cupti(self) -> str:
         """Return the path of a libcupti in a folder that programs do not search; empty if there is none."""
-        return _first([(self.root, f"{folder}/{_CUPTI}") for folder in _TOOLKIT_FOLDERS])
+        return _first_cupti([(self.root, folder) for folder in _TOOLKIT_FOLDERS])
 
 
-def _first(patterns: list[tuple[Path, str]]) -> str:
+def _first_cupti(patterns: list[tuple[Path, str]]) -> str:
     for folder, pattern in patterns:
-        try:
-            return str(next(iter(sorted(folder.glob(pattern)))))
-        except (OSError, StopIteration):
-            continue
+        with contextlib.suppress(OSError, IndexError):
+            return str(sorted(folder.glob(f"{pattern}/libcupti.so*".lstrip("/")))[0])
     return ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,17 +20,13 @@ from msgspec.structs import replace
 from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
 from tfperf.capture.daemon_threads import DaemonThreads
-from tfperf.capture.interrupt import stop_on_signal
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
-from tfperf.capture.trace_problems import IDLE, trace_problem
+from tfperf.capture.trace_problems import IDLE, captured_trace
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.wire.schema import LARGEST_MESSAGE
 from tfperf.wire.trace_file import SUFFIX
-
-if TYPE_CHECKING:
-    from tfperf.wire.contents import Contents
 
 Say = Callable[[str], object]
 
@@ -36,6 +34,7 @@ _RETRIED = {"not_listening", "unreachable", "busy", "timeout", "died", "idle"}
 _PAUSE_SECONDS = 1.0
 _LEAD_SECONDS = 0.3
 """How long several workers get to receive the request before they start at the same moment."""
+_SAME_SIGNAL_SECONDS = 0.5
 _SHORT_PROFILE_MS = 200
 _SERVER_DELAY_SECONDS = 2.0
 _LAST_REPLY_SECONDS = 30.0
@@ -76,13 +75,16 @@ def profile_workers(
         return folder.path, _Profiling(request, folder, stop, say).run(open_clients(stack, request))
 
 
-class _Profiling(Struct, frozen=True):
+class _Profiling(Struct):
     """One call of `profile_workers`: rounds in which all workers without a trace are asked."""
 
     request: CaptureRequest
     folder: RunFolder
     stop: threading.Event
     say: Say
+    interrupted_s: float = 0.0
+    terminating: Sequence[PendingReply] = ()
+    """Calls that are cancelled if nobody holds them."""
 
     def run(self, clients: list[ProfilerClient]) -> list[Captured]:
         """Return the result of each client."""
@@ -147,8 +149,7 @@ class _Profiling(Struct, frozen=True):
             for client in clients
         }
         results, started = {}, time.monotonic()
-        interruption = _Interruption(self.stop, self.say, self.folder.name, pending)
-        for client, call in as_they_come(pending, interruption.check):
+        for client, call in as_they_come(pending, partial(self._end_if_interrupted, pending)):
             kept = receive(client, call, self.folder, request)
             if self.stop.is_set() and kept.path and not kept.reason:
                 message = f"interrupted after {time.monotonic() - started:.1f} s; what was recorded is kept"
@@ -156,37 +157,23 @@ class _Profiling(Struct, frozen=True):
             results[client] = kept
         return results
 
-
-class _Interruption(Struct):
-    """What happens to the calls in progress after Ctrl-C."""
-
-    stop: threading.Event
-    say: Say
-    session_id: str
-    pending: dict[ProfilerClient, PendingReply]
-    since: float = 0.0
-    terminating: Sequence[PendingReply] = ()
-    """Calls that are cancelled if nobody holds them."""
-
-    def check(self) -> None:
+    def _end_if_interrupted(self, pending: dict[ProfilerClient, PendingReply]) -> None:
         """End the sessions once the stop is set; give up the calls that are not answered then either."""
         if not self.stop.is_set():
             return
-        if not self.since:
-            self.since = time.monotonic()
+        if not self.interrupted_s:
+            self.interrupted_s = time.monotonic()
             self.say("interrupted: ending the session and waiting for what it recorded (Ctrl-C again to give up)")
-            self.terminating = [client.terminate(self.session_id) for client in self.pending]
-        elif time.monotonic() - self.since > _LAST_REPLY_SECONDS:
-            for call in self.pending.values():
+            self.terminating = [client.terminate(self.folder.name) for client in pending]
+        elif time.monotonic() - self.interrupted_s > _LAST_REPLY_SECONDS:
+            for call in pending.values():
                 call.cancel()
 
 
 def open_clients(stack: contextlib.ExitStack, request: CaptureRequest) -> list[ProfilerClient]:
     """Return a client for each worker; the stack closes them."""
-    return [
-        stack.enter_context(ProfilerClient(address, tls_ca=request.tls_ca, max_reply_bytes=request.max_reply_bytes))
-        for address in request.workers
-    ]
+    limits: dict[str, Any] = {"tls_ca": request.tls_ca, "max_reply_bytes": request.max_reply_bytes}
+    return [stack.enter_context(ProfilerClient(address, **limits)) for address in request.workers]
 
 
 def profile_request_for(
@@ -226,22 +213,19 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
             path, contents = folder.save(address.label, reply.xspace)
         elif reply.empty_trace:
             raise CaptureError("idle", f"{address}: {IDLE}")
-        else:
-            path, contents = _adopt_written(address, folder)
+        else:  # An older server writes the trace itself, perhaps to a disk that can be read here.
+            place = folder.path.absolute() / f"{address.label}{SUFFIX}"
+            if not place.is_file():
+                problem = f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine"
+                raise CaptureError("written_remotely", f"{problem}; copy it from there")
+            path, contents = folder.adopt(address.label, place)
     except CaptureError as error:
         return failed(client, error)
     except TraceFormatError as error:
         return failed(client, CaptureError("bad_reply", f"the trace of {address} is damaged: {error}"))
-    reason, message = trace_problem(contents, request.options, is_here=address.is_here, port=address.port)
-    return Captured(
-        worker=str(address),
-        path=path,
-        size_bytes=contents.size_bytes if path else None,
-        event_count=contents.event_count,
-        reason=reason,
-        message=f"{address}: {message}" if message else "",
-        overhead_percent=call.overhead_percent(),
-    )
+    captured = captured_trace(str(address), path, contents, request.options, is_here=address.is_here, port=address.port)
+    message = f"{address}: {captured.message}" if captured.message else ""
+    return replace(captured, message=message, overhead_percent=call.overhead_percent())
 
 
 def failed(client: ProfilerClient, error: CaptureError) -> Captured:
@@ -249,12 +233,30 @@ def failed(client: ProfilerClient, error: CaptureError) -> Captured:
     return Captured(worker=str(client.address), reason=error.reason, message=str(error))
 
 
-def _adopt_written(address: Address, folder: RunFolder) -> tuple[Path | None, Contents]:
-    """Pick up the trace that an older server wrote itself, if it is on a disk that can be read here."""
-    place = folder.path.absolute() / f"{address.label}{SUFFIX}"
-    if not place.is_file():
-        raise CaptureError(
-            "written_remotely",
-            f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine; copy it from there",
-        )
-    return folder.adopt(address.label, place)
+@contextlib.contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """Set an event at the first SIGINT or SIGTERM; a later one acts as it did before.
+
+    Signals within half a second count as one: `timeout` and shells send them to the process and to its group. Outside
+    the main thread, which alone can handle signals, the event stays unset.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    first_s: list[float] = []
+    with contextlib.ExitStack() as earlier_handlers:
+
+        def note(number: int, frame: FrameType | None) -> None:
+            now = time.monotonic()
+            first_s.append(now)
+            stop.set()
+            if now - first_s[0] > _SAME_SIGNAL_SECONDS:
+                earlier_handlers.close()
+                signal.raise_signal(number)
+
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            earlier = signal.getsignal(kind)
+            earlier_handlers.callback(signal.signal, kind, signal.SIG_DFL if earlier is None else earlier)
+            signal.signal(kind, note)
+        yield stop

@@ -1,7 +1,4 @@
-"""Where a captured trace goes: LOGDIR/plugins/profile/<time>/<host>.xplane.pb, whole or not at all.
-
-Nothing is ever replaced: each run gets a folder of its own.
-"""
+"""Where a trace goes: LOGDIR/plugins/profile/<time>/<host>.xplane.pb, whole or not at all. Nothing is replaced."""
 
 from __future__ import annotations
 
@@ -35,10 +32,8 @@ def local_folder(logdir: str | Path) -> Path:
     if _URL.match(str(logdir)):
         raise CaptureError("not_written", f"{logdir} is not a local folder; capture to one and copy it there")
     folder = Path(logdir).expanduser().absolute()
-    try:
+    with _reported(folder):
         existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    except OSError as error:
-        raise _not_written(folder, error) from error
     if not existing.is_dir():
         raise CaptureError("not_written", f"{existing} is a file; name a folder for the traces")
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -81,25 +76,20 @@ class RunFolder:
         Raises CaptureError `not_written` if it cannot be made: better before the trace is taken than after.
         """
         folder = self._logdir / f".tfperf-{os.getpid()}-{time.monotonic_ns()}"
-        try:
+        with _reported(folder):
             with self._lock:
                 self._make_parents(folder)
             folder.mkdir(0o700)
-        except OSError as error:
-            raise _not_written(folder, error) from error
         return folder
 
     def make(self) -> Path:
         """Make the folder under a free name, unless it exists; raises CaptureError `not_written`."""
-        with self._lock:
-            try:
-                if self._path is None:
-                    self._make_parents(self.path)
-                    self._path = _first_free(self.path, "", lambda folder: folder.mkdir())
-                    self.name = self._path.name
-                self._path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise _not_written(self.path, error) from error
+        with self._lock, _reported(self.path):
+            if self._path is None:
+                self._make_parents(self.path)
+                self._path = _first_free(self.path, "", lambda folder: folder.mkdir())
+                self.name = self._path.name
+            self._path.mkdir(parents=True, exist_ok=True)
             return self._path
 
     def drop_if_empty(self) -> None:
@@ -113,23 +103,14 @@ class RunFolder:
     def _store(self, host: str, put: Callable[[Path], object]) -> tuple[Path | None, Contents]:
         from tfperf.wire.contents import look_into
 
-        try:
-            with self._lent() as folder:
-                target = folder / f"{_NOT_IN_FILE_NAMES.sub('_', host)[:200] or 'host'}{SUFFIX}"
-                with temporary_beside(target) as temporary:
-                    put(temporary)
-                    contents = look_into(temporary)
-                    return _move(temporary, target) if contents.event_count else None, contents
-        except OSError as error:
-            raise _not_written(self.path, error) from error
-
-    @contextlib.contextmanager
-    def _lent(self) -> Iterator[Path]:
-        """Lend the folder: meanwhile no thread that fails removes it."""
         with self._lock:
-            self._writers += 1
+            self._writers += 1  # Meanwhile, no thread that fails removes the folder.
         try:
-            yield self.make()
+            target = self.make() / f"{_NOT_IN_FILE_NAMES.sub('_', host)[:200] or 'host'}{SUFFIX}"
+            with _reported(target), temporary_beside(target) as temporary:
+                put(temporary)
+                contents = look_into(temporary)
+                return _move(temporary, target) if contents.event_count else None, contents
         finally:
             with self._lock:
                 self._writers -= 1
@@ -141,10 +122,14 @@ class RunFolder:
         self._made_parents = made + self._made_parents
 
 
-def _not_written(place: Path, error: OSError) -> CaptureError:
-    return CaptureError(
-        "not_written", f"cannot write {error.filename or place}: {error.strerror or error}; name another logdir"
-    )
+@contextlib.contextmanager
+def _reported(place: Path) -> Iterator[None]:
+    """Make an OSError the CaptureError `not_written`."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"cannot write {error.filename or place}: {error.strerror or error}"
+        raise CaptureError("not_written", f"{problem}; name another logdir") from error
 
 
 def _move(temporary: Path, target: Path) -> Path:

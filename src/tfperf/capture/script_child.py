@@ -6,38 +6,48 @@ The script does what it does without tfperf: arguments, modules, output, signals
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
+import io
 import os
+import runpy
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, TracebackType
 from typing import Any
 
+from msgspec import json
 from msgspec.structs import asdict
 
 from tfperf.capture import local
 from tfperf.capture.keras_callback import ProfileCallback
 from tfperf.capture.keras_import_hook import hook_keras
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.safe_profile import no_trace
-from tfperf.capture.script_main import run_as_main
-from tfperf.capture.script_plan import Orders, write_result
+from tfperf.capture.script_plan import Orders, Plan, write_result
+from tfperf.capture.step_profile import SafeProfile, no_trace
 from tfperf.capture.tensorflow_session import require_tensorflow
-from tfperf.capture.timed_profile import TimedProfile
 
+_IMPORT_POLL_SECONDS = 0.2
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
+_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with code names
+_HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
 _NEVER = (sys.maxsize - 1, sys.maxsize - 1)
 
 
 def main() -> None:
     """Profile the script that the other arguments name, as the first argument orders."""
-    orders = Orders.from_json(sys.argv[1])
+    orders = json.decode(sys.argv[1], type=Orders)
     job = _ScriptJob(orders)
     job.start()
     atexit.register(_end_by_interrupt, job)  # Registered first, called last.
     try:
-        run_as_main(sys.argv[2:], is_module=orders.is_module)
+        _run_as_main(sys.argv[2:], is_module=orders.is_module)
     except KeyboardInterrupt:
         job.is_interrupted = True
         raise
@@ -66,20 +76,27 @@ class _ScriptJob:
         self._started_s = time.monotonic()
         self._lock = threading.RLock()
         self._callback = _ScriptCallback(self, orders)
-        self._timed: TimedProfile | None = None
+        self._timed: _TimedProfile | None = None
         if self._plan.after_s is not None:
             retry_idle = self._plan.steps is not None
-            self._timed = TimedProfile(self._plan, self._plan.after_s, lambda _: self.write(), retry_idle=retry_idle)
+            self._timed = _TimedProfile(self._plan, self._plan.after_s, lambda _: self.write(), retry_idle=retry_idle)
 
     def start(self) -> None:
         """Get ready, before the script starts."""
         hook_keras(self._callback)
         _count_steps(self._callback)
-        self._watch_exits()
+        leave = os._exit
+
+        def _exit(status: int) -> Any:
+            """Conclude first: `os._exit` calls no exit function."""
+            self.conclude()
+            leave(status)
+
+        os._exit = _exit
         if self._orders.stop_fd is not None:
             threading.Thread(target=self._listen, args=(self._orders.stop_fd,), name="tfperf-stop", daemon=True).start()
         if self._timed:
-            self._timed.start()
+            threading.Thread(target=self._timed.run, name="tfperf-run", daemon=True).start()
 
     def step_starts(self) -> None:
         """Note that a step of a training starts: with steps to profile, no profile is taken by time."""
@@ -123,16 +140,6 @@ class _ScriptJob:
             return no_trace("no_steps", f"{ended}; pass --after {max(seconds / 2, 0.1):.1g}s")
         return no_trace("idle", "TensorFlow did nothing that the profiler records")
 
-    def _watch_exits(self) -> None:
-        """Conclude before `os._exit`, which calls no exit function."""
-        leave = os._exit
-
-        def _exit(status: int) -> Any:
-            self.conclude()
-            leave(status)
-
-        os._exit = _exit
-
     def _listen(self, stop_fd: int) -> None:
         """Wait to be asked to stop, which the other process does before it passes on a signal that would kill."""
         with contextlib.suppress(OSError):
@@ -140,6 +147,51 @@ class _ScriptJob:
             if os.read(stop_fd, 1):
                 self.conclude()
                 Path(self._orders.result_file).with_suffix(".stopped").touch()
+
+
+class _TimedProfile:
+    """Takes one profile after a time; `tell` gets the result.
+
+    It waits until the program has imported TensorFlow. With `retry_idle`, it tries again while TensorFlow does nothing.
+    """
+
+    def __init__(self, plan: Plan, after_s: float, tell: Callable[[Captured], object], *, retry_idle: bool) -> None:
+        self._plan, self._after_s, self._tell, self._retry_idle = plan, after_s, tell, retry_idle
+        self._is_over = threading.Event()
+        self._lock = threading.RLock()
+        self._session: SafeProfile | None = None
+        self.result: Captured | None = None
+
+    def finish(self, note: str = "") -> None:
+        """Stop if it runs, keep what was recorded, and never start again."""
+        self._is_over.set()
+        self._stop(note)
+
+    def run(self) -> None:
+        """Wait for the moment and profile, until there is a result."""
+        pause_s = self._after_s
+        while not self._is_over.wait(pause_s) and self.result is None:
+            if "tensorflow" not in sys.modules:
+                pause_s = _IMPORT_POLL_SECONDS
+                continue
+            with self._lock:
+                if self._is_over.is_set():
+                    return
+                self._session = SafeProfile(self._plan.logdir, self._plan.options, self.finish)
+                is_running = self._session.start()
+            if is_running:
+                self._is_over.wait(self._plan.duration_s)
+            self._stop()
+            pause_s = _FIRST_PAUSE_SECONDS if pause_s < _FIRST_PAUSE_SECONDS else min(2 * pause_s, _MAX_PAUSE_SECONDS)
+
+    def _stop(self, note: str = "") -> None:
+        with self._lock:
+            session, self._session = self._session, None
+            result = session.stop(note) if session else None
+            if result is None or (self._retry_idle and result.reason == "idle" and not self._is_over.is_set()):
+                return
+            self.result = result
+            self._tell(result)
 
 
 class _ScriptCallback(ProfileCallback):
@@ -151,9 +203,8 @@ class _ScriptCallback(ProfileCallback):
         super().__init__(plan.logdir, steps, limit_s=plan.limit_s, verbose=False, **asdict(plan.options))
         self._job = job
 
-    def _start_step(self, mode: str, batch: int, name: str = "", number: int | None = None) -> None:
+    def _step_starts(self) -> None:
         self._job.step_starts()
-        super()._start_step(mode, batch, name, number)
 
     def _hint(self, first: int, last: int) -> str:
         return f"pass --steps {first}..{last}"
@@ -181,3 +232,61 @@ def _count_steps(callback: ProfileCallback) -> None:
 
     CountedStep.__name__ = CountedStep.__qualname__ = "step"
     vars(local)["step"] = CountedStep
+
+
+def _run_as_main(command: Sequence[str], *, is_module: bool) -> None:
+    """Do what `python COMMAND...` or `python -m COMMAND...` does, except for flags of the interpreter.
+
+    What the program raises is raised here; a traceback that is shown for it has no frames of tfperf.
+    """
+    sys.argv[:] = command
+    try:
+        if is_module:
+            _put_first(os.getcwd())  # noqa: PTH109
+            if find_spec(command[0]) is None:
+                sys.exit(f"{sys.executable}: No module named {command[0]}")
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        elif os.path.isfile(command[0]) and not command[0].endswith(".pyc") and not _is_zip(command[0]):  # noqa: PTH113
+            _run_script(command[0])
+        else:
+            runpy.run_path(command[0], run_name="__main__")
+    except SystemExit:
+        raise
+    except BaseException:
+        # Only now: the program may have set a hook of its own.
+        sys.excepthook = _without_frames_of_tfperf(sys.excepthook)
+        raise
+
+
+def _is_zip(path: str) -> bool:
+    with io.open_code(os.path.abspath(path)) as file:  # noqa: PTH100 - strings, as Python does it
+        return file.read(2) == b"PK"
+
+
+def _run_script(path: str) -> None:
+    """Execute a file as the module `__main__`, which stays there: runpy would remove it when the file has run."""
+    _put_first(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+    file = os.path.abspath(path)  # noqa: PTH100
+    main = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", file)
+    vars(main).update(__file__=file, __cached__=None, __builtins__=builtins, __loader__=loader)
+    sys.modules["__main__"] = main
+    with io.open_code(file) as opened:
+        code = compile(opened.read(), file, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def _put_first(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, folder)
+
+
+def _without_frames_of_tfperf(show: Any) -> Any:
+    """Return a hook for uncaught exceptions whose traceback starts at the program's own code."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        while trace and trace.tb_frame.f_code.co_filename.startswith(_HIDDEN):
+            trace = trace.tb_next
+        show(kind, error.with_traceback(trace), trace)
+
+    return hook

@@ -59,15 +59,6 @@ class Orders(Struct, frozen=True):
     result_file: str
     stop_fd: int | None
 
-    def to_json(self) -> str:
-        """Return the orders as one argument for a command line."""
-        return json.encode(self).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> Orders:
-        """Return the orders from what `to_json` returned."""
-        return json.decode(text, type=cls)
-
 
 def write_result(file: Path, captured: Captured) -> None:
     """Write a result for the other process, whole or not at all."""

@@ -10,17 +10,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import json
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import local_folder
-from tfperf.capture.safe_profile import no_trace
 from tfperf.capture.script_plan import Orders, Plan, read_result
+from tfperf.capture.step_profile import no_trace
 
 _CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.capture.script_child import main; main()"
 """Removes the current folder, which `-c` puts first among the places for modules: `python SCRIPT` does not have it."""
@@ -29,50 +29,31 @@ _STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
-class ScriptOutcome(Struct, frozen=True):
-    """The exit code of a script, as a shell shows it (128 + N for signal N), and the result of profiling it."""
-
-    exit_code: int
-    captured: Captured
-
-
-def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> ScriptOutcome:
+def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Captured]:
     """Run `python COMMAND...` (or `python -m COMMAND...`) and profile it as planned.
 
-    Its stdin, stdout and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is
-    passed on once the trace is written. Raises CaptureError `not_written` if the logdir cannot be used; then nothing
-    was run.
+    Returns its exit code, as a shell shows it (128 + N for signal N), and the result of profiling it. Its stdin, stdout
+    and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is passed on once the
+    trace is written. Raises CaptureError `not_written` if the logdir cannot be used; then nothing was run.
     """
     local_folder(plan.logdir)
     with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
         result_file = Path(folder) / "result.json"
-        with _pipe() as (stop_fd, ask_fd):
+        with ExitStack() as stack:
+            stop_fd, ask_fd = os.pipe() if os.name == "posix" else (None, None)
+            for end in (stop_fd, ask_fd):
+                if end is not None:
+                    stack.callback(os.close, end)
             orders = Orders(plan, is_module, str(result_file), stop_fd)
             process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, orders.to_json(), *command],
-                pass_fds=() if stop_fd is None else (stop_fd,),
+                [sys.executable, "-c", _CHILD, json.encode(orders).decode(), *command],
+                pass_fds=[end for end in (stop_fd,) if end is not None],
             )
             with _signals_passed_on(process, result_file, ask_fd):
                 status = process.wait()
         exit_code = status if status >= 0 else 128 - status
-        captured = read_result(result_file) or no_trace(
-            "no_result", f"the script was killed (exit code {exit_code}) before a trace could be written"
-        )
-        return ScriptOutcome(exit_code, captured)
-
-
-@contextmanager
-def _pipe() -> Iterator[tuple[int | None, int | None]]:
-    """Lend both ends of a pipe, on systems where processes can inherit one."""
-    if os.name != "posix":
-        yield None, None
-        return
-    ends = os.pipe()
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            os.close(end)
+        killed = f"the script was killed (exit code {exit_code}) before a trace could be written"
+        return exit_code, read_result(result_file) or no_trace("no_result", killed)
 
 
 @contextmanager
@@ -90,12 +71,10 @@ def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_
     handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
     if hasattr(signal, "SIGHUP"):
         handlers[signal.SIGHUP] = pass_on
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
+    with ExitStack() as earlier_handlers:
+        for number, handler in handlers.items():
+            earlier_handlers.callback(signal.signal, number, signal.signal(number, handler))
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _signal_when_stopped(process: subprocess.Popen[bytes], number: int, stopped: Path) -> None:

@@ -13,7 +13,6 @@ import shlex
 import socket
 import sys
 from concurrent.futures import Executor
-from types import TracebackType
 from typing import Any, cast
 
 from tfperf.capture.address import Address
@@ -28,9 +27,6 @@ _THREADS = 3
 _MAX_CALLS = 64
 _EXPORT_SECONDS = 60.0
 _SEND_SECONDS = 20.0
-_REACHED_BY_PORT = ("127.0.0.1", "localhost")
-"""What `tfperf capture --port` connects to."""
-_ANY_INTERFACE = ("0.0.0.0", "::")
 
 
 class Server:
@@ -51,9 +47,9 @@ class Server:
     @property
     def command(self) -> str:
         """The command line that takes a profile of this job."""
-        if self.host in _REACHED_BY_PORT:
+        if self.host in ("127.0.0.1", "localhost"):  # What `--port` connects to.
             return f"tfperf capture --port {self.port} --duration 2s"
-        host = socket.gethostname() if self.host in _ANY_INTERFACE else self.host
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         return f"tfperf capture --worker {shlex.quote(str(Address(host, self.port)))} --duration 2s"
 
     def stop(self) -> None:
@@ -68,9 +64,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 
@@ -90,22 +84,20 @@ def serve(port: int = 0, *, host: str = "127.0.0.1") -> Server:
         options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)],
         maximum_concurrent_rpcs=_MAX_CALLS,
     )
-    handlers: dict[str, Any] = {
-        name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.by_name().items()
-    }
+    make: Any = grpc.unary_unary_rpc_method_handler
+    handlers = {name: make(method) for name, method in methods.by_name().items()}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    place = str(Address(host, port))
     try:
-        bound = server.add_insecure_port(str(Address(host, port)))
+        bound = server.add_insecure_port(place)
     except RuntimeError as error:
-        place = Address(host, port)
         raise CaptureError("port_taken", f"cannot listen on {place}: {error}; use another port") from error
     server.start()
     running = Server(host, bound, server, methods, threads)
     lines = [f"To profile this job: {running.command}"]
     if not Address(host, bound).is_here:
-        lines.append(
-            f"Warning: the profiler server listens on {running.address}; everyone who can reach it can read this job."
-        )
+        warning = f"the profiler server listens on {running.address}; everyone who can reach it can read this job."
+        lines.append(f"Warning: {warning}")
     print(*lines, sep="\n", file=sys.stderr, flush=True)
     return running
 
@@ -120,9 +112,8 @@ def _check_address(host: str, port: int) -> None:
     except (OSError, UnicodeError) as error:
         number = getattr(error, "errno", None)
         if number == errno.EADDRINUSE:
-            raise CaptureError(
-                "port_taken", f"another program or server uses {place}; use another port, or 0 for a free one"
-            ) from error
+            message = f"another program or server uses {place}; use another port, or 0 for a free one"
+            raise CaptureError("port_taken", message) from error
         hint = "use a port above 1023" if number == errno.EACCES else "name an address of this machine"
         words = getattr(error, "strerror", None) or error
         raise CaptureError("bad_address", f"cannot listen on {place}: {words}; {hint}") from error

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -48,11 +48,9 @@ class _RequestedSession(Struct, frozen=True):
         """Read a ProfileRequest; raises _RefusalError if it is invalid."""
         request = _read("ProfileRequest", data)
         if not request.emit_xspace:
-            raise _RefusalError(
-                "FAILED_PRECONDITION",
-                "this server only returns traces and never writes files for a client: use `tfperf capture`, or any "
-                "client that sets emit_xspace",
-            )
+            problem = "this server only returns traces and never writes files for a client"
+            fix = "use `tfperf capture`, or any client that sets emit_xspace"
+            raise _RefusalError("FAILED_PRECONDITION", f"{problem}: {fix}")
         opts = request.opts
         options = TracerOptions()  # Without a version, TensorFlow ignores the levels and takes its defaults.
         if opts.version:
@@ -62,11 +60,10 @@ class _RequestedSession(Struct, frozen=True):
                 raise _RefusalError("INVALID_ARGUMENT", str(error)) from error
         delay_s = max(0.0, (opts.start_timestamp_ns - time.time_ns()) / 1e9)
         if delay_s > _MAX_DELAY_S:
-            raise _RefusalError(
-                "INVALID_ARGUMENT",
-                f"the start is {delay_s:.0f} s ahead on this machine's clock, and {_MAX_DELAY_S:.0f} s is the limit; "
-                "do the clocks agree?",
+            problem = (
+                f"the start is {delay_s:.0f} s ahead on this machine's clock, and {_MAX_DELAY_S:.0f} s is the limit"
             )
+            raise _RefusalError("INVALID_ARGUMENT", f"{problem}; do the clocks agree?")
         duration_s = min((opts.duration_ms or request.duration_ms) / 1000, threading.TIMEOUT_MAX)
         return cls(options, request.session_id or opts.session_id, duration_s, delay_s)
 
@@ -78,12 +75,12 @@ def _read(message: str, data: bytes) -> Any:
         raise _RefusalError("INVALID_ARGUMENT", f"the request is not a {message}") from error
 
 
-class _Continuous(Struct):
+class _Continuous(Struct, frozen=True):
     """A recording without an end."""
 
     options: TracerOptions
     session: TensorflowSession
-    expiry: threading.Timer | None = None
+    expiry: threading.Timer
 
 
 class ServerMethods:
@@ -98,13 +95,14 @@ class ServerMethods:
 
     def by_name(self) -> dict[str, Callable[[bytes, Any], bytes]]:
         """Return the method of each name in the service."""
-        return {
+        methods = {
             "Profile": self._profile,
             "Terminate": self._terminate,
-            "StartContinuousProfiling": partial(self._answer_locked, self._start_continuous),
-            "GetSnapshot": partial(self._answer_locked, self._snapshot),
-            "StopContinuousProfiling": partial(self._answer_locked, self._stop_continuous),
+            "StartContinuousProfiling": self._start_continuous,
+            "GetSnapshot": self._snapshot,
+            "StopContinuousProfiling": self._stop_continuous,
         }
+        return {name: partial(_answer, method) for name, method in methods.items()}
 
     def finish(self, export_seconds: float, send_seconds: float) -> None:
         """End the session, start no other, and wait until the trace is taken and sent."""
@@ -112,68 +110,53 @@ class ServerMethods:
             self._finished = True
             if self._current:
                 self._current.ended.set()
-            self._drop_continuous()
+            if self._continuous:
+                self._take_continuous().session.drop()
             self._lock.wait_for(lambda: self._current is None, export_seconds)
             self._lock.wait_for(lambda: not self._unanswered, send_seconds)
 
     def _profile(self, data: bytes, context: Any) -> bytes:
         """Return a ProfileResponse with the trace of the time that was asked for."""
+        asked = _RequestedSession.parse(data)
+        with self._lock:
+            if self._finished:
+                raise _RefusalError("UNAVAILABLE", "the server is being stopped")
+            self._refuse_if_busy()
+            self._current = asked
         try:
-            asked = _RequestedSession.parse(data)
+            self._watch(asked, context)
+            return _record(asked, context)
+        finally:
             with self._lock:
-                if self._finished:
-                    raise _RefusalError("UNAVAILABLE", "the server is being stopped")
-                self._refuse_if_busy()
-                self._current = asked
-            try:
-                self._watch(asked, context)
-                return _record(asked, context)
-            finally:
-                with self._lock:
-                    self._current = None
-                    self._lock.notify_all()
-        except (_RefusalError, TfperfError) as error:
-            _abort(error, context)
+                self._current = None
+                self._lock.notify_all()
 
     def _terminate(self, data: bytes, context: Any) -> bytes:
         """End the session of that id, or any if there is no id."""
-        try:
-            session_id = _read("TerminateRequest", data).session_id
-        except _RefusalError as error:
-            _abort(error, context)
+        session_id = _read("TerminateRequest", data).session_id
         with self._lock:
             if self._current and session_id in ("", self._current.session_id):
                 self._current.ended.set()
         return b""  # A TerminateResponse has no fields.
 
-    def _answer_locked(self, answer: Callable[[bytes], bytes], data: bytes, context: Any) -> bytes:
-        """Answer a call of continuous profiling; no other such call runs meanwhile."""
-        try:
-            with self._lock:
-                return answer(data)
-        except (_RefusalError, TfperfError) as error:
-            _abort(error, context)
-
-    def _start_continuous(self, data: bytes) -> bytes:
+    def _start_continuous(self, data: bytes, context: Any) -> bytes:
         asked = _RequestedSession.parse(data)
-        self._refuse_if_busy()
-        self._record_on(asked.options)
+        with self._lock:
+            self._refuse_if_busy()
+            self._record_on(asked.options)
         return b""
 
-    def _snapshot(self, data: bytes) -> bytes:
+    def _snapshot(self, data: bytes, context: Any) -> bytes:
         """Return what was recorded since the last snapshot, and go on recording."""
-        if not self._continuous:
-            raise _RefusalError("NOT_FOUND", "No continuous profiling session found.")
-        options = self._continuous.options
-        with self._continuous.session.export() as file:
-            self._forget_continuous()
-            self._record_on(options)
-            return _reply(file)
+        with self._lock:
+            recording = self._take_continuous()
+            with recording.session.export() as file:
+                self._record_on(recording.options)
+                return _reply(file)
 
-    def _stop_continuous(self, data: bytes) -> bytes:
-        if not self._continuous:
-            raise _RefusalError("NOT_FOUND", "No continuous profiling session found.")
-        self._drop_continuous()
+    def _stop_continuous(self, data: bytes, context: Any) -> bytes:
+        with self._lock:
+            self._take_continuous().session.drop()
         return b""
 
     def _refuse_if_busy(self) -> None:
@@ -182,27 +165,24 @@ class ServerMethods:
 
     def _record_on(self, options: TracerOptions) -> None:
         """Start recording; if nobody fetches a snapshot, end it before it fills the memory of the job."""
-        recording = self._continuous = _Continuous(options, _start_session(options))
 
         def expire() -> None:
             with self._lock:
                 if recording is self._continuous:
-                    self._drop_continuous()
+                    self._take_continuous().session.drop()
 
-        recording.expiry = threading.Timer(_UNFETCHED_SECONDS, expire)
-        recording.expiry.daemon = True
-        recording.expiry.start()
+        timer = threading.Timer(_UNFETCHED_SECONDS, expire)
+        timer.daemon = True
+        recording = self._continuous = _Continuous(options, _start_session(options), timer)
+        timer.start()
 
-    def _forget_continuous(self) -> TensorflowSession | None:
+    def _take_continuous(self) -> _Continuous:
+        """Return the recording, which is no longer current; raises _RefusalError if there is none."""
         recording, self._continuous = self._continuous, None
-        if recording and recording.expiry:
-            recording.expiry.cancel()
-        return recording.session if recording else None
-
-    def _drop_continuous(self) -> None:
-        session = self._forget_continuous()
-        if session:
-            session.drop()
+        if recording is None:
+            raise _RefusalError("NOT_FOUND", "No continuous profiling session found.")
+        recording.expiry.cancel()
+        return recording
 
     def _watch(self, asked: _RequestedSession, context: Any) -> None:
         """End the session when the call is over because the client is gone; note when the client has its reply."""
@@ -253,18 +233,20 @@ def _reply(file: Path) -> bytes:
     contents = look_into(file)
     if contents.size_bytes > LARGEST_MESSAGE - 100:
         size = f"{contents.size_bytes / 1e9:.1f} GB"
-        raise _RefusalError(
-            "RESOURCE_EXHAUSTED", f"the trace takes {size}, more than a reply can hold; use a shorter duration"
-        )
+        problem = f"the trace takes {size}, more than a reply can hold; use a shorter duration"
+        raise _RefusalError("RESOURCE_EXHAUSTED", problem)
     reply = message_class("ProfileResponse")(empty_trace=not contents.event_count, xspace=file.read_bytes())
     return bytes(reply.SerializeToString())
 
 
-def _abort(error: Exception, context: Any) -> NoReturn:
-    """End the call with the status of an error, as TensorFlow's server has it."""
+def _answer(method: Callable[[bytes, Any], bytes], data: bytes, context: Any) -> bytes:
+    """Answer a call; an error becomes the status that TensorFlow's server has for it."""
     import grpc
 
-    is_busy = isinstance(error, CaptureError) and error.reason == "busy"
-    code = error.code if isinstance(error, _RefusalError) else "INTERNAL"
-    context.abort(grpc.StatusCode[code], BUSY if is_busy else str(error))
-    raise AssertionError("abort returned")
+    try:
+        return method(data, context)
+    except (_RefusalError, TfperfError) as error:
+        is_busy = isinstance(error, CaptureError) and error.reason == "busy"
+        code = error.code if isinstance(error, _RefusalError) else "INTERNAL"
+        context.abort(grpc.StatusCode[code], BUSY if is_busy else str(error))
+        raise AssertionError("abort returned") from error

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError
 from tfperf.wire.trace_file import SUFFIX
@@ -47,15 +49,12 @@ class TensorflowSession:
 
         self._session = _pywrap_profiler.ProfilerSession()
         self._failure: type[Exception] = errors.OpError
-        levels = ("host_tracer_level", "device_tracer_level", "python_tracer_level")
         try:
-            self._session.start(str(self._scratch), {name: _Level(getattr(options, name)) for name in levels})
+            self._session.start(str(self._scratch), {name: _Level(level) for name, level in asdict(options).items()})
         except errors.AlreadyExistsError:
-            raise CaptureError(
-                "busy",
-                "something else profiles this process (TensorBoard's callback, tf.profiler, or a remote "
-                "capture); stop it, or wait until it ends",
-            ) from None
+            others = "TensorBoard's callback, tf.profiler, or a remote capture"
+            message = f"something else profiles this process ({others}); stop it, or wait until it ends"
+            raise CaptureError("busy", message) from None
         except errors.OpError as error:
             raise CaptureError("refused", f"TensorFlow's profiler did not start: {error.message}") from error
 
@@ -90,6 +89,5 @@ def require_tensorflow() -> None:
     try:
         import tensorflow  # noqa: F401
     except ImportError as error:
-        raise CaptureError(
-            "no_tensorflow", f"profiling from inside a job needs TensorFlow ({error}); pip install tensorflow"
-        ) from error
+        message = f"profiling from inside a job needs TensorFlow ({error}); pip install tensorflow"
+        raise CaptureError("no_tensorflow", message) from error

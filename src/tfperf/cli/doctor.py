@@ -47,7 +47,7 @@ def command(
     from tfperf.capture.address import parse_address
     from tfperf.capture.doctor import run_checks
     from tfperf.errors import CaptureError
-    from tfperf.sampling.doctor_report import doctor_report
+    from tfperf.sampling.reports import doctor_report
 
     if port is not None and worker is not None:
         raise click.UsageError("name one job: --port PORT on this machine, or --worker HOST:PORT")

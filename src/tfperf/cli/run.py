@@ -53,7 +53,7 @@ def command(
     from tfperf.capture.script_plan import choose_plan
     from tfperf.capture.tracer_options import TracerOptions
     from tfperf.errors import TfperfError
-    from tfperf.sampling.scripts import sample_script
+    from tfperf.sampling.jobs import sample_script
 
     if options["steps"] and options["after_s"]:
         raise click.UsageError("--steps and --after exclude each other: profile by steps, or by time")

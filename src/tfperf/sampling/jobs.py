@@ -1,4 +1,4 @@
-"""Profile running jobs: once, or continuously as a flight recorder."""
+"""Profile running jobs, once or continuously as a flight recorder, and scripts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tfperf.capture.address import parse_address
 from tfperf.capture.flight_recorder import record
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.remote import CaptureRequest, Say, profile_workers
+from tfperf.capture.script_plan import Plan
+from tfperf.capture.script_run import run_script
 from tfperf.errors import TfperfError
-from tfperf.sampling.result import Sampled
-from tfperf.sampling.trace_steps import longest_step_s
+from tfperf.sampling.result import Sampled, longest_step_s
 
 
 def sample(*workers: str, logdir: str | Path = "logs", **options: Any) -> Sampled:
@@ -52,6 +53,11 @@ def sample_continuously(
         except TfperfError:
             return False
 
-    kept, lost = record(request, logdir, say, keep=keep, is_wanted=has_slow_step)
-    captured = [result for recording in kept for result in recording.captured]
-    return Sampled(Path(logdir) / "plugins" / "profile", (*captured, *lost))
+    captured = record(request, logdir, say, keep=keep, is_wanted=has_slow_step)
+    return Sampled(Path(logdir) / "plugins" / "profile", tuple(captured))
+
+
+def sample_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Sampled]:
+    """Run a script and profile it as planned, by `run_script`; return its exit code and the result."""
+    exit_code, captured = run_script(command, plan, is_module=is_module)
+    return exit_code, Sampled(captured.path.parent if captured.path else Path(plan.logdir), (captured,))

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from tfperf.capture.outcomes import Captured
 from tfperf.errors import CaptureError, TfperfError
-from tfperf.sampling.capture_report import capture_report
-from tfperf.sampling.trace_steps import steps_of
+from tfperf.sampling.reports import capture_report
 
 if TYPE_CHECKING:
     from tfperf.analysis import Analysis
     from tfperf.report.model import Report
+    from tfperf.trace.steps import Steps
 
 
 class Sampled(Struct, frozen=True):
@@ -49,10 +49,8 @@ class Sampled(Struct, frozen=True):
         from tfperf.analysis import load
 
         paths = [result.path for result in self.captured if result.path]
-        if not paths:
-            return replace(self, is_analyzed=True)
         try:
-            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent))
+            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent) if paths else None)
         except TfperfError as error:
             return replace(self, is_analyzed=True, error=str(error))
 
@@ -61,10 +59,9 @@ class Sampled(Struct, frozen=True):
         report = capture_report(self.folder, self.captured, self._step_counts() if self.is_analyzed else None)
         if self.analysis is None:
             return report
-        of_run = self.analysis.report(sections)
-        return replace(
-            of_run, summary={**of_run.summary, **report.summary}, sections=(*report.sections, *of_run.sections)
-        )
+        analyzed = self.analysis.report(sections)
+        sections_of_both = (*report.sections, *analyzed.sections)
+        return replace(analyzed, summary={**analyzed.summary, **report.summary}, sections=sections_of_both)
 
     def raise_problem(self) -> None:
         """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
@@ -86,3 +83,20 @@ class Sampled(Struct, frozen=True):
                 with contextlib.suppress(TfperfError):
                     counts[result.path] = len(steps_of(result.path))
         return counts
+
+
+def steps_of(trace: Path) -> Steps:
+    """Read a trace file and return its steps; raises TraceFormatError."""
+    from tfperf.trace.find_steps import find_steps
+    from tfperf.trace.read import read_host
+
+    return find_steps(read_host(trace))
+
+
+def longest_step_s(trace: Path) -> float:
+    """Return the duration of the longest step whose start and end are in the trace, in seconds; 0 if there is none."""
+    from tfperf.trace.steps import END_ESTIMATED, PARTIAL
+
+    steps = steps_of(trace)
+    whole = [flag not in (PARTIAL, END_ESTIMATED) for flag in steps.flags]
+    return float(steps.duration_ps[whole].max(initial=0)) / 1e12

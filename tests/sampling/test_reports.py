@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfperf.capture.outcomes import Check
 from tfperf.render import RenderOptions, render
-from tfperf.sampling.doctor_report import doctor_report
+from tfperf.sampling.reports import doctor_report
 
 CHECKS = (
     Check("Python", "ok", "3.11.2"),

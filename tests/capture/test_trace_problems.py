@@ -8,7 +8,7 @@ import pytest
 from builders import Plane, event, host, line, plane, space
 
 from tfperf.capture.machine import Machine
-from tfperf.capture.missing_gpu import missing_gpu, missing_gpu_message
+from tfperf.capture.trace_problems import missing_gpu, missing_gpu_message
 from tfperf.wire.contents import Contents, look_into
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"

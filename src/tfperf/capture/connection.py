@@ -1,4 +1,4 @@
-"""Whether a gRPC server answers at an address: connect, exchange HTTP/2 settings, and disconnect.
+"""Whether a gRPC server answers at an address (connect, exchange HTTP/2 settings, disconnect), and why a call failed.
 
 gRPC reports every connection that fails by the same status and a sentence that changes with its version. A plain
 socket tells the causes apart.
@@ -12,20 +12,24 @@ import re
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tfperf.capture.address import Address
-from tfperf.capture.call_errors import SERVER_SNIPPET, one_line
 from tfperf.capture.daemon_threads import DaemonThreads
 from tfperf.errors import CaptureError
 
 CONNECT_SECONDS = 5.0
+SERVER_SNIPPET = "start one in the job: tfperf.serve(), or tf.profiler.experimental.server.start(PORT)"
+
+# Servers agree on no status for these, and gRPC uses those of servers: only the text tells.
+_BUSY = r"(?i)another profil\w+ session|already_?exists|already (?:running|active)"
+_NOT_GRPC = r"(?i)http2 header with status"
+_BAD_REPLY = r"(?i)stream removed|no status received|rst_stream|compression bit|illegal header|http/2"
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """What an HTTP/2 client sends first, with an empty SETTINGS frame."""
 _FRAME_HEAD_BYTES = 9
-_SETTINGS = 4
-_SETTING_BYTES = 6
+_SETTINGS, _SETTING_BYTES = 4, 6
 _TLS_ALERT = b"\x15\x03"
 
 
@@ -37,10 +41,9 @@ def check_greeting(address: Address, seconds: float = CONNECT_SECONDS, *, tls_ca
     deadline = time.monotonic() + seconds
     with _connect(address, deadline) as connection:
         if tls_ca is None:
-            _exchange_settings(connection, address, deadline)
-            return
+            return _exchange_settings(connection, address, deadline)
         with _encrypt(connection, address, tls_ca, deadline) as encrypted:
-            _exchange_settings(encrypted, address, deadline)
+            return _exchange_settings(encrypted, address, deadline)
 
 
 def _connect(address: Address, deadline: float) -> socket.socket:
@@ -51,11 +54,10 @@ def _connect(address: Address, deadline: float) -> socket.socket:
         try:
             connection.settimeout(_seconds_left(deadline) / (len(places) - number))
             connection.connect(place)
+            return connection
         except OSError as error:
             connection.close()
             failures.append(error)
-        else:
-            return connection
     # The first address is the most likely one, so its error says most.
     first = failures[0]
     if isinstance(first, ConnectionRefusedError | FileNotFoundError) or first.errno == errno.EADDRNOTAVAIL:
@@ -77,9 +79,8 @@ def _resolve(address: Address, deadline: float) -> list[tuple[int, Any]]:
     except concurrent.futures.TimeoutError:
         raise _unreachable(address, TimeoutError()) from None
     except (OSError, ValueError):  # ValueError: a part of the name is empty or too long.
-        raise CaptureError(
-            "unknown_host", f"the host name in {address} is unknown here; check the spelling, or use the IP address"
-        ) from None
+        message = f"the host name in {address} is unknown here; check the spelling, or use the IP address"
+        raise CaptureError("unknown_host", message) from None
 
 
 def _encrypt(connection: socket.socket, address: Address, tls_ca: Path, deadline: float) -> socket.socket:
@@ -122,10 +123,8 @@ def _exchange_settings(connection: socket.socket, address: Address, deadline: fl
         raise _no_tls(address, "the server uses TLS, and no --tls-ca is given")
     is_settings = len(answer) == _FRAME_HEAD_BYTES and answer[3:4] == bytes([_SETTINGS])
     if not is_settings or int.from_bytes(answer[:3], "big") % _SETTING_BYTES:
-        raise CaptureError(
-            "not_a_profiler",
-            f"the server on {address} is not a profiler server (it does not speak gRPC); {SERVER_SNIPPET}",
-        )
+        problem = f"the server on {address} is not a profiler server (it does not speak gRPC)"
+        raise CaptureError("not_a_profiler", f"{problem}; {SERVER_SNIPPET}")
 
 
 def _seconds_left(deadline: float) -> float:
@@ -133,10 +132,9 @@ def _seconds_left(deadline: float) -> float:
 
 
 def _unreachable(address: Address, error: OSError) -> CaptureError:
-    words = f"cannot reach {address}: {_words(error)}"
-    if isinstance(error, TimeoutError):
-        words = f"{address} does not answer"
-    return CaptureError("unreachable", f"{words}; check host, port and firewall")
+    timed_out = isinstance(error, TimeoutError)
+    problem = f"{address} does not answer" if timed_out else f"cannot reach {address}: {_words(error)}"
+    return CaptureError("unreachable", f"{problem}; check host, port and firewall")
 
 
 def _silent(address: Address, hint: str) -> CaptureError:
@@ -151,3 +149,53 @@ def _words(error: OSError) -> str:
     """Return the text of an exception without numbers and places in OpenSSL's source."""
     text = getattr(error, "verify_message", "") or error.strerror or str(error)
     return one_line(re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", text))
+
+
+class CallFailure(Protocol):
+    """What a failed call of gRPC tells."""
+
+    def code(self) -> object:
+        """Return the status code, a `grpc.StatusCode`."""
+
+    def details(self) -> str | None:
+        """Return the text of the server or of gRPC."""
+
+
+def call_error(address: Address, failure: CallFailure, max_reply_bytes: int, *, continuous: bool) -> CaptureError:
+    """Return the error for a call that failed; `continuous` says that it was one of continuous profiling."""
+    code, details = getattr(failure.code(), "name", "UNKNOWN"), one_line(failure.details() or "")
+    words = f" ({details})" if details else ""
+    if re.search(_BUSY, details) or code == "ALREADY_EXISTS":
+        return CaptureError("busy", f"{address} is already being profiled; wait, or try again with --retries")
+    if code == "UNIMPLEMENTED" and continuous:
+        problem = "cannot profile continuously (an older TensorFlow?); leave out --continuous"
+        return CaptureError("unsupported", f"the server at {address} {problem}")
+    if code == "UNIMPLEMENTED" or re.search(_NOT_GRPC, details):
+        problem = f"the server on {address} is not a profiler server{words}; {SERVER_SNIPPET}"
+        return CaptureError("not_a_profiler", problem)
+    if code == "RESOURCE_EXHAUSTED":
+        problem = f"the trace of {address} is larger than the limit of {max_reply_bytes / 1e6:,.0f} MB{words}"
+        fix = "use a shorter --duration, or raise --max-size (at most 2 GiB)"
+        return CaptureError("too_large", f"{problem}; {fix}")
+    if code == "DEADLINE_EXCEEDED":
+        fix = "raise --timeout, or use a shorter --duration"
+        return CaptureError("timeout", f"{address} accepted the request but did not answer in time; {fix}")
+    if code == "UNAVAILABLE":
+        problem = f"the connection to {address} broke during profiling{words}"
+        return CaptureError("died", f"{problem}; did the job end or crash?")
+    if code == "CANCELLED":
+        return CaptureError("interrupted", f"profiling {address} was interrupted")
+    if code in ("INTERNAL", "UNKNOWN") and re.search(_BAD_REPLY, details):
+        return bad_reply(address, details)
+    return CaptureError("refused", f"{address} refused the request: {code}{words}")
+
+
+def bad_reply(address: Address, words: str) -> CaptureError:
+    """Return the error for a reply that is incomplete or damaged."""
+    return CaptureError("bad_reply", f"{address} sent no valid reply ({words}); try again")
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """Return text from elsewhere on one line, shortened."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
