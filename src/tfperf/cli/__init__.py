@@ -39,8 +39,8 @@ class _Commands(click.Group):
         from importlib import import_module
 
         module = self.modules.get(cmd_name)
-        found: click.Command | None = import_module(f"tfperf.cli.{module}").command if module else None
-        return found
+        command: click.Command | None = import_module(f"tfperf.cli.{module}").command if module else None
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

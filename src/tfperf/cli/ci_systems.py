@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -51,6 +50,6 @@ def _say(text: str) -> None:
     try:
         click.echo(text, err=True)
     except OSError:
-        with contextlib.suppress(OSError, ValueError):
-            # What is still buffered goes nowhere, or the interpreter tries again at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        from tfperf.render.output import discard
+
+        discard(sys.stderr)

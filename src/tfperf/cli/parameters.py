@@ -35,43 +35,25 @@ SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
 """Bytes."""
 
 
-class _Regex(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A regular expression, kept as text."""
-
-    name = "regex"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            re.compile(str(value))
-        except re.error as error:
-            self.fail(
-                f"{value!r} is not a regular expression: {error}; write \\ before ( ) [ ] * + ? . that are text",
-                param,
-                ctx,
-            )
-        return str(value)
+def regex(text: str) -> str:
+    """Return a regular expression, still as text."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        hint = "write \\ before ( ) [ ] * + ? . that are text"
+        raise click.BadParameter(f"{text!r} is not a regular expression: {error}; {hint}") from error
+    return text
 
 
-REGEX = _Regex()
-
-
-class _StepRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """`3..5`, both included, or one number."""
-
-    name = "steps"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", str(value).strip(), re.ASCII)
-        if not numbers:
-            self.fail(f"{value!r} is not a range of steps: write 3..5, or 3", param, ctx)
-        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
-        if first > last:
-            self.fail(f"{value!r} ends before it starts: write {last}..{first}", param, ctx)
-        return first, last
-
-
-STEP_RANGE = _StepRange()
-"""First and last number, both included."""
+def step_range(text: str) -> tuple[int, int]:
+    """Return the first and the last number, both included, of `3..5` or `3`."""
+    numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text.strip(), re.ASCII)
+    if not numbers:
+        raise click.BadParameter(f"{text!r} is not a range of steps: write 3..5, or 3")
+    first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+    if first > last:
+        raise click.BadParameter(f"{text!r} ends before it starts: write {last}..{first}")
+    return first, last
 
 
 class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]

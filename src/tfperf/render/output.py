@@ -91,13 +91,13 @@ def _write_stdout(text: str) -> None:
             stream.write(data.decode(encoding))
         stream.flush()
     except BrokenPipeError:
-        _discard(stream)
+        discard(stream)
     except OSError as error:
-        _discard(stream)
+        discard(stream)
         raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
 
 
-def _discard(stream: TextIO) -> None:
+def discard(stream: TextIO) -> None:
     """Send what is still buffered nowhere, or the interpreter tries again at its end and complains."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
