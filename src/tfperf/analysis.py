@@ -7,9 +7,8 @@ bounded by the largest host. What stays are results.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from tfperf.sections.assembly import ALWAYS, assemble
 from tfperf.sections.host import Host
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace import logdir
+from tfperf.trace.progress import Progress, progress_by_file
 from tfperf.trace.read import read_host
 from tfperf.trace.stat_names import LINKS
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from tfperf.report.model import Report
     from tfperf.trace.activities import Attribution
-
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
 
 
 class Analysis(Results, frozen=True):
@@ -97,7 +94,8 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     if executor is not None:
         results = list(executor.map(analyze, selected.files))
     else:
-        results = _one_after_the_other(selected.files, analyze, progress)
+        reports = progress_by_file(selected.files, progress)
+        results = [analyze(file, progress=report) for file, report in zip(selected.files, reports, strict=True)]
     return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker)
 
 
@@ -108,18 +106,6 @@ def _needed(sections: Sequence[str]) -> tuple[str, ...]:
     if unknown is not None:
         raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
     return registry.with_dependencies((*ALWAYS, *(sections or names)))
-
-
-def _one_after_the_other(
-    files: Sequence[logdir.HostFile], analyze: Callable[..., HostResults], progress: Progress | None
-) -> list[HostResults]:
-    if progress is None:
-        return [analyze(file) for file in files]
-    sizes = [file.size_bytes or 0 for file in files]
-    total, results = sum(sizes), []
-    for file, before in zip(files, accumulate(sizes, initial=0), strict=False):
-        results.append(analyze(file, progress=lambda done, _, before=before: progress(before + done, total)))
-    return results
 
 
 def analyze_host(

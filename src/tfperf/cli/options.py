@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.render.formats import FORMATS, format_of_file
+from tfperf.render import FORMATS, format_of_file
 
 if TYPE_CHECKING:
     from tfperf.analysis import Analysis

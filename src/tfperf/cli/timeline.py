@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,9 +55,8 @@ def command(
       tfperf timeline logs/ --steps 3..5 --min-duration 10us -o part.json.gz
       tfperf timeline logs/ --open
     """
-    from tfperf.timeline.export import write_timeline
-    from tfperf.timeline.output_file import format_of
-    from tfperf.timeline.viewer_server import FileServer, open_browser
+    from tfperf.timeline.export import format_of, write_timeline
+    from tfperf.timeline.viewer_server import FileServer, has_browser
 
     if output is None and not show:
         raise click.UsageError("name the file to write with -o, for example -o trace.pftrace, or show it with --open")
@@ -73,7 +73,8 @@ def command(
             options.say("to view it, open https://ui.perfetto.dev and drop the file there, or pass --open")
             return
         url = server.viewer_url
-        options.say(f"{'opened' if open_browser(url) else 'open in a browser on this machine:'} {url}")
+        is_open = has_browser() and webbrowser.open(url)
+        options.say(f"{'opened' if is_open else 'open in a browser on this machine:'} {url}")
         options.say("waiting for the browser to fetch the file (Ctrl-C stops)")
         if not server.serve():
             options.say("the file was not fetched")

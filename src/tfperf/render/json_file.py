@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfperf import __version__
-from tfperf.render.render_options import RenderOptions
+from tfperf.render import RenderOptions
 from tfperf.render.values import Plain, plain
 from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec.structs import replace
 from tabulate import tabulate
 
+from tfperf.render import RenderOptions
 from tfperf.render.chart_lines import chart_lines
-from tfperf.render.render_options import RenderOptions
 from tfperf.render.safe_text import brief, safe
 from tfperf.render.styled_line import plain_text
 from tfperf.render.text_table import DOTS, cut_note, text_table

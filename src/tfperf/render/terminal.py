@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tfperf.render import RenderOptions
 from tfperf.render.chart_lines import chart_lines
-from tfperf.render.render_options import RenderOptions
 from tfperf.render.safe_text import safe
 from tfperf.render.styled_line import Line, Part, joined, line_of, width_of
 from tfperf.render.terminal_table import table_lines

@@ -23,9 +23,23 @@ BATCH = 1 << 16
 _BATCH_BYTES = 1 << 28
 """What the longest texts of a batch may add up to."""
 
-HEAD, TAIL = b'{"displayTimeUnit":"ns","traceEvents":[\n', b"]}\n"
 _END = ",\n"
 _ARROW = '"cat":"link","name":"link"'
+
+
+def head() -> bytes:
+    """Return what starts the file."""
+    return b'{"displayTimeUnit":"ns","traceEvents":[\n'
+
+
+def tail(event_count: int) -> bytes:
+    """Return what ends the file: JSON allows no comma before the bracket, so an event of metadata comes last."""
+    return json.dumps({"ph": "M", "pid": 0, "name": "tfperf", "args": {"events": event_count}}).encode() + b"]}\n"
+
+
+def track_count(group: TrackGroup) -> int:
+    """Return how many thread numbers a group takes."""
+    return len(group.tracks)
 
 
 class _Ids(NamedTuple):
@@ -56,16 +70,10 @@ def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1)
 def _batch_size(group: TrackGroup) -> int:
     """Return how many events to make at once: few if their texts are huge, for these are written with every event."""
     arguments = group.arguments
-    most = int(np.diff(arguments.stop).max(initial=0))
-    longest = max(map(len, group.names), default=0) + most * max(
-        map(len, (*arguments.keys, *arguments.texts)), default=0
-    )
+    most_arguments = int(np.diff(arguments.stop).max(initial=0))
+    longest_argument = max(map(len, (*arguments.keys, *arguments.texts)), default=0)
+    longest = max(map(len, group.names), default=0) + most_arguments * longest_argument
     return max(1, min(BATCH, _BATCH_BYTES // (1 + longest)))
-
-
-def last(event_count: int) -> bytes:
-    """Return what ends the file: JSON allows no comma before the bracket, so an event of metadata comes last."""
-    return json.dumps({"ph": "M", "pid": 0, "name": "tfperf", "args": {"events": event_count}}).encode() + TAIL
 
 
 def _descriptions(group: TrackGroup, ids: _Ids) -> bytes:

@@ -52,6 +52,20 @@ _TAG_OF_KIND = np.array(
 )
 
 
+def head() -> bytes:
+    """Return the packet that a file starts with: processes and threads are shown in the order of their ranks."""
+    trace = message_class("Trace")()
+    root = trace.packet.add(trusted_packet_sequence_id=1).track_descriptor
+    root.uuid, root.process_ordering, root.thread_ordering = 0, _BY_RANK, _BY_RANK
+    data: bytes = trace.SerializeToString()
+    return data
+
+
+def tail(_event_count: int) -> bytes:
+    """Return what ends the file: nothing."""
+    return b""
+
+
 class _Ids(NamedTuple):
     """The numbers of a group: its sequence, which is its process too, and the first of its tracks (the process's)."""
 
@@ -90,15 +104,6 @@ def _varint(number: int) -> bytes:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes((*out, number))
-
-
-def root() -> bytes:
-    """Return the packet that a file starts with: processes and threads are shown in the order of their ranks."""
-    trace = message_class("Trace")()
-    root = trace.packet.add(trusted_packet_sequence_id=1).track_descriptor
-    root.uuid, root.process_ordering, root.thread_ordering = 0, _BY_RANK, _BY_RANK
-    data: bytes = trace.SerializeToString()
-    return data
 
 
 def _descriptors(group: TrackGroup, ids: _Ids) -> bytes:

@@ -15,10 +15,10 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
+from tfperf.render import RenderOptions
 from tfperf.render.page.page_parts import PageSection, page_parts
 from tfperf.render.page.table_data import PackedTable, fit
 from tfperf.render.page.template_engine import fill
-from tfperf.render.render_options import RenderOptions
 from tfperf.render.values import cell_text, source_facts
 from tfperf.report.model import Report, Section
 
