@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tfperf.render.page.template_engine import LONGEST_NAME
 from tfperf.render.safe_text import brief
 from tfperf.render.text_table import header, main_columns
 from tfperf.render.values import Plain, cell_text, plain
 from tfperf.report.model import Column, Table
 
+LONGEST_NAME = 500
+"""Characters of a name in a table or a chart; CSV files have the whole of it."""
 _EXACT = 10**15
 """Larger whole numbers travel as text: the page shows them as floats, and soon JavaScript cannot tell them apart."""
 _LONG = 2_000
