@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +13,6 @@ import click
 from msgspec.structs import replace
 
 from tfperf.cli import options
-from tfperf.cli.ci_systems import done, notify
 from tfperf.errors import OutputError, TfperfError
 from tfperf.gate.limits import NAMED, LimitError
 
@@ -80,12 +83,12 @@ def command(
 
         # A file in the way stays as it is.
         write_to = None if isinstance(error, OutputError) else junit
-        notify(not_judged(config.limits, str(error)), write_to, github=github, force=force)
+        _notify(not_judged(config.limits, str(error)), write_to, github=github, force=force)
         raise
     from tfperf.gate.outcome_report import check_report
 
-    notified = notify(outcome, junit, github=github, force=force)
-    notified &= done(lambda: options.show(check_report(outcome), format_name, output, force=force))
+    notified = _notify(outcome, junit, github=github, force=force)
+    notified &= _done(lambda: options.show(check_report(outcome), format_name, output, force=force))
     context.exit(outcome.exit_code or int(not notified))
 
 
@@ -124,3 +127,41 @@ def _judge(path: Path, config: CheckConfig, reading: dict[str, Any]) -> Outcome:
         return check(options.load_analysis(path, sections=needed_sections(config), **reading), config)
     except LimitError as error:
         raise options.usage_error(error) from error
+
+
+def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
+    """Tell the CI systems what a gate came to; return whether all could be told."""
+    from tfperf.gate.ci_output import annotation_text, write_junit, write_summary
+
+    notified = True
+    if junit is not None:
+        notified &= _done(partial(write_junit, outcome, junit, force=force))
+    if github:
+        # Before the report: a name in it must not be able to stop these commands.
+        _say(annotation_text(outcome))
+        notified &= _done(lambda: _say(write_summary(outcome, os.environ)))
+    return notified
+
+
+def _done(write: Callable[[], None]) -> bool:
+    """Write something; if that cannot be, say so and go on: the verdict is the exit code, whatever else fails."""
+    from tfperf.render.safe_text import safe
+
+    try:
+        write()
+    except OutputError as error:
+        _say(f"Error: {safe(str(error))}")
+        return False
+    return True
+
+
+def _say(text: str) -> None:
+    """Write lines to stderr; if its reader has left, nothing more is told and the exit code stays."""
+    if not text:
+        return
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        from tfperf.render.output import discard
+
+        discard(sys.stderr)

@@ -8,9 +8,8 @@ from tfperf.render import RenderOptions
 from tfperf.render.chart_lines import chart_lines
 from tfperf.render.safe_text import safe
 from tfperf.render.styled_line import Line, Part, joined, line_of, width_of
-from tfperf.render.terminal_table import table_lines
 from tfperf.render.text_fitting import cells, fold, wrap
-from tfperf.render.text_table import ASCII, LINES, cut_note, text_table
+from tfperf.render.text_table import ASCII, LINES, cut_note, table_lines, text_table
 from tfperf.render.values import measure_text, source_facts
 from tfperf.report.model import Fact, Finding, Report, Section, Table
 
