@@ -13,19 +13,15 @@ from tfperf.cli.parameters import SECTION, regex
 if TYPE_CHECKING:
     from tfperf.report.model import Report
 
+_GROUPS = click.Choice(("op", "type", "scope", "layer"))
+
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
 @options.trace_options
 @click.option("-s", "--section", "sections", type=SECTION, multiple=True, help="Only this section (repeatable).")
 @options.report_options
 @options.TOP
-@click.option(
-    "--by",
-    type=click.Choice(("op", "type", "scope", "layer")),
-    default="op",
-    show_default=True,
-    help="Group the ops (-s ops).",
-)
+@click.option("--by", type=_GROUPS, default="op", show_default=True, help="Group the ops (-s ops).")
 @click.option(
     "--filter",
     "filters",

@@ -98,7 +98,6 @@ def command(
 
 
 def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> CaptureRequest:
-    """Return the typed request of the options."""
     from tfperf.capture.remote import CaptureRequest
 
     if port is None and not workers:

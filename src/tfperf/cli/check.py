@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 from msgspec.structs import replace
 
 from tfperf.cli import options
@@ -49,10 +50,7 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 @click.option("--junit", type=options.PATH, metavar="FILE", help="Write the results as JUnit XML too.")
 @click.option("--github", is_flag=True, help="Tell GitHub Actions: annotations, and the summary of the job.")
 @options.report_options
-@click.pass_context
-def command(
-    context: click.Context, /, path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any
-) -> None:
+def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Check that a profile holds limits; the exit code says it to a CI job.
 
     PATH is a logdir, a run folder or one *.xplane.pb file. Of several hosts, the worst decides. Exit codes: 0 all
@@ -67,6 +65,8 @@ def command(
       tfperf check logs/ --baseline baseline.json --max-regression 5%
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github
     """
+    from tfperf.gate.check import check, needed_sections, not_judged
+
     junit, github = values.pop("junit"), values.pop("github")
     reading = {key: values.pop(key) for key in options.READING}
     config = _config(**values)
@@ -77,10 +77,10 @@ def command(
     try:
         for file in (output, junit):
             options.refuse_existing(file, force=force)
-        outcome = _judge(path, config, reading)
+        outcome = check(options.load_analysis(path, sections=needed_sections(config), **reading), config)
+    except LimitError as error:
+        raise options.usage_error(error) from error
     except TfperfError as error:
-        from tfperf.gate.check import not_judged
-
         # A file in the way stays as it is.
         write_to = None if isinstance(error, OutputError) else junit
         _notify(not_judged(config.limits, str(error)), write_to, github=github, force=force)
@@ -89,7 +89,7 @@ def command(
 
     notified = _notify(outcome, junit, github=github, force=force)
     notified &= _done(lambda: options.show(check_report(outcome), format_name, output, force=force))
-    context.exit(outcome.exit_code or int(not notified))
+    raise Exit(outcome.exit_code or int(not notified))
 
 
 def _config(
@@ -118,15 +118,6 @@ def _config(
     if not config.limits and not config.baseline:
         raise click.UsageError(_NO_LIMITS)
     return config
-
-
-def _judge(path: Path, config: CheckConfig, reading: dict[str, Any]) -> Outcome:
-    from tfperf.gate.check import check, needed_sections
-
-    try:
-        return check(options.load_analysis(path, sections=needed_sections(config), **reading), config)
-    except LimitError as error:
-        raise options.usage_error(error) from error
 
 
 def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from tfperf.cli import options
 
@@ -16,10 +17,7 @@ from tfperf.cli import options
 @options.TLS_CA
 @options.logdir_option("Where traces are to go.")
 @options.report_options
-@click.pass_context
-def command(
-    context: click.Context, /, port: int | None, worker: str | None, tls_ca: Path | None, logdir: Path, **output: Any
-) -> None:
+def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: Path, **output: Any) -> None:
     """Check what can be profiled on this machine and, with --port, of a running job; say how to fix what cannot.
 
     Checks versions, GPUs and what their tracer needs, ports, and the log folder. Nothing is changed; a job is profiled
@@ -40,4 +38,4 @@ def command(
     report = doctor_report(run_checks(logdir, job, tls_ca=tls_ca))
     options.show(report, **output)
     if report.summary["status"] == "fail":
-        context.exit(1)
+        raise Exit(1)

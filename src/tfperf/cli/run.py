@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from tfperf.cli import options
 from tfperf.cli.parameters import DURATION, step_range
@@ -26,16 +27,7 @@ from tfperf.cli.parameters import DURATION, step_range
 @options.report_options
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("command", metavar="SCRIPT [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.pass_context
-def command(
-    context: click.Context,
-    /,
-    command: tuple[str, ...],
-    format_name: str | None,
-    output: Path | None,
-    force: bool,
-    **values: Any,
-) -> None:
+def command(command: tuple[str, ...], format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Run a Python script, profile some steps of it, and print the report when it ends.
 
     Steps are those of Keras, and of `tfperf.step` in the script. A script without either is profiled for 2 s, 10 s
@@ -70,4 +62,4 @@ def command(
             options.show(sampled.report(), format_name, output, force=force)
         except TfperfError as error:  # The exit code stays the script's.
             options.say(str(error))
-    context.exit(exit_code)
+    raise Exit(exit_code)

@@ -5,17 +5,12 @@ from __future__ import annotations
 import tempfile
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from tfperf.cli import options
 from tfperf.cli.parameters import DURATION, step_range
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from tfperf.timeline.export import TimelineParts
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
@@ -35,16 +30,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=options.PATH, help="A .pftrace, .json or .json.gz file.")
 @click.option("--open", "show", is_flag=True, help="Show it in the browser, in the viewer of Perfetto.")
 @options.FORCE
-def command(
-    *,
-    path: Path,
-    run: str | None,
-    step_marker: str | None,
-    output: Path | None,
-    show: bool,
-    force: bool,
-    **parts: Unpack[TimelineParts],
-) -> None:
+def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
     """Write all events of a profile to a file for a trace viewer, by default Perfetto (https://ui.perfetto.dev).
 
     The suffix of the file gives the format: .pftrace for Perfetto; .json or .json.gz for chrome://tracing and others.
@@ -62,11 +48,11 @@ def command(
         raise click.UsageError("name the file to write with -o, for example -o trace.pftrace, or show it with --open")
     if output is not None and format_of(output) is None:
         raise click.UsageError(f"{output.name}: end the file name in .pftrace, .perfetto-trace, .json or .json.gz")
-    parts["min_duration_us"] *= 1e6
+    values["min_duration_us"] *= 1e6
     with tempfile.TemporaryDirectory(prefix="tfperf-") as folder:
         target = output or Path(folder, "tfperf.pftrace")
         server = FileServer(target) if show else None
-        result = write_timeline(path, target, run=run, step_marker=step_marker, force=force, **parts)
+        result = write_timeline(path, target, **values)
         for sentence in result.sentences():
             options.say(sentence)
         if server is None:

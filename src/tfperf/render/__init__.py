@@ -97,13 +97,7 @@ def options_for_stdout(*, colour: bool | None = None) -> RenderOptions:
 
         width = get_terminal_size((PIPE_WIDTH, 24)).columns
     if colour is None:
-        colour = interactive and _environment_allows_colour()
+        # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
+        knows_codes = os.environ.get("TERM") != "dumb" and (os.name != "nt" or "WT_SESSION" in os.environ)
+        colour = interactive and knows_codes and not os.environ.get("NO_COLOR")
     return RenderOptions(width=width, colour=colour, interactive=interactive)
-
-
-def _environment_allows_colour() -> bool:
-    """Tell whether the environment lets a terminal be coloured."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
-    return os.name != "nt" or "WT_SESSION" in os.environ

@@ -11,7 +11,7 @@ from tfperf.render.safe_text import ELLIPSIS, safe
 from tfperf.render.step_chart import step_chart_lines
 from tfperf.render.styled_line import Line, line_of
 from tfperf.render.text_fitting import PLAIN_ELLIPSIS, cells, shorten
-from tfperf.render.values import UNKNOWN, cell_text
+from tfperf.render.values import cell_text, measure_text
 from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline
 
 BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
@@ -35,7 +35,9 @@ def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: b
         chart = _in_rows(chart)
     if not chart.labels:
         return ["nothing to show"]
-    values = [_value_text(value, chart.unit) for value in chart.values]
+    # Units other than % are in the title of the chart.
+    value_text = measure_text if chart.unit == "%" else cell_text
+    values = [value_text(value, chart.unit) for value in chart.values]
     right = max(map(cells, values))
     longest = max(min(int(width * _LABEL_SHARE), width - right - _SMALLEST_BAR - 3), 1)
     mark = ELLIPSIS if interactive else PLAIN_ELLIPSIS
@@ -62,12 +64,6 @@ def _in_rows(chart: GroupedBars) -> BarChart:
     return BarChart(chart.title, chart.unit, tuple(labels), tuple(values))
 
 
-def _value_text(value: float | None, unit: str) -> str:
-    """Return the value, with a sign where it is a percentage; other units are in the title of the chart."""
-    text = cell_text(value, unit)
-    return f"{text}%" if unit == "%" and text != UNKNOWN else text
-
-
 def _bar(share: float, room: int, *, interactive: bool) -> str:
     """Return a bar; what is more than nothing shows at least the smallest mark."""
     if not interactive:
@@ -80,18 +76,11 @@ def sparkline_text(series: Sparkline, width: int, *, interactive: bool) -> str:
     """Return the series as one line of at most `width` cells: of each stretch of time the largest value."""
     marks = SPARK_BLOCKS if interactive else SPARK_ASCII
     span = series.high - series.low
-    return "".join(
-        " " if value is None else _mark(marks, value - series.low, span)
-        for value in _largest_by_cell(series, max(width, 1))
-    ).rstrip()
-
-
-def _mark(marks: str, height: float, span: float) -> str:
-    """Return the mark for a height between 0 and `span`."""
-    share = height / span if span > 0 else 0.0
-    if not math.isfinite(share):
-        return " "
-    return marks[min(max(int(share * len(marks)), 0), len(marks) - 1)]
+    line = ""
+    for value in _largest_by_cell(series, max(width, 1)):
+        share = math.nan if value is None else (value - series.low) / span if span > 0 else 0.0
+        line += marks[min(max(int(share * len(marks)), 0), len(marks) - 1)] if math.isfinite(share) else " "
+    return line.rstrip()
 
 
 def _largest_by_cell(series: Sparkline, width: int) -> list[float | None]:

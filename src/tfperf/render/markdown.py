@@ -82,7 +82,10 @@ def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
     blocks = list(_blocks(report, options, _escape_short))
     while rows > 1 and _size(_joined(blocks)) > _ROOM:
         rows //= 2
-        blocks = list(_blocks(_with_rows(report, rows), options, _escape_short))
+        cut = (
+            replace(section, tables=tuple(table.head(rows) for table in section.tables)) for section in report.sections
+        )
+        blocks = list(_blocks(replace(report, sections=tuple(cut)), options, _escape_short))
     room = _ROOM
     for block in blocks:
         lines = _first_lines(block, room)
@@ -91,11 +94,6 @@ def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
         if lines != block:
             return
         room -= _size(block) + len("\n\n")
-
-
-def _with_rows(report: Report, rows: int) -> Report:
-    cut = (replace(section, tables=tuple(table.head(rows) for table in section.tables)) for section in report.sections)
-    return replace(report, sections=tuple(cut))
 
 
 def _first_lines(block: str, room: int) -> str:
@@ -108,7 +106,6 @@ def _first_lines(block: str, room: int) -> str:
 
 
 def _section_blocks(section: Section, options: RenderOptions, write: Write) -> Iterator[str]:
-    """Yield findings, facts, charts, tables and notes."""
     items = []
     for finding in section.findings:
         items.append(f"- **{_SEVERITIES[finding.severity]}:** {write(finding.text)}")

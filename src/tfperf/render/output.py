@@ -59,7 +59,6 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
 
 
 def _write_file(text: str, destination: Path) -> None:
-    """Write one file, wholly or not at all."""
     data = text.encode("utf-8", errors="backslashreplace")
     try:
         if destination.exists() and not destination.is_file():
@@ -101,7 +100,6 @@ def discard(stream: TextIO) -> None:
 
 
 def _failed(path: Path, error: OSError) -> OutputError:
-    """Return the error for a path with what to try."""
     reason = error.strerror or str(error)
     if isinstance(error, FileNotFoundError):
         reason = f"{_names([path.parent])} does not exist; create it first"

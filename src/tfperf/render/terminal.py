@@ -50,7 +50,6 @@ def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
 
 
 def _section_blocks(section: Section, width: int, *, interactive: bool) -> Iterator[Block]:
-    """Yield findings, facts, each chart and each table, and the notes."""
     if section.findings:
         yield [line for finding in section.findings for line in _finding_lines(finding, width)]
     if section.facts:

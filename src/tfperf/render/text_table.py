@@ -101,7 +101,6 @@ def _level_continues(depths: Sequence[int], row: int, level: int) -> bool:
 
 
 def _holds_numbers(table: Table, column: Column) -> bool:
-    """Tell whether a column holds numbers and nothing else."""
     values = [item for item in map(plain, table.data[column.key]) if item is not None]
     return bool(values) and all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in values)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
-from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, Track, TrackGroup
+from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
 from tfperf.timeline.overlaps import start_end_order
 from tfperf.wire.encode import Cells, below, beside, constant, fixed64, prefixed, sums, varint
 from tfperf.wire.event_columns import StatKind
@@ -70,17 +70,10 @@ def tail(_event_count: int) -> bytes:
     return b""
 
 
-class _Ids(NamedTuple):
-    """The numbers of a group: its sequence, which is its process too, and the first of its tracks (the process's)."""
-
-    sequence: int
-    track: int
-
-
 def encode_jobs(groups: Iterable[TrackGroup], sequence: int = 1, track: int = 1) -> Iterator[EncodeJob]:
     """Iterate over what makes the packets of groups, in order; `sequence` and `track` are the first numbers to use."""
     for group in groups:
-        ids = _Ids(sequence, track)
+        ids = GroupIds(sequence, track)
         yield partial(_descriptors, group, ids)
         yield partial(_texts, group, ids)
         for batch in _batches(group, ids):
@@ -110,27 +103,27 @@ def _varint(number: int) -> bytes:
     return bytes((*out, number))
 
 
-def _descriptors(group: TrackGroup, ids: _Ids) -> bytes:
+def _descriptors(group: TrackGroup, ids: GroupIds) -> bytes:
     """Describe the process and its tracks: threads, the extra tracks of events that do not nest on them, counters."""
     trace = message_class("Trace")()
-    packet = trace.packet.add(trusted_packet_sequence_id=ids.sequence, sequence_flags=_CLEARED)
+    packet = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_CLEARED)
     process = packet.track_descriptor
     process.uuid, process.name, process.child_ordering = ids.track, _utf8(group.title), _EXPLICIT
-    process.sibling_order_rank = process.process.pid = ids.sequence
+    process.sibling_order_rank = process.process.pid = ids.group
     process.process.process_name = _utf8(group.title)
     thread = ids.track
     for rank, shown in enumerate(group.tracks, 1):
-        track = trace.packet.add(trusted_packet_sequence_id=ids.sequence).track_descriptor
+        track = trace.packet.add(trusted_packet_sequence_id=ids.group).track_descriptor
         track.uuid, track.name, track.sibling_order_rank = ids.track + rank, _utf8(shown.name), rank
         if shown.extra:
             track.parent_uuid, track.sibling_merge_behavior = thread, _NO_MERGE
         else:
             thread = track.uuid
             track.parent_uuid, track.child_ordering = ids.track, _EXPLICIT
-            track.thread.pid, track.thread.tid = ids.sequence, track.uuid
+            track.thread.pid, track.thread.tid = ids.group, track.uuid
             track.thread.thread_name = _utf8(shown.name)
     for rank, counter in enumerate(group.counters, 1 + len(group.tracks)):
-        track = trace.packet.add(trusted_packet_sequence_id=ids.sequence).track_descriptor
+        track = trace.packet.add(trusted_packet_sequence_id=ids.group).track_descriptor
         track.uuid, track.name, track.parent_uuid = ids.track + rank, _utf8(counter.name), ids.track
         track.sibling_order_rank, track.sibling_merge_behavior = rank, _NO_MERGE
         track.counter.unit = _BYTES_UNIT
@@ -141,11 +134,11 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _texts(group: TrackGroup, ids: _Ids) -> bytes:
+def _texts(group: TrackGroup, ids: GroupIds) -> bytes:
     """Give numbers to the names and texts that the events of the group use: their indices plus 1."""
     arguments = group.arguments
     trace = message_class("Trace")()
-    packet = trace.packet.add(trusted_packet_sequence_id=ids.sequence, sequence_flags=_NEEDED)
+    packet = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_NEEDED)
     data = packet.interned_data
     data.event_categories.add(iid=1, text=_utf8(group.category))
     keys = [*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys)]
@@ -173,14 +166,14 @@ class _Batch(NamedTuple):
     """Marks of a group; those that are no ends are of the rows from `start` to `stop`, in this order."""
 
     group: TrackGroup
-    ids: _Ids
+    ids: GroupIds
     marks: Marks
     track: Int64s
     start: int
     stop: int
 
 
-def _batches(group: TrackGroup, ids: _Ids) -> Iterator[_Batch]:
+def _batches(group: TrackGroup, ids: GroupIds) -> Iterator[_Batch]:
     marks = marks_of_tracks(group.tracks, group.start_ps, group.end_ps)
     track = group.track_of_row
     start = 0
@@ -209,10 +202,10 @@ def _events(batch: _Batch) -> bytes:
     return _compressed(below(heads, *repeated) if repeated else heads.to_bytes())
 
 
-def _packets(time_ns: Int64s, ids: _Ids, track_event: Cells, extra: Int64s | int = 0) -> Cells:
+def _packets(time_ns: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
     """Return the packets around events, with their lengths before them."""
     count = len(time_ns)
-    head = constant(_SEQUENCE + _varint(ids.sequence) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, count)
+    head = constant(_SEQUENCE + _varint(ids.group) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, count)
     body = beside(head, varint(time_ns), track_event)
     return prefixed(_PACKET_TAG, body, extra)
 
@@ -246,8 +239,7 @@ def _flows(batch: _Batch, is_start: Bools, flow_tag: bytes, ends: ArrowEnds) -> 
     return counts, beside(constant(flow_tag, last - first), fixed64(ends.arrow[first:last]))
 
 
-def _counter(counter: Counter, ids: _Ids, track: int) -> bytes:
-    """Return the values of a counter."""
+def _counter(counter: Counter, ids: GroupIds, track: int) -> bytes:
     head = _TYPE + _varint(_COUNTER) + _TRACK + _varint(track) + _COUNTER_VALUE
     fields = beside(constant(head, len(counter.value)), varint(counter.value))
     return _compressed(_packets(counter.time_ps // _PS_PER_NS, ids, prefixed(_TRACK_EVENT, fields)).to_bytes())
@@ -263,7 +255,11 @@ class Marks(NamedTuple):
 def marks_of_tracks(tracks: Sequence[Track], start: Int64s, end: Int64s) -> Marks:
     """Return the marks of all tracks, one after the other; starts and instants are in order of rows."""
     parts = []
-    for block in _blocks(tracks):
+    # Single tracks, and runs of extra ones: of these there may be very many.
+    runs = (
+        ([*run],) if extra else ([track] for track in run) for extra, run in groupby(tracks, lambda track: track.extra)
+    )
+    for block in chain.from_iterable(runs):
         first, stop = block[0].start, block[-1].stop
         if block[0].extra:
             lane = np.repeat(np.arange(len(block)), [track.stop - track.start for track in block])
@@ -275,15 +271,6 @@ def marks_of_tracks(tracks: Sequence[Track], start: Int64s, end: Int64s) -> Mark
     if not parts:
         return Marks(np.empty(0, np.int64), np.empty(0, np.uint8))
     return Marks(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-def _blocks(tracks: Sequence[Track]) -> Iterator[list[Track]]:
-    """Iterate over single tracks, and runs of extra ones: of these there may be very many."""
-    for extra, block in groupby(tracks, key=lambda track: track.extra):
-        if extra:
-            yield list(block)
-        else:
-            yield from ([track] for track in block)
 
 
 def nested_marks(start: Int64s, end: Int64s) -> Marks:

@@ -197,7 +197,14 @@ def _trace_arguments(trace: HostTrace) -> EventArguments:
     which = np.flatnonzero(shown[stats.key]) if len(stats.keys) else _NONE
     event, key, kind, value = stats.event[which], stats.key[which], stats.kind[which], stats.value[which]
     keys, texts = list(stats.keys), list(stats.texts)
-    by_name = [_of_events(trace, stat, values, keys, texts) for stat, values in _stats_of_names(trace).items()]
+    stats_of_names = {stat: values for stat, values in trace.name_stats.items() if values and stat not in _LINKS}
+    shown_names = _shown_names(trace)
+    long_names: dict[int, int | float | str] = {
+        i: name for i, name in enumerate(trace.names) if name != shown_names[i] and name
+    }
+    if long_names:
+        stats_of_names["long_name"] = long_names
+    by_name = [_of_events(trace, stat, values, keys, texts) for stat, values in stats_of_names.items()]
     if by_name:
         event, key, kind, value = (
             np.concatenate(columns) for columns in zip((event, key, kind, value), *by_name, strict=True)
@@ -206,16 +213,6 @@ def _trace_arguments(trace: HostTrace) -> EventArguments:
         event, key, kind, value = event[order], key[order], kind[order], value[order]
     stop = np.concatenate(([0], np.cumsum(np.bincount(event, minlength=len(trace.name)))))
     return EventArguments(stop=stop, key=key, kind=kind, value=value, keys=tuple(keys), texts=tuple(texts))
-
-
-def _stats_of_names(trace: HostTrace) -> dict[str, Mapping[int, int | float | str]]:
-    """Return the stats of names, and the full name where another is shown, by index of the name."""
-    shown = _shown_names(trace)
-    long = {i: name for i, name in enumerate(trace.names) if name != shown[i] and name}
-    stats: dict[str, Mapping[int, int | float | str]] = {
-        stat: values for stat, values in trace.name_stats.items() if values and stat not in _LINKS
-    }
-    return stats | ({"long_name": long} if long else {})
 
 
 def _of_events(

@@ -149,7 +149,6 @@ def chart_words(chart: Chart) -> str:
 
 
 def _bar_words(labels: Sequence[str], values: Sequence[float | None], unit: str) -> str:
-    """Return the first labels with their values, and how many more there are."""
     texts = [
         f"{short_name(label)} {measure_text(value, unit)}"
         for label, value in zip(labels[:_NAMED], values[:_NAMED], strict=True)

@@ -126,7 +126,6 @@ def _with_tables(sections: Sequence[PageSection], packed: Sequence[PackedTable])
 
 
 def _page(report: Report, sections: Sequence[PageSection]) -> str:
-    """Return the whole page."""
     style, library, script = _style_and_scripts()
     allowed = f"script-src {_hash(library)} {_hash(script)}; style-src {_hash(style)}"
     charts = [chart.data for part in sections for chart in part.all_charts()]
@@ -150,7 +149,6 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
 
 @lru_cache(maxsize=1)
 def _style_and_scripts() -> tuple[str, str, str]:
-    """Return the style sheet, the chart library, and the page's own scripts as one."""
     folder = files("tfperf.render.page") / "static"
     style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
     return style, library, '"use strict";\n' + "\n".join(scripts)

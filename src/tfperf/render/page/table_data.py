@@ -76,7 +76,6 @@ def plain_items(values: Sequence[Any]) -> list[Any]:
 
 
 def _without_other_columns(table: Table) -> PackedTable:
-    """Return the table with its main columns only."""
     main = replace(table, columns=main_columns(table))
     return PackedTable(main, _encoded(main), has_all_columns=len(main.columns) == len(table.columns))
 
@@ -92,7 +91,6 @@ def _smaller(packed: PackedTable, excess: int) -> PackedTable:
 
 
 def _encoded(table: Table) -> str:
-    """Return the table as base64 of gzip of JSON."""
     text = json.dumps(_table_data(table), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     # With the time of packing in it, two pages of one report would differ.
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
