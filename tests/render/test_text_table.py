@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.styled_line import plain_text
+from tfperf.render.text_fitting import plain_text
 from tfperf.render.text_table import (
     ASCII,
     DOTS,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfperf.cli import options
-from tfperf.cli.parameters import SECTION, regex
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
@@ -18,14 +17,16 @@ _GROUPS = click.Choice(("op", "type", "scope", "layer"))
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
 @options.trace_options
-@click.option("-s", "--section", "sections", type=SECTION, multiple=True, help="Only this section (repeatable).")
+@click.option(
+    "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Only this section (repeatable)."
+)
 @options.report_options
 @options.TOP
 @click.option("--by", type=_GROUPS, default="op", show_default=True, help="Group the ops (-s ops).")
 @click.option(
     "--filter",
     "filters",
-    type=regex,
+    type=options.regex,
     metavar="REGEX",
     multiple=True,
     help="Only ops with this in their name or type (repeatable: any of them).",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfperf.cli import options
-from tfperf.cli.parameters import DURATION, SIZE
 
 if TYPE_CHECKING:
     from tfperf.capture.remote import CaptureRequest
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
 )
 @options.logdir_option("Where the traces go: LOGDIR/plugins/profile/TIME/HOST_PORT.xplane.pb.")
-@click.option("--duration", type=DURATION, default="2s", show_default=True, help="How long to profile.")
-@click.option("--delay", type=DURATION, default=0.0, help="Start this much later.")
+@click.option("--duration", type=options.DURATION, default="2s", show_default=True, help="How long to profile.")
+@click.option("--delay", type=options.DURATION, default=0.0, help="Start this much later.")
 @click.option(
     "--timeout",
-    type=DURATION,
+    type=options.DURATION,
     default="60s",
     show_default=True,
     help="How long a server may take to answer, beyond delay and duration.",
@@ -39,21 +38,21 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--wait-for-activity",
-    type=DURATION,
+    type=options.DURATION,
     is_flag=False,
     flag_value="10m",
     default=0.0,
     metavar="[DURATION]",
     help="Wait until an idle job works (for 10m, unless a duration is given).",
 )
-@click.option("--max-size", type=SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
+@click.option("--max-size", type=options.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
 @options.TLS_CA
 @options.tracer_options
 @click.option("--continuous", is_flag=True, help="Profile until Ctrl-C, one trace every DURATION; keep the last ones.")
 @click.option("--keep", type=options.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
 @click.option(
     "--on-slow-step",
-    type=DURATION,
+    type=options.DURATION,
     metavar="LIMIT",
     help="With --continuous: keep only traces with a step longer than this, for example 50ms.",
 )

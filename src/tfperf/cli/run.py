@@ -9,7 +9,6 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import options
-from tfperf.cli.parameters import DURATION, step_range
 
 
 @click.command(
@@ -18,10 +17,15 @@ from tfperf.cli.parameters import DURATION, step_range
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
-    "--steps", type=step_range, metavar="A..B", help="Profile steps A to B of the training, both included (10..19)."
+    "--steps",
+    type=options.step_range,
+    metavar="A..B",
+    help="Profile steps A to B of the training, both included (10..19).",
 )
-@click.option("--after", "after_s", type=DURATION, help="Profile by time instead, this long after the script started.")
-@click.option("--duration", "duration_s", type=DURATION, help="How long to profile by time (2s).")
+@click.option(
+    "--after", "after_s", type=options.DURATION, help="Profile by time instead, this long after the script started."
+)
+@click.option("--duration", "duration_s", type=options.DURATION, help="How long to profile by time (2s).")
 @options.logdir_option("Where the trace goes.")
 @options.tracer_options
 @options.report_options

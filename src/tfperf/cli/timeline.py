@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from tfperf.cli import options
-from tfperf.cli.parameters import DURATION, step_range
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
@@ -18,12 +17,14 @@ from tfperf.cli.parameters import DURATION, step_range
 @options.run_option("Take")
 @options.HOST
 @options.STEP_MARKER
-@click.option("--steps", metavar="A..B", type=step_range, help="Only what overlaps these steps, both included (3..5).")
+@click.option(
+    "--steps", metavar="A..B", type=options.step_range, help="Only what overlaps these steps, both included (3..5)."
+)
 @click.option("--threads", metavar="PATTERN", multiple=True, help="Only these threads or planes (* is a wildcard).")
 @click.option(
     "--min-duration",
     "min_duration_us",
-    type=DURATION,
+    type=options.DURATION,
     default=0.0,
     help="Only events of at least this duration, as 10us.",
 )

@@ -9,8 +9,7 @@ import math
 
 from tfperf.render.safe_text import ELLIPSIS, safe
 from tfperf.render.step_chart import step_chart_lines
-from tfperf.render.styled_line import Line, line_of
-from tfperf.render.text_fitting import PLAIN_ELLIPSIS, cells, shorten
+from tfperf.render.text_fitting import PLAIN_ELLIPSIS, Line, cells, line_of, shorten
 from tfperf.render.values import cell_text, measure_text
 from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline
 

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from tfperf.render import RenderOptions
 from tfperf.render.chart_lines import chart_lines
 from tfperf.render.safe_text import brief, safe
-from tfperf.render.styled_line import plain_text
+from tfperf.render.text_fitting import plain_text
 from tfperf.render.text_table import DOTS, cut_note, text_table
 from tfperf.render.values import measure_text, source_facts
 from tfperf.report.model import Chart, Fact, Report, Section, Table

@@ -15,8 +15,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from tfperf.render.safe_text import safe
-from tfperf.render.styled_line import Line, line_of
-from tfperf.render.text_fitting import cells, fold, shorten, wrap
+from tfperf.render.text_fitting import Line, cells, fold, line_of, shorten, wrap
 from tfperf.render.values import cell_text, plain
 from tfperf.report.model import Column, Table
 
@@ -108,10 +107,8 @@ def _holds_numbers(table: Table, column: Column) -> bool:
 def table_lines(table: TextTable, width: int, *, interactive: bool) -> list[Line]:
     """Return the table as styled lines; a wide cell is cut for a person's terminal and folded elsewhere."""
     widths = column_widths(table, width)
-    columns = [
-        _fitted(texts, size, interactive=interactive)
-        for texts, size in zip(zip(*table.rows, strict=True), widths, strict=True)
-    ]
+    bodies = zip(zip(*table.rows, strict=True), widths, strict=True)
+    columns = [_fitted(texts, size, interactive=interactive) for texts, size in bodies]
     # Files and pipes get ASCII: the encoding of their reader is unknown.
     rule = _GAP.join(("─" if interactive else "-") * size for size in widths)
     headers = [wrap(header, size) for header, size in zip(table.headers, widths, strict=True)]

@@ -140,19 +140,15 @@ def chart_words(chart: Chart) -> str:
     if isinstance(chart, Sparkline):
         return _line_words(chart)
     if isinstance(chart, GroupedBars):
-        groups = [
-            f"{short_name(name)}: {_bar_words(chart.labels, values, chart.unit)}"
-            for name, values in chart.series.items()
-        ]
-        return "; ".join(groups) + "."
+        groups = chart.series.items()
+        words = (f"{short_name(name)}: {_bar_words(chart.labels, values, chart.unit)}" for name, values in groups)
+        return "; ".join(words) + "."
     return _bar_words(chart.labels, chart.values, chart.unit) + "."
 
 
 def _bar_words(labels: Sequence[str], values: Sequence[float | None], unit: str) -> str:
-    texts = [
-        f"{short_name(label)} {measure_text(value, unit)}"
-        for label, value in zip(labels[:_NAMED], values[:_NAMED], strict=True)
-    ]
+    bars = zip(labels[:_NAMED], values[:_NAMED], strict=True)
+    texts = [f"{short_name(label)} {measure_text(value, unit)}" for label, value in bars]
     return _listed(texts, len(labels)) or "nothing to show"
 
 

@@ -114,7 +114,6 @@ def _cut_page(report: Report, sections: Sequence[PageSection]) -> str:
 
 
 def _size_without_tables(report: Report, sections: Sequence[PageSection]) -> int:
-    """Return what the page takes with tables that have no data, in bytes."""
     empty = [PackedTable(table.table, "") for part in sections for table in part.tables]
     return len(_page(report, _with_tables(sections, empty)).encode()) + _REMARK_BYTES * len(empty)
 
@@ -131,19 +130,16 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
     charts = [chart.data for part in sections for chart in part.all_charts()]
     # What was read first tells windows apart.
     name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
-            title=f"{name}: tfperf report" if name else "tfperf report",
-            style=Markup(style),
-            library=Markup(library),
-            script=Markup(script),
-            source=source_facts(report),
-            sections=sections,
-            charts=Markup(json.dumps(charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
-        )
+    template = environment().get_template("page.html")
+    return template.render(
+        policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
+        title=f"{name}: tfperf report" if name else "tfperf report",
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        source=source_facts(report),
+        sections=sections,
+        charts=Markup(json.dumps(charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
     )
 
 
