@@ -7,7 +7,7 @@ bounded by the largest host. What stays are results.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from tfperf.sections.assembly import ALWAYS, assemble
 from tfperf.sections.host import Host
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace import logdir
-from tfperf.trace.read import Progress, read_host
+from tfperf.trace.read import Progress, progress_by_file, read_host
 from tfperf.trace.stat_names import LINKS
 
 if TYPE_CHECKING:
@@ -89,10 +89,9 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker)
     if executor is not None:
         results = list(executor.map(analyze, selected.files))
-    elif progress is None:
-        results = [analyze(file) for file in selected.files]
     else:
-        results = _one_after_the_other(selected.files, analyze, progress)
+        reports = progress_by_file(selected.files, progress)
+        results = [analyze(file, progress=report) for file, report in zip(selected.files, reports, strict=True)]
     return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker)
 
 
@@ -103,17 +102,6 @@ def _needed(sections: Sequence[str]) -> tuple[str, ...]:
     if unknown is not None:
         raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
     return registry.with_dependencies((*ALWAYS, *(sections or names)))
-
-
-def _one_after_the_other(
-    files: Sequence[logdir.HostFile], analyze: Callable[..., HostResults], progress: Progress
-) -> list[HostResults]:
-    sizes = [file.size_bytes or 0 for file in files]
-    total, results = sum(sizes), []
-    for index, file in enumerate(files):
-        before = sum(sizes[:index])
-        results.append(analyze(file, progress=lambda done, _, before=before: progress(before + done, total)))
-    return results
 
 
 def analyze_host(

@@ -17,7 +17,7 @@ from capture.double import response, serving
 from click.testing import Result
 
 from tfperf.capture.outcomes import Captured
-from tfperf.cli.parameters import DURATION, SIZE, STEP_RANGE
+from tfperf.cli.options import DURATION, SIZE, step_range
 from tfperf.errors import Reason
 from tfperf.render import FORMATS, render
 from tfperf.sampling.reports import capture_report
@@ -57,7 +57,7 @@ def test_sizes() -> None:
 
 @pytest.mark.parametrize(("text", "steps"), [("3..5", (3, 5)), ("7", (7, 7)), ("0..0", (0, 0)), (" 3..5 ", (3, 5))])
 def test_a_range_of_steps_has_both_its_ends(text: str, steps: tuple[int, int]) -> None:
-    assert STEP_RANGE.convert(text, None, None) == steps
+    assert step_range(text) == steps
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_range_of_steps_has_both_its_ends(text: str, steps: tuple[int, int]) -
 )
 def test_what_is_not_a_range_of_steps(text: str, words: str) -> None:
     with pytest.raises(click.BadParameter, match=re.escape(words)):
-        STEP_RANGE.convert(text, None, None)
+        step_range(text)
 
 
 @pytest.mark.parametrize(

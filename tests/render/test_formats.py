@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfperf.errors import OutputError
-from tfperf.render import FORMATS, RenderOptions, format_of_file, render
+from tfperf.render import FORMATS, RenderOptions, format_of_file, options_for_stdout, render
 from tfperf.render.text_fitting import cells
 from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
@@ -151,7 +151,7 @@ def test_choosing_a_format_imports_no_other(format_name: str) -> None:
 
 
 def test_the_list_of_formats_imports_no_renderer() -> None:
-    code = "import sys; from tfperf.render.formats import FORMATS; print(*FORMATS, *sys.modules)"
+    code = "import sys; from tfperf.render import FORMATS; print(*FORMATS, *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     listed = done.stdout.split()
     assert listed[:5] == ["table", "json", "csv", "markdown", "html"]
@@ -162,3 +162,20 @@ def test_the_list_of_formats_imports_no_renderer() -> None:
 def test_no_suffix_asks_for_two_formats() -> None:
     suffixes = [suffix for each in FORMATS.values() for suffix in each.suffixes]
     assert len(suffixes) == len(set(suffixes))
+
+
+def test_a_pipe_gets_80_plain_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert options_for_stdout() == RenderOptions(width=80, colour=False, interactive=False)
+    assert options_for_stdout(colour=True).colour
+
+
+def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "132")
+    monkeypatch.setenv("WT_SESSION", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert options_for_stdout() == RenderOptions(width=132, colour=True, interactive=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not options_for_stdout().colour

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tfperf.render.safe_text import safe
-from tfperf.render.text_fitting import cells, fold, shorten, wrap
+from tfperf.render.text_fitting import (
+    Part,
+    cells,
+    coloured_text,
+    fold,
+    joined,
+    line_of,
+    plain_text,
+    shorten,
+    width_of,
+    wrap,
+)
 
 ANY_TEXT = st.text(st.characters())
 """Text with everything a Python string can hold, lone surrogates too."""
@@ -74,3 +85,26 @@ def test_what_is_measured_without_rich_has_the_width_that_rich_gives_it() -> Non
     for character in latin + drawn:
         assert cells(character) == cell_len(character) == 1, hex(ord(character))
     assert [cells(text) for text in ("", "a…b", "日本", "e\u0301", "\U0001f3fb")] == [0, 3, 4, 1, 0]
+
+
+LINE = (Part("!! ", "bold red"), Part("日本 is slow"), Part("  ", "dim"))
+
+
+def test_plain_text_has_neither_codes_nor_spaces_at_its_end() -> None:
+    assert plain_text(LINE) == "!! 日本 is slow"
+
+
+def test_a_style_is_switched_on_before_its_part_and_off_after_it() -> None:
+    assert coloured_text(LINE) == "\x1b[1;31m!! \x1b[0m日本 is slow\x1b[2m  \x1b[0m"
+    assert coloured_text(line_of("", "black on red")) == ""
+
+
+def test_the_width_is_counted_in_cells() -> None:
+    assert width_of(LINE) == 3 + 4 + 8 + 2
+    assert width_of(()) == 0
+
+
+def test_each_line_ends_with_a_newline() -> None:
+    lines = [line_of("a", "bold"), line_of("")]
+    assert joined(lines, colour=False) == "a\n\n"
+    assert joined(lines, colour=True) == "\x1b[1ma\x1b[0m\n\n"

@@ -7,8 +7,7 @@ from pathlib import Path
 from builders import Plane, space
 from timeline.perfetto_reader import Read, read_perfetto
 
-from tfperf.timeline.export import export
-from tfperf.timeline.export_result import ExportResult
+from tfperf.timeline.export import ExportResult, export
 from tfperf.timeline.selection import Selection
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile

@@ -12,9 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from timeline.example_files import host_file, shown, whole_trace
 from timeline.perfetto_reader import Read, Slice, read_perfetto
+from timeline.test_overlaps import sorted_rows
 
 from tfperf.timeline.arrows import handovers, launches
 from tfperf.timeline.export import export
+from tfperf.timeline.host_timeline import Track
+from tfperf.timeline.overlaps import assign_tracks
+from tfperf.timeline.perfetto import END, INSTANT, START, marks_of_tracks, nested_marks
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
 
@@ -270,3 +274,39 @@ def _arrows(trace: HostTrace) -> Counter[tuple[tuple[str, int], ...]]:
         for pairs in (launches(trace), handovers(trace))
         for source, target in zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)
     )
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15)), max_size=40))
+def test_marks_make_a_stack(events: list[tuple[int, int]]) -> None:
+    start, end = sorted_rows(events)
+    rows = np.flatnonzero(assign_tracks(start, end) == 0)
+    start, end = start[rows], end[rows]
+    marks = nested_marks(start, end)
+    stack: list[int] = []
+    times, started = [], []
+    for row, kind in zip(marks.event.tolist(), marks.kind.tolist(), strict=True):
+        times.append(end[row] if kind == END else start[row])
+        if kind == END:
+            assert stack.pop() == row
+        else:
+            started.append(row)
+            assert (kind == START) == (end[row] > start[row])
+            assert kind in (START, INSTANT)
+            stack += [row] if kind == START else []
+    assert times == sorted(times)
+    assert started == list(range(len(start)))
+
+
+def test_tracks_follow_one_another() -> None:
+    """Two slices on a thread, then one that crosses them, on the extra track."""
+    tracks = [Track("t", 0, 2), Track("t (2)", 2, 3, extra=True)]
+    start, end = np.array([0, 2, 5]), np.array([10, 4, 12])
+    marks = marks_of_tracks(tracks, start, end)
+    assert list(zip(marks.event.tolist(), marks.kind.tolist(), strict=True)) == [
+        (0, START),
+        (1, START),
+        (1, END),
+        (0, END),
+        (2, START),
+        (2, END),
+    ]

@@ -19,7 +19,7 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
     path.write_bytes(b"packets")
     server = FileServer(path, port=0)
     yield server
-    server.close()
+    server.server_close()
 
 
 def ask(server: FileServer, method: str, path: str | None = None) -> tuple[int, dict[str, str], bytes]:

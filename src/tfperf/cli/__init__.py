@@ -9,7 +9,7 @@ import atexit
 import gc
 import os
 import sys
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 
@@ -20,27 +20,18 @@ from tfperf.errors import TfperfError
 class _Commands(click.Group):
     """The one place that turns errors into a line on stderr and an exit code, and finds commands by name."""
 
-    modules: ClassVar[dict[str, str]] = {
-        "run": "run",
-        "capture": "capture",
-        "doctor": "doctor",
-        "analyze": "analyze",
-        "check": "check",
-        "diff": "diff",
-        "export-csv": "export_csv",
-        "timeline": "timeline",
-        "query": "query",
-    }
+    names = ("run", "capture", "doctor", "analyze", "check", "diff", "export-csv", "timeline", "query")
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.modules)
+        return list(self.names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from importlib import import_module
 
-        module = self.modules.get(cmd_name)
-        found: click.Command | None = import_module(f"tfperf.cli.{module}").command if module else None
-        return found
+        if cmd_name not in self.names:
+            return None
+        command: click.Command = import_module(f"tfperf.cli.{cmd_name.replace('-', '_')}").command
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -8,92 +8,58 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli.options import (
-    LEVELS,
-    chosen_format,
-    decorated,
-    refuse_existing,
-    report_options,
-    say,
-    show,
-    tracer_options,
-)
-from tfperf.cli.parameters import DURATION, SIZE
+from tfperf.cli import options
 
 if TYPE_CHECKING:
     from tfperf.capture.remote import CaptureRequest
 
-_WORKER_OPTIONS = (
-    click.option("--port", type=click.IntRange(1, 65535), help="Port of a profiler server on this machine."),
-    click.option(
-        "--worker",
-        "workers",
-        metavar="HOST:PORT",
-        multiple=True,
-        help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
-    ),
-    click.option(
-        "--logdir",
-        type=click.Path(path_type=Path),
-        default="logs",
-        show_default=True,
-        help="Where the traces go: LOGDIR/plugins/profile/TIME/HOST_PORT.xplane.pb.",
-    ),
-    click.option("--duration", type=DURATION, default="2s", show_default=True, help="How long to profile."),
-    click.option("--delay", type=DURATION, default=0.0, help="Start this much later."),
-    click.option(
-        "--timeout",
-        type=DURATION,
-        default="60s",
-        show_default=True,
-        help="How long a server may take to answer, beyond delay and duration.",
-    ),
-    click.option(
-        "--retries",
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="How often to try again if no trace comes.",
-    ),
-    click.option(
-        "--wait-for-activity",
-        type=DURATION,
-        is_flag=False,
-        flag_value="10m",
-        default=0.0,
-        metavar="[DURATION]",
-        help="Wait until an idle job works (for 10m, unless a duration is given).",
-    ),
-    click.option("--max-size", type=SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format)."),
-    click.option(
-        "--tls-ca",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Encrypt, and trust the certificates in this PEM file.",
-    ),
-)
-
-
-def _worker_options(command: Any) -> Any:
-    """Add the options that say which jobs to profile, and how long."""
-    return decorated(command, _WORKER_OPTIONS)
-
 
 @click.command("capture", short_help="Profile running jobs; say why if no trace comes.")
-@_worker_options
-@tracer_options
+@click.option("--port", type=options.PORT, help="Port of a profiler server on this machine.")
+@click.option(
+    "--worker",
+    "workers",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
+)
+@options.logdir_option("Where the traces go: LOGDIR/plugins/profile/TIME/HOST_PORT.xplane.pb.")
+@click.option("--duration", type=options.DURATION, default="2s", show_default=True, help="How long to profile.")
+@click.option("--delay", type=options.DURATION, default=0.0, help="Start this much later.")
+@click.option(
+    "--timeout",
+    type=options.DURATION,
+    default="60s",
+    show_default=True,
+    help="How long a server may take to answer, beyond delay and duration.",
+)
+@click.option(
+    "--retries", type=options.COUNT, default=0, show_default=True, help="How often to try again if no trace comes."
+)
+@click.option(
+    "--wait-for-activity",
+    type=options.DURATION,
+    is_flag=False,
+    flag_value="10m",
+    default=0.0,
+    metavar="[DURATION]",
+    help="Wait until an idle job works (for 10m, unless a duration is given).",
+)
+@click.option("--max-size", type=options.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
+@options.TLS_CA
+@options.tracer_options
 @click.option("--continuous", is_flag=True, help="Profile until Ctrl-C, one trace every DURATION; keep the last ones.")
-@click.option("--keep", type=click.IntRange(1), default=5, show_default=True, help="Traces that --continuous keeps.")
+@click.option("--keep", type=options.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
 @click.option(
     "--on-slow-step",
-    type=DURATION,
+    type=options.DURATION,
     metavar="LIMIT",
     help="With --continuous: keep only traces with a step longer than this, for example 50ms.",
 )
 @click.option("--analyze", is_flag=True, help="Count the steps, and go on to the report of `tfperf analyze`.")
-@report_options
+@options.report_options
 def command(
-    logdir: Path, analyze: bool, format_name: str | None, output: Path | None, force: bool, **options: Any
+    logdir: Path, analyze: bool, format_name: str | None, output: Path | None, force: bool, **values: Any
 ) -> None:
     """Profile running jobs over the network, and say why if no trace comes. TensorFlow is not needed here.
 
@@ -109,44 +75,37 @@ def command(
     """
     from tfperf.sampling.jobs import sample_continuously, sample_once
 
-    continuous, keep, slow_step_s = (options.pop(name) for name in ("continuous", "keep", "on_slow_step"))
+    continuous, keep, slow_step_s = (values.pop(name) for name in ("continuous", "keep", "on_slow_step"))
     if slow_step_s is not None and not continuous:
         raise click.UsageError("--on-slow-step needs --continuous")
-    request = _request(**options)
-    refuse_existing(output, force=force)
+    request = _request(**values)
+    options.refuse_existing(output, force=force)
     if continuous:
-        sampled = sample_continuously(request, logdir, say, keep=keep, slow_step_s=slow_step_s)
+        sampled = sample_continuously(request, logdir, options.say, keep=keep, slow_step_s=slow_step_s)
     else:
         if sys.stderr.isatty():
-            say(f"profiling {', '.join(map(str, request.workers))} for {request.duration_s:g} s")
-        sampled = sample_once(request, logdir, say)
+            options.say(f"profiling {', '.join(map(str, request.workers))} for {request.duration_s:g} s")
+        sampled = sample_once(request, logdir, options.say)
     if analyze:
         sampled = sampled.analyzed()
-    format_name = chosen_format(format_name, output)
+    format_name = options.chosen_format(format_name, output)
     if sampled.kept or format_name != "table":
-        show(sampled.report(), format_name, output, force=force)
+        options.show(sampled.report(), format_name, output, force=force)
     if sampled.kept and not analyze:
-        say(f"next: tfperf analyze {logdir}")
+        options.say(f"next: tfperf analyze {logdir}")
     sampled.raise_problem()
 
 
-def _request(port: int | None, workers: tuple[str, ...], **options: Any) -> CaptureRequest:
-    """Return the typed request of the options."""
-    from tfperf.capture.address import parse_address
+def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> CaptureRequest:
     from tfperf.capture.remote import CaptureRequest
-    from tfperf.capture.tracer_options import TracerOptions
-    from tfperf.errors import CaptureError
 
     if port is None and not workers:
         raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")
-    try:
-        addresses = [parse_address(text) for text in ([f"localhost:{port}"] if port else []) + [*workers]]
-    except CaptureError as error:
-        raise click.UsageError(str(error)) from error
+    addresses = options.parse_addresses(port, workers)
     if len(set(addresses)) < len(addresses):
         raise click.UsageError("a worker is named twice; name each once")
-    levels = TracerOptions(*(int(options.pop(name)) for name in LEVELS))
-    durations = {f"{name}_s": options.pop(name) for name in ("duration", "delay", "timeout", "wait_for_activity")}
-    if max_size := options.pop("max_size"):
-        options["max_reply_bytes"] = int(max_size)
-    return CaptureRequest(workers=addresses, options=levels, **durations, **options)
+    levels = options.take_tracer_options(values)
+    durations = {f"{name}_s": values.pop(name) for name in ("duration", "delay", "timeout", "wait_for_activity")}
+    if max_size := values.pop("max_size"):
+        values["max_reply_bytes"] = int(max_size)
+    return CaptureRequest(workers=addresses, options=levels, **durations, **values)

@@ -6,21 +6,16 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli.options import FORCE, load_analysis, trace_options
+from tfperf.cli import options
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
-@trace_options
-@FORCE
+@options.trace_options
+@options.FORCE
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="Folder for the files; made if need be.",
+    "-o", "--output", type=options.PATH, required=True, metavar="DIR", help="Folder for the files; made if need be."
 )
-def command(path: Path, output: Path, force: bool, **options: object) -> None:
+def command(path: Path, output: Path, force: bool, **values: object) -> None:
     """Write every table of a profile as a CSV file: raw numbers, units in the column names.
 
     \b
@@ -29,8 +24,7 @@ def command(path: Path, output: Path, force: bool, **options: object) -> None:
     """
     from tfperf.render.csv_file import csv_files
     from tfperf.render.output import write_folder
-    from tfperf.render.safe_text import safe
 
-    files = csv_files(load_analysis(path, **options).report())
+    files = csv_files(options.load_analysis(path, **values).report())
     write_folder(files, output, force=force)
-    click.echo(f"wrote {len(files)} files to {safe(str(output))}: {', '.join(files)}", err=True)
+    options.say(f"wrote {len(files)} files to {output}: {', '.join(files)}")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
-from tfperf.cli.options import LEVELS, chosen_format, refuse_existing, report_options, say, show, tracer_options
-from tfperf.cli.parameters import DURATION, STEP_RANGE
+from tfperf.cli import options
 
 
 @click.command(
@@ -17,27 +17,21 @@ from tfperf.cli.parameters import DURATION, STEP_RANGE
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
-    "--steps", type=STEP_RANGE, metavar="A..B", help="Profile steps A to B of the training, both included (10..19)."
+    "--steps",
+    type=options.step_range,
+    metavar="A..B",
+    help="Profile steps A to B of the training, both included (10..19).",
 )
-@click.option("--after", "after_s", type=DURATION, help="Profile by time instead, this long after the script started.")
-@click.option("--duration", "duration_s", type=DURATION, help="How long to profile by time (2s).")
 @click.option(
-    "--logdir", type=click.Path(path_type=Path), default="logs", show_default=True, help="Where the trace goes."
+    "--after", "after_s", type=options.DURATION, help="Profile by time instead, this long after the script started."
 )
-@tracer_options
-@report_options
+@click.option("--duration", "duration_s", type=options.DURATION, help="How long to profile by time (2s).")
+@options.logdir_option("Where the trace goes.")
+@options.tracer_options
+@options.report_options
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("command", metavar="SCRIPT [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.pass_context
-def command(
-    context: click.Context,
-    /,
-    command: tuple[str, ...],
-    format_name: str | None,
-    output: Path | None,
-    force: bool,
-    **options: Any,
-) -> None:
+def command(command: tuple[str, ...], format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Run a Python script, profile some steps of it, and print the report when it ends.
 
     Steps are those of Keras, and of `tfperf.step` in the script. A script without either is profiled for 2 s, 10 s
@@ -51,26 +45,25 @@ def command(
       tfperf run --after 30s --duration 2s -m project.train
     """
     from tfperf.capture.script_plan import choose_plan
-    from tfperf.capture.tracer_options import TracerOptions
     from tfperf.errors import TfperfError
     from tfperf.sampling.jobs import sample_script
 
-    if options["steps"] and options["after_s"]:
+    if values["steps"] and values["after_s"]:
         raise click.UsageError("--steps and --after exclude each other: profile by steps, or by time")
-    if options["steps"] and options["duration_s"]:
+    if values["steps"] and values["duration_s"]:
         raise click.UsageError("--duration needs --after; --steps A..B says how many steps to profile")
-    if not options["is_module"] and not Path(command[0]).exists():
+    if not values["is_module"] and not Path(command[0]).exists():
         raise click.UsageError(f"{command[0]} does not exist; name a script, or a module after -m")
-    refuse_existing(output, force=force)
-    is_module, levels = options.pop("is_module"), TracerOptions(*(int(options.pop(name)) for name in LEVELS))
-    exit_code, sampled = sample_script(command, choose_plan(options=levels, **options), is_module=is_module)
+    options.refuse_existing(output, force=force)
+    is_module, levels = values.pop("is_module"), options.take_tracer_options(values)
+    exit_code, sampled = sample_script(command, choose_plan(options=levels, **values), is_module=is_module)
     sampled = sampled.analyzed()
-    format_name = chosen_format(format_name, output)
+    format_name = options.chosen_format(format_name, output)
     for line in sampled.lines:
-        say(line)
+        options.say(line)
     if sampled.kept or format_name != "table":
         try:
-            show(sampled.report(), format_name, output, force=force)
+            options.show(sampled.report(), format_name, output, force=force)
         except TfperfError as error:  # The exit code stays the script's.
-            say(str(error))
-    context.exit(exit_code)
+            options.say(str(error))
+    raise Exit(exit_code)

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from tfperf.query.engine import Answer, ask
 from tfperf.query.sources import source_of
 from tfperf.query.sql_tables import SqlTable, every_table
-from tfperf.render.terminal_table import fits
-from tfperf.render.text_table import text_table
+from tfperf.render.text_table import fits, text_table
 from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Report, Section, Table, table_of
 from tfperf.sections.registry import omitted_sections

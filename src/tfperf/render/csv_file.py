@@ -11,7 +11,7 @@ import csv
 import io
 from typing import Any
 
-from tfperf.render.render_options import RenderOptions
+from tfperf.render import RenderOptions
 from tfperf.render.safe_text import safe
 from tfperf.render.values import plain
 from tfperf.report.model import Report, Table

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfperf import __version__
-from tfperf.render.render_options import RenderOptions
+from tfperf.render import RenderOptions
 from tfperf.render.values import Plain, plain
 from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 
@@ -22,21 +22,17 @@ _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 def render_json(report: Report, _options: RenderOptions) -> str:
     """Return the whole report as JSON text, which looks the same wherever it goes."""
-    text = json.dumps(_document(report), indent=2, ensure_ascii=False, allow_nan=False)
-    # All of these stand inside strings only, where their escapes mean the same.
-    text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
-    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
-
-
-def _document(report: Report) -> dict[str, Any]:
-    """Return the report as dicts, lists and plain values."""
-    return {
+    document = {
         "format": FORMAT_VERSION,
         "tfperf_version": __version__,
         "source": _jsonable(report.source),
         "summary": _jsonable(report.summary),
         "sections": {_text(section.name): _section(section) for section in report.sections},
     }
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    # All of these stand inside strings only, where their escapes mean the same.
+    text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def _section(section: Section) -> dict[str, Any]:
@@ -44,12 +40,7 @@ def _section(section: Section) -> dict[str, Any]:
     return {
         "title": _text(section.title),
         "findings": [
-            {
-                "code": _text(finding.code),
-                "severity": finding.severity,
-                "text": _text(finding.text),
-                "action": _text(finding.action),
-            }
+            {key: _text(getattr(finding, key)) for key in ("code", "severity", "text", "action")}
             for finding in section.findings
         ],
         "facts": {_text(fact.key): _fact(fact) for fact in section.facts},
@@ -59,7 +50,6 @@ def _section(section: Section) -> dict[str, Any]:
 
 
 def _fact(fact: Fact) -> dict[str, Any]:
-    """Return one fact."""
     return {"value": _jsonable(fact.value), "unit": fact.unit, "title": _text(fact.title), "note": _text(fact.note)}
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec.structs import replace
 from tabulate import tabulate
 
+from tfperf.render import RenderOptions
 from tfperf.render.chart_lines import chart_lines
-from tfperf.render.render_options import RenderOptions
 from tfperf.render.safe_text import brief, safe
-from tfperf.render.styled_line import plain_text
+from tfperf.render.text_fitting import plain_text
 from tfperf.render.text_table import DOTS, cut_note, text_table
 from tfperf.render.values import measure_text, source_facts
-from tfperf.report.model import Chart, Fact, Finding, Report, Section, Table
+from tfperf.report.model import Chart, Fact, Report, Section, Table
 
 Write = Callable[[str], str]
 """How a text is written: escaped, whole or shortened."""
@@ -69,9 +69,6 @@ def _joined(blocks: Iterable[str]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-# --- the limit of a comment ---
-
-
 def _size(text: str) -> int:
     return len(text.encode())
 
@@ -85,7 +82,10 @@ def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
     blocks = list(_blocks(report, options, _escape_short))
     while rows > 1 and _size(_joined(blocks)) > _ROOM:
         rows //= 2
-        blocks = list(_blocks(_with_rows(report, rows), options, _escape_short))
+        cut = (
+            replace(section, tables=tuple(table.head(rows) for table in section.tables)) for section in report.sections
+        )
+        blocks = list(_blocks(replace(report, sections=tuple(cut)), options, _escape_short))
     room = _ROOM
     for block in blocks:
         lines = _first_lines(block, room)
@@ -94,15 +94,6 @@ def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
         if lines != block:
             return
         room -= _size(block) + len("\n\n")
-
-
-def _with_rows(report: Report, rows: int) -> Report:
-    """Return the report with tables of at most so many rows."""
-    sections = (
-        replace(section, tables=tuple(table.head(rows) if len(table) > rows else table for table in section.tables))
-        for section in report.sections
-    )
-    return replace(report, sections=tuple(sections))
 
 
 def _first_lines(block: str, room: int) -> str:
@@ -114,13 +105,14 @@ def _first_lines(block: str, room: int) -> str:
     return block.encode()[: max(room, 0)].decode(errors="ignore").rpartition("\n")[0]
 
 
-# --- parts ---
-
-
 def _section_blocks(section: Section, options: RenderOptions, write: Write) -> Iterator[str]:
-    """Yield findings, facts, charts, tables and notes."""
-    if section.findings:
-        yield "\n".join(_finding(finding, write) for finding in section.findings)
+    items = []
+    for finding in section.findings:
+        items.append(f"- **{_SEVERITIES[finding.severity]}:** {write(finding.text)}")
+        if finding.action:
+            items.append(f"  - Try: {write(finding.action)}")
+    if items:
+        yield "\n".join(items)
     if section.facts:
         yield _facts(section.facts, write)
     for chart in section.charts:
@@ -131,21 +123,12 @@ def _section_blocks(section: Section, options: RenderOptions, write: Write) -> I
         yield f"Note: {write(note)}"
 
 
-def _finding(finding: Finding, write: Write) -> str:
-    """Return the conclusion as a list item, and what to do as an item below it."""
-    item = f"- **{_SEVERITIES[finding.severity]}:** {write(finding.text)}"
-    return f"{item}\n  - Try: {write(finding.action)}" if finding.action else item
-
-
 def _facts(facts: Sequence[Fact], write: Write) -> str:
     """Return facts as a table of two columns, a note in brackets behind its value."""
-    rows = [
-        [
-            write(fact.title),
-            write(measure_text(fact.value, fact.unit)) + (f" ({write(fact.note)})" if fact.note else ""),
-        ]
-        for fact in facts
-    ]
+    rows = []
+    for fact in facts:
+        note = f" ({write(fact.note)})" if fact.note else ""
+        rows.append([write(fact.title), write(measure_text(fact.value, fact.unit)) + note])
     return _grid(["Fact", "Value"], rows, numeric=[False, False])
 
 
@@ -168,7 +151,6 @@ def _table(table: Table, write: Write) -> str:
 
 
 def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool]) -> str:
-    """Return a table in Markdown."""
     # Of the two styles that GitHub reads, only `pipe` says which columns are right-aligned.
     alignment = ["right" if is_number else "left" for is_number in numeric]
     return tabulate(rows, headers, tablefmt="pipe", colalign=alignment, disable_numparse=True)

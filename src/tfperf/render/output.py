@@ -52,19 +52,13 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
     if folders:
         raise OutputError(f"{_names(folders)} is a folder; name a file")
     if files and not force:
-        raise OutputError(_exists(files))
-
-
-def _exists(files: Sequence[Path]) -> str:
-    """Return the sentence that refuses to replace files."""
-    if len(files) == 1:
-        return f"{_names(files)} exists; pass --force to replace it"
-    names = ", ".join(safe(file.name) for file in files)
-    return f"{names} exist in {_names([files[0].parent])}; pass --force to replace them"
+        if len(files) == 1:
+            raise OutputError(f"{_names(files)} exists; pass --force to replace it")
+        names = ", ".join(safe(file.name) for file in files)
+        raise OutputError(f"{names} exist in {_names([files[0].parent])}; pass --force to replace them")
 
 
 def _write_file(text: str, destination: Path) -> None:
-    """Write one file, wholly or not at all."""
     data = text.encode("utf-8", errors="backslashreplace")
     try:
         if destination.exists() and not destination.is_file():
@@ -91,13 +85,13 @@ def _write_stdout(text: str) -> None:
             stream.write(data.decode(encoding))
         stream.flush()
     except BrokenPipeError:
-        _discard(stream)
+        discard(stream)
     except OSError as error:
-        _discard(stream)
+        discard(stream)
         raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
 
 
-def _discard(stream: TextIO) -> None:
+def discard(stream: TextIO) -> None:
     """Send what is still buffered nowhere, or the interpreter tries again at its end and complains."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -106,14 +100,13 @@ def _discard(stream: TextIO) -> None:
 
 
 def _failed(path: Path, error: OSError) -> OutputError:
-    """Return the error for a path with what to try."""
+    reason = error.strerror or str(error)
     if isinstance(error, FileNotFoundError):
-        return OutputError(f"cannot write {_names([path])}: {_names([path.parent])} does not exist; create it first")
+        reason = f"{_names([path.parent])} does not exist; create it first"
     if isinstance(error, PermissionError):
-        return OutputError(f"cannot write {_names([path])}: permission denied; choose a place where you may write")
-    return OutputError(f"cannot write {_names([path])}: {error.strerror or error}")
+        reason = "permission denied; choose a place where you may write"
+    return OutputError(f"cannot write {_names([path])}: {reason}")
 
 
 def _names(paths: Sequence[Path]) -> str:
-    """Return paths for a one-line message."""
     return ", ".join(safe(str(path)) for path in paths)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfperf.render.safe_text import safe
-from tfperf.render.styled_line import Line, Part, line_of, width_of
-from tfperf.render.text_fitting import PLAIN_ELLIPSIS, cells, shorten
+from tfperf.render.text_fitting import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
 from tfperf.render.values import UNKNOWN, plain
 from tfperf.report.model import StepChart
 from tfperf.units import format_ms
@@ -77,11 +76,8 @@ def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
     lines = _bar_lines(bars, letters, width=width)
     if len(bars) < len(chart.labels):
         lines.append(line_of(f"{len(bars)} of {len(chart.labels):,} steps shown"))
-    present = [
-        (letter, title)
-        for column, (letter, title) in enumerate(zip(letters, chart.series, strict=True))
-        if any(bar.values[column] for bar in bars)
-    ]
+    categories = enumerate(zip(letters, chart.series, strict=True))
+    present = [category for column, category in categories if any(bar.values[column] for bar in bars)]
     return lines + _legend(present, width)
 
 
@@ -170,9 +166,8 @@ def _bar_parts(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> 
     for value in bar.values:
         within.append(min(value, max(scale - sum(within), 0.0)))
     counts = apportion(within, size)
-    parts = [
-        Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in zip(letters, counts, strict=True)
-    ]
+    widths = zip(letters, counts, strict=True)
+    parts = [Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in widths]
     return [*parts, Part(CUT_MARK)] if is_cut else parts
 
 

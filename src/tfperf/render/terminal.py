@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 
+from tfperf.render import RenderOptions
 from tfperf.render.chart_lines import chart_lines
-from tfperf.render.render_options import RenderOptions
 from tfperf.render.safe_text import safe
-from tfperf.render.styled_line import Line, Part, joined, line_of, width_of
-from tfperf.render.terminal_table import table_lines
-from tfperf.render.text_fitting import cells, fold, wrap
-from tfperf.render.text_table import ASCII, LINES, cut_note, text_table
+from tfperf.render.text_fitting import Line, Part, cells, fold, joined, line_of, width_of, wrap
+from tfperf.render.text_table import ASCII, LINES, cut_note, table_lines, text_table
 from tfperf.render.values import measure_text, source_facts
 from tfperf.report.model import Fact, Finding, Report, Section, Table
 
@@ -51,7 +50,6 @@ def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
 
 
 def _section_blocks(section: Section, width: int, *, interactive: bool) -> Iterator[Block]:
-    """Yield findings, facts, each chart and each table, and the notes."""
     if section.findings:
         yield [line for finding in section.findings for line in _finding_lines(finding, width)]
     if section.facts:
@@ -88,10 +86,8 @@ def _fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
     values = [measure_text(fact.value, fact.unit) for fact in facts]
     titles = [safe(fact.title) for fact in facts]
     left = min(max(map(cells, titles)), _LONGEST_TITLE)
-    numbers = (
-        value for value, fact in zip(values, facts, strict=True) if fact.note and not isinstance(fact.value, str)
-    )
-    middle = max(map(cells, numbers), default=0)
+    has_note = [bool(fact.note) and not isinstance(fact.value, str) for fact in facts]
+    middle = max(map(cells, compress(values, has_note)), default=0)
     lines: list[Line] = []
     for fact, title, value in zip(facts, titles, values, strict=True):
         space = " " * (2 + max(middle - cells(value), 0))

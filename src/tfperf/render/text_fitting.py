@@ -1,11 +1,14 @@
 """How text fits into the cells of a terminal: measured, cut in the middle, folded, or wrapped between words.
 
-Text is made safe first (`safe_text.safe`): an escape is longer than the character it shows.
+Text is made safe first (`safe_text.safe`): an escape is longer than the character it shows. Lines are parts of text,
+each with a style ("bold red"); rich, which knows the escape codes, is imported only where there is colour.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from tfperf.render.safe_text import ELLIPSIS
 
@@ -89,3 +92,45 @@ def _suffix(text: str, width: int) -> str:
         return text[max(len(text) - width, 0) :]
     first = max(len(text) - 4 * width, 0)
     return next((text[start:] for start in range(first, len(text)) if cells(text[start:]) <= width), "")
+
+
+class Part(NamedTuple):
+    """A piece of a line; `style` is rich's name of it, empty for plain text."""
+
+    text: str
+    style: str = ""
+
+
+Line = Sequence[Part]
+
+
+def line_of(text: str, style: str = "") -> Line:
+    """Return a line in one style."""
+    return (Part(text, style),)
+
+
+def plain_text(line: Line) -> str:
+    """Return what the line says, without styles and without spaces at its end."""
+    return "".join(part.text for part in line).rstrip(" ")
+
+
+def width_of(line: Line) -> int:
+    """Return how many cells the line takes."""
+    return sum(cells(part.text) for part in line)
+
+
+def coloured_text(line: Line) -> str:
+    """Return the line with an escape code before and after each part that has a style."""
+    from rich.color import ColorSystem
+    from rich.style import Style
+
+    return "".join(
+        Style.parse(part.style).render(part.text, color_system=ColorSystem.STANDARD) if part.style else part.text
+        for part in line
+    )
+
+
+def joined(lines: Iterable[Line], *, colour: bool) -> str:
+    """Return the lines as text, each ended by a newline."""
+    as_text = coloured_text if colour else plain_text
+    return "".join(f"{as_text(line)}\n" for line in lines)

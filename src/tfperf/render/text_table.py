@@ -1,14 +1,30 @@
-"""A table as text: headers with units, one safe line per cell, trees drawn into the column of their names."""
+"""A table as text: headers with units, one safe line per cell, trees drawn into the column of their names.
+
+As lines of a terminal it has columns whose widths are found here. Numbers are never wrapped or cut. Where a table does
+not fit, the headers of number columns first go onto two lines; then wide text columns give way, and nothing else does.
+Where even that is too little, the table is wider than asked. rich's tables cut numbers instead: docs/architecture.md
+shows one.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from tfperf.render.safe_text import safe
+from tfperf.render.text_fitting import Line, cells, fold, line_of, shorten, wrap
 from tfperf.render.values import cell_text, plain
 from tfperf.report.model import Column, Table
+
+_GAP = "  "
+_SMALLEST_TEXT = 8
+_LONGEST_HEADER = 16
+
+Cell = Sequence[str]
+"""The lines of one cell."""
 
 
 class TextTable(NamedTuple):
@@ -44,8 +60,8 @@ def text_table(table: Table, branches: Branches = ASCII) -> TextTable:
     columns = main_columns(table)
     texts = []
     for column in columns:
-        cells = [cell_text(value, column.unit) for value in table.data[column.key]]
-        texts.append(tree_texts(cells, table.data[column.depth_key], branches) if column.depth_key else cells)
+        names = [cell_text(value, column.unit) for value in table.data[column.key]]
+        texts.append(tree_texts(names, table.data[column.depth_key], branches) if column.depth_key else names)
     return TextTable(
         headers=tuple(map(header, columns)),
         rows=tuple(zip(*texts, strict=True)),
@@ -84,6 +100,90 @@ def _level_continues(depths: Sequence[int], row: int, level: int) -> bool:
 
 
 def _holds_numbers(table: Table, column: Column) -> bool:
-    """Tell whether a column holds numbers and nothing else."""
     values = [item for item in map(plain, table.data[column.key]) if item is not None]
     return bool(values) and all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in values)
+
+
+def table_lines(table: TextTable, width: int, *, interactive: bool) -> list[Line]:
+    """Return the table as styled lines; a wide cell is cut for a person's terminal and folded elsewhere."""
+    widths = column_widths(table, width)
+    bodies = zip(zip(*table.rows, strict=True), widths, strict=True)
+    columns = [_fitted(texts, size, interactive=interactive) for texts, size in bodies]
+    # Files and pipes get ASCII: the encoding of their reader is unknown.
+    rule = _GAP.join(("─" if interactive else "-") * size for size in widths)
+    headers = [wrap(header, size) for header, size in zip(table.headers, widths, strict=True)]
+    depth = max(map(len, headers))
+    standing = [[""] * (depth - len(header)) + header for header in headers]
+    lines = [line_of(text, "bold") for text in _side_by_side(standing, widths, table.numeric)]
+    lines.append(line_of(rule, "dim"))
+    for row in zip(*columns, strict=True):
+        lines += map(line_of, _side_by_side(row, widths, table.numeric))
+    return lines
+
+
+def fits(table: TextTable, width: int) -> bool:
+    """Tell whether the lines of the table are at most `width` cells wide."""
+    widths = column_widths(table, width)
+    return sum(widths) + len(_GAP) * (len(widths) - 1) <= width
+
+
+def column_widths(table: TextTable, width: int) -> list[int]:
+    """Return the width of each column in cells, so that with the gaps they fill `width` if that can be."""
+    bodies = [max(map(cells, column), default=0) for column in zip(*table.rows, strict=True)]
+    full = [max(cells(header), body) for header, body in zip(table.headers, bodies, strict=True)]
+    room = width - len(_GAP) * (len(full) - 1)
+    if sum(full) <= room:
+        return full
+    headers = [min(two_line_width(header), _LONGEST_HEADER) for header in table.headers]
+    widths = [max(header, body) for header, body in zip(headers, bodies, strict=True)]
+    texts = [column for column, is_number in enumerate(table.numeric) if not is_number]
+    taken = sum(widths) - sum(widths[column] for column in texts)
+    for column, size in zip(texts, _shared([widths[column] for column in texts], room - taken), strict=True):
+        widths[column] = size
+    return widths
+
+
+def two_line_width(header: str) -> int:
+    """Return the least width at which a header stands on two lines, broken at a space."""
+    words = header.split(" ")
+    splits = range(1, len(words) + 1)
+    return min(max(cells(" ".join(words[:split])), cells(" ".join(words[split:]))) for split in splits)
+
+
+def _shared(widths: list[int], room: int) -> list[int]:
+    """Return widths that fill the room: columns within an equal part keep theirs, the others share the rest.
+
+    Of these the widest, usually the name of an op, gets twice as much.
+    """
+    wide = list(range(len(widths)))
+    while narrow := [column for column in wide if widths[column] <= max(room, 0) // len(wide)]:
+        room -= sum(widths[column] for column in narrow)
+        wide = [column for column in wide if column not in narrow]
+    if not wide:
+        return widths
+    widest = max(wide, key=widths.__getitem__)
+    limits = {column: max(room // (len(wide) + 1), _SMALLEST_TEXT) for column in wide}
+    limits[widest] = max(room - sum(limits.values()) + limits[widest], _SMALLEST_TEXT)
+    return [min(size, limits.get(column, size)) for column, size in enumerate(widths)]
+
+
+def _fitted(texts: Sequence[str], width: int, *, interactive: bool) -> list[Cell]:
+    """Return a column's cells: one line each for a person, unless two names would look the same; else folded."""
+    cut = [shorten(text, width) for text in texts]
+    meanings = Counter(short for short, _ in set(zip(cut, texts, strict=True)))
+    return [
+        [short] if interactive and meanings[short] == 1 else fold(text, width, hang=2)
+        for short, text in zip(cut, texts, strict=True)
+    ]
+
+
+def _side_by_side(row: Sequence[Cell], widths: Sequence[int], numeric: Sequence[bool]) -> list[str]:
+    """Return a row's lines, each cell filled up to its column: numbers to the right, text to the left."""
+    lines = []
+    for texts in zip_longest(*row, fillvalue=""):
+        filled = []
+        for text, size, is_number in zip(texts, widths, numeric, strict=True):
+            space = " " * (size - cells(text))
+            filled.append(space + text if is_number else text + space)
+        lines.append(_GAP.join(filled).rstrip(" "))
+    return lines

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tfperf.arrays import Int64s
-from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, TrackGroup
+from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, TrackGroup
 from tfperf.wire import json_lines as text
 from tfperf.wire.event_columns import StatKind
 
@@ -23,22 +23,29 @@ BATCH = 1 << 16
 _BATCH_BYTES = 1 << 28
 """What the longest texts of a batch may add up to."""
 
-HEAD, TAIL = b'{"displayTimeUnit":"ns","traceEvents":[\n', b"]}\n"
 _END = ",\n"
 _ARROW = '"cat":"link","name":"link"'
 
 
-class _Ids(NamedTuple):
-    """The numbers of a group: its process, and the first of its threads."""
+def head() -> bytes:
+    """Return what starts the file."""
+    return b'{"displayTimeUnit":"ns","traceEvents":[\n'
 
-    process: int
-    thread: int
+
+def tail(event_count: int) -> bytes:
+    """Return what ends the file: JSON allows no comma before the bracket, so an event of metadata comes last."""
+    return json.dumps({"ph": "M", "pid": 0, "name": "tfperf", "args": {"events": event_count}}).encode() + b"]}\n"
+
+
+def track_count(group: TrackGroup) -> int:
+    """Return how many thread numbers a group takes."""
+    return len(group.tracks)
 
 
 def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1) -> Iterator[EncodeJob]:
     """Iterate over what makes the events of groups, in order; each event ends with a comma and a new line."""
     for group in groups:
-        ids = _Ids(process, thread)
+        ids = GroupIds(process, thread)
         yield partial(_descriptions, group, ids)
         track = group.track_of_row
         size = _batch_size(group)
@@ -56,31 +63,25 @@ def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1)
 def _batch_size(group: TrackGroup) -> int:
     """Return how many events to make at once: few if their texts are huge, for these are written with every event."""
     arguments = group.arguments
-    most = int(np.diff(arguments.stop).max(initial=0))
-    longest = max(map(len, group.names), default=0) + most * max(
-        map(len, (*arguments.keys, *arguments.texts)), default=0
-    )
+    most_arguments = int(np.diff(arguments.stop).max(initial=0))
+    longest_argument = max(map(len, (*arguments.keys, *arguments.texts)), default=0)
+    longest = max(map(len, group.names), default=0) + most_arguments * longest_argument
     return max(1, min(BATCH, _BATCH_BYTES // (1 + longest)))
 
 
-def last(event_count: int) -> bytes:
-    """Return what ends the file: JSON allows no comma before the bracket, so an event of metadata comes last."""
-    return json.dumps({"ph": "M", "pid": 0, "name": "tfperf", "args": {"events": event_count}}).encode() + TAIL
-
-
-def _descriptions(group: TrackGroup, ids: _Ids) -> bytes:
+def _descriptions(group: TrackGroup, ids: GroupIds) -> bytes:
     """Name the process and its threads, and say in which order to show them."""
     events = [
-        {"ph": "M", "pid": ids.process, "name": "process_name", "args": {"name": group.title}},
-        {"ph": "M", "pid": ids.process, "name": "process_sort_index", "args": {"sort_index": ids.process}},
+        {"ph": "M", "pid": ids.group, "name": "process_name", "args": {"name": group.title}},
+        {"ph": "M", "pid": ids.group, "name": "process_sort_index", "args": {"sort_index": ids.group}},
     ]
-    for thread, track in enumerate(group.tracks, ids.thread):
+    for thread, track in enumerate(group.tracks, ids.track):
         for name, args in (("thread_name", {"name": track.name}), ("thread_sort_index", {"sort_index": thread})):
-            events.append({"ph": "M", "pid": ids.process, "tid": thread, "name": name, "args": args})
+            events.append({"ph": "M", "pid": ids.group, "tid": thread, "name": name, "args": args})
     return "".join(json.dumps(event) + _END for event in events).encode()
 
 
-def _events(group: TrackGroup, ids: _Ids, track: Int64s, first_row: int) -> bytes:
+def _events(group: TrackGroup, ids: GroupIds, track: Int64s, first_row: int) -> bytes:
     rows = slice(first_row, first_row + len(track))
     start, duration = group.start_ps[rows], group.end_ps[rows] - group.start_ps[rows]
     names, name = np.unique(group.name[rows], return_inverse=True)
@@ -94,11 +95,11 @@ def _events(group: TrackGroup, ids: _Ids, track: Int64s, first_row: int) -> byte
     return text.to_bytes(text.line(heads, places, times, durations, category, labels, ',"args":{', arguments, tail))
 
 
-def _threads(ids: _Ids, track: Int64s) -> Any:
+def _threads(ids: GroupIds, track: Int64s) -> Any:
     """Return for each track number the fields of its process and thread, up to the time."""
     first = int(track.min(initial=0))
     count = int(track.max(initial=0)) - first + 1
-    fields = [f'"pid":{ids.process},"tid":{ids.thread + first + i},"ts":' for i in range(count)]
+    fields = [f'"pid":{ids.group},"tid":{ids.track + first + i},"ts":' for i in range(count)]
     return text.chosen(text.plain(fields), track - first)
 
 
@@ -122,14 +123,14 @@ def _arguments(group: TrackGroup, rows: slice) -> Any:
     return text.listed(stops, text.line(text.chosen(text.plain(keys), key), shown))
 
 
-def _arrows(group: TrackGroup, ids: _Ids, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
+def _arrows(group: TrackGroup, ids: GroupIds, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
     """Return ends of arrows: they belong to the slice that starts at their time."""
     time = text.microseconds(group.start_ps[ends.row])
     threads = _threads(ids, track[ends.row])
     return text.to_bytes(text.line(head, threads, time, f',{_ARROW},"id":', text.whole(ends.arrow), "}" + _END))
 
 
-def _counter(counter: Counter, ids: _Ids) -> bytes:
-    head = f'{{"ph":"C","pid":{ids.process},"name":{json.dumps(counter.name)},"ts":'
+def _counter(counter: Counter, ids: GroupIds) -> bytes:
+    head = f'{{"ph":"C","pid":{ids.group},"name":{json.dumps(counter.name)},"ts":'
     time, value = text.microseconds(counter.time_ps), text.whole(counter.value)
     return text.to_bytes(text.line(head, time, ',"args":{"bytes":', value, "}}" + _END))

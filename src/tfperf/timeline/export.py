@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypedDict
 
-from tfperf.errors import TfperfError
-from tfperf.timeline.export_result import ExportResult
+from msgspec import Struct, field
+
+from tfperf.errors import OutputError, TfperfError
+from tfperf.files import temporary_beside
 from tfperf.timeline.host_timeline import EncodeJob, HostTimeline
-from tfperf.timeline.output_file import format_of, open_new_file
 from tfperf.timeline.selection import Selection, SelectionCheck, selected_steps
 from tfperf.timeline.track_groups import host_timeline
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
-from tfperf.trace.read import read_host
+from tfperf.trace.read import Progress, progress_by_file, read_host
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
+TimelineFormat = Literal["perfetto", "json", "json.gz"]
+
+FORMATS: dict[str, TimelineFormat] = {
+    ".pftrace": "perfetto",
+    ".perfetto-trace": "perfetto",
+    ".json": "json",
+    ".json.gz": "json.gz",
+}
+"""The format of each suffix."""
+
+
+def format_of(path: Path) -> TimelineFormat | None:
+    """Return the format that the name of a file asks for; None if it asks for none."""
+    return next((form for suffix, form in FORMATS.items() if path.name.endswith(suffix)), None)
+
 
 _EVERYTHING = Selection()
 _PS_PER_US = 1_000_000
@@ -31,6 +48,62 @@ _WORKERS = 2
 _GZIP = 31
 """What zlib calls the frame of a gzip file."""
 _LEVEL = 1
+
+
+class ExportResult(Struct, kw_only=True):
+    """What is in a timeline file. `omitted` counts by reason the `events` of the profile that are not in it.
+
+    `cut_arrows` are not there because one of their ends is not; `backward_arrows` are drawn from target to source,
+    because the target starts before the source.
+    """
+
+    path: Path
+    size_bytes: int = 0
+    events: int = 0
+    shown: int = 0
+    steps: int = 0
+    tracks: int = 0
+    counters: int = 0
+    arrows: int = 0
+    cut_arrows: int = 0
+    backward_arrows: int = 0
+    omitted: Counter[str] = field(default_factory=Counter)
+    warnings: tuple[str, ...] = ()
+
+    def add(self, timeline: HostTimeline, *, steps: int, warnings: tuple[str, ...]) -> None:
+        """Add what is shown of a host, with how many steps and what its profiler warned of."""
+        self.events += timeline.events
+        self.steps += steps
+        self.shown += sum(len(group.start_ps) for group in timeline.groups) - steps
+        self.tracks += sum(len(group.tracks) for group in timeline.groups)
+        self.counters += sum(len(group.counters) for group in timeline.groups)
+        self.arrows += timeline.arrows
+        self.cut_arrows += timeline.cut_arrows
+        self.backward_arrows += timeline.backward_arrows
+        self.omitted.update(timeline.omitted)
+        self.warnings += warnings
+
+    def sentences(self) -> Iterator[str]:
+        """Iterate over what to tell the user about the file."""
+        parts = [_counted(self.tracks, "track"), _counted(self.shown, "event")]
+        parts += [_counted(self.steps, "step"), _counted(self.arrows, "arrow")]
+        if self.counters:
+            parts.append(_counted(self.counters, "counter"))
+        yield f"wrote {self.path} ({self.size_bytes / 1e6:,.1f} MB): {', '.join(parts)}"
+        for reason, count in self.omitted.items():
+            yield f"omitted {count:,} of {self.events:,} events: {reason}"
+        if self.cut_arrows:
+            yield f"omitted {_counted(self.cut_arrows, 'arrow')}: an event at one end is omitted"
+        if self.backward_arrows:
+            yield f"reversed {_counted(self.backward_arrows, 'arrow')}: the target starts before the source"
+        if not self.events:
+            yield "the profile contains no events"
+        for warning in dict.fromkeys(self.warnings):
+            yield f"warning of the profiler: {warning}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 class TimelineParts(TypedDict, total=False):
@@ -82,7 +155,7 @@ def export(
     force: bool = False,
     progress: Progress | None = None,
 ) -> ExportResult:
-    """Write the traces of these hosts into one file; its suffix gives the format (`output_file.FORMATS`).
+    """Write the traces of these hosts into one file; its suffix gives the format (`FORMATS`).
 
     `step_marker` names the events that are steps. Raises TraceNotFoundError, TraceFormatError and OutputError, and
     TfperfError if there is nothing of what was asked for.
@@ -93,7 +166,7 @@ def export(
     result, check = ExportResult(path=output), SelectionCheck(selection)
     with open_new_file(output, force=force) as file:
         hosts = _host_timelines(files, step_marker, result, check, progress)
-        chunks = _perfetto_chunks(hosts) if form == "perfetto" else _json_chunks(hosts, result)
+        chunks = _chunks(form, hosts, result)
         for chunk in _compressed(chunks) if form == "json.gz" else chunks:
             result.size_bytes += len(chunk)
             file.write(chunk)
@@ -109,13 +182,7 @@ def _host_timelines(
     progress: Progress | None,
 ) -> Iterator[HostTimeline]:
     """Read host after host; add up what is in it."""
-    sizes = [file.size_bytes or 0 for file in files]
-    for number, file in enumerate(files):
-
-        def report(done: int, _: int, before: int = sum(sizes[:number])) -> None:
-            if progress:
-                progress(before + done, sum(sizes))
-
+    for file, report in zip(files, progress_by_file(files, progress), strict=True):
         trace = read_host(file.path, file.host, everything=True, progress=report)
         steps = find_steps(trace, step_marker)
         check.add(trace, steps.numbers)
@@ -128,27 +195,15 @@ def _host_timelines(
         yield timeline
 
 
-def _perfetto_chunks(hosts: Iterable[HostTimeline]) -> Iterator[bytes]:
-    from tfperf.timeline import perfetto
-
-    yield perfetto.root()
-    sequence, track = 1, 1
+def _chunks(form: TimelineFormat, hosts: Iterable[HostTimeline], result: ExportResult) -> Iterator[bytes]:
+    encoder = import_module(f"tfperf.timeline.{'perfetto' if form == 'perfetto' else 'chrome'}")
+    yield encoder.head()
+    group, track = 1, 1
     for host in hosts:
-        yield from _encoded(perfetto.encode_jobs(host.groups, sequence, track))
-        sequence += len(host.groups)
-        track += sum(perfetto.track_count(group) for group in host.groups)
-
-
-def _json_chunks(hosts: Iterable[HostTimeline], result: ExportResult) -> Iterator[bytes]:
-    from tfperf.timeline import chrome
-
-    yield chrome.HEAD
-    process, thread = 1, 1
-    for host in hosts:
-        yield from _encoded(chrome.encode_jobs(host.groups, process, thread))
-        process += len(host.groups)
-        thread += sum(len(group.tracks) for group in host.groups)
-    yield chrome.last(result.shown)
+        yield from _encoded(encoder.encode_jobs(host.groups, group, track))
+        group += len(host.groups)
+        track += sum(map(encoder.track_count, host.groups))
+    yield encoder.tail(result.shown)
 
 
 def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -173,3 +228,30 @@ def _encoded(jobs: Iterable[EncodeJob]) -> Iterator[bytes]:
         finally:
             for job_left in waiting:
                 job_left.cancel()
+
+
+@contextlib.contextmanager
+def open_new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """Open a file that takes its place when all is written; an existing one is replaced only with `force`.
+
+    Raises OutputError.
+    """
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name a file")
+    if path.is_file() and not force:
+        raise OutputError(f"{path} exists; pass --force to replace it")
+    try:
+        if path.exists() and not path.is_file():
+            # A device or a named pipe is written to, not replaced.
+            with path.open("wb") as device:
+                yield device
+            return
+        target = Path(os.path.realpath(path))
+        with temporary_beside(target) as temporary:
+            with temporary.open("xb") as file:
+                yield file
+            temporary.replace(target)
+    except FileNotFoundError as error:
+        raise OutputError(f"cannot write {path}: {path.parent} does not exist; create it first") from error
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another place") from error

@@ -6,6 +6,7 @@ Both formats are written from this.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -96,6 +97,13 @@ class TrackGroup(Struct, frozen=True, kw_only=True):
     def track_of_row(self) -> Int64s:
         """Return the index of the track of each row."""
         return np.repeat(np.arange(len(self.tracks)), [track.stop - track.start for track in self.tracks])
+
+
+class GroupIds(NamedTuple):
+    """The numbers of a group in a file: its own, and the first of its tracks."""
+
+    group: int
+    track: int
 
 
 class HostTimeline(Struct, frozen=True, kw_only=True):

@@ -9,19 +9,23 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
-from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, TrackGroup
-from tfperf.timeline.slice_marks import END, Marks, marks_of_tracks
+from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
+from tfperf.timeline.overlaps import start_end_order
 from tfperf.wire.encode import Cells, below, beside, constant, fixed64, prefixed, sums, varint
 from tfperf.wire.event_columns import StatKind
 from tfperf.wire.perfetto_schema import message_class, tag
 
 BATCH = 1 << 17
 """Packets that are made at once."""
+
+START, END, INSTANT = 1, 2, 3
+"""What a mark is; the numbers are those of events in the format."""
 
 _PS_PER_NS = 1000
 _LEVEL = 1
@@ -52,17 +56,24 @@ _TAG_OF_KIND = np.array(
 )
 
 
-class _Ids(NamedTuple):
-    """The numbers of a group: its sequence, which is its process too, and the first of its tracks (the process's)."""
+def head() -> bytes:
+    """Return the packet that a file starts with: processes and threads are shown in the order of their ranks."""
+    trace = message_class("Trace")()
+    root = trace.packet.add(trusted_packet_sequence_id=1).track_descriptor
+    root.uuid, root.process_ordering, root.thread_ordering = 0, _BY_RANK, _BY_RANK
+    data: bytes = trace.SerializeToString()
+    return data
 
-    sequence: int
-    track: int
+
+def tail(_event_count: int) -> bytes:
+    """Return what ends the file: nothing."""
+    return b""
 
 
 def encode_jobs(groups: Iterable[TrackGroup], sequence: int = 1, track: int = 1) -> Iterator[EncodeJob]:
     """Iterate over what makes the packets of groups, in order; `sequence` and `track` are the first numbers to use."""
     for group in groups:
-        ids = _Ids(sequence, track)
+        ids = GroupIds(sequence, track)
         yield partial(_descriptors, group, ids)
         yield partial(_texts, group, ids)
         for batch in _batches(group, ids):
@@ -92,36 +103,27 @@ def _varint(number: int) -> bytes:
     return bytes((*out, number))
 
 
-def root() -> bytes:
-    """Return the packet that a file starts with: processes and threads are shown in the order of their ranks."""
-    trace = message_class("Trace")()
-    root = trace.packet.add(trusted_packet_sequence_id=1).track_descriptor
-    root.uuid, root.process_ordering, root.thread_ordering = 0, _BY_RANK, _BY_RANK
-    data: bytes = trace.SerializeToString()
-    return data
-
-
-def _descriptors(group: TrackGroup, ids: _Ids) -> bytes:
+def _descriptors(group: TrackGroup, ids: GroupIds) -> bytes:
     """Describe the process and its tracks: threads, the extra tracks of events that do not nest on them, counters."""
     trace = message_class("Trace")()
-    packet = trace.packet.add(trusted_packet_sequence_id=ids.sequence, sequence_flags=_CLEARED)
+    packet = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_CLEARED)
     process = packet.track_descriptor
     process.uuid, process.name, process.child_ordering = ids.track, _utf8(group.title), _EXPLICIT
-    process.sibling_order_rank = process.process.pid = ids.sequence
+    process.sibling_order_rank = process.process.pid = ids.group
     process.process.process_name = _utf8(group.title)
     thread = ids.track
     for rank, shown in enumerate(group.tracks, 1):
-        track = trace.packet.add(trusted_packet_sequence_id=ids.sequence).track_descriptor
+        track = trace.packet.add(trusted_packet_sequence_id=ids.group).track_descriptor
         track.uuid, track.name, track.sibling_order_rank = ids.track + rank, _utf8(shown.name), rank
         if shown.extra:
             track.parent_uuid, track.sibling_merge_behavior = thread, _NO_MERGE
         else:
             thread = track.uuid
             track.parent_uuid, track.child_ordering = ids.track, _EXPLICIT
-            track.thread.pid, track.thread.tid = ids.sequence, track.uuid
+            track.thread.pid, track.thread.tid = ids.group, track.uuid
             track.thread.thread_name = _utf8(shown.name)
     for rank, counter in enumerate(group.counters, 1 + len(group.tracks)):
-        track = trace.packet.add(trusted_packet_sequence_id=ids.sequence).track_descriptor
+        track = trace.packet.add(trusted_packet_sequence_id=ids.group).track_descriptor
         track.uuid, track.name, track.parent_uuid = ids.track + rank, _utf8(counter.name), ids.track
         track.sibling_order_rank, track.sibling_merge_behavior = rank, _NO_MERGE
         track.counter.unit = _BYTES_UNIT
@@ -132,11 +134,11 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _texts(group: TrackGroup, ids: _Ids) -> bytes:
+def _texts(group: TrackGroup, ids: GroupIds) -> bytes:
     """Give numbers to the names and texts that the events of the group use: their indices plus 1."""
     arguments = group.arguments
     trace = message_class("Trace")()
-    packet = trace.packet.add(trusted_packet_sequence_id=ids.sequence, sequence_flags=_NEEDED)
+    packet = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_NEEDED)
     data = packet.interned_data
     data.event_categories.add(iid=1, text=_utf8(group.category))
     keys = [*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys)]
@@ -164,14 +166,14 @@ class _Batch(NamedTuple):
     """Marks of a group; those that are no ends are of the rows from `start` to `stop`, in this order."""
 
     group: TrackGroup
-    ids: _Ids
+    ids: GroupIds
     marks: Marks
     track: Int64s
     start: int
     stop: int
 
 
-def _batches(group: TrackGroup, ids: _Ids) -> Iterator[_Batch]:
+def _batches(group: TrackGroup, ids: GroupIds) -> Iterator[_Batch]:
     marks = marks_of_tracks(group.tracks, group.start_ps, group.end_ps)
     track = group.track_of_row
     start = 0
@@ -200,10 +202,10 @@ def _events(batch: _Batch) -> bytes:
     return _compressed(below(heads, *repeated) if repeated else heads.to_bytes())
 
 
-def _packets(time_ns: Int64s, ids: _Ids, track_event: Cells, extra: Int64s | int = 0) -> Cells:
+def _packets(time_ns: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
     """Return the packets around events, with their lengths before them."""
     count = len(time_ns)
-    head = constant(_SEQUENCE + _varint(ids.sequence) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, count)
+    head = constant(_SEQUENCE + _varint(ids.group) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, count)
     body = beside(head, varint(time_ns), track_event)
     return prefixed(_PACKET_TAG, body, extra)
 
@@ -237,8 +239,59 @@ def _flows(batch: _Batch, is_start: Bools, flow_tag: bytes, ends: ArrowEnds) -> 
     return counts, beside(constant(flow_tag, last - first), fixed64(ends.arrow[first:last]))
 
 
-def _counter(counter: Counter, ids: _Ids, track: int) -> bytes:
-    """Return the values of a counter."""
+def _counter(counter: Counter, ids: GroupIds, track: int) -> bytes:
     head = _TYPE + _varint(_COUNTER) + _TRACK + _varint(track) + _COUNTER_VALUE
     fields = beside(constant(head, len(counter.value)), varint(counter.value))
     return _compressed(_packets(counter.time_ps // _PS_PER_NS, ids, prefixed(_TRACK_EVENT, fields)).to_bytes())
+
+
+class Marks(NamedTuple):
+    """What happens on tracks, in order: `kind` at the event in row `event`."""
+
+    event: Int64s
+    kind: Uint8s
+
+
+def marks_of_tracks(tracks: Sequence[Track], start: Int64s, end: Int64s) -> Marks:
+    """Return the marks of all tracks, one after the other; starts and instants are in order of rows."""
+    parts = []
+    # Single tracks, and runs of extra ones: of these there may be very many.
+    runs = (
+        ([*run],) if extra else ([track] for track in run) for extra, run in groupby(tracks, lambda track: track.extra)
+    )
+    for block in chain.from_iterable(runs):
+        first, stop = block[0].start, block[-1].stop
+        if block[0].extra:
+            lane = np.repeat(np.arange(len(block)), [track.stop - track.start for track in block])
+            order = start_end_order(lane, start[first:stop], end[first:stop])
+            marks = Marks(order % len(lane), np.where(order < len(lane), START, END).astype(np.uint8))
+        else:
+            marks = nested_marks(start[first:stop], end[first:stop])
+        parts.append(Marks(marks.event + first, marks.kind))
+    if not parts:
+        return Marks(np.empty(0, np.int64), np.empty(0, np.uint8))
+    return Marks(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def nested_marks(start: Int64s, end: Int64s) -> Marks:
+    """Return the marks of one track whose events nest; rows are sorted by start, the longer first.
+
+    At one time, ends come first (the inner before the outer), then starts (the outer before the inner), then instants.
+    So the place of a mark is the number of marks before it: those of rows before, and ends up to then.
+    """
+    is_slice = end > start
+    slices, instants = np.flatnonzero(is_slice), np.flatnonzero(~is_slice)
+    starts, slice_ends, moments = start[slices], end[slices], start[instants]
+    ends = np.sort(slice_ends)
+    number, count = np.arange(len(slices)), 2 * len(slices) + len(instants)
+    depth = number - np.searchsorted(ends, starts, side="right")
+    place_of_start = 2 * number - depth + np.searchsorted(moments, starts, side="left")
+    started = np.searchsorted(starts, slice_ends, side="left")
+    place_of_end = 2 * started - depth - 1 + np.searchsorted(moments, slice_ends, side="left")
+    marks_before = np.searchsorted(starts, moments, side="right") + np.searchsorted(ends, moments, side="right")
+    place_of_instant = marks_before + np.arange(len(instants))
+    event, kind = np.empty(count, np.int64), np.empty(count, np.uint8)
+    event[place_of_start], kind[place_of_start] = slices, START
+    event[place_of_end], kind[place_of_end] = slices, END
+    event[place_of_instant], kind[place_of_instant] = instants, INSTANT
+    return Marks(event, kind)

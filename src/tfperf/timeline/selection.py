@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from fnmatch import translate
 
 import numpy as np
@@ -42,25 +41,23 @@ def _between(numbers: Int64s, limits: tuple[int, int]) -> Bools:
 def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple[Bools, dict[str, int]]:
     """Return which rows to show, and how many are omitted for which reason; `steps` are the selected ones."""
     keep = np.ones(len(trace.name), np.bool_)
+    masks: dict[str, Bools] = {}
+    if selection.threads:
+        masks["on other threads"] = np.zeros(len(trace.name), np.bool_)
+        for start, stop in matching_lines(trace, selection.threads):
+            masks["on other threads"][start:stop] = True
+    if selection.steps is not None:
+        windows = union(steps.start_ps, steps.end_ps)
+        masks["outside the selected steps"] = overlaps(windows, trace.start_ps, trace.end_ps)
+    if selection.min_duration_ps:
+        masks["shorter than the minimum duration"] = trace.duration_ps >= selection.min_duration_ps
     omitted: dict[str, int] = {}
-    for reason, mask in _masks(trace, steps, selection):
+    for reason, mask in masks.items():
         omitted[reason] = int((keep & ~mask).sum())
         keep &= mask
     omitted["with invalid times"] = trace.malformed_events
     omitted["aggregated, without a time of their own"] = trace.aggregated_events
     return keep, {reason: count for reason, count in omitted.items() if count}
-
-
-def _masks(trace: HostTrace, steps: Steps, selection: Selection) -> Iterator[tuple[str, Bools]]:
-    if selection.threads:
-        on_threads = np.zeros(len(trace.name), np.bool_)
-        for start, stop in matching_lines(trace, selection.threads):
-            on_threads[start:stop] = True
-        yield "on other threads", on_threads
-    if selection.steps is not None:
-        yield "outside the selected steps", overlaps(union(steps.start_ps, steps.end_ps), trace.start_ps, trace.end_ps)
-    if selection.min_duration_ps:
-        yield "shorter than the minimum duration", trace.duration_ps >= selection.min_duration_ps
 
 
 def overlaps(windows: Intervals, start: Int64s, end: Int64s) -> Bools:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
 from tfperf.intervals import union
 from tfperf.timeline.arrows import PlacedArrows
-from tfperf.timeline.event_arguments import shown_names, trace_arguments
 from tfperf.timeline.host_timeline import ArrowEnds, Counter, EventArguments, HostTimeline, Track, TrackGroup
 from tfperf.timeline.overlaps import assign_tracks
 from tfperf.timeline.selection import Selection, overlaps, select_events, selected_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
-from tfperf.wire.event_columns import StatKind
+from tfperf.wire.event_columns import StatKind, StatRows
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
 _NONE = np.empty(0, np.int64)
 _IMPOSSIBLE_BYTES = 1 << 62
 """Bytes that nobody has; two such numbers do not add up."""
+_LINKS = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
+"""Stats that link events; viewers get arrows for them."""
+
+_LONG_NAME = 128
+"""A name longer than that gives way to the display name, where there is one."""
+
+
+_NO_STATS = StatRows(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8), _NONE, keys=(), texts=())
 
 
 class _PlacedPlane(Struct, frozen=True):
@@ -94,7 +101,7 @@ def _plane_groups(
 ) -> list[TrackGroup]:
     """Return a group for each plane; the counters go to the first plane of the host, else to the first of all."""
     origin_ps = _origin_ps(trace)
-    arguments, names = trace_arguments(trace), shown_names(trace)
+    arguments, names = _trace_arguments(trace), _shown_names(trace)
     by_preference = sorted(placed, key=lambda plane: trace.planes[plane.plane].kind != "host")
     groups, first_place = [], 0
     for plane in placed:
@@ -173,3 +180,54 @@ def _memory_counters(trace: HostTrace, steps: Steps, selection: Selection, origi
             time_ps, used = memory.start_ps[rows] - origin_ps, allocated[rows] + np.maximum(reserved[rows], 0)
             counters.append(Counter(f"memory of {name}", time_ps, used))
     return tuple(counters)
+
+
+def _shown_names(trace: HostTrace) -> tuple[str, ...]:
+    """Return the names that viewers show for events, by index of the event's name."""
+    return tuple(
+        display_name if display_name and (len(name) > _LONG_NAME or not name) else name
+        for name, display_name in zip(trace.names, trace.display_names, strict=True)
+    )
+
+
+def _trace_arguments(trace: HostTrace) -> EventArguments:
+    """Return the arguments of all events, in order of rows, of a trace that was read with everything."""
+    stats = trace.every_stat or _NO_STATS
+    shown = np.array([key not in _LINKS for key in stats.keys], np.bool_)
+    which = np.flatnonzero(shown[stats.key]) if len(stats.keys) else _NONE
+    event, key, kind, value = stats.event[which], stats.key[which], stats.kind[which], stats.value[which]
+    keys, texts = list(stats.keys), list(stats.texts)
+    stats_of_names = {stat: values for stat, values in trace.name_stats.items() if values and stat not in _LINKS}
+    shown_names = _shown_names(trace)
+    long_names: dict[int, int | float | str] = {
+        i: name for i, name in enumerate(trace.names) if name != shown_names[i] and name
+    }
+    if long_names:
+        stats_of_names["long_name"] = long_names
+    by_name = [_of_events(trace, stat, values, keys, texts) for stat, values in stats_of_names.items()]
+    if by_name:
+        event, key, kind, value = (
+            np.concatenate(columns) for columns in zip((event, key, kind, value), *by_name, strict=True)
+        )
+        order = np.argsort(event, kind="stable")
+        event, key, kind, value = event[order], key[order], kind[order], value[order]
+    stop = np.concatenate(([0], np.cumsum(np.bincount(event, minlength=len(trace.name)))))
+    return EventArguments(stop=stop, key=key, kind=kind, value=value, keys=tuple(keys), texts=tuple(texts))
+
+
+def _of_events(
+    trace: HostTrace, stat: str, values: Mapping[int, int | float | str], keys: list[str], texts: list[str]
+) -> tuple[Int32s, Int32s, Uint8s, Int64s]:
+    """Return events, keys, kinds and values for all events whose names carry a stat; adds its key and texts."""
+    value_of = np.zeros(len(trace.names), np.int64)
+    kind_of = np.full(len(trace.names), len(StatKind), np.uint8)
+    for name, value in values.items():
+        if isinstance(value, str):
+            value_of[name], kind_of[name] = len(texts), StatKind.TEXT
+            texts.append(value)
+        else:
+            value_of[name], kind_of[name] = value, StatKind.INT
+    keys.append(stat)
+    rows = np.flatnonzero(kind_of[trace.name] < len(StatKind)).astype(np.int32)
+    names = trace.name[rows]
+    return rows, np.full(len(rows), len(keys) - 1, np.int32), kind_of[names], value_of[names]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import webbrowser
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from shutil import copyfileobj
@@ -19,16 +18,17 @@ from tfperf.errors import TfperfError
 
 VIEWER = "https://ui.perfetto.dev"
 ADDRESS, PORT = "127.0.0.1", 9001
-_TIMEOUT_S = 30.0
 
 
-class FileServer:
+class FileServer(HTTPServer):
     """Serves one file on the loopback interface, until it is fetched once. Raises TfperfError if the port is taken."""
+
+    fetched = False
 
     def __init__(self, path: Path, port: int = PORT) -> None:
         self.path = path
         try:
-            self._server = _Server((ADDRESS, port), path)
+            super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
             raise TfperfError(
                 f"cannot serve on {ADDRESS}:{port}: {error.strerror}; stop the program that uses the port (the viewer "
@@ -38,7 +38,7 @@ class FileServer:
     @property
     def url(self) -> str:
         """Return the address of the file."""
-        return f"http://{ADDRESS}:{self._server.server_port}/{quote(self.path.name)}"
+        return f"http://{ADDRESS}:{self.server_port}/{quote(self.path.name)}"
 
     @property
     def viewer_url(self) -> str:
@@ -47,14 +47,13 @@ class FileServer:
 
     def serve(self) -> bool:
         """Wait until the file is fetched, or Ctrl-C; return whether it was, and free the port."""
-        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(self):
-            while not self._server.fetched:
-                self._server.handle_request()
-        return self._server.fetched
+        with contextlib.suppress(KeyboardInterrupt), self:
+            while not self.fetched:
+                self.handle_request()
+        return self.fetched
 
-    def close(self) -> None:
-        """Free the port."""
-        self._server.server_close()
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: browsers hang up all the time."""
 
 
 def has_browser() -> bool:
@@ -64,63 +63,40 @@ def has_browser() -> bool:
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def open_browser(url: str) -> bool:
-    """Open the address in a browser, if there is one; return whether that worked."""
-    return has_browser() and webbrowser.open(url)
-
-
-class _Server(HTTPServer):
-    fetched = False
-
-    def __init__(self, address: tuple[str, int], path: Path) -> None:
-        self.path = path
-        super().__init__(address, _Handler)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: browsers hang up all the time."""
-
-
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = _TIMEOUT_S
+    server: FileServer
+    timeout = 30.0
 
     def do_GET(self) -> None:
         """Send the file."""
-        if not self._is_ours():
-            return
-        with self.server.path.open("rb") as file:
-            self._head(os.fstat(file.fileno()).st_size)
-            copyfileobj(file, self.wfile)
-        self.server.fetched = True
+        if self._start_reply():
+            with self.server.path.open("rb") as file:
+                copyfileobj(file, self.wfile)
+            self.server.fetched = True
 
     def do_HEAD(self) -> None:
         """Say how large the file is."""
-        if self._is_ours():
-            self._head(self.server.path.stat().st_size)
+        self._start_reply()
 
     def do_OPTIONS(self) -> None:
         """Allow the viewer to ask a machine of the local network, which browsers check first."""
         self.send_response(204)
-        self._allow()
+        self.send_header("Access-Control-Allow-Origin", VIEWER)
         self.send_header("Access-Control-Allow-Private-Network", "true")
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
-    def _is_ours(self) -> bool:
-        if unquote(urlsplit(self.path).path) == f"/{self.server.path.name}":
-            return True
-        self.send_error(404)
-        return False
-
-    def _head(self, size: int) -> None:
+    def _start_reply(self) -> bool:
+        """Send what comes before the file, if the file is what is asked for."""
+        if unquote(urlsplit(self.path).path) != f"/{self.server.path.name}":
+            self.send_error(404)
+            return False
         self.send_response(200)
-        self._allow()
+        self.send_header("Access-Control-Allow-Origin", VIEWER)
         self.send_header("Content-Type", "application/octet-stream")
-        self.send_header("Content-Length", str(size))
+        self.send_header("Content-Length", str(self.server.path.stat().st_size))
         self.send_header("Cache-Control", "no-cache")
         self.end_headers()
-
-    def _allow(self) -> None:
-        self.send_header("Access-Control-Allow-Origin", VIEWER)
+        return True

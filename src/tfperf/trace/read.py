@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from tfperf.arrays import Int64s
 from tfperf.errors import TraceFormatError
 from tfperf.trace.event_names import is_memory, mask
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
+from tfperf.trace.logdir import HostFile
 from tfperf.trace.stat_names import BASE, DEFAULT, KNOWN, reads_memory, wanted_stats
 from tfperf.wire.event_columns import EventColumns, Line, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
@@ -192,3 +195,15 @@ def in_order(events: EventColumns) -> EventColumns:
 def _is_ordered(start: Int64s, duration: Int64s) -> bool:
     step = start[1:] - start[:-1]
     return bool(((step > 0) | ((step == 0) & (duration[1:] <= duration[:-1]))).all())
+
+
+def progress_by_file(files: Sequence[HostFile], progress: Progress | None) -> list[Progress | None]:
+    """Return for each file what to call while it is read, so that `progress` counts the bytes of all files."""
+    if progress is None:
+        return [None] * len(files)
+    sizes = [file.size_bytes or 0 for file in files]
+    return [partial(_add, progress, before, sum(sizes)) for before in [*accumulate(sizes, initial=0)][:-1]]
+
+
+def _add(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    progress(before + done, total)

@@ -1,7 +1,6 @@
 """The HTML page as text: what is in it, what is escaped, what it may load, how large it is.
 
-tests/browser looks at it as a browser does.
-"""
+tests/browser looks at it as a browser does."""
 
 from __future__ import annotations
 
@@ -15,12 +14,14 @@ from html.parser import HTMLParser
 from importlib.resources import files
 from typing import Any
 
+import jinja2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from tfperf.render import render
-from tfperf.render.page.page import LIMIT_BYTES
+from tfperf.render.page.page import LIMIT_BYTES, environment, page_parts
 from tfperf.report.model import (
     BarChart,
     Chart,
@@ -231,3 +232,92 @@ def test_sections_that_leave_no_room_are_named() -> None:
     note = re.search(r"(\d+) more sections are omitted from this page, .* JSON has them: s(\d+),", page)
     assert note is not None
     assert int(note[1]) + int(note[2]) == 15
+
+
+COLUMNS = (Column("name", "Name", str), Column("self_ms", "Self", float, "ms"))
+LINE = Sparkline(title="Memory", times=(0.0, 1.0), values=(1.0, 2.0), low=0.0, high=2.0)
+BARS = BarChart("Types", "%", ("a", "b"), (60.0, 40.0))
+
+
+def ops(count: int) -> Table:
+    data: dict[str, list[Any]] = {"name": [f"op{row}" for row in range(count)], "self_ms": list(range(1, count + 1))}
+    return Table("ops", "Ops", COLUMNS, data, 99, bar_key="self_ms")
+
+
+def test_ids_count_through_the_page() -> None:
+    sections = Section("a", "A", charts=(LINE,), tables=(ops(2), ops(2))), Section("b", "B", tables=(ops(3),))
+    first, second = page_parts(sections)
+    assert [chart.id for chart in first.all_charts()] == ["chart-0", "chart-1", "chart-2"]
+    assert [table.id for table in first.tables] == ["table-0", "table-1"]
+    assert (second.id, second.tables[0].id) == ("section-1", "table-2")
+    assert [chart.id for chart in second.all_charts()] == ["chart-3"]
+
+
+def test_a_section_with_bars_draws_none_for_its_tables() -> None:
+    (section,) = page_parts([Section("a", "A", charts=(BARS,), tables=(ops(2),))])
+    assert [chart.title for chart in section.all_charts()] == ["Types"]
+
+
+def test_bars_have_their_numbers_beside_them() -> None:
+    (section,) = page_parts([Section("a", "A", charts=(LINE, BARS))])
+    assert [chart.has_numbers for chart in section.charts] == [False, True]
+
+
+def test_a_table_has_its_first_rows_and_says_how_many_there_are() -> None:
+    (section,) = page_parts([Section("a", "A", tables=(ops(12),))])
+    assert [row[0] for row in section.tables[0].first_rows.rows] == [f"op{row}" for row in range(10)]
+    assert section.tables[0].cut_note == "showing 12 of 99; --top 99 shows all"
+
+
+def filled(source: str, **values: object) -> str:
+    """Return a template's text with values, as the templates of the page are filled."""
+    return environment().from_string(source).render(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<b>&amp;", "&lt;b&gt;&amp;amp;"),
+        ("\"' onclick='x", "&#34;&#39; onclick=&#39;x"),
+        ("a\x1b[31m\n", "a\\x1b[31m\\n"),
+        ("x" * 3_000, "x" * 666 + "…" + "x" * 1333),
+        ("{{ 1 + 1 }}", "{{ 1 + 1 }}"),
+    ],
+)
+def test_a_text_is_shown_as_it_is_and_never_as_markup(text: str, shown: str) -> None:
+    assert filled('<p title="{{ text }}">{{ text }}</p>', text=text) == f'<p title="{shown}">{shown}</p>'
+
+
+@given(st.text(st.characters()))
+def test_no_text_adds_a_tag(text: str) -> None:
+    assert filled("{{ text }}|{{ text | name }}|{{ text | cell }}", text=text).isprintable()
+    assert not re.search("[<>\"']", filled("{{ text }}", text=text))
+
+
+def test_names_and_cells_are_cut_earlier() -> None:
+    assert len(filled("{{ text | name }}", text="x" * 3_000)) == 500
+    assert len(filled("{{ text | cell }}", text="x" * 3_000)) == 120
+
+
+def test_markup_and_numbers_stay() -> None:
+    assert filled("{{ data }} {{ 12 }} {{ 1234 | grouped }}", data=Markup("<b>" * 1_000)) == "<b>" * 1_000 + " 12 1,234"
+
+
+def test_a_value_that_nobody_gave_is_an_error() -> None:
+    with pytest.raises(jinja2.UndefinedError):
+        filled("{{ missing }}")
+
+
+def test_no_template_switches_escaping_off() -> None:
+    sources = [file.read_text("utf-8") for file in (files("tfperf.render.page") / "templates").iterdir()]
+    assert len(sources) == 3
+    assert not [source for source in sources if re.search(r"\|\s*safe|autoescape|Markup", source)]
+
+
+def test_facts_and_findings_that_are_too_many_are_counted() -> None:
+    imports = '{% from "section.html" import facts_list, findings_list %}'
+    source = imports + '{{ facts_list(facts, "facts") }}{{ findings_list(findings) }}'
+    text = filled(source, facts=[Fact("a", "A", 1)] * 1_450, findings=[Finding("a", "hint", "x")] * 201)
+    assert text.count("<dt>A</dt>") == text.count("<p>x</p>") == 200
+    assert "1,250 more are omitted; JSON has them." in text
+    assert ">1 more are omitted" in text

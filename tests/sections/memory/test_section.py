@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory
 
-from tfperf.render.sparkline import sparkline_text
+from tfperf.render.chart_lines import sparkline_text
 from tfperf.report.levels import Detail, shown
 from tfperf.report.model import Report, Section, Sparkline
 from tfperf.sections.memory.allocator import Allocator, MemoryTimeline

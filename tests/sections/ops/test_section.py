@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from builders import Plane, event, host, line, plane, results_of, trace_of
 
+from tfperf.render import RenderOptions
 from tfperf.render.csv_file import csv_files
-from tfperf.render.render_options import RenderOptions
 from tfperf.render.terminal import render_terminal
 from tfperf.report.levels import Detail, shown
 from tfperf.report.model import BarChart, Report, Section

@@ -1,4 +1,4 @@
-"""A chart as data in the page: what static/charts.js draws, JSON-ready, its texts safe to show.
+"""A chart in the page: as data that static/charts.js draws, and in words for readers who do not see it.
 
 Only what is drawn travels. Of very many steps the longest of every few in a row is drawn, so that outliers stay; a
 long series of values over time keeps the largest of each stretch.
@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfperf.render.page.table_data import plain_items
-from tfperf.render.page.template_engine import LONGEST_NAME
+from tfperf.render.page.table_data import LONGEST_NAME, plain_items
 from tfperf.render.safe_text import brief
 from tfperf.render.text_table import main_columns
-from tfperf.render.values import cell_text, plain
+from tfperf.render.values import cell_text, measure_text, plain
 from tfperf.report.model import BarChart, Chart, Column, GroupedBars, Sparkline, StepChart, Table
 
 MOST_STEPS = 1_500
 MOST_BARS = 15
 _MOST_POINTS = 2_000
+_NAMED = 5
+"""How many names a sentence lists."""
 _CUT_FROM = 1.5
 _CUT_AT = 1.15
 
@@ -130,3 +131,88 @@ def _six_digits(value: Any) -> float | None:
     """Return a number with two digits more than are shown, None for what is unknown."""
     item = plain(value)
     return float(f"{item:.6g}") if isinstance(item, (int, float)) else None
+
+
+def chart_words(chart: Chart) -> str:
+    """Return the chart in words."""
+    if isinstance(chart, StepChart):
+        return _step_words(chart)
+    if isinstance(chart, Sparkline):
+        return _line_words(chart)
+    if isinstance(chart, GroupedBars):
+        groups = chart.series.items()
+        words = (f"{short_name(name)}: {_bar_words(chart.labels, values, chart.unit)}" for name, values in groups)
+        return "; ".join(words) + "."
+    return _bar_words(chart.labels, chart.values, chart.unit) + "."
+
+
+def _bar_words(labels: Sequence[str], values: Sequence[float | None], unit: str) -> str:
+    bars = zip(labels[:_NAMED], values[:_NAMED], strict=True)
+    texts = [f"{short_name(label)} {measure_text(value, unit)}" for label, value in bars]
+    return _listed(texts, len(labels)) or "nothing to show"
+
+
+def _listed(texts: Sequence[str], count: int) -> str:
+    """Return the first texts of `count`, and how many more there are."""
+    more = count - len(texts[:_NAMED])
+    return ", ".join(texts[:_NAMED]) + (f", and {more:,} more" if more > 0 else "")
+
+
+def _line_words(chart: Sparkline) -> str:
+    """Return how many values there are and between which they lie."""
+    count = len(chart.times)
+    if not count:
+        return "No values."
+    values = [value for value in numbers(chart.values) if value is not None]
+    if not values:
+        return f"{count:,} values, all unknown."
+    low, high = (measure_text(value, chart.unit) for value in (min(values), max(values)))
+    return f"{count:,} values between {low} and {high}; each holds until the next."
+
+
+def _step_words(chart: StepChart) -> str:
+    """Return the shortest and the longest step, and what their time goes to."""
+    count = len(chart.labels)
+    if not count:
+        return "No steps."
+    totals = step_totals(chart)
+    unflagged = [step for step in range(count) if not (chart.flags and chart.flags[step])]
+    counted = unflagged or list(range(count))
+
+    def time_of(step: int) -> str:
+        return f"{cell_text(totals[step], 'ms')} ms (step {short_name(chart.labels[step])})"
+
+    sentences = [_which_steps(count, len(unflagged))]
+    shortest, longest = min(counted, key=totals.__getitem__), max(counted, key=totals.__getitem__)
+    if len(counted) == 1:
+        sentences[0] += f": it takes {time_of(longest)}."
+    else:
+        sentences[0] += f": the shortest takes {time_of(shortest)}, the longest {time_of(longest)}."
+    shares = _shares(chart, counted)
+    if shares:
+        sentences.append(f"Of {'its' if len(counted) == 1 else 'their'} time: {shares}.")
+    limit = cut_limit(chart, totals)
+    if limit is not None:
+        cut = [time_of(step) for step, total in enumerate(totals) if total > limit]
+        sentences.append(f"Cut off at {limit:g} ms: {_listed(cut, len(cut))}.")
+    if count > MOST_STEPS:
+        sentences.append(f"Of every {steps_per_bar(count)} steps in a row, the longest is drawn.")
+    return " ".join(sentences)
+
+
+def _which_steps(count: int, unflagged: int) -> str:
+    steps = "1 step" if count == 1 else f"{count:,} steps"
+    if unflagged == count:
+        return steps
+    return f"{unflagged:,} of {steps} (flagged ones left out)" if unflagged else f"{steps}, all flagged"
+
+
+def _shares(chart: StepChart, steps: Sequence[int]) -> str:
+    """Return the categories by their share of the time of the steps, the largest first."""
+    sums = {}
+    for name, values in chart.series.items():
+        known = numbers(values)
+        sums[name] = sum(known[step] or 0.0 for step in steps)
+    whole = sum(sums.values())
+    ranked = sorted((name for name in sums if sums[name] > 0), key=lambda name: -sums[name])
+    return ", ".join(f"{short_name(name)} {cell_text(100 * sums[name] / whole, '%')}%" for name in ranked[:_NAMED])

@@ -1,7 +1,9 @@
 """Report -> one HTML page.
 
 The page asks for nothing: its policy lets it run the scripts that are in it, by their hashes, and load nothing at all.
-Data is no script: charts are JSON whose `<` is escaped, tables are base64.
+Data is no script: charts are JSON whose `<` is escaped, tables are base64. Every text that a template of `templates/`
+shows is made safe and at most `LONGEST_TEXT` long, and then escaped, without the template asking for it. Only what
+Python marks as `Markup` is put in as it is: scripts, the style sheet, and coded data.
 """
 
 from __future__ import annotations
@@ -9,28 +11,85 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
-from tfperf.render.page.page_parts import PageSection, page_parts
-from tfperf.render.page.table_data import PackedTable, fit
-from tfperf.render.page.template_engine import fill
-from tfperf.render.render_options import RenderOptions
-from tfperf.render.values import cell_text, source_facts
-from tfperf.report.model import Report, Section
+from tfperf.render import RenderOptions
+from tfperf.render.page.chart_data import Data, chart_data, chart_words, table_bars
+from tfperf.render.page.table_data import LONGEST_NAME, PackedTable, fit, pack
+from tfperf.render.safe_text import brief
+from tfperf.render.text_table import LINES, TextTable, cut_note, text_table
+from tfperf.render.values import cell_text, measure_text, source_facts
+from tfperf.report.model import BarChart, Chart, GroupedBars, Report, Section, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 LIMIT_BYTES = 4_900_000
 """Below 5 MB, whatever is in the report."""
+LONGEST_TEXT = 2_000
+"""Characters of a sentence; a longer one loses its middle."""
+FIRST_ROWS = 10
+"""Rows of a table that are there without scripts."""
 
-_LIBRARY = "echarts.common.min.js"
-_SCRIPTS = ("values.js", "table_rows.js", "tables.js", "charts.js", "page.js")
-_STYLE = "page.css"
+_LONGEST_CELL = 120
+_STATIC = ("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js", "page.js")
 _REMARK_BYTES = 400
 """What the remarks of a table that is cut may take."""
 _OMITTED = "{} more sections are omitted from this page, which is limited to 5 MB; JSON has them: {}."
+
+
+class PageChart(NamedTuple):
+    """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not."""
+
+    id: str
+    title: str
+    words: str
+    has_numbers: bool
+    data: Data
+
+
+class PageTable(NamedTuple):
+    """A table of a section, as it travels, and with the bars that are drawn above it, if any."""
+
+    id: str
+    table: Table
+    packed: PackedTable
+    chart: PageChart | None
+
+    @property
+    def data(self) -> Markup:
+        """Return the table as it travels, for a script element."""
+        return Markup(self.packed.base64)
+
+    @property
+    def first_rows(self) -> TextTable:
+        """Return the rows that are there without scripts."""
+        return text_table(self.table.head(FIRST_ROWS), LINES)
+
+    @property
+    def cut_note(self) -> str:
+        """Return how many rows the report has, if not all."""
+        return cut_note(self.table)
+
+
+class PageSection(NamedTuple):
+    """A section with its charts and tables."""
+
+    id: str
+    section: Section
+    charts: Sequence[PageChart] = ()
+    tables: Sequence[PageTable] = ()
+
+    def all_charts(self) -> Iterator[PageChart]:
+        """Yield the charts of the section and of its tables, in the order of the page."""
+        yield from self.charts
+        yield from (table.chart for table in self.tables if table.chart)
 
 
 def render_page(report: Report, _options: RenderOptions) -> str:
@@ -55,7 +114,6 @@ def _cut_page(report: Report, sections: Sequence[PageSection]) -> str:
 
 
 def _size_without_tables(report: Report, sections: Sequence[PageSection]) -> int:
-    """Return what the page takes with tables that have no data, in bytes."""
     empty = [PackedTable(table.table, "") for part in sections for table in part.tables]
     return len(_page(report, _with_tables(sections, empty)).encode()) + _REMARK_BYTES * len(empty)
 
@@ -67,13 +125,13 @@ def _with_tables(sections: Sequence[PageSection], packed: Sequence[PackedTable])
 
 
 def _page(report: Report, sections: Sequence[PageSection]) -> str:
-    """Return the whole page."""
     style, library, script = _style_and_scripts()
     allowed = f"script-src {_hash(library)} {_hash(script)}; style-src {_hash(style)}"
+    charts = [chart.data for part in sections for chart in part.all_charts()]
     # What was read first tells windows apart.
     name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
-    return fill(
-        "page.html",
+    template = environment().get_template("page.html")
+    return template.render(
         policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
         title=f"{name}: tfperf report" if name else "tfperf report",
         style=Markup(style),
@@ -81,16 +139,14 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         script=Markup(script),
         source=source_facts(report),
         sections=sections,
-        charts=Markup(_json([chart.data for part in sections for chart in part.all_charts()])),
+        charts=Markup(json.dumps(charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
     )
 
 
 @lru_cache(maxsize=1)
 def _style_and_scripts() -> tuple[str, str, str]:
-    """Return the style sheet, the chart library, and the page's own scripts as one."""
     folder = files("tfperf.render.page") / "static"
-    scripts = [folder.joinpath(name).read_text("utf-8") for name in _SCRIPTS]
-    style, library = (folder.joinpath(name).read_text("utf-8") for name in (_STYLE, _LIBRARY))
+    style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
     return style, library, '"use strict";\n' + "\n".join(scripts)
 
 
@@ -99,6 +155,49 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _json(value: object) -> str:
-    """Return JSON that can stand in a script element."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+def page_parts(sections: Sequence[Section]) -> list[PageSection]:
+    """Return the parts of the page, numbered from 0.
+
+    Where a section has bars, its tables get none: they would show the same.
+    """
+    chart_numbers, table_numbers = count(), count()
+
+    def numbered(chart: Chart) -> PageChart:
+        has_numbers = isinstance(chart, (BarChart, GroupedBars))
+        name = f"chart-{next(chart_numbers)}"
+        return PageChart(name, chart.title, chart_words(chart), has_numbers, chart_data(chart))
+
+    parts = []
+    for number, section in enumerate(sections):
+        has_bars = any(isinstance(chart, BarChart) for chart in section.charts)
+        charts = list(map(numbered, section.charts))
+        tables = []
+        for table in section.tables:
+            bars = None if has_bars else table_bars(table)
+            name = f"table-{next(table_numbers)}"
+            tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
+        parts.append(PageSection(f"section-{number}", section, charts, tables))
+    return parts
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Return the engine; Jinja2 is imported for pages only."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("tfperf.render.page"),
+        autoescape=True,
+        finalize=lambda value: brief(value, LONGEST_TEXT) if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "name": lambda text: brief(text, LONGEST_NAME),
+        "cell": lambda text: brief(text, _LONGEST_CELL),
+        "grouped": lambda number: f"{number:,}",
+        "measure": measure_text,
+    }
+    return environment

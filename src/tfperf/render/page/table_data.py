@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tfperf.render.page.template_engine import LONGEST_NAME
 from tfperf.render.safe_text import brief
 from tfperf.render.text_table import header, main_columns
 from tfperf.render.values import Plain, cell_text, plain
 from tfperf.report.model import Column, Table
 
+LONGEST_NAME = 500
+"""Characters of a name in a table or a chart; CSV files have the whole of it."""
 _EXACT = 10**15
 """Larger whole numbers travel as text: the page shows them as floats, and soon JavaScript cannot tell them apart."""
 _LONG = 2_000
@@ -75,7 +76,6 @@ def plain_items(values: Sequence[Any]) -> list[Any]:
 
 
 def _without_other_columns(table: Table) -> PackedTable:
-    """Return the table with its main columns only."""
     main = replace(table, columns=main_columns(table))
     return PackedTable(main, _encoded(main), has_all_columns=len(main.columns) == len(table.columns))
 
@@ -91,7 +91,6 @@ def _smaller(packed: PackedTable, excess: int) -> PackedTable:
 
 
 def _encoded(table: Table) -> str:
-    """Return the table as base64 of gzip of JSON."""
     text = json.dumps(_table_data(table), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     # With the time of packing in it, two pages of one report would differ.
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()

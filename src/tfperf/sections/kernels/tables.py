@@ -78,9 +78,7 @@ _LAUNCH_COLUMNS = (
     Column("delay_median_us", "Delay", float, "us", "median time from the end of a call to its first kernel"),
     Column("delay_p95_us", "p95", float, "us", "95 % of the delays are shorter"),
     Column("delay_max_us", "Delay max", float, "us", "the longest delay", level="data"),
-    Column(
-        "queued_median_us", "Queued", float, "us", "median of the delay behind earlier work", "data"
-    ),
+    Column("queued_median_us", "Queued", float, "us", "median of the delay behind earlier work", "data"),
     Column("queued_p95_us", "Queued p95", float, "us", "95 % queue shorter", level="data"),
     Column("queued_max_us", "Queued max", float, "us", "the longest time in the queue", level="data"),
     Column("unqueued_percent", "No queue", float, "%", "calls whose kernel found its stream idle"),
