@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfperf.sections.assembly import ALWAYS
+from tfperf.analysis import ALWAYS
 from tfperf.sections.host import Host
 from tfperf.sections.registry import section_names, with_dependencies
 from tfperf.sections.results import HostResults, Results
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile, Run
-from tfperf.trace.read import read_host
-from tfperf.trace.stat_names import DEFAULT, LINKS
+from tfperf.trace.read import DEFAULT, LINKS, read_host
 from tfperf.wire import schema
 
 PS_PER_US = 1_000_000

@@ -18,6 +18,23 @@ main(sys.argv[1:], standalone_mode=False)
 print(*sys.modules, sep="\\n", file=sys.stderr)
 """
 
+_ENTERED = """
+import sys
+entered = set()
+
+def profile(frame, event, _):
+    # Bodies of modules and classes, and what they call, are imports: a module is entered when a function of it runs.
+    if event == "call" and frame.f_code.co_flags & 2 and frame.f_back and frame.f_back.f_code.co_name != "<module>":
+        if not frame.f_code.co_name.startswith("<"):
+            entered.add(frame.f_globals.get("__name__", ""))
+
+from tfperf.cli import main
+sys.setprofile(profile)
+main(sys.argv[1:], standalone_mode=False)
+sys.setprofile(None)
+print(*sorted(name for name in entered if name.startswith("tfperf")), file=sys.stderr)
+"""
+
 
 def imported_by(*arguments: str | Path) -> set[str]:
     done = subprocess.run(
@@ -48,6 +65,14 @@ def test_sections_select_what_is_imported(samples: Path, tmp_path: Path) -> None
     folders = {name.split(".")[2] for name in imported if name.startswith("tfperf.sections.")}
     modules = {path.stem for path in (SOURCE / "sections").glob("*.py")}
     assert folders - modules == {"steps", "overview"}
+
+
+def test_one_section_enters_few_modules(samples: Path) -> None:
+    command = [sys.executable, "-c", _ENTERED, "analyze", str(samples / "input_bound"), "-s", "steps"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    entered = done.stderr.split()
+    assert {"tfperf.analysis", "tfperf.wire.planes", "tfperf.sections.steps.breakdown"} <= set(entered)
+    assert len(entered) <= 35, entered
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

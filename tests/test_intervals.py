@@ -4,17 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.intervals import (
-    EMPTY,
-    Intervals,
-    covered_before,
-    covers,
-    difference,
-    intersection,
-    overlap,
-    union,
-    union_all,
-)
+from tfperf.arrays import EMPTY, Intervals, covered_before, covers, difference, intersection, overlap, union, union_all
 
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=12)
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tfperf.report.model import Column, Fact, Finding, Section
     from tfperf.sampling.jobs import sample
     from tfperf.sampling.result import Sampled
+    from tfperf.sections.registry import SectionSpec, TableSpec
     from tfperf.sections.results import HostResults
-    from tfperf.sections.spec import SectionSpec, TableSpec
     from tfperf.timeline.export import write_timeline
 
 __all__ = [

@@ -1,8 +1,4 @@
-"""What `tfperf.load` does and returns: the library's face.
-
-Each host is read, analyzed and let go, one after the other (or wherever the given executor runs), so memory is
-bounded by the largest host. What stays are results.
-"""
+"""What `tfperf.load` does, what it returns, and the one loop that makes a report of it."""
 
 from __future__ import annotations
 
@@ -15,18 +11,18 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
+from tfperf.report.model import Report, Section
 from tfperf.sections import registry
-from tfperf.sections.assembly import ALWAYS, assemble
 from tfperf.sections.host import Host
+from tfperf.sections.overview.summary import report_summary
+from tfperf.sections.registry import OURS, call, described, find_section, omission, omitted_sections, section_names
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace import logdir
-from tfperf.trace.read import Progress, progress_by_file, read_host
-from tfperf.trace.stat_names import LINKS
+from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tfperf.report.model import Report
     from tfperf.trace.activities import Attribution
 
 
@@ -121,3 +117,34 @@ def analyze_host(
     host = Host(trace, attribution, step_marker)
     host.analyze(sections)
     return HostResults(trace.host, bool(trace.devices), host.results, host.omitted)
+
+
+ALWAYS = ("steps", "overview")
+"""The sections that the summary of every report rests on."""
+
+
+def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
+    """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
+    omitted = dict(results.omitted)
+    built: list[Section] = []
+    for name in section_names():
+        if name not in (sections or results.sections) or name in omitted:
+            continue
+        spec = find_section(name)
+        if spec.without_device and not results.has_device:
+            built.append(Section(spec.name, spec.title, notes=(spec.without_device,), level="full"))
+            continue
+        try:
+            built.append(replace(call(spec.build, results), name=spec.name, is_lead=spec.is_lead))
+        except Exception as error:
+            if name in OURS:
+                raise
+            omitted[name] = described(error)
+    source = {
+        "run": results.run.name,
+        "folder": str(results.run.folder),
+        "hosts": [host.host for host in results.hosts],
+        "attribution": results.attribution,
+    }
+    lines = (*omitted_sections(), *(omission(name, reason) for name, reason in omitted.items()))
+    return Report(source, report_summary(results), tuple(built), lines)

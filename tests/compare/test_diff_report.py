@@ -15,8 +15,7 @@ from tfperf.compare.diff_report import diff, diff_report, run_summaries
 from tfperf.compare.run_summary import AllocatorPeak, RankedEntry, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.render import render
-from tfperf.report.levels import Detail, shown
-from tfperf.report.model import Report, Table
+from tfperf.report.model import Detail, Report, Table, shown
 
 UNITS = {"ms": "_ms", "us": "_us", "%": "_percent", "bytes": "_bytes"}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.chart_lines import bar_chart_lines, chart_lines, sparkline_text
-from tfperf.render.text_fitting import cells, plain_text
+from tfperf.render.charts import bar_chart_lines, chart_lines, sparkline_text
+from tfperf.render.text_table import cells, plain_text
 from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart
 from tfperf.units import Unit
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tfperf.errors import OutputError
 from tfperf.render import FORMATS, RenderOptions, format_of_file, options_for_stdout, render
-from tfperf.render.text_fitting import cells
+from tfperf.render.text_table import cells
 from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
 HOSTILE = [

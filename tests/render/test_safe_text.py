@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.safe_text import brief, safe
+from tfperf.render.values import brief, safe
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.step_chart import apportion, category_letters, shown_steps, step_chart_lines
-from tfperf.render.text_fitting import cells, plain_text
+from tfperf.render.charts import apportion, category_letters, shown_steps, step_chart_lines
+from tfperf.render.text_table import cells, plain_text
 from tfperf.report.model import StepChart
 
 CATEGORIES = (

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tfperf.render.safe_text import safe
-from tfperf.render.text_fitting import (
+from tfperf.render.text_table import (
     Part,
     cells,
     coloured_text,
@@ -20,6 +19,7 @@ from tfperf.render.text_fitting import (
     width_of,
     wrap,
 )
+from tfperf.render.values import safe
 
 ANY_TEXT = st.text(st.characters())
 """Text with everything a Python string can hold, lone surrogates too."""

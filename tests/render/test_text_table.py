@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.text_fitting import plain_text
 from tfperf.render.text_table import (
     ASCII,
     DOTS,
@@ -20,6 +19,7 @@ from tfperf.render.text_table import (
     cut_note,
     fits,
     main_columns,
+    plain_text,
     table_lines,
     text_table,
     two_line_width,

@@ -8,8 +8,14 @@ import numpy as np
 from builders import event, host, line, plane, trace_of
 
 from tfperf.trace.activities import Activity
-from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
-from tfperf.trace.group_spans import group_spans, stored_groups
+from tfperf.trace.activity_times import (
+    ActivityTimes,
+    corrected_times,
+    group_spans,
+    grouped_times,
+    stored_groups,
+    tpu_times,
+)
 
 US = 1_000_000
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from builders import event, host, line, plane, trace_of
 
-from tfperf.trace.group_spans import GroupSpans, group_spans, stored_groups
+from tfperf.trace.activity_times import GroupSpans, group_spans, stored_groups
 from tfperf.trace.host_trace import HostTrace
 
 US = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 from builders import event, host, line, plane, ref, space, trace_of
 from trace_rows import memory, numbers, read_bytes, texts
 
-from tfperf.trace import stat_names
+from tfperf.trace import read
 from tfperf.trace.host_trace import PlaneKind
 from tfperf.trace.read import read_host
 
@@ -50,12 +50,12 @@ def test_launches_on_the_host_give_no_kernel_details(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["DEFAULT", "BASE", "TFDATA", "MEMORY", "HOST_OPS", "DEVICE_OPS", "EAGER", "LINKS"])
 def test_every_set_holds_known_names(name: str) -> None:
-    assert getattr(stat_names, name) <= stat_names.KNOWN.keys()
+    assert getattr(read, name) <= read.KNOWN.keys()
 
 
 def test_a_stat_is_read_where_it_means_something() -> None:
     asked = frozenset({"shape", "kernel_details", "buffer_limit", "allocator_name", "mine"})
-    host, gpu = (stat_names.wanted_stats(kind, asked) for kind in get_args(PlaneKind)[:2])
+    host, gpu = (read.wanted_stats(kind, asked) for kind in get_args(PlaneKind)[:2])
     assert host.types == {"shape": "text", "buffer_limit": "number", "allocator_name": "text", "mine": "guess"}
     assert gpu.types == {"shape": "text", "kernel_details": "text", "mine": "guess"}
     assert host.only_on["buffer_limit"]("Iterator::Root")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from protobytes import field, message
 
-from tfperf.wire.batching import line_groups, line_pieces
-from tfperf.wire.trace_file import Span, TraceFile
+from tfperf.wire.trace_file import Span, TraceFile, line_groups, line_pieces
 
 LOOKALIKE = message(field(4, field(1, 1) + field(2, 5)), b'{"a": "b"}', b'"' * 20)
 EVENTS: dict[str, Callable[[int], bytes]] = {

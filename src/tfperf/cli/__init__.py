@@ -37,7 +37,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TfperfError as error:
-            from tfperf.render.safe_text import safe
+            from tfperf.render.values import safe
 
             raise click.ClickException(safe(str(error))) from error
 

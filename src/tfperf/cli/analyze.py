@@ -81,7 +81,7 @@ def _report(path: Path, *, force: bool, **values: Any) -> Report:
     if baseline:
         from tfperf.compare.baseline_file import baseline_text
         from tfperf.compare.summarize import summarize_run
-        from tfperf.render.output import write
+        from tfperf.render import write
 
         summary = summarize_run(analysis, str(path), skip_first=values["skip_first"] or 0)
         write(baseline_text(summary), baseline, force=force)

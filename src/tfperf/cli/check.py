@@ -136,7 +136,7 @@ def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) 
 
 def _done(write: Callable[[], None]) -> bool:
     """Write something; if that cannot be, say so and go on: the verdict is the exit code, whatever else fails."""
-    from tfperf.render.safe_text import safe
+    from tfperf.render.values import safe
 
     try:
         write()
@@ -153,6 +153,6 @@ def _say(text: str) -> None:
     try:
         click.echo(text, err=True)
     except OSError:
-        from tfperf.render.output import discard
+        from tfperf.render import discard
 
         discard(sys.stderr)

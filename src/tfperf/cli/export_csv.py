@@ -22,8 +22,8 @@ def command(path: Path, output: Path, force: bool, **values: object) -> None:
     Example:
       tfperf export-csv logs/ -o tables/
     """
+    from tfperf.render import write_folder
     from tfperf.render.csv_file import csv_files
-    from tfperf.render.output import write_folder
 
     files = csv_files(options.load_analysis(path, **values).report())
     write_folder(files, output, force=force)

@@ -182,14 +182,14 @@ def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
 
 def usage_error(error: Exception) -> click.UsageError:
     """Return the error as one of usage."""
-    from tfperf.render.safe_text import safe
+    from tfperf.render.values import safe
 
     return click.UsageError(safe(str(error)))
 
 
 def say(line: str) -> None:
     """Tell the user something on stderr that is no part of the report."""
-    from tfperf.render.safe_text import safe
+    from tfperf.render.values import safe
 
     click.echo(safe(line), err=True)
 
@@ -201,8 +201,8 @@ def chosen_format(format_name: str | None, output: Path | None) -> str:
 
 def refuse_existing(output: Path | None, *, force: bool) -> None:
     """Raise OutputError if the report could not be written for what is there: before the work, not after."""
-    from tfperf.render.output import STDOUT
-    from tfperf.render.output import refuse_existing as refuse
+    from tfperf.render import STDOUT
+    from tfperf.render import refuse_existing as refuse
 
     if output is not None and output != STDOUT:
         refuse([output], force=force)
@@ -217,8 +217,7 @@ def suitable_for(output: Path | None) -> RenderOptions:
 
 def show(report: Report, format_name: str | None, output: Path | None, *, force: bool, **options: Any) -> None:
     """Render a report and write it to a file or to stdout; `options` are fields of `RenderOptions`."""
-    from tfperf.render import render
-    from tfperf.render.output import write
+    from tfperf.render import render, write
 
     for line in report.omitted:
         say(line)

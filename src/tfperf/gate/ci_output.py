@@ -14,9 +14,8 @@ from xml.etree import ElementTree
 from tfperf.errors import OutputError
 from tfperf.gate.check import Judged, Outcome
 from tfperf.gate.outcome_report import VERDICTS, check_report, headline, open_questions, sentence
-from tfperf.render import render
-from tfperf.render.output import write
-from tfperf.render.safe_text import brief, safe
+from tfperf.render import render, write
+from tfperf.render.values import brief, safe
 from tfperf.report.model import Finding
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tfperf.gate.limits import Metric
 from tfperf.gate.measure import JudgedHost, fullest_allocator, retraces_of
-from tfperf.render.safe_text import brief
+from tfperf.render.values import brief
 from tfperf.report.model import Finding
 from tfperf.units import format_bytes, format_percent
 

@@ -47,8 +47,7 @@ from tfperf.gate.limits import (
 )
 from tfperf.query.sql_tables import RECORDED
 from tfperf.report.model import Column
-from tfperf.sections.registry import all_tables
-from tfperf.sections.spec import TableSpec
+from tfperf.sections.registry import TableSpec, all_tables
 from tfperf.units import Unit
 
 FUNCTIONS = ("sum", "max", "min", "mean", "median", "p95", "count")

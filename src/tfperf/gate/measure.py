@@ -20,8 +20,7 @@ from tfperf.gate.limits import FIGURES, Limit, Measurement, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
-from tfperf.sections.registry import find_section
-from tfperf.sections.spec import call
+from tfperf.sections.registry import call, find_section
 
 if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic

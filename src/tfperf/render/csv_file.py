@@ -12,8 +12,7 @@ import io
 from typing import Any
 
 from tfperf.render import RenderOptions
-from tfperf.render.safe_text import safe
-from tfperf.render.values import plain
+from tfperf.render.values import plain, safe
 from tfperf.report.model import Report, Table
 
 _LINE_END = "\r\n"

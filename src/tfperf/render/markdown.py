@@ -9,11 +9,9 @@ from msgspec.structs import replace
 from tabulate import tabulate
 
 from tfperf.render import RenderOptions
-from tfperf.render.chart_lines import chart_lines
-from tfperf.render.safe_text import brief, safe
-from tfperf.render.text_fitting import plain_text
-from tfperf.render.text_table import DOTS, cut_note, text_table
-from tfperf.render.values import measure_text, source_facts
+from tfperf.render.charts import chart_lines
+from tfperf.render.text_table import DOTS, cut_note, plain_text, text_table
+from tfperf.render.values import brief, measure_text, safe, source_facts
 from tfperf.report.model import Chart, Fact, Report, Section, Table
 
 Write = Callable[[str], str]

@@ -6,11 +6,23 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 
 from tfperf.render import RenderOptions
-from tfperf.render.chart_lines import chart_lines
-from tfperf.render.safe_text import safe
-from tfperf.render.text_fitting import Line, Part, cells, fold, joined, line_of, width_of, wrap
-from tfperf.render.text_table import ASCII, LINES, cut_note, table_lines, text_table
-from tfperf.render.values import measure_text, source_facts
+from tfperf.render.charts import chart_lines
+from tfperf.render.text_table import (
+    ASCII,
+    LINES,
+    Line,
+    Part,
+    cells,
+    cut_note,
+    fold,
+    joined,
+    line_of,
+    table_lines,
+    text_table,
+    width_of,
+    wrap,
+)
+from tfperf.render.values import measure_text, safe, source_facts
 from tfperf.report.model import Fact, Finding, Report, Section, Table
 
 Block = Sequence[Line]

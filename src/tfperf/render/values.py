@@ -1,13 +1,39 @@
-"""Single values: as people read them, and as plain Python for JSON and CSV."""
+"""Values as text, and text that is safe to show."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from tfperf.render.safe_text import safe
 from tfperf.report.model import Fact, Report
 from tfperf.units import format_bytes, format_ms, format_percent
+
+ELLIPSIS = "…"
+
+
+def safe(text: str) -> str:
+    r"""Return text with every unprintable character as a visible escape: `\n`, `\x1b`, `\u202e`, `\udc80`.
+
+    Unprintable is what `str.isprintable` says: control characters, bidi overrides and other invisible
+    formatting, line separators, lone surrogates, unusual spaces. The result is one line that no terminal acts on.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def brief(text: str, limit: int) -> str:
+    """Return text on one safe line of at most `limit` characters: longer text loses its middle.
+
+    Two thirds are the end, which is where op names differ. Characters are counted, not cells: outside a terminal there
+    are no cells, and measuring them is slow.
+    """
+    visible = safe(text)
+    if len(visible) <= limit:
+        return visible
+    head = limit // 3
+    return visible[:head] + ELLIPSIS + visible[head + 1 - limit :]
+
 
 Plain = float | int | str | bool | None
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tfperf.sections.registry import OURS, described, find_section
-from tfperf.sections.spec import call
+from tfperf.sections.registry import OURS, call, described, find_section
 from tfperf.trace.host_trace import HostTrace
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
-from tfperf.sections.registry import OURS, described, find_section, find_table, omission
-from tfperf.sections.spec import call
+from tfperf.sections.registry import OURS, call, described, find_section, find_table, omission
 
 if TYPE_CHECKING:
     from typing_extensions import Self

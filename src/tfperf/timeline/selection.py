@@ -8,9 +8,8 @@ from fnmatch import translate
 import numpy as np
 from msgspec import Struct, field
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.arrays import Bools, Int64s, Intervals, union
 from tfperf.errors import TfperfError
-from tfperf.intervals import Intervals, union
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 

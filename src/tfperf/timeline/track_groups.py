@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
-from tfperf.intervals import union
+from tfperf.arrays import Bools, Int32s, Int64s, Uint8s, union
 from tfperf.timeline.arrows import PlacedArrows
 from tfperf.timeline.host_timeline import ArrowEnds, Counter, EventArguments, HostTimeline, Track, TrackGroup
 from tfperf.timeline.overlaps import assign_tracks

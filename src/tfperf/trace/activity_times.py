@@ -1,9 +1,4 @@
-"""When each activity of a host happens: flat intervals, on the time axis of its steps.
-
-`corrected` keeps real time: windows of steps are disjoint, and an event counts in the windows that it overlaps.
-`tensorflow` gives each group (step) a stretch of its own, since there an event counts only in the step it is linked to,
-whenever it ran.
-"""
+"""When each activity is under way, on the axis of the attribution: real time, or groups end to end."""
 
 from __future__ import annotations
 
@@ -11,12 +6,113 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Int64s, distinct, lookup
-from tfperf.intervals import EMPTY, Intervals, covers, union, union_all, union_sorted
+from tfperf.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, covers, distinct, lookup, union, union_all, union_sorted
 from tfperf.trace.activities import PRIORITY, TPU_PRIORITY, Activity, Codes, device_codes, host_codes, tpu_activity
 from tfperf.trace.device_time import OP_LINES
-from tfperf.trace.group_spans import GroupSpans, has_device_plane, host_markers
+from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.event_columns import STEPS_LINE
+
+
+class GroupSpans(NamedTuple):
+    """One entry per group that has a step marker: its id and its span. `names` maps ids to step names."""
+
+    group: Int64s
+    start: Int64s
+    end: Int64s
+    names: dict[int, str]
+    device_groups: Int64s
+    """Groups with a marker on a device (empty without devices)."""
+
+
+def stored_groups(trace: HostTrace) -> Int64s | None:
+    """Return the stored group of each event (-1: none), or None if the file stores no groups."""
+    return trace.number("group_id", -1) if len(trace.stat("group_id").event) else None
+
+
+def has_device_plane(trace: HostTrace) -> bool:
+    """Tell whether there is a GPU or TPU plane at all; TensorFlow counts an empty one as a device."""
+    return any(plane.kind in ("gpu", "tpu") for plane in trace.planes)
+
+
+def is_marker_name(name: str) -> bool:
+    """Tell whether TensorFlow takes any grouped event of this name as a step marker."""
+    return name.startswith(("train", "test", "TraceContext")) and "/" not in name
+
+
+def host_markers(trace: HostTrace, group: Int64s) -> Int64s:
+    """Return the rows of grouped host events that mark a step by their name or a step name."""
+    rows = trace.host_events(mask(trace.names, is_marker_name))
+    step_name = trace.stat("step_name")
+    named = mask((*step_name.texts, ""), bool)
+    named_rows = step_name.event[named[step_name.value]].astype(np.int64)
+    both = distinct(np.concatenate((rows, named_rows[trace.on_host[named_rows]])))
+    return np.asarray(both[group[both] >= 0], np.int64)
+
+
+def group_spans(trace: HostTrace, group: Int64s) -> GroupSpans:
+    """Return the span of each group: its longest host marker, unless the longest device marker sticks out of it."""
+    host = host_markers(trace, group)
+    device = _device_markers(trace, group)
+    host_span = _longest(group[host], trace.start_ps[host], trace.end_ps[host])
+    device_span = _longest(*device)
+    device_groups = np.array(sorted(device_span), np.int64)
+    allowed = device_span if has_device_plane(trace) else host_span
+    spans = {}
+    for key in sorted(allowed):
+        on_host, on_device = host_span.get(key), device_span.get(key)
+        if on_host and on_device and not (on_host[0] <= on_device[0] and on_device[1] <= on_host[1]):
+            on_host = None
+        spans[key] = on_host or on_device
+    table = np.array([(key, *span) for key, span in spans.items() if span], np.int64).reshape(-1, 3)
+    stat = trace.stat("step_name")
+    names = {
+        int(group[row]): stat.texts[value]
+        for row, value in zip(stat.event.tolist(), stat.value.tolist(), strict=True)
+        if stat.texts[value] and group[row] >= 0
+    }
+    return GroupSpans(table[:, 0], table[:, 1], table[:, 2], names, device_groups)
+
+
+def _longest(group: Int64s, start: Int64s, end: Int64s) -> dict[int, tuple[int, int]]:
+    """Return the longest span of each group, the first of equals."""
+    order = np.lexsort((start, start - end, group))
+    first = np.flatnonzero(np.concatenate(([True], np.diff(group[order]) != 0))) if len(group) else order
+    rows = order[first]
+    return dict(zip(group[rows].tolist(), zip(start[rows].tolist(), end[rows].tolist(), strict=True), strict=True))
+
+
+_Spans = tuple[Int64s, Int64s, Int64s]
+"""Group, start and end."""
+
+
+def _device_markers(trace: HostTrace, group: Int64s) -> _Spans:
+    """Return the step markers of devices: the stored step line, or what it would hold."""
+    parts: list[_Spans] = [(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)]
+    for plane in trace.devices:
+        stored = [line for line in trace.device_lines(plane, derived=True) if line.id == STEPS_LINE]
+        if stored:
+            rows = np.concatenate([np.arange(line.start, line.stop) for line in stored])
+            rows = rows[group[rows] >= 0]
+            parts.append((group[rows], trace.start_ps[rows], trace.end_ps[rows]))
+        else:
+            parts.append(_derived_markers(trace, plane, group))
+    groups, starts, ends = map(np.concatenate, zip(*parts, strict=True))
+    return groups, starts, ends
+
+
+def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> _Spans:
+    """Merge neighbouring device events of one group; an event without a group takes that of the event before."""
+    lines = [np.arange(line.start, line.stop) for line in trace.device_lines(plane)]
+    rows = np.concatenate([NO_NUMBERS, *lines])
+    rows = rows[np.lexsort((trace.duration_ps[rows], trace.start_ps[rows]))]
+    last_grouped = np.maximum.accumulate(np.where(group[rows] >= 0, np.arange(len(rows)), -1))
+    groups = group[rows[last_grouped[last_grouped >= 0]]]
+    rows = rows[last_grouped >= 0]
+    if not len(rows):
+        return rows, rows, rows
+    first = np.flatnonzero(np.concatenate(([True], np.diff(groups) != 0)))
+    return groups[first], trace.start_ps[rows[first]], np.maximum.reduceat(trace.end_ps[rows], first)
 
 
 class ActivityTimes(NamedTuple):

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import Bools, capped_sum
-from tfperf.intervals import Intervals, difference, union_all, union_sorted
+from tfperf.arrays import Bools, Intervals, capped_sum, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, device_codes
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace

@@ -15,9 +15,9 @@ import numpy as np
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, group_equal
 from tfperf.trace.activities import Attribution, Codes, device_codes
+from tfperf.trace.activity_times import stored_groups
 from tfperf.trace.device_time import is_memset, moves_data
 from tfperf.trace.event_names import mask, parse_op
-from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.hlo import Instruction, Program
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.arrays import Bools, Int64s, distinct
-from tfperf.intervals import covers, union
+from tfperf.arrays import Bools, Int64s, covers, distinct, union
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest

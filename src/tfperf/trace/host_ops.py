@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from tfperf.arrays import MOST, NO_NUMBERS, Bools, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
+from tfperf.trace.activity_times import stored_groups
 from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.event_names import Op, is_python_frame, parse_op
-from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, nest_on_stack, self_time
 from tfperf.wire.hlo import Instruction, Program

@@ -26,8 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, distinct, lookup
-from tfperf.intervals import EMPTY, Intervals, difference, union_all, union_sorted
+from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, lookup, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, host_codes
 from tfperf.trace.event_names import is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import Int64s, Uint8s, distinct_index, lookup
-from tfperf.intervals import overlap, union
+from tfperf.arrays import Int64s, Uint8s, distinct_index, lookup, overlap, union
 from tfperf.trace.event_names import is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest

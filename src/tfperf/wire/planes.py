@@ -13,10 +13,9 @@ import numpy as np
 
 from tfperf.arrays import Bools, Int32s, Int64s
 from tfperf.wire import decoder
-from tfperf.wire.batching import line_groups, line_pieces
 from tfperf.wire.event_columns import EventColumns, Line, Stat, is_derived
 from tfperf.wire.stats import Narrowed, SerializedStats, WantedStats, all_stats, wanted_stats
-from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk_plane
+from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, line_groups, line_pieces, walk_plane
 
 BATCH_BYTES = 1 << 22
 _LONG_HEADER = 1 << 26

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import Event, Plane, event, host_of, line, plane, trace_of
 
-from tfperf.intervals import overlap
+from tfperf.arrays import overlap
 from tfperf.sections.host import Host
 from tfperf.sections.idle.analysis import Idle, combine, narrow
 from tfperf.sections.idle.longest_gaps import MOST_GAPS

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from builders import Event, Plane, event, host, line, plane, results_of, trace_of
 
+from tfperf.analysis import assemble
 from tfperf.render import render
-from tfperf.report.levels import Detail, shown
-from tfperf.report.model import Report, Section, Table
-from tfperf.sections.assembly import assemble
+from tfperf.report.model import Detail, Report, Section, Table, shown
 from tfperf.sections.idle.longest_gaps import MOST_GAPS
 
 BRIEF = Detail("brief", "brief")

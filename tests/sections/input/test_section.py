@@ -9,8 +9,7 @@ import pytest
 from builders import Line, Plane, event, host, line, plane, ref, results_of, space
 from msgspec.structs import replace
 
-from tfperf.report.levels import Detail, shown
-from tfperf.report.model import Report, Section, StepChart
+from tfperf.report.model import Detail, Report, Section, StepChart, shown
 from tfperf.sections.input.section import build
 from tfperf.trace.read import read_host
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of, u64
 
+from tfperf.analysis import assemble
 from tfperf.render import render
-from tfperf.report.levels import EVERYTHING, Detail, shown
-from tfperf.report.model import Report, Section
-from tfperf.sections.assembly import assemble
+from tfperf.report.model import EVERYTHING, Detail, Report, Section, shown
 from tfperf.sections.kernels.section import rounded_ms
 from tfperf.trace.activities import Attribution
 

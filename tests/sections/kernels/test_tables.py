@@ -10,7 +10,7 @@ from builders import Event, Plane, event, host, line, plane, ref, results_of, tr
 
 from tfperf.report.model import Data
 from tfperf.sections.kernels.tables import COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES, TABLES
-from tfperf.sections.spec import TableSpec
+from tfperf.sections.registry import TableSpec
 
 
 def gpu(*events: Event) -> Plane:

@@ -9,9 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory
 
-from tfperf.render.chart_lines import sparkline_text
-from tfperf.report.levels import Detail, shown
-from tfperf.report.model import Report, Section, Sparkline
+from tfperf.render.charts import sparkline_text
+from tfperf.report.model import Detail, Report, Section, Sparkline, shown
 from tfperf.sections.memory.allocator import Allocator, MemoryTimeline
 from tfperf.sections.memory.analysis import Memory
 from tfperf.sections.memory.section import build, sparkline

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from builders import Plane, event, host, line, plane, results_of, trace_of
 
+from tfperf.analysis import assemble
 from tfperf.render import RenderOptions
 from tfperf.render.csv_file import csv_files
 from tfperf.render.terminal import render_terminal
-from tfperf.report.levels import Detail, shown
-from tfperf.report.model import BarChart, Report, Section
-from tfperf.sections.assembly import assemble
+from tfperf.report.model import BarChart, Detail, Report, Section, shown
 from tfperf.sections.ops.section import build
 from tfperf.sections.results import By, Results, View
 from tfperf.trace.activities import Attribution

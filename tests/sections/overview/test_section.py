@@ -8,7 +8,7 @@ import pytest
 from builders import Event, Plane, event, host, results_of, trace_of
 
 from tfperf.report.model import Finding
-from tfperf.sections.overview.section import verdict_of
+from tfperf.sections.overview.summary import verdict_of
 
 
 def verdict(tmp_path: Path, *planes: Plane) -> Finding:

@@ -8,8 +8,7 @@ from builders import iterator_call as call
 from sections.tfdata.made_pipelines import behind_a_prefetch, waiting_job
 
 from tfperf.render import RenderOptions, render
-from tfperf.report.levels import Detail, shown
-from tfperf.report.model import Report, Section
+from tfperf.report.model import Detail, Report, Section, shown
 from tfperf.sections.tfdata.section import build
 
 WHOLE_REPORT = Detail("brief", "brief")

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from tfperf.render.safe_text import brief
 from tfperf.render.text_table import header, main_columns
-from tfperf.render.values import Plain, cell_text, plain
+from tfperf.render.values import Plain, brief, cell_text, plain
 from tfperf.report.model import Column, Table
 
 LONGEST_NAME = 500

@@ -1,7 +1,7 @@
 """Environment: what the job ran on."""
 
 from tfperf.sections.environment.section import TABLES
-from tfperf.sections.spec import SectionSpec
+from tfperf.sections.registry import SectionSpec
 
 SECTION = SectionSpec(
     name="environment",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data, Fact, Section
+from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
-from tfperf.sections.spec import TableSpec, present
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

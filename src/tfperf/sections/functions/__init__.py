@@ -1,8 +1,8 @@
 """Functions: how often tf.functions are called and traced, and what Python runs eagerly beside them."""
 
 from tfperf.sections.functions.section import TABLES
-from tfperf.sections.spec import SectionSpec
-from tfperf.trace.stat_names import EAGER
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import EAGER
 
 SECTION = SectionSpec(
     name="functions",

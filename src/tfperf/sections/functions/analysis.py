@@ -10,7 +10,7 @@ from msgspec import Struct
 from tfperf.arrays import Int64s, distinct
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
 from tfperf.sections.host import Host
-from tfperf.sections.spec import Tabular
+from tfperf.sections.registry import Tabular
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
 from tfperf.units import PS_PER_MS

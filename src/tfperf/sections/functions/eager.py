@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.arrays import MOST, Bools, Int64s, distinct
-from tfperf.intervals import covers, overlap, union
-from tfperf.sections.spec import Tabular
+from tfperf.arrays import MOST, Bools, Int64s, covers, distinct, overlap, union
+from tfperf.sections.registry import Tabular
 from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace

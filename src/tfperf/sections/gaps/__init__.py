@@ -1,6 +1,6 @@
 """Gaps: what the trace cannot tell, and why."""
 
-from tfperf.sections.spec import SectionSpec
+from tfperf.sections.registry import SectionSpec
 
 SECTION = SectionSpec(
     name="gaps",

@@ -13,12 +13,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Int64s
-from tfperf.intervals import overlap
+from tfperf.arrays import Bools, Int64s, overlap
 from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of, work_rows
 from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
-from tfperf.sections.spec import Tabular
+from tfperf.sections.registry import Tabular
 from tfperf.trace.host_state import host_states, launch_links
 from tfperf.trace.host_trace import HostTrace
 from tfperf.units import PS_PER_MS

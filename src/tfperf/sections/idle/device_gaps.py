@@ -18,8 +18,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, ranges
-from tfperf.intervals import overlap
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, overlap, ranges
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.trace.device_time import DeviceTime, work_lines
 from tfperf.trace.host_state import HostStates, LaunchLinks, State

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Int64s, ranges
-from tfperf.intervals import union
+from tfperf.arrays import NO_NUMBERS, Int64s, ranges, union
 from tfperf.sections.idle.device_gaps import CAUSE_OF_STATE, UNKNOWN, DeviceGaps
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.trace.host_state import HostStates

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.idle.advice import idle_advice, whole_of
 from tfperf.sections.idle.tables import CAUSES, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS
-from tfperf.sections.spec import present
+from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.spec import TableSpec
+from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Results

@@ -1,8 +1,8 @@
 """Input: how long steps wait for it, and what the host does to prepare it."""
 
 from tfperf.sections.input.tables import TABLES
-from tfperf.sections.spec import SectionSpec
-from tfperf.trace.stat_names import HOST_OPS
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import HOST_OPS
 
 SECTION = SectionSpec(
     name="input",

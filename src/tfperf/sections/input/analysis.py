@@ -14,10 +14,9 @@ from typing import Literal, get_args
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s
-from tfperf.intervals import union
+from tfperf.arrays import Int64s, union
 from tfperf.sections.host import Host
-from tfperf.sections.spec import Tabular
+from tfperf.sections.registry import Tabular
 from tfperf.trace.activities import Attribution
 from tfperf.trace.event_names import Op
 from tfperf.trace.host_ops import HostOps, Work, is_input_op

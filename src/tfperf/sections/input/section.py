@@ -18,10 +18,9 @@ from tfperf.sections.input.tables import (
     is_input_known,
     percent,
 )
-from tfperf.sections.overview.section import verdict_of
-from tfperf.sections.overview.summary import Overview
+from tfperf.sections.overview.summary import Overview, verdict_of
+from tfperf.sections.registry import present
 from tfperf.sections.results import Results
-from tfperf.sections.spec import present
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import PS_PER_MS, format_percent
 

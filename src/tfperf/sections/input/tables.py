@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
+from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
-from tfperf.sections.spec import TableSpec
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Kernels: which GPU kernels take the time, what copies and launches cost, and how each device spends the capture."""
 
 from tfperf.sections.kernels.tables import TABLES
-from tfperf.sections.spec import SectionSpec
-from tfperf.trace.stat_names import DEVICE_OPS
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import DEVICE_OPS
 
 SECTION = SectionSpec(
     name="kernels",

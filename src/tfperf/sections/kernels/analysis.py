@@ -17,7 +17,7 @@ from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copie
 from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
 from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels
-from tfperf.sections.spec import Tabular
+from tfperf.sections.registry import Tabular
 from tfperf.trace.device_work import DeviceOp
 from tfperf.trace.kernel_details import Dim, short_name
 from tfperf.units import PS_PER_MS

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, capped_sum, distinct, lookup, median, percentile
-from tfperf.intervals import overlap, union_sorted
+from tfperf.arrays import Int64s, capped_sum, distinct, lookup, median, overlap, percentile, union_sorted
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceWork
 from tfperf.trace.host_trace import HostTrace

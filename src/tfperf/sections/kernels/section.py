@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.kernels.advice import kernel_advice
 from tfperf.sections.kernels.tables import COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
-from tfperf.sections.spec import present
+from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS, format_percent
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.spec import TableSpec
+from tfperf.sections.registry import TableSpec
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

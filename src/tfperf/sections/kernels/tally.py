@@ -8,9 +8,9 @@ import numpy as np
 
 from tfperf.arrays import Column, group_sums
 from tfperf.sections.kernels.devices import compute_capability
+from tfperf.trace.activity_times import stored_groups
 from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.event_names import parse_op
-from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.kernel_details import NO_DETAILS, Dim, KernelDetails, occupancy, parse_kernel
 from tfperf.trace.tensor_cores import is_op_eligible, is_product, tensorflow_kernel, tensorflow_op, uses_tensor_cores

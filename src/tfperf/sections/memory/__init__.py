@@ -1,8 +1,8 @@
 """Memory: how full each allocator became, what lay in it then, and whether that is a problem."""
 
 from tfperf.sections.memory.tables import TABLES
-from tfperf.sections.spec import SectionSpec
-from tfperf.trace.stat_names import MEMORY
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import MEMORY
 
 SECTION = SectionSpec(
     name="memory",

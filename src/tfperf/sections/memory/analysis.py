@@ -14,7 +14,7 @@ from tfperf.sections.memory.alive import by_op, by_scope
 from tfperf.sections.memory.allocator import Allocator, describe
 from tfperf.sections.memory.events import Place, events_by_allocator
 from tfperf.sections.memory.tables import ALLOCATORS
-from tfperf.sections.spec import Tabular
+from tfperf.sections.registry import Tabular
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tfperf.report.model import Level, Section, Sparkline, Table, at_levels
 from tfperf.sections.memory.advice import findings_of, name_of
 from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE
-from tfperf.sections.spec import TableSpec, present
+from tfperf.sections.registry import TableSpec, present
 from tfperf.units import format_bytes, format_ms, format_percent
 
 if TYPE_CHECKING:

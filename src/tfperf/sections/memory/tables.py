@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.spec import TableSpec
+from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Results

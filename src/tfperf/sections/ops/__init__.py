@@ -1,8 +1,8 @@
 """Ops: which take the time, on devices and on host threads, and how long none runs."""
 
 from tfperf.sections.ops.tables import TABLES
-from tfperf.sections.spec import SectionSpec
-from tfperf.trace.stat_names import DEVICE_OPS, HOST_OPS
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import DEVICE_OPS, HOST_OPS
 
 SECTION = SectionSpec(
     name="ops",

@@ -14,11 +14,11 @@ from msgspec import Struct
 from tfperf.arrays import MOST, capped_sum, distinct, lookup
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
 from tfperf.trace.activities import Activity
+from tfperf.trace.activity_times import stored_groups
 from tfperf.trace.device_time import OP_LINES
 from tfperf.trace.device_work import NO_TYPE, DeviceWork
 from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.event_names import parse_op
-from tfperf.trace.group_spans import stored_groups
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time

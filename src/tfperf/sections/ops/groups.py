@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tfperf.arrays import MOST, Bools, Int64s, capped_sum
 from tfperf.sections.ops.device_ops import KERNEL_WITHOUT_OP, MEMSET
 from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
-from tfperf.sections.spec import Tabular
+from tfperf.sections.registry import Tabular
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:

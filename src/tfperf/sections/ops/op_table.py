@@ -11,7 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.sections.spec import Tabular
+from tfperf.sections.registry import Tabular
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 from tfperf.units import PS_PER_MS
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from tfperf.report.model import BarChart, Data, Fact, Level, Section, Table, at_levels
 from tfperf.sections.ops.tables import DEVICE_OPS, GROUP_TABLES, HOST_OPS
+from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import View
-from tfperf.sections.spec import TableSpec, present
 from tfperf.units import PS_PER_MS, format_ms
 
 if TYPE_CHECKING:

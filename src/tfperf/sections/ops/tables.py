@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tfperf.report.model import Column, Data, Level
-from tfperf.sections.spec import TableSpec
+from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
     from tfperf.sections.ops.op_table import Side

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfperf.report.model import Column, Data
+from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
-from tfperf.sections.spec import TableSpec
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES, DEVICE_CATEGORIES
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Recommendations: what to change next, from what the other sections found."""
 
-from tfperf.sections.spec import SectionSpec
+from tfperf.sections.registry import SectionSpec
 
 SECTION = SectionSpec(
     name="recommendations",

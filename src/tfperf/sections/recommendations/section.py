@@ -15,8 +15,7 @@ from tfperf.sections.idle.advice import idle_advice
 from tfperf.sections.kernels.advice import kernel_advice
 from tfperf.sections.memory.advice import findings_of as memory_findings
 from tfperf.sections.ops.analysis import Ops
-from tfperf.sections.overview.section import SEVERITIES
-from tfperf.sections.overview.summary import OTHER_LIMITS, Overview, Summary, share_class
+from tfperf.sections.overview.summary import OTHER_LIMITS, SEVERITIES, Overview, Summary, share_class
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.advice import pipeline_advice

@@ -1,6 +1,6 @@
 """Steps: where the time of each step goes."""
 
-from tfperf.sections.spec import SectionSpec
+from tfperf.sections.registry import SectionSpec
 from tfperf.sections.steps.section import TABLES
 
 SECTION = SectionSpec(

@@ -12,16 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Int64s, distinct
-from tfperf.intervals import EMPTY, overlap, union_all
+from tfperf.arrays import EMPTY, Bools, Int64s, distinct, overlap, union_all
 from tfperf.sections.host import Host
-from tfperf.sections.spec import Tabular
+from tfperf.sections.registry import Tabular
 from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
-from tfperf.trace.find_steps import find_steps
+from tfperf.trace.find_steps import find_steps, step_line
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.step_markers import step_line
 from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
 from tfperf.units import PS_PER_MS
 
@@ -133,8 +131,8 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
     For a TPU there is one attribution only; a note says so.
     """
     # Only this attribution groups events, and only here are the modules for it imported.
+    from tfperf.trace.activity_times import group_spans, stored_groups
     from tfperf.trace.group_by_links import group_trace
-    from tfperf.trace.group_spans import group_spans, stored_groups
 
     if trace.device_kind == "tpu":
         breakdown = attribute(trace, find_steps(trace))

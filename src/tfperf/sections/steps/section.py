@@ -6,14 +6,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data, Level
+from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
-from tfperf.sections.spec import TableSpec
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.report.model import Section, StepChart, at_levels
-from tfperf.sections.spec import present
+from tfperf.sections.registry import present
 
 CATEGORY_MEANINGS = {
     "compilation": "tracing or compiling functions",

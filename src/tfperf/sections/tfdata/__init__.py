@@ -1,8 +1,8 @@
 """tf.data: is the pipeline fast enough, which stage limits it, what to change, and what that would gain."""
 
-from tfperf.sections.spec import SectionSpec
+from tfperf.sections.registry import SectionSpec
 from tfperf.sections.tfdata.tables import TABLES
-from tfperf.trace.stat_names import TFDATA
+from tfperf.trace.read import TFDATA
 
 SECTION = SectionSpec(
     name="tfdata",

@@ -15,8 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s, percentile
-from tfperf.intervals import Intervals, difference, intersection, union_all
+from tfperf.arrays import Int64s, Intervals, difference, intersection, percentile, union_all
 from tfperf.sections.host import Host
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.segments import (

@@ -6,8 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tfperf.arrays import Int64s
-from tfperf.intervals import Intervals
+from tfperf.arrays import Int64s, Intervals
 
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Finding, Section, Table
 from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.registry import present
 from tfperf.sections.results import Results
-from tfperf.sections.spec import present
 from tfperf.sections.tfdata.advice import pipeline_advice
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline

@@ -9,7 +9,7 @@ from collections import deque
 
 import numpy as np
 
-from tfperf.intervals import EMPTY, Intervals, difference, intersection, union_all
+from tfperf.arrays import EMPTY, Intervals, difference, intersection, union_all
 from tfperf.sections.tfdata.pipeline import Segment, SegmentKind
 from tfperf.sections.tfdata.stage_times import StageTimes
 from tfperf.trace.pipelines import Pipelines

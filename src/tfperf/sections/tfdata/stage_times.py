@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s
-from tfperf.intervals import Intervals, union, union_all
+from tfperf.arrays import Bools, Int64s, Intervals, union, union_all
 from tfperf.trace.pipelines import Pipelines
 
 _ASYNC = ("Prefetch", "ParallelMap", "MapAndBatch", "ParallelBatch", "ParseExample")

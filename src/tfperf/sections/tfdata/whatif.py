@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.intervals import overlap
+from tfperf.arrays import overlap
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, whole_pipelines

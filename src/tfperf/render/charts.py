@@ -1,8 +1,4 @@
-"""The step chart: one bar of letters per step, so that it reads without colour, in a log and in a CI comment.
-
-The longest step without a flag fills the width. A flagged step (a partial or a retraced one) that is longer is cut
-there and ends with `>`, so that one unusual step does not make all other bars tiny.
-"""
+"""Charts of letters."""
 
 from __future__ import annotations
 
@@ -11,16 +7,99 @@ import string
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfperf.render.safe_text import safe
-from tfperf.render.text_fitting import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
-from tfperf.render.values import UNKNOWN, plain
-from tfperf.report.model import StepChart
+from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
+from tfperf.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
+from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart
 from tfperf.units import format_ms
+
+BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
+SPARK_BLOCKS, SPARK_ASCII = "▁▂▃▄▅▆▇█", "_.-~=+*#"
+_LABEL_SHARE = 0.5
+_SMALLEST_BAR = 8
+
+
+def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
+    """Return the chart as lines of at most `width` cells, without its title."""
+    if isinstance(chart, Sparkline):
+        return [line_of(sparkline_text(chart, width, interactive=interactive))]
+    if isinstance(chart, (BarChart, GroupedBars)):
+        return [line_of(text) for text in bar_chart_lines(chart, width, interactive=interactive)]
+    return step_chart_lines(chart, width)
+
+
+def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:
+    """Return the bars as lines of at most `width` cells (for widths of 30 and more), without the title."""
+    if isinstance(chart, GroupedBars):
+        chart = _in_rows(chart)
+    if not chart.labels:
+        return ["nothing to show"]
+    # Units other than % are in the title of the chart.
+    value_text = measure_text if chart.unit == "%" else cell_text
+    values = [value_text(value, chart.unit) for value in chart.values]
+    right = max(map(cells, values))
+    longest = max(min(int(width * _LABEL_SHARE), width - right - _SMALLEST_BAR - 3), 1)
+    mark = ELLIPSIS if interactive else PLAIN_ELLIPSIS
+    labels = [shorten(safe(label), longest, mark=mark) for label in chart.labels]
+    left = max(map(cells, labels))
+    room = max(width - left - right - 3, 1)
+    lengths = [max(value, 0.0) if value is not None and math.isfinite(value) else 0.0 for value in chart.values]
+    scale = max(lengths)
+    lines = []
+    for label, length, text in zip(labels, lengths, values, strict=True):
+        bar = _bar(length / scale, room, interactive=interactive) if length else ""
+        start = " " * (left - cells(label)) + label
+        lines.append(f"{start} {bar}{' ' * (room - len(bar))}  {' ' * (right - cells(text))}{text}".rstrip())
+    return lines
+
+
+def _in_rows(chart: GroupedBars) -> BarChart:
+    """Return each bar of each group as a row of its own."""
+    labels, values = [], []
+    for group, label in enumerate(chart.labels):
+        for number, (name, of_groups) in enumerate(chart.series.items()):
+            labels.append(name if number else f"{label}, {name}")
+            values.append(of_groups[group])
+    return BarChart(chart.title, chart.unit, tuple(labels), tuple(values))
+
+
+def _bar(share: float, room: int, *, interactive: bool) -> str:
+    """Return a bar; what is more than nothing shows at least the smallest mark."""
+    if not interactive:
+        return BAR_ASCII * max(round(share * room), 1)
+    eighths = max(round(share * room * 8), 1)
+    return BAR_BLOCKS[-1] * (eighths // 8) + (BAR_BLOCKS[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def sparkline_text(series: Sparkline, width: int, *, interactive: bool) -> str:
+    """Return the series as one line of at most `width` cells: of each stretch of time the largest value."""
+    marks = SPARK_BLOCKS if interactive else SPARK_ASCII
+    span = series.high - series.low
+    line = ""
+    for value in _largest_by_cell(series, max(width, 1)):
+        share = math.nan if value is None else (value - series.low) / span if span > 0 else 0.0
+        line += marks[min(max(int(share * len(marks)), 0), len(marks) - 1)] if math.isfinite(share) else " "
+    return line.rstrip()
+
+
+def _largest_by_cell(series: Sparkline, width: int) -> list[float | None]:
+    """Return the largest value in each stretch of time, that at its start included; None: unknown."""
+    largest: list[float | None] = [None] * width
+    start, duration = (series.times[0], series.times[-1] - series.times[0]) if series.times else (0.0, 0.0)
+    held, last = None, 0
+    for time, value in zip(series.times, series.values, strict=True):
+        share = (time - start) / duration if duration > 0 else 0.0
+        cell = max(min(int(share * width), width - 1), last)
+        largest[last + 1 : cell + 1] = [held] * (cell - last)
+        before = largest[cell]
+        largest[cell] = value if before is None else max(before, value)
+        held, last = value, cell
+    return largest[: last + 1] + [held] * (width - last - 1)
+
 
 MOST_STEPS = 40
 CUT_MARK = ">"
 _LONGEST_TEXT = 16
-_SMALLEST_BAR = 10
+_SMALLEST_STEP_BAR = 10
 _BETWEEN_ENTRIES = Part("   ")
 
 _LETTERS = {
@@ -72,7 +151,7 @@ def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
     totals = [0.0] * len(chart.labels)
     for values in chart.series.values():
         totals = [total + (value or 0.0) for total, value in zip(totals, values, strict=True)]
-    bars = [_bar(chart, step) for step in shown_steps(totals, chart.flags)]
+    bars = [_step_bar(chart, step) for step in shown_steps(totals, chart.flags)]
     lines = _bar_lines(bars, letters, width=width)
     if len(bars) < len(chart.labels):
         lines.append(line_of(f"{len(bars)} of {len(chart.labels):,} steps shown"))
@@ -121,7 +200,7 @@ def apportion(values: Sequence[float], size: int) -> list[int]:
     return counts
 
 
-def _bar(chart: StepChart, step: int) -> Bar:
+def _step_bar(chart: StepChart, step: int) -> Bar:
     """Return one step of the chart; unknown values take no room."""
     items = [plain(values[step]) for values in chart.series.values()]
     values = tuple(max(float(item), 0.0) if isinstance(item, (int, float)) else 0.0 for item in items)
@@ -144,7 +223,7 @@ def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> li
     left = max(4, *(cells(bar.label) for bar in bars))
     right = max(2, *map(len, totals))
     flags = max(cells(bar.flag) for bar in bars)
-    room = max(width - left - right - flags - 4 - 2 * any(bar.flag for bar in bars), _SMALLEST_BAR)
+    room = max(width - left - right - flags - 4 - 2 * any(bar.flag for bar in bars), _SMALLEST_STEP_BAR)
     scale = max((bar.total or 0.0 for bar in bars if not bar.flag), default=0.0)
     scale = scale or max(bar.total or 0.0 for bar in bars)
     lines: list[Line] = [line_of(f"{'step':>{left}}  {'':{room}}  {'ms':>{right}}", "dim")]
