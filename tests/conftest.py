@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,8 +32,9 @@ NEEDS = {
 settings.register_profile("tfperf", deadline=None)
 settings.load_profile("tfperf")
 
-settings.register_profile("no deadline", deadline=None)  # a loaded machine is slow, not wrong
-settings.load_profile("no deadline")
+# A shell gives its background jobs an ignored Ctrl-C, and what they start inherits it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from protobytes import field, message
 
-from tfperf.wire.trace_file import Span, TraceFile, line_groups, line_pieces
+from tfperf.wire.planes import line_groups, line_pieces
+from tfperf.wire.trace_file import Span, TraceFile
 
 LOOKALIKE = message(field(4, field(1, 1) + field(2, 5)), b'{"a": "b"}', b'"' * 20)
 EVENTS: dict[str, Callable[[int], bytes]] = {
