@@ -48,7 +48,7 @@ def test_threads_and_consumers_of_a_stage(tmp_path: Path) -> None:
     assert [stage.name for stage in main.stages] == ["Root", "ParallelMapV2", "TFRecord"]
     assert [main.workers(stage) for stage in range(3)] == [1, 2, 1]
     assert main.consumers(2) == (2, 1, 0)
-    limiting = main.limiting_segment
+    limiting = max(main.segments, key=lambda segment: segment.limit_ps)
     assert limiting is not None
     assert limiting.kind == "function"
 

@@ -10,6 +10,7 @@ from tfperf.sections.host import Host
 from tfperf.trace.host_trace import Plane
 
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
+_BY_MINOR = {7: ("Volta", 5, "Turing"), 8: ("Ampere", 9, "Ada Lovelace")}
 
 
 class HostEnvironment(Struct, frozen=True, kw_only=True):
@@ -21,7 +22,6 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     """`CPU`, `GPU`, or `TPU`."""
     device_model: str
     device_count: int
-    """Devices that recorded events."""
     idle_devices: int
     """Devices that the trace lists without a single event."""
     device_cores: int | None
@@ -30,11 +30,6 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     size_bytes: int
     duration_ps: int
     """From the first to the last event."""
-
-    @property
-    def planes(self) -> int:
-        """Return the number of devices listed, idle ones included (what TensorFlow counts)."""
-        return self.device_count + self.idle_devices
 
 
 def analyze(host: Host) -> HostEnvironment:
@@ -74,8 +69,7 @@ def device_model(plane: Plane) -> str:
     if vendor.lower() != "nvidia":
         return f"{vendor} GPU"
     name = _ARCHITECTURES.get(major, "")
-    if major == 7:
-        name = "Turing" if minor >= 5 else "Volta"
-    elif major == 8:
-        name = "Ada Lovelace" if minor >= 9 else "Ampere"
+    if major in _BY_MINOR:
+        first, since, later = _BY_MINOR[major]
+        name = later if minor >= since else first
     return f"{vendor} GPU ({name + ', ' if name else ''}compute capability {major}.{minor})"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, distinct
+from tfperf.arrays import distinct
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
 from tfperf.sections.host import Host
 from tfperf.sections.registry import Tabular
@@ -82,7 +83,12 @@ def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
     """Sum the tf.function calls of a host, nested calls apart from the call around them."""
     stat = trace.stat("tf_function_call")
     rows = stat.event.astype(np.int64)
-    self_ps = _self_times(trace, rows)
+    self_ps = np.zeros(len(rows), np.int64)
+    line_of = trace.line_of[rows] if len(rows) else rows
+    for line in distinct(line_of):
+        on_line = np.flatnonzero(line_of == line)
+        nesting = nest(trace.start_ps[rows[on_line]], trace.end_ps[rows[on_line]])
+        self_ps[on_line] = self_time(trace.duration_ps[rows[on_line]], nesting.parent)
     tracing = trace.number("tracing_count", 0)[rows]
     keys, which = np.unique(np.stack((trace.name[rows], stat.value)), axis=1, return_inverse=True)
     which = which.reshape(-1)
@@ -95,17 +101,6 @@ def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
     return sum_calls(parts)
 
 
-def _self_times(trace: HostTrace, rows: Int64s) -> Int64s:
-    """Return how long each call of a tf.function took without the calls inside it, on its thread."""
-    self_ps = np.zeros(len(rows), np.int64)
-    line_of = trace.line_of[rows] if len(rows) else rows
-    for line in distinct(line_of):
-        on_line = np.flatnonzero(line_of == line)
-        nesting = nest(trace.start_ps[rows[on_line]], trace.end_ps[rows[on_line]])
-        self_ps[on_line] = self_time(trace.duration_ps[rows[on_line]], nesting.parent)
-    return self_ps
-
-
 def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
     """Add up what belongs to one function; the one with the largest self time comes first."""
     sums: dict[str, FunctionStats] = {}
@@ -113,13 +108,9 @@ def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
         before = sums.get(part.name, FunctionStats(part.name, {}, {}, 0, False))
         sums[part.name] = FunctionStats(
             part.name,
-            _plus(before.calls, part.calls),
-            _plus(before.self_ps, part.self_ps),
+            dict(Counter(before.calls) + Counter(part.calls)),
+            dict(Counter(before.self_ps) + Counter(part.self_ps)),
             max(before.tracing_count, part.tracing_count),
             before.is_compiled or part.is_compiled,
         )
     return tuple(sorted(sums.values(), key=lambda function: (-function.total_self_ps, function.name)))
-
-
-def _plus(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
-    return {mode: first.get(mode, 0) + second.get(mode, 0) for mode in {**first, **second}}

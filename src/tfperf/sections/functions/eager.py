@@ -117,7 +117,6 @@ def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
 
 
 def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:
-    """Tell which events lie inside a `py_function` on their thread."""
     python_calls = trace.host_events(mask(trace.names, lambda name: name.endswith(_PYTHON))).astype(np.int64)
     inside = np.zeros(len(rows), np.bool_)
     for line in distinct(trace.line_of[python_calls]).tolist() if len(python_calls) else ():

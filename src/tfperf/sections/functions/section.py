@@ -51,8 +51,7 @@ def build(results: Results) -> Section:
 
 
 def _functions(results: Results) -> Data | None:
-    functions = results["functions"]
-    return functions.columns() if functions.functions else None
+    return results["functions"].columns() if results["functions"].functions else None
 
 
 def _eager_ops(results: Results) -> Data | None:
@@ -102,11 +101,8 @@ def findings_of(results: Functions) -> tuple[Finding, ...]:
     """Return advice on functions that are traced again and again, and on steps that run ops one by one."""
     functions, eager = results.functions, results.eager
     expensive = [function for function in functions if function.expensive_percent >= EXPENSIVE_PERCENT]
-    often = [
-        function
-        for function in functions
-        if function.calls.get("traced", 0) > _MANY_TRACINGS and function not in expensive
-    ]
+    many_tracings = [function for function in functions if function.calls.get("traced", 0) > _MANY_TRACINGS]
+    often = [function for function in many_tracings if function not in expensive]
     findings = []
     if expensive:
         expensive.sort(key=lambda function: -function.expensive_percent)

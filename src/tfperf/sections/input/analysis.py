@@ -81,11 +81,6 @@ class InputPipeline(Tabular, frozen=True):
         named = [part for part in active if part != "other"] or active
         return max(named, key=lambda part: self.parts[part].wall_ps, default=None)
 
-    @property
-    def threads(self) -> int:
-        """Return on how many threads the op of most threads ran."""
-        return max((op.threads for op in self.ops), default=0)
-
     def columns(self) -> dict[str, list[object]]:
         """Return one row per input op; percentages are of the self time of all input ops."""
         one_percent = max(self.self_ps, 1) / 100.0
@@ -177,11 +172,7 @@ def _wall_ps(work: Work, group: Int64s, count: int) -> list[int]:
 
 
 def _scaled(self_ps: dict[InputPart, int], share: float) -> dict[InputPart, float]:
-    """Scale everything but enqueue so that enqueue gets this share of the whole.
-
-    The host enqueues one batch after the other, but prepares them on many threads at once; so the sum of all threads
-    says nothing about what part of the host's time they take.
-    """
+    """Scale all but enqueue so that enqueue gets this share: batches are prepared on many threads, enqueued on one."""
     enqueue = self_ps["enqueue"]
     rest = sum(self_ps.values()) - enqueue
     wanted = enqueue * (1.0 - share) / share
@@ -192,10 +183,7 @@ def _scaled(self_ps: dict[InputPart, int], share: float) -> dict[InputPart, floa
 
 
 def _enqueue_share(host: Host) -> float:
-    """Return the share of the host's time that copying batches to the device takes, 0 if nothing tells.
-
-    By the infeed where there is one: from each enqueue to the next, how long the enqueue takes. Else by the steps.
-    """
+    """Return the share of the host's time that copies to the device take: by the infeed, else by steps."""
     trace = host.trace
     infeed = np.array([op.type.startswith("InfeedEnqueue") for op in host.host_ops.ops], np.bool_)
     enqueuing_ps = between_ps = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Fact, Finding, Section, Severity, StepChart, Table, at_levels
+from tfperf.report.model import Fact, Finding, Level, Section, Severity, StepChart, Table, at_levels
 from tfperf.sections.input.analysis import InputPart, InputPipeline
 from tfperf.sections.input.tables import (
     INPUT_CLASSES,
@@ -61,7 +61,7 @@ def build(results: Results) -> Section:
         findings=tuple(replace(finding, level="full") for finding in findings),
         facts=_facts(results),
         charts=_charts(results["steps"]),
-        tables=present(*_step_tables(results), *_host_tables(results)),
+        tables=_tables(results),
         notes=_missing(results),
         detail_notes=_notes(results) if pipeline.ops else (),
         pointer="More: -s input.",
@@ -69,7 +69,6 @@ def build(results: Results) -> Section:
 
 
 def _missing(results: Results) -> tuple[str, ...]:
-    """Say what the trace cannot show, and why."""
     breakdown, pipeline, notes = results["steps"], results["input"], []
     if results["overview"].step_time_ms is None:
         notes.append(f"Input per step is unknown: no step time was measured ({breakdown.steps.explanation}).")
@@ -111,34 +110,27 @@ def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
     return (StepChart("Input per step (ms)", labels, series, steps.flags, level="full"),)
 
 
-def _step_tables(results: Results) -> tuple[Table | None, ...]:
-    """Return the tables of steps; without a device, people do not see what only a device can tell."""
-    hidden = () if results["steps"].has_device else ("host_to_device_ms",)
-    statistics, steps = (
-        at_levels(spec.columns, dict.fromkeys(hidden, "data")) for spec in (INPUT_STATISTICS, INPUT_STEPS)
-    )
-    title = INPUT_STATISTICS.title + " (average over hosts)" * results.has_several_hosts
-    return (
-        INPUT_STATISTICS.build(results, title=title, columns=statistics, level="full"),
-        INPUT_STEPS.build(results, columns=steps, level="data"),
-        INPUT_HOSTS.build(results, level="full"),
-    )
-
-
-def _host_tables(results: Results) -> tuple[Table | None, ...]:
-    """Return the tables of the host's side; people see classes that have ops, and scaled times if any were scaled."""
+def _tables(results: Results) -> tuple[Table, ...]:
+    """Return the tables; people see classes that have ops, but no column that says nothing in this profile."""
     pipeline: InputPipeline = results["input"]
-    hidden = () if pipeline.enqueue_shares else ("scaled_ms",)
+    hidden: dict[str, Level] = {} if results["steps"].has_device else {"host_to_device_ms": "data"}
+    if not pipeline.enqueue_shares:
+        hidden["scaled_ms"] = "data"
+    title = INPUT_STATISTICS.title + " (average over hosts)" * results.has_several_hosts
     note = "Each op ran on one thread only. Wall is shorter than self where threads worked at the same time."
-    if pipeline.threads > 1:
+    threads = max((op.threads for op in pipeline.ops), default=0)
+    if threads > 1:
         note = (
-            f"Self is summed over threads (up to {pipeline.threads} ran the same op); wall is the time in which at "
+            f"Self is summed over threads (up to {threads} ran the same op); wall is the time in which at "
             "least one of them is active."
         )
-    return (
+    return present(
+        INPUT_STATISTICS.build(results, title=title, columns=at_levels(INPUT_STATISTICS.columns, hidden), level="full"),
+        INPUT_STEPS.build(results, columns=at_levels(INPUT_STEPS.columns, hidden), level="data"),
+        INPUT_HOSTS.build(results, level="full"),
         INPUT_CLASSES.build(
             results,
-            columns=at_levels(INPUT_CLASSES.columns, dict.fromkeys(hidden, "data")),
+            columns=at_levels(INPUT_CLASSES.columns, hidden),
             note=note,
             bar_key="self_percent",
             rows_for_people=tuple(row for row, time in enumerate(pipeline.parts.values()) if time.ops),
@@ -148,7 +140,6 @@ def _host_tables(results: Results) -> tuple[Table | None, ...]:
 
 
 def _notes(results: Results) -> tuple[str, ...]:
-    """Say how the tables of the host's side are to be read."""
     pipeline: InputPipeline = results["input"]
     if not pipeline.enqueue_shares:
         scaling = "Nothing was scaled: the trace holds no op of the host that copies batches to a device."

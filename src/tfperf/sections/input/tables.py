@@ -50,8 +50,7 @@ def percent(part: float, whole: float) -> float | None:
 
 def is_input_known(results: Results) -> bool:
     """Tell whether the input time of steps is known: on all hosts, and of steps that have any duration."""
-    visible: bool = results["steps"].input_visible
-    return visible and results["overview"].step_time_ms is not None
+    return bool(results["steps"].input_visible) and results["overview"].step_time_ms is not None
 
 
 def capture_ps(results: Results) -> int:

@@ -1,13 +1,8 @@
-"""The section of recommendations: the advice of all sections, each thing said once, the most important first.
-
-Each sentence carries the number that it rests on and the threshold that the number passed.
-"""
+"""The section of recommendations: the advice of all sections, each thing said once, the most important first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-from msgspec.structs import replace
 
 from tfperf.report.model import Finding, Section, Severity
 from tfperf.sections.functions.section import findings_of as function_findings
@@ -43,9 +38,9 @@ _WAIT_ACTION = (
     "end the pipeline with .prefetch(tf.data.AUTOTUNE); give map() num_parallel_calls=tf.data.AUTOTUNE; .cache() what "
     "fits in memory; read files with interleave()"
 )
-_STEP_MARKER = "tf.profiler.experimental.Trace('train', step_num=n, _r=1)"
-
-
+_CAPTURE_ACTION = (
+    "profile ten or more steps after warm-up, and mark them: tf.profiler.experimental.Trace('train', step_num=n, _r=1)"
+)
 _SHARES = {
     "kernel_launch": "Launching kernels",
     "all_others": "'All others' (Python, I/O, idle)",
@@ -66,11 +61,10 @@ _SHARE_ACTIONS = {
 
 def build(results: Results) -> Section:
     """Build the section: what to change, the most important first; one sentence if nothing passes a threshold."""
-    section = Section("recommendations", "What to do next")
     summary, breakdown, ops = results["overview"], results["steps"], results["ops"]
     if summary.step_time_ms is None:
         no_steps = Finding("no_steps", "info", "No advice without step times.", "see 'What this trace cannot tell'")
-        return replace(section, findings=(no_steps,))
+        return Section("recommendations", "What to do next", findings=(no_steps,))
     tfdata = results["tfdata"]
     pipeline = pipeline_advice(tfdata) if tfdata.outlook else ()
     advice = [*input_advice(summary, ops, pipeline), *share_advice(summary, ops)]
@@ -86,11 +80,16 @@ def build(results: Results) -> Section:
         for finding in of_sections
         if finding.severity != "info" and not codes & _SAME_TIME.get(finding.code, frozenset())
     ]
-    advice += [*precision_advice(breakdown, summary), *capture_advice(summary, breakdown)]
+    advice += precision_advice(breakdown, summary)
+    confidence = breakdown.steps.confidence
+    if summary.averaged_count < _ENOUGH_STEPS or confidence not in ("high", "medium"):
+        text = f"The verdict rests on {summary.averaged_count} step(s), found with {confidence} confidence."
+        advice.append(Finding("short_capture", "hint", text, _CAPTURE_ACTION))
     if not advice:
         text = "No share of the step time passes a threshold for advice."
         advice = [Finding("nothing", "info", text, "look at the top ops (-s ops)")]
-    return replace(section, findings=tuple(sorted(advice, key=lambda finding: _ORDER[finding.severity])))
+    advice.sort(key=lambda finding: _ORDER[finding.severity])
+    return Section("recommendations", "What to do next", findings=tuple(advice))
 
 
 def input_advice(overview: Overview, ops: Ops, pipeline: Sequence[Finding]) -> list[Finding]:
@@ -138,13 +137,3 @@ def precision_advice(breakdown: Breakdown, summary: Summary) -> list[Finding]:
     few = f"Only {format_percent(percent)}% of device compute time is 16-bit."
     text = few if percent else "All device compute is 32-bit."
     return [Finding("precision", "info", text, "set keras.mixed_precision.set_global_policy('mixed_float16')")]
-
-
-def capture_advice(summary: Summary, breakdown: Breakdown) -> list[Finding]:
-    """Return advice where the verdict rests on few steps, or on steps found with low confidence."""
-    confidence = breakdown.steps.confidence
-    if summary.averaged_count >= _ENOUGH_STEPS and confidence in ("high", "medium"):
-        return []
-    text = f"The verdict rests on {summary.averaged_count} step(s), found with {confidence} confidence."
-    action = f"profile ten or more steps after warm-up, and mark them: {_STEP_MARKER}"
-    return [Finding("short_capture", "hint", text, action)]

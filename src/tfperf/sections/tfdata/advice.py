@@ -8,7 +8,7 @@ from tfperf.report.model import Finding, Severity
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.stage_rules import in_code, rule_for
-from tfperf.sections.tfdata.whatif import Estimate, Outlook
+from tfperf.sections.tfdata.whatif import Outlook
 from tfperf.units import PS_PER_MS, format_ms
 
 _FULL_CPU = 0.85
@@ -55,12 +55,8 @@ def _gain(outlook: Outlook | None, change: str, index: int | None) -> str:
     """Return what the estimate for this change says, in words."""
     for estimate in outlook.estimates if outlook else ():
         if (estimate.change, estimate.stage) == (change, index):
-            return f" {_then(estimate)}"
+            return f" Estimated step time then: {format_ms(estimate.low_ms)} to {format_ms(estimate.high_ms)} ms."
     return ""
-
-
-def _then(estimate: Estimate) -> str:
-    return f"Estimated step time then: {format_ms(estimate.low_ms)} to {format_ms(estimate.high_ms)} ms."
 
 
 def _stage_advice(pipeline: Pipeline, index: int, outlook: Outlook | None) -> Iterator[Finding]:
@@ -75,15 +71,14 @@ def _stage_advice(pipeline: Pipeline, index: int, outlook: Outlook | None) -> It
 
 
 def _less_work_advice(outlook: Outlook) -> Iterator[Finding]:
-    """Advise what takes work away altogether."""
     for estimate in outlook.estimates:
         if estimate.stage is None:
             continue
         stage = outlook.pipeline.stages[estimate.stage]
-        code, then = in_code(stage.name), _then(estimate)
+        code, gain = in_code(stage.name), _gain(outlook, estimate.change, estimate.stage)
         if estimate.change == "cache":
-            text = f"What {code} makes could be kept instead of made again in every epoch. {then}"
+            text = f"What {code} makes could be kept instead of made again in every epoch.{gain}"
             yield Finding("cache", "hint", text, _CACHE_ACTION.format(code=code))
         elif estimate.change == "vectorize" and estimate.high_ms < _WORTH_IT * outlook.step_ms:
             text = f"{stage.name} runs its function {stage.runs:,} times, for single elements: much of it is overhead."
-            yield Finding("vectorize", "hint", f"{text} {then}", _VECTORIZE_ACTION)
+            yield Finding("vectorize", "hint", f"{text}{gain}", _VECTORIZE_ACTION)

@@ -99,7 +99,6 @@ def _steadiness(trace: HostTrace, rows: Int64s) -> float:
 
 
 def _pipeline(trace: HostTrace, recorded: Pipelines, times: StageTimes, number: int, name: str) -> Pipeline:
-    """Measure the pipeline of this number."""
     members = recorded.members(number)
     root = members[0]
     op_rows, stage_of_op = recorded.runs.inner_ops
@@ -175,7 +174,6 @@ def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int 
 
 
 def _setting(recorded: Pipelines, name: str, stage: int) -> int | None:
-    """Return what a stage says of itself, None if it says nothing."""
     value = int(recorded.settings[name][stage])
     return value if value >= 0 else None
 
@@ -188,12 +186,11 @@ def _stage(
     is_run = runs.stage == index
     latency_ps = times.latencies_ps[index]
     ops = [(name, kind, *sums) for (owner, name, kind), sums in runs.ops.items() if owner == index]
+    python = next((_PYTHON_OPS[kind] for _, kind, _, _ in ops if kind in _PYTHON_OPS), "")
     buffered, deterministic = recorded.buffered[index], recorded.labels["deterministic"][index]
-    element_ps = None
-    if elements:
-        in_threads = times.is_async[index]
-        work_ps = float(times.work_ps[index])
-        element_ps = sum(async_work_ps(recorded, times, index, elements)) if in_threads else work_ps / elements
+    element_ps = float(times.work_ps[index]) / elements if elements else None
+    if elements and times.is_async[index]:
+        element_ps = sum(async_work_ps(recorded, times, index, elements))
     return StageStats(
         name=stage.name,
         path=stage.path,
@@ -211,7 +208,7 @@ def _stage(
         is_async=times.is_async[index],
         runs=int(is_run.sum()),
         run_ps=int(np.minimum(runs.busy, runs.end - runs.start)[is_run].sum()),
-        python=_python(stage.name, [kind for _, kind, _, _ in ops]),
+        python="from_generator" if python and stage.name == "Generator" else python,
         ops=tuple(sorted(ops, key=lambda op: (-op[3], op))),
         parallelism=_setting(recorded, "parallelism", index),
         autotuned=recorded.labels["autotune"][index] == "true",
@@ -221,10 +218,3 @@ def _stage(
         batch_size=_setting(recorded, "batch_size", index),
         cycle_length=_setting(recorded, "cycle_length", index),
     )
-
-
-def _python(stage: str, op_types: Sequence[str]) -> str:
-    """Return how the function of a stage runs Python, empty if it does not."""
-    if stage == "Generator" and any(kind in _PYTHON_OPS for kind in op_types):
-        return "from_generator"
-    return next((_PYTHON_OPS[kind] for kind in op_types if kind in _PYTHON_OPS), "")

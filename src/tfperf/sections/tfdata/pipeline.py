@@ -95,7 +95,6 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     call_start_ps: Int64s
     """When each call of the outermost stage starts."""
     waits: Intervals
-    """When somebody waited for this pipeline."""
     waited_ps: int
     """Wall time in which somebody waited for this pipeline."""
     unattributed_ps: int
@@ -107,19 +106,13 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     overlapped_ps: int
     """Part of it that was done while nobody waited for the pipeline."""
     steadiness: float
-    """Of the ops in its functions: their time if all were as fast as the fastest tenth of their name, as a share of the
-    time that they took. What is missing to 1 they may have waited for a core."""
+    """Of the ops in its functions: the share of their time that they need if all are as fast as the fastest tenth."""
     cores: int | None
     pool_threads: int | None
     blocking: int | None
     """Index of the stage that the consumer waits for most; None if it never waits long."""
     limiting: int | None
     """Index of the stage that limits how fast elements can come."""
-
-    @property
-    def limiting_segment(self) -> Segment | None:
-        """Return the segment that allows the fewest elements."""
-        return max(self.segments, key=lambda segment: segment.limit_ps, default=None)
 
     @property
     def final_prefetch(self) -> int | None:

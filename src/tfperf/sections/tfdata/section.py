@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Fact, Finding, Section, Table
+from tfperf.report.model import Fact, Finding, Section
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.registry import present
 from tfperf.sections.results import Results
@@ -15,6 +15,7 @@ from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, WHAT_IF,
 from tfperf.sections.tfdata.whatif import Outlook
 from tfperf.units import PS_PER_MS, format_ms, format_percent
 
+_SLOW_US = SLOW_CALL_PS // 1_000_000
 _NO_TFDATA = (
     "The trace holds no event of tf.data. Either the job does not use it, or the profile was taken with a host tracer "
     "level below 2."
@@ -26,6 +27,7 @@ _DEVICE_ONLY = (
 _CUT = (
     "How long anyone waits is unknown: no call of the outermost stage lies wholly in the capture. Capture more steps."
 )
+_RANGE = "A range, since work that should overlap does so only in part; each change by itself."
 _HOW_TO_READ = (
     "Self is a stage's own work for one element of the pipeline, added up over threads; waited is the share of the "
     "time that the step waits in which this stage is what it waits for. Marks: ! is waited for most, * limits most."
@@ -35,7 +37,16 @@ _HOW_TO_READ = (
 def build(results: Results) -> Section:
     """Build the section: the verdict, what to change, a checklist, the tree of stages, and what a change would gain."""
     tfdata: TfData = results["tfdata"]
-    tables = _tables(results, tfdata.outlook)
+    now = ""
+    if tfdata.outlook is not None:
+        step, share = format_ms(tfdata.outlook.step_ms), format_percent(tfdata.outlook.input_percent)
+        now = f"Now {step} ms, {share}% of it input. {_RANGE}"
+    tables = present(
+        STAGES.build(results, bar_key="waited_percent"),
+        FUNCTIONS.build(results, level="full"),
+        PIPELINES.build(results, level="full"),
+        WHAT_IF.build(results, note=now),
+    )
     if tfdata.main is None:
         is_device_only = all(pipeline.is_device for pipeline in tfdata.pipelines)
         note = _NO_TFDATA if not tfdata.pipelines else _DEVICE_ONLY if is_device_only else _CUT
@@ -52,23 +63,7 @@ def build(results: Results) -> Section:
     )
 
 
-def _tables(results: Results, outlook: Outlook | None) -> tuple[Table, ...]:
-    now = ""
-    if outlook is not None:
-        now = (
-            f"Now {format_ms(outlook.step_ms)} ms, {format_percent(outlook.input_percent)}% of it input. A range, "
-            "since work that should overlap does so only in part; each change by itself."
-        )
-    return present(
-        STAGES.build(results, bar_key="waited_percent"),
-        FUNCTIONS.build(results, level="full"),
-        PIPELINES.build(results, level="full"),
-        WHAT_IF.build(results, note=now),
-    )
-
-
 def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:
-    """Say how the tables are to be read, and what is missing in them."""
     outlook, notes = tfdata.outlook, [_HOW_TO_READ]
     if outlook is not None and outlook.keeps_up:
         notes.append("Since steps hardly wait for the pipeline, making it faster would hardly make them faster.")
@@ -124,11 +119,7 @@ def _checklist(main: Pipeline, outlook: Outlook | None) -> tuple[Fact, ...]:
     )
 
 
-_SLOW_US = SLOW_CALL_PS // 1_000_000
-
-
 def _prefetch(main: Pipeline) -> str:
-    """Say what decouples the pipeline from the step."""
     if main.final_prefetch is None:
         return "the step and the pipeline take turns"
     if main.is_handed_on:
@@ -154,8 +145,7 @@ def _cpu_fact(main: Pipeline) -> Fact:
 
 
 def _limit(main: Pipeline) -> str:
-    """Say where the limiting stage works, and how long for an element."""
-    segment = main.limiting_segment
+    segment = max(main.segments, key=lambda segment: segment.limit_ps, default=None)
     if segment is None or main.limiting is None:
         return "no stage works long enough to tell"
     threads = f" by {segment.workers} threads" if segment.workers > 1 else ""

@@ -39,7 +39,6 @@ def elements_by_stage(recorded: Pipelines, times: StageTimes, members: list[int]
 
 
 def _calls_per_call(recorded: Pipelines, times: StageTimes, stage: int, consumer: int) -> float:
-    """Return how often a stage is called for one call of its consumer."""
     calls, consumer_calls = float(times.count[stage]), float(times.count[consumer])
     if times.is_async[consumer] or not consumer_calls:
         batch = int(recorded.settings["batch_size"][consumer])
@@ -56,8 +55,7 @@ def cut_into_segments(
 ) -> list[Segment]:
     """Cut a pipeline where threads change, and add up what each thread does for an element.
 
-    `members` are its stages, `elements` how many elements the work of each was for. The indices of the segments are
-    those of all stages of the host.
+    `elements` is how many elements the work of each stage was for. The indices are those of all stages of the host.
     """
     root = members[0]
     first: SegmentKind = "producer" if recorded.handed_on[recorded.stages[root].pipeline] else "consumer"
@@ -89,7 +87,6 @@ def cut_into_segments(
 
 
 def _least_of(recorded: Pipelines, *settings: tuple[str, int]) -> int:
-    """Return the smallest of the settings, each of a stage, that are known; at least 1."""
     values = (int(recorded.settings[name][stage]) for name, stage in settings)
     return min((value for value in values if value > 0), default=1)
 
@@ -122,10 +119,7 @@ def waiting_times(recorded: Pipelines, times: StageTimes, number: int) -> Interv
 def blocked_times(
     recorded: Pipelines, times: StageTimes, *, members: list[int], segments: list[Segment], waits: Intervals
 ) -> tuple[dict[int, int], int]:
-    """Return how long the consumer waited for each stage itself, and for how long no stage can be named.
-
-    Both are picoseconds. `members` are the stages of the pipeline, `waits` is when the consumer waited.
-    """
+    """Return the picoseconds that the consumer waited for each stage itself, and those for which none can be named."""
     limits = {(segment.kind, segment.owner): segment.limit_ps for segment in segments}
     blocked_ps, unattributed_ps = dict.fromkeys(members, 0), 0
     waiting = {members[0]: intersection(waits, times.calls[members[0]])}

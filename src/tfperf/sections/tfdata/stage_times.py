@@ -13,23 +13,20 @@ _INTERLEAVE = ("ParallelInterleave", "LegacyParallelInterleave")
 
 
 class StageTimes(Struct, frozen=True, kw_only=True):
-    """For each stage of all pipelines: sums in picoseconds, and when it worked, as flat sets."""
+    """For each stage of all pipelines: its calls, sums in picoseconds, and when it worked, as flat sets."""
 
     count: Int64s
-    """Calls of it."""
     total_ps: Int64s
     work_ps: Int64s
     """What it does itself: calls without what they wait for in other stages, its threads, and its function."""
     is_async: list[bool]
     """Whether it gets its elements from threads of its own."""
     calls: list[Intervals]
-    """When it was called."""
     functions: list[Intervals]
     """When its function ran in a pool."""
     busy: list[Intervals]
     """When it, or its function, worked."""
     latencies_ps: list[Int64s]
-    """How long each call took."""
 
 
 def measure_stages(recorded: Pipelines) -> StageTimes:
@@ -42,10 +39,21 @@ def measure_stages(recorded: Pipelines) -> StageTimes:
     functions = [_times(runs.start, runs.end, in_pool & (runs.stage == stage)) for stage in stages]
     threads = [_times(produced.start, produced.end, produced.stage == stage) for stage in stages]
     latency = calls.end - calls.start
+    # Without threads of its own a stage works in its calls, else in its threads and its function.
+    in_calls = _without_inner(latency, calls.around, latency)
+    in_threads = _without_inner(produced.end - produced.start, calls.in_produce, latency)
+    in_functions = np.minimum(runs.busy, runs.end - runs.start)
+    work_ps = np.zeros(len(stages))  # What bincount returns of nothing are integers.
+    for stage, duration, rows in (
+        (calls.stage, in_calls, ~np.array(is_async, np.bool_)[calls.stage]),
+        (produced.stage, in_threads, produced.stage >= 0),
+        (runs.stage, in_functions, in_pool),
+    ):
+        work_ps += np.bincount(stage[rows], weights=duration[rows], minlength=len(stages))
     return StageTimes(
         count=np.bincount(calls.stage, minlength=len(stages)),
         total_ps=np.bincount(calls.stage, weights=latency, minlength=len(stages)).astype(np.int64),
-        work_ps=_work_ps(recorded, np.array(is_async, np.bool_), in_pool),
+        work_ps=work_ps.astype(np.int64),
         is_async=is_async,
         calls=call_times,
         functions=functions,
@@ -58,26 +66,6 @@ def measure_stages(recorded: Pipelines) -> StageTimes:
 
 def _times(start: Int64s, end: Int64s, rows: Bools) -> Intervals:
     return union(start[rows], end[rows])
-
-
-def _work_ps(recorded: Pipelines, is_async: Bools, in_pool: Bools) -> Int64s:
-    """Return what each stage does itself, in picoseconds.
-
-    Of a stage without threads of its own that is its calls, of another one what its threads do, and its function.
-    """
-    calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
-    latency = calls.end - calls.start
-    in_calls = _without_inner(latency, calls.around, latency)
-    in_threads = _without_inner(produced.end - produced.start, calls.in_produce, latency)
-    in_functions = np.minimum(runs.busy, runs.end - runs.start)
-    work = np.zeros(len(recorded.stages))  # What bincount returns of nothing are integers.
-    for stage, duration, rows in (
-        (calls.stage, in_calls, ~is_async[calls.stage]),
-        (produced.stage, in_threads, produced.stage >= 0),
-        (runs.stage, in_functions, in_pool),
-    ):
-        work += np.bincount(stage[rows], weights=duration[rows], minlength=len(work))
-    return work.astype(np.int64)
 
 
 def _without_inner(duration: Int64s, around: Int64s, inner: Int64s) -> Int64s:

@@ -3,9 +3,8 @@
 Operational bounds: a step cannot be faster than what its own thread does (the consumer's work, and the pipeline's
 stages that run in that thread), than the slowest segment of the pipeline, and than all work that needs the host's cores
 divided by their number. A change moves work between segments, or takes it away. The low end of a range is the largest
-of these bounds. The high end allows for what the bounds leave out: parallel work is less than perfectly efficient, what
-should overlap does so only in part, and on a host without a device the step computes on the cores that the pipeline
-uses.
+of these bounds. The high end allows for what the bounds leave out: parallel work is less than perfectly efficient, and
+what should overlap does so only in part.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ UNDISTURBED, DISTURBED = 0.93, 1.1
 STEADIEST = 0.75
 """What ops may take, of their time in the profile, where some of the same name are faster: else they had more to do."""
 SIBLING = 0.4
-"""How much faster a thread is whose core does not run another one beside it: what is called a core is often half of
-one."""
+"""How much faster a thread is whose core runs no other one beside it: what is called a core is often half of one."""
 HARDLY_WAITS = 0.95
 """A step that works for so much of its time may gain nothing from whatever is done to the pipeline."""
 NOISE = 1.05
@@ -61,10 +59,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
     has_device: bool
 
     def range_ms(self, best: Load, worst: Load, slowdown: float) -> tuple[float, float]:
-        """Return the range of the step time, in milliseconds, for a load at best and at worst.
-
-        At worst, threads slow each other down by the factor `slowdown`.
-        """
+        """Return the range of the step time; at worst, threads slow each other down by the factor `slowdown`."""
         threads = (0.0,) if self.has_device else (1.0, float(self.cores))
         low = UNDISTURBED * min(self.shortest_ms(best, number) for number in threads)
         high = max(self.longest_ms(worst, number) for number in (threads[0], sum(threads) / len(threads)))
@@ -92,7 +87,12 @@ class StepModel(Struct, frozen=True, kw_only=True):
 
     def longest_ms(self, load: Load, threads: float) -> float:
         """Return the bound for parallel work that is not efficient, and for what overlaps only in part."""
-        consumer = load.consumer_ms / self._slowed(threads) / (1.0 + SIBLING * self._relief(load, threads))
+        relief = 0.0  # To what degree siblings of the cores in use get free, if the pipeline has less to do.
+        if threads and self.now.cpu_ms:
+            half = self.cores / 2.0
+            shared = min(max((threads + self.now.busy_threads - half) / half, 0.0), 1.0)
+            relief = shared * max(1.0 - load.cpu_ms / self.now.cpu_ms, 0.0)
+        consumer = load.consumer_ms / self._slowed(threads) / (1.0 + SIBLING * relief)
         segments = [
             work / (1.0 if workers == 1 else min(workers, self.cores) * PARALLEL_EFFICIENCY)
             for work, workers in load.segments
@@ -104,9 +104,3 @@ class StepModel(Struct, frozen=True, kw_only=True):
     def _slowed(self, threads: float) -> float:
         """Return how much longer than alone the consumer takes, if it has so many threads."""
         return max((threads + self.now.busy_threads) / self.cores, 1.0) if threads else 1.0
-
-    def _relief(self, load: Load, threads: float) -> float:
-        """Return to what degree (0 to 1) siblings of the cores in use get free, if the pipeline has less to do."""
-        half = self.cores / 2.0
-        shared = min(max((threads + self.now.busy_threads - half) / half, 0.0), 1.0)
-        return shared * max(1.0 - load.cpu_ms / self.now.cpu_ms, 0.0) if threads and self.now.cpu_ms else 0.0

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from tfperf.report.model import Column, Data
 from tfperf.sections.registry import TableSpec
+from tfperf.sections.input.tables import percent
 from tfperf.sections.results import Results
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
 from tfperf.sections.tfdata.stage_rules import change_in_code
 from tfperf.units import PS_PER_MS, format_percent
-
-
-def _percent(part: int, whole: int) -> float | None:
-    return 100.0 * part / whole if whole else None
 
 
 def stage_name(pipeline: Pipeline, index: int | None) -> str | None:
@@ -36,8 +33,8 @@ def _stages(results: Results) -> Data | None:
         "total_ms": [stage.total_ps / PS_PER_MS for stage in stages],
         "work_ms": [stage.work_ps / PS_PER_MS for stage in stages],
         "element_ms": [stage.element_ps / PS_PER_MS if stage.element_ps is not None else None for stage in stages],
-        "busy_percent": [_percent(stage.busy_ps, pipeline.span_ps) for pipeline, _, stage in rows],
-        "waited_percent": [_percent(stage.blocked_ps, pipeline.waited_ps) for pipeline, _, stage in rows],
+        "busy_percent": [percent(stage.busy_ps, pipeline.span_ps) for pipeline, _, stage in rows],
+        "waited_percent": [percent(stage.blocked_ps, pipeline.waited_ps) for pipeline, _, stage in rows],
         "is_blocking": [index == pipeline.blocking for pipeline, index, _ in rows],
         "is_limiting": [index == pipeline.limiting for pipeline, index, _ in rows],
         "buffer": [_buffer(stage) for stage in stages],
@@ -45,7 +42,6 @@ def _stages(results: Results) -> Data | None:
 
 
 def _marked(pipeline: Pipeline, index: int, *, several: bool) -> str:
-    """Return the name as people see it: with its marks, and for the outermost of several pipelines with its number."""
     marks = "!" * (index == pipeline.blocking) + "*" * (index == pipeline.limiting)
     name = f"{pipeline.stages[index].name} {marks}" if marks else pipeline.stages[index].name
     return f"{pipeline.name} {name}" if several and not index else name
@@ -88,17 +84,15 @@ def _pipelines(results: Results) -> Data | None:
     pipelines: tuple[Pipeline, ...] = results["tfdata"].pipelines
     if len(pipelines) < 2:
         return None
-    times = {"mean_ms": "mean_ps", "p95_ms": "p95_ps", "max_ms": "max_ps"}
     with_host = results.has_several_hosts
     return {
         "host": [pipeline.host for pipeline in pipelines],
         "pipeline": [f"{pipeline.host} {pipeline.name}" if with_host else pipeline.name for pipeline in pipelines],
         "stages": [len(pipeline.stages) for pipeline in pipelines],
         "calls": [pipeline.calls for pipeline in pipelines],
-        **{
-            key: [getattr(pipeline, name) / PS_PER_MS if pipeline.calls else None for pipeline in pipelines]
-            for key, name in times.items()
-        },
+        "mean_ms": [pipeline.mean_ps / PS_PER_MS if pipeline.calls else None for pipeline in pipelines],
+        "p95_ms": [pipeline.p95_ps / PS_PER_MS if pipeline.calls else None for pipeline in pipelines],
+        "max_ms": [pipeline.max_ps / PS_PER_MS if pipeline.calls else None for pipeline in pipelines],
         "slow_calls": [pipeline.slow_calls for pipeline in pipelines],
         "waited_ms": [pipeline.waited_ps / PS_PER_MS for pipeline in pipelines],
         "blocking": [stage_name(pipeline, pipeline.blocking) for pipeline in pipelines],
@@ -111,10 +105,9 @@ def _what_if(results: Results) -> Data | None:
     if outlook is None or not outlook.gains:
         return None
     stages = [stage_name(outlook.pipeline, estimate.stage) for estimate in outlook.gains]
-    estimated = {
-        column.key: [getattr(estimate, column.key, None) for estimate in outlook.gains] for column in _WHAT_IF_COLUMNS
-    }
-    changes = [change_in_code(estimate.change, stage) for estimate, stage in zip(outlook.gains, stages, strict=True)]
+    gains = outlook.gains
+    estimated = {column.key: [getattr(gain, column.key, None) for gain in gains] for column in _WHAT_IF_COLUMNS}
+    changes = [change_in_code(gain.change, stage) for gain, stage in zip(gains, stages, strict=True)]
     return {**estimated, "stage": stages, "what": changes}
 
 

@@ -109,16 +109,14 @@ def estimate_changes(
 
 
 def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
-    """Return what a step costs as it is."""
     to_ms = per_step / PS_PER_MS
     apart_ps = pipeline.span_ps - pipeline.waited_ps
     cpu_ms = sum(segment.element_ps for segment in pipeline.segments) * to_ms
+    in_threads = [segment for segment in pipeline.segments if segment.kind != "consumer"]
     return Load(
         consumer_ms=consumer_ms,
         inline_ms=sum(segment.element_ps for segment in pipeline.segments if segment.kind == "consumer") * to_ms,
-        segments=tuple(
-            (segment.element_ps * to_ms, segment.workers) for segment in pipeline.segments if segment.kind != "consumer"
-        ),
+        segments=tuple((segment.element_ps * to_ms, segment.workers) for segment in in_threads),
         cpu_ms=cpu_ms,
         overlapped_ms=pipeline.overlapped_ps / max(pipeline.cpu_ps, 1) * cpu_ms,
         steadiness=pipeline.steadiness,
@@ -127,10 +125,7 @@ def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
 
 
 class Change(Struct, frozen=True):
-    """A change: its kind (`prefetch`, `parallel_map`, ...), the stage that it is made to, and the load then.
-
-    `slowdown` is by what factor threads may slow each other down.
-    """
+    """A change of a stage, the load then, and by what factor (`slowdown`) threads may slow each other down."""
 
     kind: str
     stage: int | None
@@ -145,10 +140,9 @@ def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float
     to_ms = elements_per_step / PS_PER_MS
     if pipeline.final_prefetch is None and load.inline_ms:
         moved = replace(load, inline_ms=0.0, segments=(*load.segments, (load.inline_ms, 1)))
-        assumption = "the pipeline works while the step computes"
-        yield Change("prefetch", None, moved, moved, assumption)
-    for index, stage in enumerate(pipeline.stages):
-        work_ms = (stage.element_ps or 0.0) * to_ms
+        yield Change("prefetch", None, moved, moved, "the pipeline works while the step computes")
+    works_ms = [(stage.element_ps or 0.0) * to_ms for stage in pipeline.stages]
+    for index, (stage, work_ms) in enumerate(zip(pipeline.stages, works_ms, strict=True)):
         if work_ms < _SMALL_SHARE * (load.consumer_ms + load.inline_ms):
             continue
         function_ms = stage.run_ps / max(stage.work_ps, 1) * work_ms
@@ -157,18 +151,19 @@ def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float
         if stage.name.startswith(_SOURCES):
             yield _in_parallel(pipeline, load, index, work_ms=work_ms, cores=cores)
     limiting = pipeline.limiting
-    if limiting is not None and not any(
-        "Cache" in pipeline.stages[index].name for index in pipeline.consumers(limiting)
-    ):
-        yield _cached(pipeline, load, limiting, to_ms)
+    consumers = () if limiting is None else pipeline.consumers(limiting)
+    if limiting is not None and not any("Cache" in pipeline.stages[index].name for index in consumers):
+        # What a stage makes is kept: it and all before it work in the first epoch only.
+        removed_ms = {index: work for index, work in enumerate(works_ms) if limiting in pipeline.consumers(index)}
+        kept = _without(pipeline, load, removed_ms)
+        yield Change("cache", limiting, kept, kept, "from the second epoch on; the elements fit into memory")
     for index, stage in enumerate(pipeline.stages):
         batch_size = _next_batch_size(pipeline, stage)
         if stage.runs and batch_size and not stage.python:
-            yield _vectorized(pipeline, load, index, work_ms=(stage.element_ps or 0.0) * to_ms, batch_size=batch_size)
+            yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
 
 
 def _is_sequential(pipeline: Pipeline, index: int) -> bool:
-    """Tell whether a stage's function runs one at a time."""
     stage = pipeline.stages[index]
     one_at_a_time = not stage.is_async or (stage.parallelism or 1) == 1
     is_alone = pipeline.workers(index) == 1 and not stage.autotuned and one_at_a_time
@@ -194,7 +189,6 @@ def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Lo
 
 
 def _in_parallel(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, cores: int) -> Change:
-    """Let several threads do what one does now."""
     stage = pipeline.stages[index]
     rest = _without(pipeline, load, {index: work_ms})
     spread = replace(rest, segments=(*rest.segments, (work_ms, cores)), cpu_ms=load.cpu_ms)
@@ -205,17 +199,6 @@ def _in_parallel(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, 
         assumption = "Python code runs one thread at a time: no gain if it computes, up to this if it waits"
         return Change("parallel_map", index, spread, load, assumption, LOCK_SLOWDOWN)
     return Change("parallel_map", index, spread, spread, f"calls do not depend on each other; {cores} cores")
-
-
-def _cached(pipeline: Pipeline, load: Load, index: int, to_ms: float) -> Change:
-    """Keep what a stage makes: it and all before it work in the first epoch only."""
-    removed_ms = {
-        other: (stage.element_ps or 0.0) * to_ms
-        for other, stage in enumerate(pipeline.stages)
-        if index in pipeline.consumers(other)
-    }
-    kept = _without(pipeline, load, removed_ms)
-    return Change("cache", index, kept, kept, "from the second epoch on; the elements fit into memory")
 
 
 def _next_batch_size(pipeline: Pipeline, stage: StageStats) -> int | None:
