@@ -35,12 +35,11 @@ _COUNTS = (
     Column("after_count", "Count after", int, "count", "how often per step in the last run", level="data"),
 )
 _RENAMED = Column("after_name", "Name after", str, "", "name in the last run, where it differs", level="data")
+_ENTRY = (*_TIMES, _STATE, *_COUNTS)
 _OPS = (
     Column("op_name", "Op", str, "", "name of the op"),
     Column("op_type", "Type", str, "", "type of the op", level="data"),
-    *_TIMES,
-    _STATE,
-    *_COUNTS,
+    *_ENTRY,
     _RENAMED,
 )
 
@@ -74,19 +73,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "device_ops_changes": _OPS,
     "host_ops_changes": _OPS,
-    "kernels_changes": (
-        Column("kernel_name", "Kernel", str, "", "name of the kernel"),
-        *_TIMES,
-        _STATE,
-        *_COUNTS,
-        _RENAMED,
-    ),
-    "copies_changes": (
-        Column("kind", "Kind", str, "", "H2D, D2H, D2D, P2P, H2H, Memset or Unknown"),
-        *_TIMES,
-        _STATE,
-        *_COUNTS,
-    ),
+    "kernels_changes": (Column("kernel_name", "Kernel", str, "", "name of the kernel"), *_ENTRY, _RENAMED),
+    "copies_changes": (Column("kind", "Kind", str, "", "H2D, D2H, D2D, P2P, H2H, Memset or Unknown"), *_ENTRY),
     "stages_changes": (
         Column("stage", "Stage", str, "", "kind of stage"),
         Column("path", "Path", str, "", "names of the stage and of all stages that consume it", level="data"),
@@ -141,7 +129,7 @@ def runs_table(comparison: RunComparison) -> Table:
     data: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
     data |= {"run": data["label"], "steps": data["step_count"], "comparable": [None, *fair]}
     for key, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
-        data[key] = [_three_digits(getattr(ratio, end)) if ratio else None for ratio in ratios]
+        data[key] = [float(format_ratio(getattr(ratio, end))) if ratio else None for ratio in ratios]
     note = f"Step: {STATISTIC_TITLES[comparison.stat]} over whole steps. Ratio: to the first run, with its interval."
     return replace(_table("runs", "Runs", data, note), bar_key="step_ms")
 
@@ -164,10 +152,6 @@ def most_input_bound(run: RunSummary) -> HostSummary | None:
     """Return the host that waits for its input most: the others wait for it."""
     hosts = [host for host in run.hosts if host.input_percent is not None]
     return max(hosts, key=lambda host: host.input_percent or 0.0, default=run.hosts[0] if run.hosts else None)
-
-
-def _three_digits(value: float) -> float:
-    return float(format_ratio(value))
 
 
 def percent_of(part: float | None, whole: float | None) -> float | None:
@@ -210,7 +194,7 @@ def step_times_table(comparison: RunComparison) -> Table:
         "before_ms": before,
         "after_ms": after,
         "change_ms": [None if one is None or other is None else other - one for one, other in pairs],
-        "ratio": [_three_digits(other / one) if one and other is not None else None for one, other in pairs],
+        "ratio": [float(format_ratio(other / one)) if one and other is not None else None for one, other in pairs],
     }
     return _table("step_times", "Statistics of the compared steps", data)
 

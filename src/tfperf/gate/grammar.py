@@ -58,6 +58,7 @@ _OPERATOR = re.compile(r"!~|!=|<=|>=|~|=|<|>")
 _BARE = re.compile(r"[^\s\[\]\"',=~!<>][^\s\[\]\"',]*")
 _QUOTED = re.compile(r"\"((?:[^\"]|\"\")*)\"|'((?:[^']|'')*)'")
 _RELATIONS = ("<", "<=", ">", ">=")
+_SUITABLE: Mapping[type, str] = {**dict.fromkeys((int, float), "= != < <= > >="), bool: "= or !=", str: "~ !~ = or !="}
 _TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _LONGEST = 2000
 _SHOWN_COLUMNS = 8
@@ -123,7 +124,12 @@ def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
         reader.wrong(f"it is longer than {_LONGEST} characters")
     reader.skip()
     metric = _measured(reader)
-    relation = _relation(reader)
+    match = reader.take(_RELATION)
+    if match is None:
+        operator = _OPERATOR.match(text, reader.at)
+        known = " ".join(_RELATIONS)
+        reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
+    relation = cast("Relation", match[0])
     return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
 
 
@@ -213,15 +219,6 @@ def _no_table(table: str) -> str:
     return f"there is no table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
 
 
-def _relation(reader: _Reader) -> Relation:
-    match = reader.take(_RELATION)
-    if match is None:
-        operator = _OPERATOR.match(reader.text, reader.at)
-        known = " ".join(_RELATIONS)
-        reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
-    return cast("Relation", match[0])
-
-
 def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
     text, unit = reader.text[reader.at :], unit_measured(metric)
     of_table = bool(metric.table)
@@ -242,7 +239,10 @@ def _condition(reader: _Reader, table: str) -> Condition:
     operator = reader.take(_OPERATOR)
     if operator is None:
         reader.wrong("a condition needs one of ~ !~ = != < <= > >=")
-    _check_operator(reader, column, operator[0], at)
+    suitable = _SUITABLE[column.dtype]
+    if operator[0] not in suitable.split():
+        holds = "holds" if holds_numbers(column) else "does not hold"
+        reader.wrong(f"{column.key} {holds} numbers: compare it with {suitable}", at)
     at = reader.at
     value = _value(reader)
     try:
@@ -258,15 +258,6 @@ def _value(reader: _Reader) -> str:
         return str(single.replace("''", "'") if double is None else double.replace('""', '"'))
     bare = reader.take(_BARE)
     return bare[0] if bare else reader.wrong("the value of the condition is missing: put special characters in quotes")
-
-
-def _check_operator(reader: _Reader, column: Column, operator: str, at: int) -> None:
-    if holds_numbers(column):
-        if operator in ("~", "!~"):
-            reader.wrong(f"{column.key} holds numbers: compare it with = != < <= > >=", at)
-    elif operator in _RELATIONS or (column.dtype is bool and operator not in ("=", "!=")):
-        suitable = "= or !=" if column.dtype is bool else "~ !~ = or !="
-        reader.wrong(f"{column.key} does not hold numbers: compare it with {suitable}", at)
 
 
 def _typed(column: Column, operator: str, value: str) -> str | float:

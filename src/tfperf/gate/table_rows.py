@@ -7,6 +7,7 @@ drops the row, whatever the others are. Unknown text counts as empty text.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from tfperf.arrays import median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
-from tfperf.gate.limits import Condition, Limit, Measurement, compiled, unknown
+from tfperf.gate.limits import RELATIONS, Condition, Limit, Measurement, compiled, unknown
 from tfperf.render.safe_text import brief
 from tfperf.report.model import Data
 
@@ -88,9 +89,7 @@ def _matches(table: str, condition: Condition, cells: Sequence[Any]) -> tuple[Bo
 
 
 def _compared(cells: Float64s, relation: str, value: float) -> Bools:
-    if relation in ("=", "!="):
-        return np.asarray((cells == value) ^ (relation == "!="), np.bool_)
-    compare = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}[relation]
+    compare = {"=": operator.eq, "!=": operator.ne, **RELATIONS}[relation]
     return np.asarray(compare(cells, value), np.bool_)
 
 
