@@ -128,11 +128,7 @@ def _log_deviations(times: StepTimes, stat: StepStatistic, confidence: float, ra
 
 
 def _block_means(values: StepTimes, length: int, random: np.random.Generator) -> StepTimes:
-    """Return the mean of as many drawn blocks as the series has, for each resample.
-
-    The last block would be cut where the length does not divide the series; instead there are whole blocks, and the
-    deviation is corrected for their number.
-    """
+    """Return, for each resample, the mean of whole drawn blocks, with the deviation corrected for their number."""
     count = max(round(len(values) / length), 1)
     sums = np.concatenate(([0.0], np.cumsum(np.concatenate((values, values[: length - 1])))))
     blocks = (sums[length:] - sums[:-length]) / length

@@ -31,14 +31,14 @@ _TIMES = (
 )
 _STATE = Column("state", "State", str, "", "new, gone, or empty: in both runs, or unknown")
 _COUNTS = (
-    Column("before_count", "Count before", int, "count", "how often per step in the first run", level="data"),
-    Column("after_count", "Count after", int, "count", "how often per step in the last run", level="data"),
+    Column("before_count", "Count before", int, "count", "how often per step in the first run", "data"),
+    Column("after_count", "Count after", int, "count", "how often per step in the last run", "data"),
 )
-_RENAMED = Column("after_name", "Name after", str, "", "name in the last run, where it differs", level="data")
+_RENAMED = Column("after_name", "Name after", str, "", "name in the last run, where it differs", "data")
 _ENTRY = (*_TIMES, _STATE, *_COUNTS)
 _OPS = (
     Column("op_name", "Op", str, "", "name of the op"),
-    Column("op_type", "Type", str, "", "type of the op", level="data"),
+    Column("op_type", "Type", str, "", "type of the op", "data"),
     *_ENTRY,
     _RENAMED,
 )
@@ -46,7 +46,7 @@ _OPS = (
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "runs": (
         Column("run", "Run", str, "", "label of the run; the others are compared with the first"),
-        Column("host", "Host", str, "", "the slowest host, which represents the run", level="data"),
+        Column("host", "Host", str, "", "the slowest host, which represents the run", "data"),
         Column("steps", "Steps", int, "count", "whole averaged steps of that host"),
         Column("step_ms", "Step", float, "ms", "mean, median or 95th percentile of its step times"),
         Column("ratio", "Ratio", float, "", "step time / step time of the first run"),
@@ -54,7 +54,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("ratio_high", "to", float, "", "upper end of the interval of the ratio"),
         Column("input_percent", "Input", float, "%", "share of step time spent on input, of the host that waits most"),
         Column("input_class", "Input-bound", str, "", "high, moderate, possible, none or unknown"),
-        Column("comparable", "Comparable", bool, "", "whether the comparison with the first run is fair", level="data"),
+        Column("comparable", "Comparable", bool, "", "whether the comparison with the first run is fair", "data"),
     ),
     "category_changes": (
         Column("category", "Category", str, "", "what the time goes to"),
@@ -77,7 +77,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "copies_changes": (Column("kind", "Kind", str, "", "H2D, D2H, D2D, P2P, H2H, Memset or Unknown"), *_ENTRY),
     "stages_changes": (
         Column("stage", "Stage", str, "", "kind of stage"),
-        Column("path", "Path", str, "", "names of the stage and of all stages that consume it", level="data"),
+        Column("path", "Path", str, "", "names of the stage and of all stages that consume it", "data"),
         Column(
             "before_ms", "Waited before", float, "ms", "time per step in which steps wait for this stage, first run"
         ),
@@ -110,7 +110,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("before", "First run", str, "", "in the first run"),
         Column("after", "This run", str, "", "in the run that differs"),
         Column("unfair", "Unfair", bool, "", "whether the ratio of step times is not about the program alone"),
-        Column("text", "What follows", str, "", "what follows from it", level="data"),
+        Column("text", "What follows", str, "", "what follows from it", "data"),
     ),
 }
 """The columns of each table, in the order of the report."""

@@ -234,17 +234,10 @@ def _stage_entries(results: Results, steps: int) -> list[RankedEntry]:
             by_path.setdefault(short_name(stage.path), []).append(stage)
     entries = []
     for path, stages in by_path.items():
-        element_ps = next((stage.element_ps for stage in stages if stage.element_ps is not None), None)
-        blocked_ps = sum(stage.blocked_ps for stage in stages)
-        entries.append(
-            RankedEntry(
-                path,
-                short_name(stages[0].name),
-                _rounded(blocked_ps / PS_PER_MS / steps),
-                _rounded(sum(stage.calls for stage in stages) / steps),
-                None if element_ps is None else _rounded(element_ps / PS_PER_MS),
-            )
-        )
+        element_ms = next((stage.element_ps / PS_PER_MS for stage in stages if stage.element_ps is not None), None)
+        blocked_ms = _rounded(sum(stage.blocked_ps for stage in stages) / PS_PER_MS / steps)
+        calls = _rounded(sum(stage.calls for stage in stages) / steps)
+        entries.append(RankedEntry(path, short_name(stages[0].name), blocked_ms, calls, _rounded(element_ms)))
     return entries
 
 

@@ -92,14 +92,8 @@ class _Reader(Struct):
         """Return what comes next if it matches, and skip the space after it."""
         match = pattern.match(self.text, self.at)
         if match:
-            self.at = match.end()
-            self.skip()
+            self.at = len(self.text) - len(self.text[match.end() :].lstrip())
         return match
-
-    def skip(self) -> None:
-        """Skip white space."""
-        rest = self.text[self.at :]
-        self.at += len(rest) - len(rest.lstrip())
 
     def has(self, mark: str) -> bool:
         """Tell whether this comes next, and take it if so."""
@@ -119,10 +113,9 @@ class _Reader(Struct):
 
 def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
     """Return the limit that a text states. Raises LimitError."""
-    reader = _Reader(text, origin)
+    reader = _Reader(text, origin, len(text) - len(text.lstrip()))
     if len(text) > _LONGEST:
-        reader.wrong(f"it is longer than {_LONGEST} characters")
-    reader.skip()
+        reader.wrong(f"it is longer than {_LONGEST} characters", 0)
     metric = _measured(reader)
     match = reader.take(_RELATION)
     if match is None:
@@ -244,20 +237,16 @@ def _condition(reader: _Reader, table: str) -> Condition:
         holds = "holds" if holds_numbers(column) else "does not hold"
         reader.wrong(f"{column.key} {holds} numbers: compare it with {suitable}", at)
     at = reader.at
-    value = _value(reader)
+    match = reader.take(_QUOTED) or reader.take(_BARE)
+    if match is None:
+        reader.wrong("the value of the condition is missing: put special characters in quotes")
+    value = match[0]
+    if value[0] in "\"'":
+        value = value[1:-1].replace(value[0] * 2, value[0])
     try:
         return Condition(column.key, cast("Any", operator[0]), _typed(column, operator[0], value))
     except ValueError as error:
         reader.wrong(str(error), at)
-
-
-def _value(reader: _Reader) -> str:
-    in_quotes = reader.take(_QUOTED)
-    if in_quotes:
-        double, single = in_quotes.groups()
-        return str(single.replace("''", "'") if double is None else double.replace('""', '"'))
-    bare = reader.take(_BARE)
-    return bare[0] if bare else reader.wrong("the value of the condition is missing: put special characters in quotes")
 
 
 def _typed(column: Column, operator: str, value: str) -> str | float:

@@ -80,11 +80,8 @@ def _matches(table: str, condition: Condition, cells: Sequence[Any]) -> tuple[Bo
         same = np.array([bool(cell) == (value == "true") for cell in cells], np.bool_)
         return same ^ (condition.relation == "!="), np.array([cell is not None for cell in cells], np.bool_)
     texts = ["" if cell is None else str(cell) for cell in cells]
-    if condition.relation in ("~", "!~"):
-        pattern = compiled(value)
-        same = np.array([pattern.search(text) is not None for text in texts], np.bool_)
-    else:
-        same = np.array([text == value for text in texts], np.bool_)
+    matches = compiled(value).search if "~" in condition.relation else value.__eq__
+    same = np.array([bool(matches(text)) for text in texts], np.bool_)
     return same ^ condition.relation.startswith("!"), np.ones(len(texts), np.bool_)
 
 

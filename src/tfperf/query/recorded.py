@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tfperf.arrays import Bools, Int64s
 from tfperf.errors import TfperfError
 from tfperf.query.sql_tables import SqlTable
 from tfperf.trace.host_trace import HostTrace
@@ -142,23 +141,21 @@ def _stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
         rows = trace.every_stat or _NO_STATS
         event = rows.event + np.int32(first_event) if first_event else rows.event
         code = _numbers(rows.kind)
+        # A bitmap says which of the numbers are those of a text; the others are null.
+        is_text = pa.py_buffer(np.packbits(rows.kind == StatKind.TEXT, bitorder="little"))
+        bits = _numbers(rows.value)
+        text = pa.Array.from_buffers(bits.type, len(bits), [is_text, bits.buffers()[1]])
         yield {
             "event": _numbers(event),
             "host": _by_index(_numbers(np.zeros(len(event), np.int8)), words([trace.host])),
             "name": _by_index(_numbers(rows.key), words(rows.keys or [""])),
             "kind": _by_index(code, words(_KINDS)),
             "code": code,
-            "bits": _numbers(rows.value),
+            "bits": bits,
             "unsigned": _numbers(rows.value, "uint64"),
             "real": _numbers(rows.value, "float64"),
-            "text": _by_index(_valid(rows.value, rows.kind == StatKind.TEXT), words(rows.texts or [""])),
+            "text": _by_index(text, words(rows.texts or [""])),
         }
-
-
-def _valid(values: Int64s, valid: Bools) -> Any:
-    """Return numbers of which only some are valid; a bitmap says that the others are null."""
-    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.int64(), len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _planes(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
