@@ -14,26 +14,7 @@ steps must not be drawn as if they were independent. The series is laid in a cir
    freedom, 1.5 because blocks overlap.
 4. The interval holds the middle share of the logarithms of drawn after / drawn before.
 
-Measured: how often, in %, the interval at 95 % held the true ratio of 1, by the number of steps in each run (1,000
-trials; the same for both runs: normal 7 %, lognormal 0.3, bimodal: 30 % of the steps take 1.5 times as long, AR(1) with
-0.5). Plain percentiles held it 90 % for ten normal steps, 72 % for AR(1).
-
-             mean                median              p95
-    steps      10  20  50 200      10  20  50 200      50 200
-    normal     97  96  94  96      99  98  97  95      96  99
-    lognormal  95  97  96  95      99  99  98  97      95  98
-    bimodal    96  96  95  96      99  98  98  96      97  97
-    AR(1)      84  92  92  93      93  96  95  95      90  97
-
-The 95th percentile of fewer than 40 steps is nearly the longest one: held 53 to 81 %, so nobody should ask for it.
-
-A slowdown of 10 %, seen above a tolerance of 5 % with the mean of 50 steps: in 100, 99, 87 and 59 % of 600 trials where
-steps vary by 3, 5, 7 and 10 %; with an interval at 90 %, the default of a comparison, in 100, 100, 94 and 74 %.
-Unchanged runs never were above it. The median needs 1.6 times the steps for that, but not where a few steps are far
-longer (3 % of them four times as long: 100 %, the mean 22 %). The mean is the default because it is what a job takes:
-the median is blind to what hits fewer than half of the steps.
-
-What no interval can know is how much the machine itself changes between the two captures.
+docs/diff.md says how often such an interval held the truth, and what slowdown it sees.
 """
 
 from __future__ import annotations
@@ -147,11 +128,7 @@ def _log_deviations(times: StepTimes, stat: StepStatistic, confidence: float, ra
 
 
 def _block_means(values: StepTimes, length: int, random: np.random.Generator) -> StepTimes:
-    """Return the mean of as many drawn blocks as the series has, for each resample.
-
-    The last block would be cut where the length does not divide the series; instead there are whole blocks, and the
-    deviation is corrected for their number.
-    """
+    """Return, for each resample, the mean of whole drawn blocks, with the deviation corrected for their number."""
     count = max(round(len(values) / length), 1)
     sums = np.concatenate(([0.0], np.cumsum(np.concatenate((values, values[: length - 1])))))
     blocks = (sums[length:] - sums[:-length]) / length

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import StepStatistic, statistic
 from tfperf.compare.fairness import Difference, differences
@@ -76,9 +77,8 @@ def category_changes(before: HostSummary, after: HostSummary) -> tuple[EntryChan
     for category in CATEGORIES:
         before_ms, after_ms = before.category_ms.get(category), after.category_ms.get(category)
         if before_ms is not None or after_ms is not None:
-            title = CATEGORY_TITLES[category]
-            entries = RankedEntry(title, category, before_ms), RankedEntry(title, category, after_ms)
-            changes.append(EntryChange(*entries))
+            entry = RankedEntry(CATEGORY_TITLES[category], category, before_ms)
+            changes.append(EntryChange(entry, replace(entry, ms=after_ms)))
     return _largest_first(changes)
 
 
@@ -93,11 +93,9 @@ def ranking_changes(before: RunSummary, after: RunSummary, name: RankingName) ->
     if not rankings[0].rows or not rankings[1].rows:
         return ()
     exact, left, right = _pairs(rankings[0].rows, rankings[1].rows, lambda entry: (entry.name, entry.detail))
-
-    def loosely(entry: RankedEntry) -> Hashable:
-        return entry.detail if name == "stages" else (_NUMBER.sub("", entry.name), entry.detail)
-
-    similar, left, right = _pairs(left, right, loosely)
+    similar, left, right = _pairs(
+        left, right, lambda entry: ("" if name == "stages" else _NUMBER.sub("", entry.name), entry.detail)
+    )
     changes = [EntryChange(*pair) for pair in (*exact, *similar)]
     changes += [EntryChange(entry, None, rankings[1].is_cut) for entry in left]
     changes += [EntryChange(None, entry, rankings[0].is_cut) for entry in right]
@@ -132,7 +130,7 @@ def _pairs(
     return pairs, left, right
 
 
-class RunComparison(Struct, frozen=True):
+class RunComparison(Struct, frozen=True, kw_only=True):
     """Runs, of which the first and the last are compared in full.
 
     `step_comparisons` and `differences` hold, for each run but the first, how its steps compare with those of the
@@ -140,54 +138,45 @@ class RunComparison(Struct, frozen=True):
     """
 
     runs: tuple[RunSummary, ...]
+    before: RunSummary
+    after: RunSummary
     stat: StepStatistic
     step_comparisons: tuple[StepComparison, ...]
     differences: tuple[tuple[Difference, ...], ...]
-
-    @property
-    def before(self) -> RunSummary:
-        """Return the first run."""
-        return self.runs[0]
-
-    @property
-    def after(self) -> RunSummary:
-        """Return the last run."""
-        return self.runs[-1]
-
-    @property
-    def hosts(self) -> tuple[HostSummary | None, HostSummary | None]:
-        """Return the slowest host of the first run and of the last."""
-        return slowest_host(self.before, self.stat), slowest_host(self.after, self.stat)
-
-    @property
-    def steps(self) -> StepComparison:
-        """Return how the steps of the last run compare with those of the first."""
-        return self.step_comparisons[-1]
-
-    @property
-    def direction(self) -> Direction:
-        """Return in which direction the interval of the ratio excludes 1; unknown without an interval."""
-        ratio = self.steps.ratio
-        if ratio is None:
-            return "unknown"
-        return "slower" if ratio.low > 1 else "faster" if ratio.high < 1 else "no clear change"
-
-    @property
-    def categories(self) -> tuple[EntryChange, ...]:
-        """Return the changes of the categories of the two hosts compared."""
-        before, after = self.hosts
-        return category_changes(before, after) if before and after else ()
-
-    @property
-    def mean_change_ms(self) -> float | None:
-        """Return by how much the mean step time changed; None unless a change of the step time is clear."""
-        before, after = self.hosts
-        if self.direction not in ("slower", "faster") or before is None or after is None:
-            return None
-        return (statistic(after.step_ms, "mean") or 0.0) - (statistic(before.step_ms, "mean") or 0.0) or None
+    hosts: tuple[HostSummary | None, HostSummary | None]
+    """The slowest host of the first run and of the last."""
+    steps: StepComparison
+    """How the steps of the last run compare with those of the first."""
+    direction: Direction
+    """In which direction the interval of the ratio excludes 1; unknown without an interval."""
+    categories: tuple[EntryChange, ...]
+    """The changes of the categories of the two hosts compared."""
+    mean_change_ms: float | None
+    """By how much the mean step time changed; None unless a change of the step time is clear."""
 
 
 def compare_runs(runs: Sequence[RunSummary], stat: StepStatistic) -> RunComparison:
     """Compare each run with the first."""
     steps = tuple(compare_steps(runs[0], run, tolerance=0.0, stat=stat) for run in runs[1:])
-    return RunComparison(tuple(runs), stat, steps, tuple(differences(runs[0], run) for run in runs[1:]))
+    before, after = (slowest_host(run, stat) for run in (runs[0], runs[-1]))
+    direction: Direction = "unknown"
+    mean_change_ms = None
+    ratio = steps[-1].ratio
+    if ratio is not None:
+        direction = "slower" if ratio.low > 1 else "faster" if ratio.high < 1 else "no clear change"
+    if direction in ("slower", "faster") and before and after:
+        means = [statistic(host.step_ms, "mean") or 0.0 for host in (before, after)]
+        mean_change_ms = means[1] - means[0] or None
+    return RunComparison(
+        runs=tuple(runs),
+        before=runs[0],
+        after=runs[-1],
+        stat=stat,
+        step_comparisons=steps,
+        differences=tuple(differences(runs[0], run) for run in runs[1:]),
+        hosts=(before, after),
+        steps=steps[-1],
+        direction=direction,
+        categories=category_changes(before, after) if before and after else (),
+        mean_change_ms=mean_change_ms,
+    )

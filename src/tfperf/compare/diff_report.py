@@ -29,11 +29,13 @@ from tfperf.compare.run_summary import RankingName, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.errors import TfperfError
 from tfperf.report.model import Fact, Finding, GroupedBars, Report, Section, Severity
+from tfperf.sections.spec import present
 from tfperf.units import format_percent
 
 Run = Analysis | RunSummary | str | Path
 """A profile, loaded or as a path; or a baseline, read or as the path of its .json file."""
 
+_RATIO_KEYS = {"ratio": "value", "ratio_low": "low", "ratio_high": "high", "confidence": "confidence"}
 _ALWAYS_SHOWN = ("overview", "categories", "steps", "environment")
 _INPUT_CLASSES = {"high": "highly", "moderate": "moderately", "possible": "possibly", "none": "not"}
 
@@ -99,10 +101,7 @@ def _summary(comparison: RunComparison) -> dict[str, Any]:
     return {
         "stat": comparison.stat,
         "change": comparison.direction,
-        "ratio": ratio.value if ratio else None,
-        "ratio_low": ratio.low if ratio else None,
-        "ratio_high": ratio.high if ratio else None,
-        "confidence": ratio.confidence if ratio else None,
+        **{key: getattr(ratio, end, None) for key, end in _RATIO_KEYS.items()},
         "verdict": _verdict(comparison).text,
         "comparable": not any(difference.unfair for difference in comparison.differences[-1]),
         "before": summary_of_run(comparison.before, comparison),
@@ -224,10 +223,8 @@ def _ranking_section(
 
 
 def _memory(comparison: RunComparison) -> Section:
-    table = memory_table(comparison)
-    if table is None:
-        return Section("memory", "Memory", notes=("No allocator appears in both runs.",))
-    return Section("memory", "Memory", tables=(table,))
+    tables = present(memory_table(comparison))
+    return Section("memory", "Memory", tables=tables, notes=() if tables else ("No allocator appears in both runs.",))
 
 
 def _environment(comparison: RunComparison) -> Section:
@@ -242,7 +239,7 @@ def _environment(comparison: RunComparison) -> Section:
     notes.append("TensorFlow versions and host CPUs are not compared: a profile does not contain them.")
     if any(run.batch_size is None for run in comparison.runs):
         notes.append("Batch sizes are not compared: not every run has a tf.data stage that makes batches.")
-    return Section("environment", "Is it fair", tables=(table,) if table else (), notes=tuple(notes))
+    return Section("environment", "Is it fair", tables=present(table), notes=tuple(notes))
 
 
 _SECTIONS: tuple[Callable[[RunComparison], Section], ...] = (

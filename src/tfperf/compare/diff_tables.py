@@ -31,23 +31,22 @@ _TIMES = (
 )
 _STATE = Column("state", "State", str, "", "new, gone, or empty: in both runs, or unknown")
 _COUNTS = (
-    Column("before_count", "Count before", int, "count", "how often per step in the first run", level="data"),
-    Column("after_count", "Count after", int, "count", "how often per step in the last run", level="data"),
+    Column("before_count", "Count before", int, "count", "how often per step in the first run", "data"),
+    Column("after_count", "Count after", int, "count", "how often per step in the last run", "data"),
 )
-_RENAMED = Column("after_name", "Name after", str, "", "name in the last run, where it differs", level="data")
+_RENAMED = Column("after_name", "Name after", str, "", "name in the last run, where it differs", "data")
+_ENTRY = (*_TIMES, _STATE, *_COUNTS)
 _OPS = (
     Column("op_name", "Op", str, "", "name of the op"),
-    Column("op_type", "Type", str, "", "type of the op", level="data"),
-    *_TIMES,
-    _STATE,
-    *_COUNTS,
+    Column("op_type", "Type", str, "", "type of the op", "data"),
+    *_ENTRY,
     _RENAMED,
 )
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "runs": (
         Column("run", "Run", str, "", "label of the run; the others are compared with the first"),
-        Column("host", "Host", str, "", "the slowest host, which represents the run", level="data"),
+        Column("host", "Host", str, "", "the slowest host, which represents the run", "data"),
         Column("steps", "Steps", int, "count", "whole averaged steps of that host"),
         Column("step_ms", "Step", float, "ms", "mean, median or 95th percentile of its step times"),
         Column("ratio", "Ratio", float, "", "step time / step time of the first run"),
@@ -55,7 +54,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("ratio_high", "to", float, "", "upper end of the interval of the ratio"),
         Column("input_percent", "Input", float, "%", "share of step time spent on input, of the host that waits most"),
         Column("input_class", "Input-bound", str, "", "high, moderate, possible, none or unknown"),
-        Column("comparable", "Comparable", bool, "", "whether the comparison with the first run is fair", level="data"),
+        Column("comparable", "Comparable", bool, "", "whether the comparison with the first run is fair", "data"),
     ),
     "category_changes": (
         Column("category", "Category", str, "", "what the time goes to"),
@@ -74,22 +73,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "device_ops_changes": _OPS,
     "host_ops_changes": _OPS,
-    "kernels_changes": (
-        Column("kernel_name", "Kernel", str, "", "name of the kernel"),
-        *_TIMES,
-        _STATE,
-        *_COUNTS,
-        _RENAMED,
-    ),
-    "copies_changes": (
-        Column("kind", "Kind", str, "", "H2D, D2H, D2D, P2P, H2H, Memset or Unknown"),
-        *_TIMES,
-        _STATE,
-        *_COUNTS,
-    ),
+    "kernels_changes": (Column("kernel_name", "Kernel", str, "", "name of the kernel"), *_ENTRY, _RENAMED),
+    "copies_changes": (Column("kind", "Kind", str, "", "H2D, D2H, D2D, P2P, H2H, Memset or Unknown"), *_ENTRY),
     "stages_changes": (
         Column("stage", "Stage", str, "", "kind of stage"),
-        Column("path", "Path", str, "", "names of the stage and of all stages that consume it", level="data"),
+        Column("path", "Path", str, "", "names of the stage and of all stages that consume it", "data"),
         Column(
             "before_ms", "Waited before", float, "ms", "time per step in which steps wait for this stage, first run"
         ),
@@ -122,7 +110,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("before", "First run", str, "", "in the first run"),
         Column("after", "This run", str, "", "in the run that differs"),
         Column("unfair", "Unfair", bool, "", "whether the ratio of step times is not about the program alone"),
-        Column("text", "What follows", str, "", "what follows from it", level="data"),
+        Column("text", "What follows", str, "", "what follows from it", "data"),
     ),
 }
 """The columns of each table, in the order of the report."""
@@ -141,7 +129,7 @@ def runs_table(comparison: RunComparison) -> Table:
     data: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
     data |= {"run": data["label"], "steps": data["step_count"], "comparable": [None, *fair]}
     for key, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
-        data[key] = [_three_digits(getattr(ratio, end)) if ratio else None for ratio in ratios]
+        data[key] = [float(format_ratio(getattr(ratio, end))) if ratio else None for ratio in ratios]
     note = f"Step: {STATISTIC_TITLES[comparison.stat]} over whole steps. Ratio: to the first run, with its interval."
     return replace(_table("runs", "Runs", data, note), bar_key="step_ms")
 
@@ -164,10 +152,6 @@ def most_input_bound(run: RunSummary) -> HostSummary | None:
     """Return the host that waits for its input most: the others wait for it."""
     hosts = [host for host in run.hosts if host.input_percent is not None]
     return max(hosts, key=lambda host: host.input_percent or 0.0, default=run.hosts[0] if run.hosts else None)
-
-
-def _three_digits(value: float) -> float:
-    return float(format_ratio(value))
 
 
 def percent_of(part: float | None, whole: float | None) -> float | None:
@@ -210,7 +194,7 @@ def step_times_table(comparison: RunComparison) -> Table:
         "before_ms": before,
         "after_ms": after,
         "change_ms": [None if one is None or other is None else other - one for one, other in pairs],
-        "ratio": [_three_digits(other / one) if one and other is not None else None for one, other in pairs],
+        "ratio": [float(format_ratio(other / one)) if one and other is not None else None for one, other in pairs],
     }
     return _table("step_times", "Statistics of the compared steps", data)
 

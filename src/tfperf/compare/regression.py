@@ -59,12 +59,7 @@ class StepComparison(Struct, frozen=True, kw_only=True):
 
 
 def compare_steps(
-    before: RunSummary,
-    after: RunSummary,
-    *,
-    tolerance: float,
-    stat: StepStatistic = "mean",
-    confidence: float = CONFIDENCE,
+    before: RunSummary, after: RunSummary, *, tolerance: float, stat: StepStatistic = "mean"
 ) -> StepComparison:
     """Judge whether `after` is slower per step than `before` by more than `tolerance` (0.05: 5 %).
 
@@ -128,7 +123,13 @@ def compare_with_baselines(
         steps_needed=needed if needed and verdict == "inconclusive" and not more_baselines else None,
     )
     among = f"{len(ratios)} baselines that differ by {format_percent(100 * math.expm1(spread))}% among themselves"
-    return replace(combined, why=_why_of_several(combined, ratio, among, more_baselines=more_baselines))
+    times = format_times(combined.before_ms, combined.after_ms)
+    advice = f"capture {f'about {combined.steps_needed:,}' if combined.steps_needed else 'more'} steps"
+    if more_baselines:
+        advice = "save more baselines, or reduce the noise of the machine"
+    text = _conclusion(combined, f"no sign of a regression above {_percent(tolerance)}", advice)
+    interval = format_interval(ratio, 1 + tolerance)
+    return replace(combined, why=f"step time {times} against {among}, {interval}: {text}.")
 
 
 def slowest_host(run: RunSummary, stat: StepStatistic) -> HostSummary | None:
@@ -181,36 +182,29 @@ def _why_of_two(comparison: StepComparison) -> str:
             f"there are {counts[0]:,} and {counts[1]:,} whole steps, but the {STATISTIC_TITLES[stat]} needs at least "
             f"{FEWEST_STEPS[stat]} in each run; capture {max(FEWEST_STEPS[stat], 20)} or more."
         )
-    limit = f"{100 * tolerance:.3g}%"
-    times = format_times(comparison.before_ms, comparison.after_ms)
+    limit, times = _percent(tolerance), format_times(comparison.before_ms, comparison.after_ms)
     measured = (
         f"{STATISTIC_TITLES[stat]} step time {times}, {format_interval(ratio, 1 + tolerance)}, "
         f"from {counts[0]:,} and {counts[1]:,} steps"
     )
-    if comparison.verdict == "slower":
-        return f"{measured}: the whole interval is above the tolerance of {limit}."
+    fine = f"the interval overlaps the tolerance of {limit} and is narrow enough to show a regression"
     if ratio.high <= 1 + tolerance:
-        return f"{measured}: the whole interval is within the tolerance of {limit}."
-    if comparison.verdict == "not slower":
-        return f"{measured}: the interval overlaps the tolerance of {limit} and is narrow enough to show a regression."
-    advice = (
-        f"capture about {comparison.steps_needed:,} steps in each run"
-        if comparison.steps_needed
-        else f"more than {MOST_STEPS_NEEDED:,} steps are needed, so reduce the noise (a quiet machine, fixed clocks)"
-    )
-    return f"{measured}: the interval is too wide to rule out a regression above {limit}; {advice}."
+        fine = f"the whole interval is within the tolerance of {limit}"
+    advice = f"more than {MOST_STEPS_NEEDED:,} steps are needed, so reduce the noise (a quiet machine, fixed clocks)"
+    if comparison.steps_needed:
+        advice = f"capture about {comparison.steps_needed:,} steps in each run"
+    return f"{measured}: {_conclusion(comparison, fine, advice)}."
 
 
-def _why_of_several(comparison: StepComparison, ratio: Ratio, among: str, *, more_baselines: bool) -> str:
-    limit, bound = f"{100 * comparison.tolerance:.3g}%", 1 + comparison.tolerance
-    times = format_times(comparison.before_ms, comparison.after_ms)
-    measured = f"step time {times} against {among}, {format_interval(ratio, bound)}"
-    if comparison.verdict == "slower":
-        return f"{measured}: the whole interval is above the tolerance of {limit}."
-    if comparison.verdict == "not slower":
-        return f"{measured}: no sign of a regression above {limit}."
-    if more_baselines:
-        advice = "save more baselines, or reduce the noise of the machine"
-    else:
-        advice = f"capture {f'about {comparison.steps_needed:,}' if comparison.steps_needed else 'more'} steps"
-    return f"{measured}: the interval is too wide to rule out a regression above {limit}; {advice}."
+def _conclusion(comparison: StepComparison, fine: str, advice: str) -> str:
+    """Say what the interval shows: `fine` if the run is not slower, `advice` if that is unknown."""
+    limit = _percent(comparison.tolerance)
+    return {
+        "slower": f"the whole interval is above the tolerance of {limit}",
+        "not slower": fine,
+        "inconclusive": f"the interval is too wide to rule out a regression above {limit}; {advice}",
+    }[comparison.verdict]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -150,13 +150,12 @@ def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
         unknown |= {*DEVICE_CATEGORIES, "host_to_device"}
     if not breakdown.input_visible:
         unknown |= {"input", *_INPUT_PARTS}
-    rows = breakdown.headline
-    categories = [*CATEGORIES, *_INPUT_PARTS]
-    means_ps = [float(breakdown.time_ps[category][rows].mean()) for category in categories]
-    return {
-        category: None if category in unknown else _rounded(mean_ps / PS_PER_MS)
-        for category, mean_ps in zip(categories, means_ps, strict=True)
-    }
+
+    def mean_ms(category: str) -> float:
+        return float(breakdown.time_ps[category][breakdown.headline].mean()) / PS_PER_MS
+
+    categories = (*CATEGORIES, *_INPUT_PARTS)
+    return {category: None if category in unknown else _rounded(mean_ms(category)) for category in categories}
 
 
 def _usual_batches(breakdown: Breakdown) -> int | None:
@@ -179,16 +178,12 @@ def _rankings(results: Results) -> Rankings:
     steps = sum(len(breakdown.steps) for breakdown in results.of_hosts("steps"))
     if not steps:
         return Rankings()
-    ops, kernels = results["ops"], results["kernels"]
+    ops, kernels, functions = results["ops"], results["kernels"], results["functions"].functions
     kernel_rows, copy_rows = [], []
     if kernels is not None:
         columns = kernels.kernels, kernels.total_ps.tolist(), kernels.occurrences.tolist()
         kernel_rows = [(kernel.name, "", total_ps, count) for kernel, total_ps, count in zip(*columns, strict=True)]
         copy_rows = [(copy.kind, "", copy.total_ps, copy.count) for copy in kernels.copies]
-    function_rows = [
-        (short_name(function.name), function.total_self_ps, function.calls.get("traced", 0))
-        for function in results["functions"].functions
-    ]
     entries: dict[RankingName, Iterable[RankedEntry]] = {
         "device_ops": _per_step(_op_rows(ops.device), steps) if ops.device is not None else (),
         "host_ops": _per_step(_op_rows(ops.host), steps),
@@ -196,8 +191,8 @@ def _rankings(results: Results) -> Rankings:
         "copies": _per_step(copy_rows, steps),
         "stages": _stage_entries(results, steps),
         "functions": [
-            RankedEntry(name, "", _rounded(self_ps / PS_PER_MS / steps), float(tracings))
-            for name, self_ps, tracings in function_rows
+            RankedEntry(short_name(name), "", _rounded(self_ps / PS_PER_MS / steps), float(calls.get("traced", 0)))
+            for name, self_ps, calls in ((each.name, each.total_self_ps, each.calls) for each in functions)
         ],
         "idle": _idle_entries(results),
     }
@@ -239,17 +234,10 @@ def _stage_entries(results: Results, steps: int) -> list[RankedEntry]:
             by_path.setdefault(short_name(stage.path), []).append(stage)
     entries = []
     for path, stages in by_path.items():
-        element_ps = next((stage.element_ps for stage in stages if stage.element_ps is not None), None)
-        blocked_ps = sum(stage.blocked_ps for stage in stages)
-        entries.append(
-            RankedEntry(
-                path,
-                short_name(stages[0].name),
-                _rounded(blocked_ps / PS_PER_MS / steps),
-                _rounded(sum(stage.calls for stage in stages) / steps),
-                None if element_ps is None else _rounded(element_ps / PS_PER_MS),
-            )
-        )
+        element_ms = next((stage.element_ps / PS_PER_MS for stage in stages if stage.element_ps is not None), None)
+        blocked_ms = _rounded(sum(stage.blocked_ps for stage in stages) / PS_PER_MS / steps)
+        calls = _rounded(sum(stage.calls for stage in stages) / steps)
+        entries.append(RankedEntry(path, short_name(stages[0].name), blocked_ms, calls, _rounded(element_ms)))
     return entries
 
 
@@ -257,6 +245,6 @@ def _idle_entries(results: Results) -> list[RankedEntry]:
     idle = results["idle"]
     if idle is None or idle.without_steps:
         return []
-    columns: Mapping[str, list[object]] = idle.columns()
+    columns = idle.columns()
     causes = zip(columns["cause"], columns["per_step_ms"], strict=True)
-    return [RankedEntry(str(cause), "", _rounded(float(str(ms)))) for cause, ms in causes]
+    return [RankedEntry(cause, "", _rounded(ms)) for cause, ms in causes]

@@ -89,10 +89,8 @@ def _escaped(text: str) -> str:
 
 
 def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
-    lines = []
-    for finding in evidence:
-        lines += [finding.text, f"{label}: {finding.action}"] if finding.action else [finding.text]
-    return lines
+    texts = ((finding.text, finding.action and f"{label}: {finding.action}") for finding in evidence)
+    return [text for pair in texts for text in pair if text]
 
 
 def write_junit(outcome: Outcome, path: Path, *, force: bool) -> None:

@@ -42,7 +42,8 @@ _FIGURES: Mapping[str, _Topic] = {
     "memory": _MEMORY,
     "retraces": _FUNCTIONS,
 }
-_TABLES: Mapping[str, _Topic | None] = {
+_NOTHING = _Topic(())
+_TABLES: Mapping[str, _Topic] = {
     **dict.fromkeys(("input_", "tfdata_", "iterators", "what_if"), _INPUT),
     **dict.fromkeys(("functions", "tf_functions"), _FUNCTIONS),
     **dict.fromkeys(("idle_", "device_time"), _IDLE),
@@ -51,34 +52,30 @@ _TABLES: Mapping[str, _Topic | None] = {
     "launches": _LAUNCHES,
     "copies": _Topic((), ("slow_copies",)),
     "eager_ops": _Topic((), ("eager",)),
-    **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses")),
+    **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses"), _NOTHING),
 }
-"""How the name of a table starts, and what it is about; None: nothing in the report explains it."""
+"""How the name of a table starts, and what it is about."""
 _SAME_ARGUMENTS = (
     "call it with tensors of the same types and shapes (input_signature, reduce_retracing=True), not with Python "
     "numbers, and create tf.functions once, outside the loop"
 )
 
 
-def _topic(metric: Metric) -> _Topic | None:
+def _topic(metric: Metric) -> _Topic:
     if not metric.table:
         return _FIGURES.get(metric.name, _ANYTHING)
-    prefix = next((prefix for prefix in _TABLES if metric.table.startswith(prefix)), None)
-    return _ANYTHING if prefix is None else _TABLES[prefix]
+    return next((topic for prefix, topic in _TABLES.items() if metric.table.startswith(prefix)), _ANYTHING)
 
 
 def evidence_sections(metric: Metric) -> tuple[str, ...]:
     """Return the sections that explain a breach."""
     topic = _topic(metric)
-    if topic is None:
-        return ()
     return (*topic.sections, "recommendations") if topic.codes else topic.sections
 
 
 def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
     """Return what explains a breach on a host, the best first; at most two sentences."""
-    topic = _topic(metric)
-    return () if topic is None else tuple(list(dict.fromkeys(_explanations(topic, host)))[:_MOST])
+    return tuple(dict.fromkeys(_explanations(_topic(metric), host)))[:_MOST]
 
 
 def _explanations(topic: _Topic, host: JudgedHost) -> Iterator[Finding]:

@@ -57,6 +57,7 @@ _OPERATOR = re.compile(r"!~|!=|<=|>=|~|=|<|>")
 _BARE = re.compile(r"[^\s\[\]\"',=~!<>][^\s\[\]\"',]*")
 _QUOTED = re.compile(r"\"((?:[^\"]|\"\")*)\"|'((?:[^']|'')*)'")
 _RELATIONS = ("<", "<=", ">", ">=")
+_SUITABLE: Mapping[type, str] = {**dict.fromkeys((int, float), "= != < <= > >="), bool: "= or !=", str: "~ !~ = or !="}
 _TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _LONGEST = 2000
 _SHOWN_COLUMNS = 8
@@ -90,14 +91,8 @@ class _Reader(Struct):
         """Return what comes next if it matches, and skip the space after it."""
         match = pattern.match(self.text, self.at)
         if match:
-            self.at = match.end()
-            self.skip()
+            self.at = len(self.text) - len(self.text[match.end() :].lstrip())
         return match
-
-    def skip(self) -> None:
-        """Skip white space."""
-        rest = self.text[self.at :]
-        self.at += len(rest) - len(rest.lstrip())
 
     def has(self, mark: str) -> bool:
         """Tell whether this comes next, and take it if so."""
@@ -117,12 +112,16 @@ class _Reader(Struct):
 
 def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
     """Return the limit that a text states. Raises LimitError."""
-    reader = _Reader(text, origin)
+    reader = _Reader(text, origin, len(text) - len(text.lstrip()))
     if len(text) > _LONGEST:
-        reader.wrong(f"it is longer than {_LONGEST} characters")
-    reader.skip()
+        reader.wrong(f"it is longer than {_LONGEST} characters", 0)
     metric = _measured(reader)
-    relation = _relation(reader)
+    match = reader.take(_RELATION)
+    if match is None:
+        operator = _OPERATOR.match(text, reader.at)
+        known = " ".join(_RELATIONS)
+        reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
+    relation = cast("Relation", match[0])
     return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
 
 
@@ -212,15 +211,6 @@ def _no_table(table: str) -> str:
     return f"there is no table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
 
 
-def _relation(reader: _Reader) -> Relation:
-    match = reader.take(_RELATION)
-    if match is None:
-        operator = _OPERATOR.match(reader.text, reader.at)
-        known = " ".join(_RELATIONS)
-        reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
-    return cast("Relation", match[0])
-
-
 def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
     text, unit = reader.text[reader.at :], unit_measured(metric)
     of_table = bool(metric.table)
@@ -241,31 +231,21 @@ def _condition(reader: _Reader, table: str) -> Condition:
     operator = reader.take(_OPERATOR)
     if operator is None:
         reader.wrong("a condition needs one of ~ !~ = != < <= > >=")
-    _check_operator(reader, column, operator[0], at)
+    suitable = _SUITABLE[column.dtype]
+    if operator[0] not in suitable.split():
+        holds = "holds" if holds_numbers(column) else "does not hold"
+        reader.wrong(f"{column.key} {holds} numbers: compare it with {suitable}", at)
     at = reader.at
-    value = _value(reader)
+    match = reader.take(_QUOTED) or reader.take(_BARE)
+    if match is None:
+        reader.wrong("the value of the condition is missing: put special characters in quotes")
+    value = match[0]
+    if value[0] in "\"'":
+        value = value[1:-1].replace(value[0] * 2, value[0])
     try:
         return Condition(column.key, cast("Any", operator[0]), _typed(column, operator[0], value))
     except ValueError as error:
         reader.wrong(str(error), at)
-
-
-def _value(reader: _Reader) -> str:
-    in_quotes = reader.take(_QUOTED)
-    if in_quotes:
-        double, single = in_quotes.groups()
-        return str(single.replace("''", "'") if double is None else double.replace('""', '"'))
-    bare = reader.take(_BARE)
-    return bare[0] if bare else reader.wrong("the value of the condition is missing: put special characters in quotes")
-
-
-def _check_operator(reader: _Reader, column: Column, operator: str, at: int) -> None:
-    if holds_numbers(column):
-        if operator in ("~", "!~"):
-            reader.wrong(f"{column.key} holds numbers: compare it with = != < <= > >=", at)
-    elif operator in _RELATIONS or (column.dtype is bool and operator not in ("=", "!=")):
-        suitable = "= or !=" if column.dtype is bool else "~ !~ = or !="
-        reader.wrong(f"{column.key} does not hold numbers: compare it with {suitable}", at)
 
 
 def _typed(column: Column, operator: str, value: str) -> str | float:

@@ -1,9 +1,6 @@
 """Limits on a profile: their parts, the named ones, bounds as people write them, and what a measured value means.
 
 The command line needs the named limits for its help, so this imports next to nothing.
-
-LimitError         a limit cannot be read, or could never tell anything
-└── ConfigError    a file of limits cannot be read, or is wrong
 """
 
 from __future__ import annotations
@@ -12,9 +9,9 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -25,6 +22,12 @@ if TYPE_CHECKING:
     from tfperf.units import Unit
 
 Relation = Literal["<", "<=", ">", ">="]
+RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 COMMAND_LINE = "command line"
 Status = Literal["pass", "breach", "unknown"]
 """Of a limit; unknown: it could not be judged."""
@@ -93,8 +96,7 @@ class Measurement(Struct, frozen=True):
         """Return the result of a limit, unrounded: a breach counts in spite of gaps, and unknown is never a pass."""
         if self.value is None or not math.isfinite(self.value):
             return "unknown"
-        compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[limit.relation]
-        if not compare(self.value, limit.bound):
+        if not RELATIONS[limit.relation](self.value, limit.bound):
             return "breach"
         return "unknown" if self.gap else "pass"
 

@@ -87,10 +87,8 @@ def judged_hosts(results: Results, *, stat: StepStatistic, skip_first: int, min_
     """Return each host alone, then, if there are several, all of them together."""
     counted = whole_steps(results, skip_first)
     several = results.has_several_hosts
-    changed = [
-        _averaged_starts(before["steps"]) != _averaged_starts(after["steps"])
-        for before, after in zip(results.hosts, counted.hosts, strict=True)
-    ]
+    pairs = list(zip(results.hosts, counted.hosts, strict=True))
+    changed = [_averaged_starts(before["steps"]) != _averaged_starts(after["steps"]) for before, after in pairs]
     together = JudgedHost(
         results=counted,
         name="",
@@ -107,7 +105,7 @@ def judged_hosts(results: Results, *, stat: StepStatistic, skip_first: int, min_
             recorded_steps=len(before["steps"].steps),
             is_narrowed=is_narrowed,
         )
-        for before, after, is_narrowed in zip(results.hosts, counted.hosts, changed, strict=True)
+        for (before, after), is_narrowed in zip(pairs, changed, strict=True)
     ]
     return (*alone, together) if several else tuple(alone)
 

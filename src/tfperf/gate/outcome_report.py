@@ -30,19 +30,19 @@ _BYTES: Mapping[str, int] = {"B": 1, **{prefix: 1024 ** (at + 1) for at, prefix 
 
 LIMIT_COLUMNS = (
     Column("limit", "Limit", str, "", "the limit as it was written"),
-    Column("metric", "What", str, "", "what was measured, in words", level="data"),
+    Column("metric", "What", str, "", "what was measured, in words", "data"),
     Column("measured_text", "Measured", str, "", "what was measured, in digits that agree with the result"),
     Column("margin_text", "Margin", str, "", "how far that is from the bound; of percentages in percentage points"),
     Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
     Column("host", "Host", str, "", "the worst host for this limit; empty if there is only one, or none was measured"),
-    Column("measured", "Measured", float, "", "what was measured, in `unit`", level="data"),
-    Column("relation", "Relation", str, "", "how measured must compare with the bound: <, <=, > or >=", level="data"),
-    Column("bound", "Bound", float, "", "the bound, in `unit`", level="data"),
-    Column("margin", "Margin", float, "", "distance to the bound, in `unit`; negative if breached", level="data"),
-    Column("unit", "Unit", str, "", "unit of measured, bound and margin: ms, us, ps, %, bytes or count", level="data"),
-    Column("origin", "From", str, "", "where the limit was given: the command line, or a file", level="data"),
-    Column("why", "Why", str, "", "what the result rests on; if unknown, what is missing", level="data"),
-    Column("evidence", "Evidence", str, "", "what the report says about a breach, with advice", level="data"),
+    Column("measured", "Measured", float, "", "what was measured, in `unit`", "data"),
+    Column("relation", "Relation", str, "", "how measured must compare with the bound: <, <=, > or >=", "data"),
+    Column("bound", "Bound", float, "", "the bound, in `unit`", "data"),
+    Column("margin", "Margin", float, "", "distance to the bound, in `unit`; negative if breached", "data"),
+    Column("unit", "Unit", str, "", "unit of measured, bound and margin: ms, us, ps, %, bytes or count", "data"),
+    Column("origin", "From", str, "", "where the limit was given: the command line, or a file", "data"),
+    Column("why", "Why", str, "", "what the result rests on; if unknown, what is missing", "data"),
+    Column("evidence", "Evidence", str, "", "what the report says about a breach, with advice", "data"),
 )
 BASELINE_COLUMNS = (
     Column("stat", "Of steps", str, "", "statistic of the step times: mean, median or p95"),
@@ -52,19 +52,19 @@ BASELINE_COLUMNS = (
     Column("interval", "Interval", str, "", "interval of the change (bootstrap), in digits that agree with the result"),
     Column("allowed", "Allowed", str, "", "largest change that is not a regression"),
     Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
-    Column("verdict", "Verdict", str, "", "what the interval says: slower, not slower, or inconclusive", level="data"),
-    Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", level="data"),
-    Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", level="data"),
+    Column("verdict", "Verdict", str, "", "what the interval says: slower, not slower, or inconclusive", "data"),
+    Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", "data"),
+    Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", "data"),
     Column(
         "steps_needed", "Steps needed", int, "count", "steps in each run that would suffice for a result", level="data"
     ),
-    Column("before_host", "Host before", str, "", "the slowest host of the baseline, which is compared", level="data"),
-    Column("after_host", "Host now", str, "", "the slowest host of the profile, which is compared", level="data"),
-    Column("ratio", "Ratio", float, "", "step time now / step time in the baseline", level="data"),
-    Column("ratio_low", "Ratio from", float, "", "lower end of its interval", level="data"),
-    Column("ratio_high", "Ratio to", float, "", "upper end of its interval", level="data"),
-    Column("confidence", "Confidence", float, "", "confidence of the interval: 0.9 is 90 %", level="data"),
-    Column("tolerance_percent", "Tolerance", float, "%", "largest change that is not a regression", level="data"),
+    Column("before_host", "Host before", str, "", "the slowest host of the baseline, which is compared", "data"),
+    Column("after_host", "Host now", str, "", "the slowest host of the profile, which is compared", "data"),
+    Column("ratio", "Ratio", float, "", "step time now / step time in the baseline", "data"),
+    Column("ratio_low", "Ratio from", float, "", "lower end of its interval", "data"),
+    Column("ratio_high", "Ratio to", float, "", "upper end of its interval", "data"),
+    Column("confidence", "Confidence", float, "", "confidence of the interval: 0.9 is 90 %", "data"),
+    Column("tolerance_percent", "Tolerance", float, "%", "largest change that is not a regression", "data"),
 )
 
 
@@ -176,10 +176,7 @@ def _measured_text(judged: Judged) -> str | None:
 
 
 def _margin(judged: Judged) -> float | None:
-    """Return the distance to the bound, negative where it is breached.
-
-    None without a number, and for a comparison: there the interval decides, not the distance.
-    """
+    """Return the distance to the bound, negative where it is breached; None where an interval decides, or no number."""
     if judged.status == "unknown" or judged.measured is None or judged.comparison is not None:
         return None
     distance = judged.measured - judged.limit.bound

@@ -7,6 +7,7 @@ drops the row, whatever the others are. Unknown text counts as empty text.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from tfperf.arrays import median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
 from tfperf.gate.limits import Condition, Limit, Measurement, compiled, unknown
 from tfperf.render.values import brief
+from tfperf.gate.limits import RELATIONS, Condition, Limit, Measurement, compiled, unknown
+from tfperf.render.safe_text import brief
 from tfperf.report.model import Data
 
 Bools = npt.NDArray[np.bool_]
@@ -79,18 +82,13 @@ def _matches(table: str, condition: Condition, cells: Sequence[Any]) -> tuple[Bo
         same = np.array([bool(cell) == (value == "true") for cell in cells], np.bool_)
         return same ^ (condition.relation == "!="), np.array([cell is not None for cell in cells], np.bool_)
     texts = ["" if cell is None else str(cell) for cell in cells]
-    if condition.relation in ("~", "!~"):
-        pattern = compiled(value)
-        same = np.array([pattern.search(text) is not None for text in texts], np.bool_)
-    else:
-        same = np.array([text == value for text in texts], np.bool_)
+    matches = compiled(value).search if "~" in condition.relation else value.__eq__
+    same = np.array([bool(matches(text)) for text in texts], np.bool_)
     return same ^ condition.relation.startswith("!"), np.ones(len(texts), np.bool_)
 
 
 def _compared(cells: Float64s, relation: str, value: float) -> Bools:
-    if relation in ("=", "!="):
-        return np.asarray((cells == value) ^ (relation == "!="), np.bool_)
-    compare = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}[relation]
+    compare = {"=": operator.eq, "!=": operator.ne, **RELATIONS}[relation]
     return np.asarray(compare(cells, value), np.bool_)
 
 

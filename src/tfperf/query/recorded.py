@@ -7,7 +7,7 @@ others (`end_ps`), or where one column of bits holds values of several types.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tfperf.arrays import Bools, Int64s
 from tfperf.errors import TfperfError
 from tfperf.query.sql_tables import SqlTable
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.event_columns import StatKind, StatRows
 
+Columns = dict[str, Any]
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_EVENTS = int(np.iinfo(np.int32).max)
 _EMPTY = np.empty(0, np.int32)
@@ -53,8 +53,7 @@ def recorded(name: str, hosts: Sequence[HostTrace]) -> Any:
     """
     if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
         raise TfperfError("there are too many events to number in one query: choose some of the hosts with --host")
-    table = _TABLES[name](hosts)
-    return pa.concat_tables(table) if isinstance(table, list) else table
+    return pa.concat_tables(map(pa.table, _TABLES[name](hosts)))
 
 
 def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
@@ -92,22 +91,16 @@ def _by_index(index: Any, values: Any) -> Any:
     return pa.DictionaryArray.from_arrays(index, values, safe=False)
 
 
-def _firsts(counts: Sequence[int]) -> list[int]:
-    """Return the number of the first of each host, where one count runs over all hosts."""
-    return list(accumulate(counts, initial=0))[:-1]
+def _firsts(hosts: Sequence[HostTrace], part: str) -> list[int]:
+    """Return the number of the first event or line of each host, where one count runs over all hosts."""
+    return list(accumulate((len(getattr(trace, part)) for trace in hosts), initial=0))[:-1]
 
 
-def _first_events(hosts: Sequence[HostTrace]) -> list[int]:
-    return _firsts([len(trace.name) for trace in hosts])
-
-
-def _events(hosts: Sequence[HostTrace]) -> list[Any]:
-    tables = []
-    first_lines = _firsts([len(trace.lines) for trace in hosts])
-    for trace, first_event, first_line in zip(hosts, _first_events(hosts), first_lines, strict=True):
+def _events(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    for trace, first_event, first_line in zip(hosts, _firsts(hosts, "name"), _firsts(hosts, "lines"), strict=True):
         line, name = _numbers(trace.line_of), _numbers(trace.name)
         shown = [display or full for display, full in zip(trace.display_names, trace.names, strict=True)]
-        columns = {
+        yield {
             "event": _numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
             **{key: _by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
             "name": _by_index(name, words(trace.names)),
@@ -115,8 +108,6 @@ def _events(hosts: Sequence[HostTrace]) -> list[Any]:
             "start_ps": _numbers(trace.start_ps),
             "duration_ps": _numbers(trace.duration_ps),
         }
-        tables.append(pa.table(columns))
-    return tables
 
 
 def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
@@ -132,50 +123,44 @@ def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
     }
 
 
-def _lines(hosts: Sequence[HostTrace]) -> list[Any]:
-    tables = []
-    for trace, first in zip(hosts, _firsts([len(trace.lines) for trace in hosts]), strict=True):
-        columns = {
-            **_line_columns(trace, first),
+def _lines(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    for trace, first in zip(hosts, _firsts(hosts, "lines"), strict=True):
+        columns = _line_columns(trace, first)
+        derived = columns.pop("derived")
+        yield {
+            **columns,
             "line_id": pa.array([line.id for line in trace.lines], pa.int64()),
+            "derived": derived,
             "events": pa.array([line.stop - line.start for line in trace.lines], pa.int64()),
         }
-        order = ("line", "host", "plane", "kind", "line_name", "line_id", "derived", "events")
-        tables.append(pa.table(columns).select(order))
-    return tables
 
 
-def _stats(hosts: Sequence[HostTrace]) -> list[Any]:
-    """Return the same bits as int64, uint64, float64 and, where they are one, index of a text."""
-    tables = []
-    for trace, first_event in zip(hosts, _first_events(hosts), strict=True):
+def _stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    """Yield the same bits as int64, uint64, float64 and, where they are one, index of a text."""
+    for trace, first_event in zip(hosts, _firsts(hosts, "name"), strict=True):
         rows = trace.every_stat or _NO_STATS
         event = rows.event + np.int32(first_event) if first_event else rows.event
         code = _numbers(rows.kind)
-        columns = {
+        # A bitmap says which of the numbers are those of a text; the others are null.
+        is_text = pa.py_buffer(np.packbits(rows.kind == StatKind.TEXT, bitorder="little"))
+        bits = _numbers(rows.value)
+        text = pa.Array.from_buffers(bits.type, len(bits), [is_text, bits.buffers()[1]])
+        yield {
             "event": _numbers(event),
             "host": _by_index(_numbers(np.zeros(len(event), np.int8)), words([trace.host])),
             "name": _by_index(_numbers(rows.key), words(rows.keys or [""])),
             "kind": _by_index(code, words(_KINDS)),
             "code": code,
-            "bits": _numbers(rows.value),
+            "bits": bits,
             "unsigned": _numbers(rows.value, "uint64"),
             "real": _numbers(rows.value, "float64"),
-            "text": _by_index(_valid(rows.value, rows.kind == StatKind.TEXT), words(rows.texts or [""])),
+            "text": _by_index(text, words(rows.texts or [""])),
         }
-        tables.append(pa.table(columns))
-    return tables
 
 
-def _valid(values: Int64s, valid: Bools) -> Any:
-    """Return numbers of which only some are valid; a bitmap says that the others are null."""
-    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.int64(), len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _planes(hosts: Sequence[HostTrace]) -> Any:
+def _planes(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     planes = [(trace.host, plane) for trace in hosts for plane in trace.planes]
-    columns = {
+    yield {
         "host": words([host for host, _ in planes]),
         "plane": words([plane.name for _, plane in planes]),
         "kind": words([plane.kind for _, plane in planes]),
@@ -183,33 +168,32 @@ def _planes(hosts: Sequence[HostTrace]) -> Any:
         "is_device": pa.array([plane.is_device for _, plane in planes], pa.bool_()),
         "events": pa.array([plane.event_count for _, plane in planes], pa.int64()),
     }
-    return pa.table(columns)
 
 
-def _plane_stats(hosts: Sequence[HostTrace]) -> Any:
+def _plane_stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     rows = [
         (trace.host, plane.name, stat, value)
         for trace in hosts
         for plane in trace.planes
         for stat, value in plane.stats.items()
     ]
-    return _typed_stats(rows, "plane")
+    yield _typed_stats(rows, "plane")
 
 
-def _name_stats(hosts: Sequence[HostTrace]) -> Any:
+def _name_stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     rows = [
         (trace.host, trace.names[name], stat, value)
         for trace in hosts
         for stat, values in trace.name_stats.items()
         for name, value in values.items()
     ]
-    return _typed_stats(rows, "event_name")
+    yield _typed_stats(rows, "event_name")
 
 
-def _typed_stats(rows: Sequence[tuple[str, str, str, int | float | str]], owner: str) -> Any:
+def _typed_stats(rows: Sequence[tuple[str, str, str, int | float | str]], owner: str) -> Columns:
     """Return one column per type; integers as text, since no Arrow type holds both 2^64 - 1 and negative ones."""
     host, owners, stat, values = list(zip(*rows, strict=True)) or ((),) * 4
-    columns = {
+    return {
         "host": words(host),
         owner: words(owners),
         "name": words(stat),
@@ -217,14 +201,13 @@ def _typed_stats(rows: Sequence[tuple[str, str, str, int | float | str]], owner:
         "real_value": pa.array([value if isinstance(value, float) else None for value in values], pa.float64()),
         "text_value": words([value if isinstance(value, str) else None for value in values]),
     }
-    return pa.table(columns)
 
 
-def _hosts(hosts: Sequence[HostTrace]) -> Any:
+def _hosts(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     def numbers(value: Callable[[HostTrace], int | None]) -> Any:
         return pa.array([value(trace) for trace in hosts], pa.int64())
 
-    columns = {
+    yield {
         "host": words([trace.host for trace in hosts]),
         "path": words([str(trace.path) for trace in hosts]),
         "size_bytes": numbers(lambda trace: trace.size_bytes),
@@ -236,10 +219,9 @@ def _hosts(hosts: Sequence[HostTrace]) -> Any:
         "errors": words(["; ".join(trace.errors) or None for trace in hosts]),
         "warnings": words(["; ".join(trace.warnings) or None for trace in hosts]),
     }
-    return pa.table(columns)
 
 
-_TABLES: Mapping[str, Callable[[Sequence[HostTrace]], Any]] = {
+_TABLES: Mapping[str, Callable[[Sequence[HostTrace]], Iterator[Columns]]] = {
     "events": _events,
     "stats": _stats,
     "lines": _lines,

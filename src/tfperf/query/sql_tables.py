@@ -150,9 +150,8 @@ def analyzed_tables() -> dict[str, SqlTable]:
         columns = tuple(
             SqlColumn(column.key, _TYPES[column.dtype], column.unit, column.meaning) for column in spec.columns
         )
-        tables[spec.name] = SqlTable(spec.name, spec.row, columns)
-        for alias in spec.aliases:
-            tables[alias] = SqlTable(alias, f"the same as {spec.name}", columns)
+        meanings = {spec.name: spec.row, **dict.fromkeys(spec.aliases, f"the same as {spec.name}")}
+        tables |= {name: SqlTable(name, meaning, columns) for name, meaning in meanings.items()}
     return tables
 
 
