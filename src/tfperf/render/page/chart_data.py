@@ -91,19 +91,15 @@ def short_name(text: str) -> str:
 
 
 def _step_data(chart: StepChart) -> Data:
-    """Return the steps to draw, and the series that are not empty."""
     count = len(chart.labels)
     totals, size = step_totals(chart), max(steps_per_bar(count), 1)
     steps = [max(range(first, min(first + size, count)), key=totals.__getitem__) for first in range(0, count, size)]
-    series = [
-        {"name": short_name(name), "values": [_six_digits(values[step]) for step in steps]}
-        for name, values in chart.series.items()
-    ]
+    shown = {name: [_six_digits(values[step]) for step in steps] for name, values in chart.series.items()}
     return {
         "kind": "steps",
         "labels": [short_name(chart.labels[step]) for step in steps],
         "flags": [short_name(chart.flags[step]) for step in steps] if chart.flags else [""] * len(steps),
-        "series": [each for each in series if any(each["values"])],
+        "series": [{"name": short_name(name), "values": values} for name, values in shown.items() if any(values)],
         "limit": cut_limit(chart, totals),
     }
 
@@ -159,7 +155,6 @@ def _listed(texts: Sequence[str], count: int) -> str:
 
 
 def _line_words(chart: Sparkline) -> str:
-    """Return how many values there are and between which they lie."""
     count = len(chart.times)
     if not count:
         return "No values."
@@ -171,7 +166,6 @@ def _line_words(chart: Sparkline) -> str:
 
 
 def _step_words(chart: StepChart) -> str:
-    """Return the shortest and the longest step, and what their time goes to."""
     count = len(chart.labels)
     if not count:
         return "No steps."
@@ -188,11 +182,9 @@ def _step_words(chart: StepChart) -> str:
         sentences[0] += f": it takes {time_of(longest)}."
     else:
         sentences[0] += f": the shortest takes {time_of(shortest)}, the longest {time_of(longest)}."
-    shares = _shares(chart, counted)
-    if shares:
+    if shares := _shares(chart, counted):
         sentences.append(f"Of {'its' if len(counted) == 1 else 'their'} time: {shares}.")
-    limit = cut_limit(chart, totals)
-    if limit is not None:
+    if (limit := cut_limit(chart, totals)) is not None:
         cut = [time_of(step) for step, total in enumerate(totals) if total > limit]
         sentences.append(f"Cut off at {limit:g} ms: {_listed(cut, len(cut))}.")
     if count > MOST_STEPS:
