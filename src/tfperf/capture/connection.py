@@ -165,8 +165,7 @@ def call_error(address: Address, failure: Any, max_reply_bytes: int, *, continuo
         return CaptureError("not_a_profiler", problem)
     if code == "RESOURCE_EXHAUSTED":
         problem = f"the trace of {address} is larger than the limit of {max_reply_bytes / 1e6:,.0f} MB{words}"
-        fix = "use a shorter --duration, or raise --max-size (at most 2 GiB)"
-        return CaptureError("too_large", f"{problem}; {fix}")
+        return CaptureError("too_large", f"{problem}; use a shorter --duration, or raise --max-size (at most 2 GiB)")
     if code == "DEADLINE_EXCEEDED":
         fix = "raise --timeout, or use a shorter --duration"
         return CaptureError("timeout", f"{address} accepted the request but did not answer in time; {fix}")

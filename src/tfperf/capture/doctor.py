@@ -208,8 +208,7 @@ def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Conte
         return None
     elif not place.is_file():
         problem = f"{client.address} answers, but writes traces on its own disk (just now {place})"
-        fix = "update the job's TensorFlow, or copy traces from there"
-        raise CaptureError("written_remotely", f"{problem}; {fix}")
+        raise CaptureError("written_remotely", f"{problem}; update the job's TensorFlow, or copy traces from there")
     return look_into(place)
 
 

@@ -116,13 +116,23 @@ class ServerMethods:
 
     def _profile(self, data: bytes, context: Any) -> bytes:
         asked = _RequestedSession.parse(data)
+
+        def over() -> None:
+            """End the session: the client has its reply, or is gone."""
+            asked.ended.set()
+            with self._lock:
+                self._unanswered -= 1
+                self._lock.notify_all()
+
         with self._lock:
             if self._finished:
                 raise _RefusalError("UNAVAILABLE", "the server is being stopped")
             self._refuse_if_busy()
             self._current = asked
+            self._unanswered += 1
         try:
-            self._watch(asked, context)
+            if not context.add_callback(over):
+                over()
             return _record(asked, context)
         finally:
             with self._lock:
@@ -181,20 +191,6 @@ class ServerMethods:
             raise _RefusalError("NOT_FOUND", "No continuous profiling session found.")
         recording.expiry.cancel()
         return recording
-
-    def _watch(self, asked: _RequestedSession, context: Any) -> None:
-        """End the session when the call is over because the client is gone; note when the client has its reply."""
-
-        def over() -> None:
-            asked.ended.set()
-            with self._lock:
-                self._unanswered -= 1
-                self._lock.notify_all()
-
-        with self._lock:
-            self._unanswered += 1
-        if not context.add_callback(over):
-            over()
 
 
 def _record(asked: _RequestedSession, context: Any) -> bytes:

@@ -13,7 +13,7 @@ from tfperf.render.page.table_data import LONGEST_NAME, plain_items
 from tfperf.render.safe_text import brief
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import cell_text, measure_text, plain
-from tfperf.report.model import BarChart, Chart, Column, GroupedBars, Sparkline, StepChart, Table
+from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart, Table
 
 MOST_STEPS = 1_500
 MOST_BARS = 15
@@ -46,21 +46,17 @@ def table_bars(table: Table) -> BarChart | None:
         return None
     values = numbers(table.data[column.key][:MOST_BARS])
     rows = [row for row, value in enumerate(values) if value]
-    naming = _naming_column(table, rows)
-    if naming is None or len(rows) < 2:
+    columns = [each for each in main_columns(table) if not each.unit]
+    if not columns or len(rows) < 2:
         return None
+    # The first whose texts tell these rows apart; else the first with texts.
+    distinct = (each for each in columns if len({table.data[each.key][row] for row in rows}) == len(rows))
+    naming = next(distinct, columns[0])
     names = [cell_text(table.data[naming.key][row], naming.unit) for row in rows]
     title = f"Bars: {column.title}"
     if table.total_rows > MOST_BARS:
         title += f", first {MOST_BARS} of {table.total_rows:,} rows"
     return BarChart(title, column.unit, tuple(names), tuple(values[row] for row in rows))
-
-
-def _naming_column(table: Table, rows: Sequence[int]) -> Column | None:
-    """Return the first main column whose texts tell these rows apart; else the first with texts."""
-    columns = [column for column in main_columns(table) if not column.unit]
-    distinct = (column for column in columns if len({table.data[column.key][row] for row in rows}) == len(rows))
-    return next(distinct, columns[0] if columns else None)
 
 
 def step_totals(chart: StepChart) -> list[float]:
