@@ -127,7 +127,7 @@ def read_until(process: subprocess.Popen[str], words: str, times: int = 1) -> st
 
 def wait_until_profiled(port: int) -> None:
     """Wait until somebody profiles the job, which refuses others then. Who does needs --retries: this asks it, too."""
-    request = profile_request(TracerOptions(), 1, session_id="look", host_name="host", repository_root="logs")
+    request = profile_request(TracerOptions(), 1, Path("logs/look/host.xplane.pb"))
     until = time.monotonic() + 60
     with ProfilerClient(Address("localhost", port)) as client:
         while time.monotonic() < until:

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ Headers = Sequence[tuple[str, str]]
 
 IS_GRPC: Headers = [(":status", "200"), ("content-type", "application/grpc")]
 IS_OK: Headers = [("grpc-status", "0")]
-REQUEST = profile_request(TracerOptions(), 1, session_id="session", host_name="host", repository_root="logs")
+REQUEST = profile_request(TracerOptions(), 1, Path("logs/session/host.xplane.pb"))
 SECONDS = 20.0
 """How long a server waits at most, so that a failed test ends."""
 

@@ -16,24 +16,18 @@ from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError
 from tfperf.wire.profiler_service import OPTIONS_VERSION, OVERHEAD_KEY, SERVICE, message_class, read_message
 from tfperf.wire.schema import LARGEST_MESSAGE
+from tfperf.wire.trace_file import SUFFIX
 
 _SHORT_CALL_SECONDS = 10.0
 
 
-def profile_request(
-    options: TracerOptions,
-    duration_ms: int,
-    *,
-    session_id: str,
-    host_name: str,
-    repository_root: str,
-    start_timestamp_ns: int = 0,
-) -> Any:
+def profile_request(options: TracerOptions, duration_ms: int, place: Path, start_timestamp_ns: int = 0) -> Any:
     """Return a ProfileRequest.
 
-    The last part of the trace's place (`repository_root`/`session_id`/`host_name`.xplane.pb) matters only to servers
-    that cannot send a trace. `start_timestamp_ns` is when to start, on the server's clock; 0 is at once.
+    `place` is the trace's ROOT/SESSION/HOST.xplane.pb; ROOT matters only to servers that cannot send a trace.
+    `start_timestamp_ns` is when to start, on the server's clock; 0 is at once.
     """
+    session_id = place.parent.name
     levels = message_class("ProfileOptions")(
         version=OPTIONS_VERSION,
         include_dataset_ops=True,
@@ -46,9 +40,9 @@ def profile_request(
     return message_class("ProfileRequest")(
         duration_ms=duration_ms,
         opts=levels,
-        repository_root=repository_root,
+        repository_root=str(place.parent.parent),
         session_id=session_id,
-        host_name=host_name,
+        host_name=place.name.removesuffix(SUFFIX),
         emit_xspace=True,
     )
 

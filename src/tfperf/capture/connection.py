@@ -12,7 +12,7 @@ import re
 import socket
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tfperf.capture.address import Address
 from tfperf.capture.daemon_threads import DaemonThreads
@@ -151,18 +151,8 @@ def _words(error: OSError) -> str:
     return one_line(re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", text))
 
 
-class CallFailure(Protocol):
-    """What a failed call of gRPC tells."""
-
-    def code(self) -> object:
-        """Return the status code, a `grpc.StatusCode`."""
-
-    def details(self) -> str | None:
-        """Return the text of the server or of gRPC."""
-
-
-def call_error(address: Address, failure: CallFailure, max_reply_bytes: int, *, continuous: bool) -> CaptureError:
-    """Return the error for a call that failed; `continuous` says that it was one of continuous profiling."""
+def call_error(address: Address, failure: Any, max_reply_bytes: int, *, continuous: bool) -> CaptureError:
+    """Return the error for a failed call of gRPC; `continuous` says that it was one of continuous profiling."""
     code, details = getattr(failure.code(), "name", "UNKNOWN"), one_line(failure.details() or "")
     words = f" ({details})" if details else ""
     if re.search(_BUSY, details) or code == "ALREADY_EXISTS":
@@ -175,8 +165,7 @@ def call_error(address: Address, failure: CallFailure, max_reply_bytes: int, *, 
         return CaptureError("not_a_profiler", problem)
     if code == "RESOURCE_EXHAUSTED":
         problem = f"the trace of {address} is larger than the limit of {max_reply_bytes / 1e6:,.0f} MB{words}"
-        fix = "use a shorter --duration, or raise --max-size (at most 2 GiB)"
-        return CaptureError("too_large", f"{problem}; {fix}")
+        return CaptureError("too_large", f"{problem}; use a shorter --duration, or raise --max-size (at most 2 GiB)")
     if code == "DEADLINE_EXCEEDED":
         fix = "raise --timeout, or use a shorter --duration"
         return CaptureError("timeout", f"{address} accepted the request but did not answer in time; {fix}")

@@ -193,18 +193,13 @@ def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None
 
 
 def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Contents | None:
-    """Profile the job; return what the trace holds, None if it is empty.
-
-    Raises CaptureError if there is no trace, or none that can be read here; TraceFormatError if it is damaged.
-    """
+    """Profile the job; return what the trace holds, None if it is empty."""
     from tfperf.capture.client import profile_request
     from tfperf.wire.contents import look_into
 
     # An older server writes the trace there by itself; it makes the folders, here or on its own machine.
     place = folder / "doctor" / "job.xplane.pb"
-    request = profile_request(
-        TracerOptions(), duration_ms, session_id=place.parent.name, host_name="job", repository_root=str(folder)
-    )
+    request = profile_request(TracerOptions(), duration_ms, place)
     reply = client.profile(request, duration_ms / 1000 + _ANSWER_SECONDS).result()
     if reply.xspace:
         place.parent.mkdir(parents=True)
@@ -213,13 +208,11 @@ def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Conte
         return None
     elif not place.is_file():
         problem = f"{client.address} answers, but writes traces on its own disk (just now {place})"
-        fix = "update the job's TensorFlow, or copy traces from there"
-        raise CaptureError("written_remotely", f"{problem}; {fix}")
+        raise CaptureError("written_remotely", f"{problem}; update the job's TensorFlow, or copy traces from there")
     return look_into(place)
 
 
 def _job_gpu_check(contents: Contents, machine: Machine | None, listener: Listener | None) -> Check:
-    """Return what the trace says about the job's GPUs."""
     name = "job's GPU"
     process = listener.process if listener else None
     missing = missing_gpu(contents, machine, "self" if process is None else process)

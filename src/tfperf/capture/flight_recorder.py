@@ -24,7 +24,6 @@ class _Recording(Struct, frozen=True):
     captured: tuple[Captured, ...]
 
     def delete(self) -> None:
-        """Delete the traces and their folder."""
         with contextlib.suppress(OSError):
             for result in self.captured:
                 if result.path:

@@ -94,6 +94,7 @@ class ProfileCallback:
     _supports_tf_logs = True  # Keras 2 need not fetch losses for this callback: nothing waits for a GPU.
     _chief_worker_only: bool | None = None
     validation_data: Any = None
+    _hint = "pass earlier batches, for example ({}, {})"
 
     def __init__(
         self,
@@ -251,13 +252,10 @@ class ProfileCallback:
             self._profile.close()
             if count.next:
                 last = count.next - 1
-                self._profile.too_few_steps(count.next, self._hint(min(2, last), last))
+                self._profile.too_few_steps(count.next, self._hint.format(min(2, last), last))
 
     def _step_starts(self) -> None:
         """For subclasses: each step calls this first."""
-
-    def _hint(self, first: int, last: int) -> str:
-        return f"pass earlier batches, for example ({first}, {last})"
 
     def _stop_marker(self) -> None:
         marker, self._marker = self._marker, None

@@ -87,7 +87,6 @@ class _Profiling(Struct):
     """Calls that are cancelled if nobody holds them."""
 
     def run(self, clients: list[ProfilerClient]) -> list[Captured]:
-        """Return the result of each client."""
         results: dict[ProfilerClient, Captured] = {}
         for attempt in range(self.request.retries + 1):
             left = [client for client in clients if client not in results or results[client].reason in _RETRIED]
@@ -180,14 +179,13 @@ def profile_request_for(
     client: ProfilerClient, request: CaptureRequest, folder: RunFolder, start_ns: int = 0, *, duration_ms: int = 0
 ) -> Any:
     """Return the ProfileRequest for a trace of one worker that goes to this folder; by default as long as asked for."""
-    return profile_request(
-        request.options,
-        duration_ms or max(1, round(request.duration_s * 1000)),
-        session_id=folder.name,
-        host_name=client.address.label,
-        repository_root=str(folder.path.absolute().parent),
-        start_timestamp_ns=start_ns,
-    )
+    duration_ms = duration_ms or max(1, round(request.duration_s * 1000))
+    return profile_request(request.options, duration_ms, trace_place(client, folder), start_ns)
+
+
+def trace_place(client: ProfilerClient, folder: RunFolder) -> Path:
+    """Return where a server that cannot send its trace writes it, if it can write to this folder."""
+    return folder.path.absolute() / f"{client.address.label}{SUFFIX}"
 
 
 def as_they_come(
@@ -214,7 +212,7 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
         elif reply.empty_trace:
             raise CaptureError("idle", f"{address}: {IDLE}")
         else:  # An older server writes the trace itself, perhaps to a disk that can be read here.
-            place = folder.path.absolute() / f"{address.label}{SUFFIX}"
+            place = trace_place(client, folder)
             if not place.is_file():
                 problem = f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine"
                 raise CaptureError("written_remotely", f"{problem}; copy it from there")

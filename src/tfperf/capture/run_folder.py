@@ -110,7 +110,8 @@ class RunFolder:
             with _reported(target), temporary_beside(target) as temporary:
                 put(temporary)
                 contents = look_into(temporary)
-                return _move(temporary, target) if contents.event_count else None, contents
+                move = partial(_move, temporary)
+                return _first_free(target, SUFFIX, move) if contents.event_count else None, contents
         finally:
             with self._lock:
                 self._writers -= 1
@@ -132,20 +133,16 @@ def _reported(place: Path) -> Iterator[None]:
         raise CaptureError("not_written", f"{problem}; name another logdir") from error
 
 
-def _move(temporary: Path, target: Path) -> Path:
-    """Give the file its name, or a free one beside it."""
-
-    def move_to(place: Path) -> None:
-        try:
-            os.link(temporary, place)
-        except FileExistsError:
-            raise
-        except OSError:  # A file system without hard links.
-            if place.exists():
-                raise FileExistsError(errno.EEXIST, "exists", str(place)) from None
-            temporary.rename(place)
-
-    return _first_free(target, SUFFIX, move_to)
+def _move(temporary: Path, place: Path) -> None:
+    """Give the file this name; raises FileExistsError if it is taken."""
+    try:
+        os.link(temporary, place)
+    except FileExistsError:
+        raise
+    except OSError:  # A file system without hard links.
+        if place.exists():
+            raise FileExistsError(errno.EEXIST, "exists", str(place)) from None
+        temporary.rename(place)
 
 
 def _first_free(wanted: Path, suffix: str, make: Callable[[Path], object]) -> Path:

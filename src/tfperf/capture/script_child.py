@@ -45,7 +45,7 @@ def main() -> None:
     orders = json.decode(sys.argv[1], type=Orders)
     job = _ScriptJob(orders)
     job.start()
-    atexit.register(_end_by_interrupt, job)  # Registered first, called last.
+    atexit.register(job.end_by_interrupt)  # Registered first, called last.
     try:
         _run_as_main(sys.argv[2:], is_module=orders.is_module)
     except KeyboardInterrupt:
@@ -54,16 +54,6 @@ def main() -> None:
     finally:
         # At the exit: only then have the threads of the script ended, too.
         atexit.register(job.conclude)
-
-
-def _end_by_interrupt(job: _ScriptJob) -> None:
-    """End by the signal, as Python does after Ctrl-C; Python forgets to if other code is compiled at the exit."""
-    if job.is_interrupted and os.name == "posix":
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGINT)
 
 
 class _ScriptJob:
@@ -75,14 +65,12 @@ class _ScriptJob:
         self.is_interrupted = False
         self._started_s = time.monotonic()
         self._lock = threading.RLock()
-        self._callback = _ScriptCallback(self, orders)
+        self._callback = _ScriptCallback(self, self._plan)
         self._timed: _TimedProfile | None = None
         if self._plan.after_s is not None:
-            retry_idle = self._plan.steps is not None
-            self._timed = _TimedProfile(self._plan, self._plan.after_s, lambda _: self.write(), retry_idle=retry_idle)
+            self._timed = _TimedProfile(self._plan, self._plan.after_s, self.write)
 
     def start(self) -> None:
-        """Get ready, before the script starts."""
         hook_keras(self._callback)
         _count_steps(self._callback)
         leave = os._exit
@@ -121,6 +109,15 @@ class _ScriptJob:
                 with contextlib.suppress(OSError):
                     write_result(Path(self._orders.result_file), captured)
 
+    def end_by_interrupt(self) -> None:
+        """End by the signal, as Python does after Ctrl-C; Python forgets to if other code is compiled at the exit."""
+        if self.is_interrupted and os.name == "posix":
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+
     def _best_result(self) -> Captured | None:
         """Return the trace of steps rather than that of a time, and any trace rather than a reason for none."""
         # Without steps to profile, the callback only marks them.
@@ -150,13 +147,14 @@ class _ScriptJob:
 
 
 class _TimedProfile:
-    """Takes one profile after a time; `tell` gets the result.
+    """Takes one profile after a time, and calls `tell` when there is a `result`.
 
-    It waits until the program has imported TensorFlow. With `retry_idle`, it tries again while TensorFlow does nothing.
+    It waits until the program has imported TensorFlow. With steps to profile as well, it tries again while TensorFlow
+    does nothing.
     """
 
-    def __init__(self, plan: Plan, after_s: float, tell: Callable[[Captured], object], *, retry_idle: bool) -> None:
-        self._plan, self._after_s, self._tell, self._retry_idle = plan, after_s, tell, retry_idle
+    def __init__(self, plan: Plan, after_s: float, tell: Callable[[], object]) -> None:
+        self._plan, self._after_s, self._tell = plan, after_s, tell
         self._is_over = threading.Event()
         self._lock = threading.RLock()
         self._session: SafeProfile | None = None
@@ -188,26 +186,24 @@ class _TimedProfile:
         with self._lock:
             session, self._session = self._session, None
             result = session.stop(note) if session else None
-            if result is None or (self._retry_idle and result.reason == "idle" and not self._is_over.is_set()):
+            if result is None or (self._plan.steps and result.reason == "idle" and not self._is_over.is_set()):
                 return
             self.result = result
-            self._tell(result)
+            self._tell()
 
 
 class _ScriptCallback(ProfileCallback):
     """The callback that every call of Keras in the script gets."""
 
-    def __init__(self, job: _ScriptJob, orders: Orders) -> None:
-        plan = orders.plan
+    _hint = "pass --steps {}..{}"
+
+    def __init__(self, job: _ScriptJob, plan: Plan) -> None:
         steps = plan.steps or _NEVER
         super().__init__(plan.logdir, steps, limit_s=plan.limit_s, verbose=False, **asdict(plan.options))
         self._job = job
 
     def _step_starts(self) -> None:
         self._job.step_starts()
-
-    def _hint(self, first: int, last: int) -> str:
-        return f"pass --steps {first}..{last}"
 
     def _tell(self, captured: Captured) -> None:
         self._job.write()

@@ -60,13 +60,18 @@ def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -
 def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_fd: int | None) -> Iterator[None]:
     """Leave Ctrl-C to the script; have it write its trace before it gets a signal that ends it."""
 
+    def signal_when_stopped(number: int) -> None:
+        stopped, until = result_file.with_suffix(".stopped"), time.monotonic() + _STOP_SECONDS
+        while process.poll() is None and not stopped.exists() and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+        process.send_signal(number)
+
     def pass_on(number: int, frame: FrameType | None) -> None:
         if ask_fd is not None:
             with suppress(OSError):
                 os.write(ask_fd, b"!")
         # In a thread: while this handler runs, this process does not learn that the script ended.
-        waiting = (process, number, result_file.with_suffix(".stopped"))
-        threading.Thread(target=_signal_when_stopped, args=waiting, daemon=True).start()
+        threading.Thread(target=signal_when_stopped, args=(number,), daemon=True).start()
 
     handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
     if hasattr(signal, "SIGHUP"):
@@ -75,10 +80,3 @@ def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_
         for number, handler in handlers.items():
             earlier_handlers.callback(signal.signal, number, signal.signal(number, handler))
         yield
-
-
-def _signal_when_stopped(process: subprocess.Popen[bytes], number: int, stopped: Path) -> None:
-    until = time.monotonic() + _STOP_SECONDS
-    while process.poll() is None and not stopped.exists() and time.monotonic() < until:
-        time.sleep(_POLL_SECONDS)
-    process.send_signal(number)

@@ -60,9 +60,8 @@ class _RequestedSession(Struct, frozen=True):
                 raise _RefusalError("INVALID_ARGUMENT", str(error)) from error
         delay_s = max(0.0, (opts.start_timestamp_ns - time.time_ns()) / 1e9)
         if delay_s > _MAX_DELAY_S:
-            problem = (
-                f"the start is {delay_s:.0f} s ahead on this machine's clock, and {_MAX_DELAY_S:.0f} s is the limit"
-            )
+            ahead = f"the start is {delay_s:.0f} s ahead on this machine's clock"
+            problem = f"{ahead}, and {_MAX_DELAY_S:.0f} s is the limit"
             raise _RefusalError("INVALID_ARGUMENT", f"{problem}; do the clocks agree?")
         duration_s = min((opts.duration_ms or request.duration_ms) / 1000, threading.TIMEOUT_MAX)
         return cls(options, request.session_id or opts.session_id, duration_s, delay_s)
@@ -116,15 +115,24 @@ class ServerMethods:
             self._lock.wait_for(lambda: not self._unanswered, send_seconds)
 
     def _profile(self, data: bytes, context: Any) -> bytes:
-        """Return a ProfileResponse with the trace of the time that was asked for."""
         asked = _RequestedSession.parse(data)
+
+        def over() -> None:
+            """End the session: the client has its reply, or is gone."""
+            asked.ended.set()
+            with self._lock:
+                self._unanswered -= 1
+                self._lock.notify_all()
+
         with self._lock:
             if self._finished:
                 raise _RefusalError("UNAVAILABLE", "the server is being stopped")
             self._refuse_if_busy()
             self._current = asked
+            self._unanswered += 1
         try:
-            self._watch(asked, context)
+            if not context.add_callback(over):
+                over()
             return _record(asked, context)
         finally:
             with self._lock:
@@ -184,23 +192,8 @@ class ServerMethods:
         recording.expiry.cancel()
         return recording
 
-    def _watch(self, asked: _RequestedSession, context: Any) -> None:
-        """End the session when the call is over because the client is gone; note when the client has its reply."""
-
-        def over() -> None:
-            asked.ended.set()
-            with self._lock:
-                self._unanswered -= 1
-                self._lock.notify_all()
-
-        with self._lock:
-            self._unanswered += 1
-        if not context.add_callback(over):
-            over()
-
 
 def _record(asked: _RequestedSession, context: Any) -> bytes:
-    """Wait for the start, profile until the end, and return the reply."""
     if asked.ended.wait(asked.delay_s):
         raise _RefusalError("CANCELLED", "the session was ended before it started")
     session = _start_session(asked.options)

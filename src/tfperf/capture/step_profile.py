@@ -152,9 +152,8 @@ class StepProfile:
         if not self._session.start():
             self._report()
             return
-        self._timer = threading.Timer(
-            self._limit_s, self._finish, (f"profiling was stopped after {self._limit_s:g} s, after",)
-        )
+        early = f"profiling was stopped after {self._limit_s:g} s, after"
+        self._timer = threading.Timer(self._limit_s, self._finish, (early,))
         self._timer.daemon = True
         self._timer.start()
         local.step_times.mark()  # The time that starting took belongs to no step.
@@ -168,9 +167,8 @@ class StepProfile:
     def _finish(self, early: str = "") -> None:
         """Stop if it runs; `early` says why that is before the last step."""
         if self.is_running:
-            batches = (
-                f"{self._next - self._started_at} of the {max(self._stop - self._started_at, 1)} batches to profile"
-            )
+            wanted = max(self._stop - self._started_at, 1)
+            batches = f"{self._next - self._started_at} of the {wanted} batches to profile"
             self._session.stop(f"{early} {batches}" if early else "")
             self._report()
 

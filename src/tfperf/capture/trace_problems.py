@@ -91,10 +91,8 @@ def captured_trace(
     elif options.python_tracer_level and not contents.has_python_frames:
         reason = "no_python_frames"
         message = "the trace has no Python calls: this TensorFlow cannot record them this way"
-    size = contents.size_bytes if path else None
-    return Captured(
-        worker=worker, path=path, size_bytes=size, event_count=contents.event_count, reason=reason, message=message
-    )
+    size, count = contents.size_bytes if path else None, contents.event_count
+    return Captured(worker=worker, path=path, size_bytes=size, event_count=count, reason=reason, message=message)
 
 
 class MissingGpu(NamedTuple):
@@ -102,10 +100,6 @@ class MissingGpu(NamedTuple):
 
     cause: str
     fix: str
-
-    def __str__(self) -> str:
-        """Return both on one line."""
-        return f"the trace has no GPU events: {self.cause}; {self.fix}"
 
 
 def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> str:
@@ -118,7 +112,8 @@ def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> 
     if machine and port:
         listener = machine.find_listener(port) if machine.nvidia_devices() or machine.has_rocm() else None
         process = listener.process if listener and listener.process is not None else "unknown"
-    return str(missing_gpu(contents, machine, process) or "")
+    missing = missing_gpu(contents, machine, process)
+    return f"the trace has no GPU events: {missing.cause}; {missing.fix}" if missing else ""
 
 
 def missing_gpu(contents: Contents, machine: Machine | None, process: int | str = "self") -> MissingGpu | None:

@@ -20,7 +20,6 @@ class TracerOptions(Struct, frozen=True):
     python_tracer_level: int = 0
 
     def __post_init__(self) -> None:
-        highest = {"host_tracer_level": 3, "device_tracer_level": 1, "python_tracer_level": 1}
-        for name, limit in highest.items():
+        for name, limit in {"host_tracer_level": 3, "device_tracer_level": 1, "python_tracer_level": 1}.items():
             if not 0 <= int(getattr(self, name)) <= limit:
                 raise TfperfError(f"{name} is {getattr(self, name)}; it must be from 0 to {limit}")

@@ -46,10 +46,9 @@ def sample_continuously(
     """
 
     def has_slow_step(captured: Sequence[Captured]) -> bool:
+        traces = [result.path for result in captured if result.path]
         try:
-            return slow_step_s is None or any(
-                longest_step_s(result.path) > slow_step_s for result in captured if result.path
-            )
+            return slow_step_s is None or any(longest_step_s(trace) > slow_step_s for trace in traces)
         except TfperfError:
             return False
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from tfperf.capture.outcomes import Captured, Check, Status
 from tfperf.report.model import Column, Finding, Report, Section, Severity, table_of
@@ -36,14 +36,10 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
     """List what came of each worker; `step_counts` are those of the traces that could be analyzed, None if none was."""
     columns = tuple(column for column in CAPTURED_COLUMNS if column.key != "step_count" or step_counts is not None)
     counts = step_counts or {}
-    rows: list[dict[str, Any]] = [
-        {
-            **asdict(result),
-            "path": result.path and str(result.path),
-            "step_count": result.path and counts.get(result.path),
-        }
-        for result in captured
-    ]
+    rows: list[dict[str, Any]] = []
+    for result in captured:
+        path = result.path
+        rows.append({**asdict(result), "path": path and str(path), "step_count": path and counts.get(path)})
     data = {column.key: [row[column.key] for row in rows] for column in columns}
     # A message without a reason is worth knowing, but not a problem.
     findings = tuple(
@@ -70,12 +66,8 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
 def doctor_report(checks: Sequence[Check]) -> Report:
     """List the checks in their order; what needs a fix, or can be followed up, is also a finding, the worst first."""
     statuses = [check.status for check in checks]
-    data: dict[str, Sequence[Any]] = {
-        "check": [check.name for check in checks],
-        "status": statuses,
-        "found": [check.found for check in checks],
-        "fix": [check.fix for check in checks],
-    }
+    rows = list(map(astuple, checks))
+    data = {column.key: [row[place] for row in rows] for place, column in enumerate(_CHECK_COLUMNS)}
     findings = tuple(
         Finding(check.name.replace(" ", "_"), severity, f"{check.name}: {check.found}", check.fix)
         for status, severity in _SEVERITIES.items()

@@ -65,10 +65,9 @@ class Sampled(Struct, frozen=True):
 
     def raise_problem(self) -> None:
         """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
-        problems = [result for result in self.captured if result.reason]
-        for result in problems:
-            if result.reason:
-                raise CaptureError(result.reason, "; ".join(problem.message for problem in problems))
+        problems = [(result.reason, result.message) for result in self.captured if result.reason]
+        if problems:
+            raise CaptureError(problems[0][0], "; ".join(message for _, message in problems))
         if self.error:
             raise TfperfError(self.error)
 

@@ -24,7 +24,6 @@ _BATCH_BYTES = 1 << 28
 """What the longest texts of a batch may add up to."""
 
 _END = ",\n"
-_ARROW = '"cat":"link","name":"link"'
 
 
 def head() -> bytes:
@@ -127,7 +126,9 @@ def _arrows(group: TrackGroup, ids: GroupIds, track: Int64s, ends: ArrowEnds, he
     """Return ends of arrows: they belong to the slice that starts at their time."""
     time = text.microseconds(group.start_ps[ends.row])
     threads = _threads(ids, track[ends.row])
-    return text.to_bytes(text.line(head, threads, time, f',{_ARROW},"id":', text.whole(ends.arrow), "}" + _END))
+    return text.to_bytes(
+        text.line(head, threads, time, ',"cat":"link","name":"link","id":', text.whole(ends.arrow), "}" + _END)
+    )
 
 
 def _counter(counter: Counter, ids: GroupIds) -> bytes:

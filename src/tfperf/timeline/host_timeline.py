@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import Int32s, Int64s, Uint8s
 
@@ -49,14 +50,8 @@ class EventArguments(Struct, frozen=True, kw_only=True):
         else:
             before = np.cumsum(counts) - counts
             items = np.arange(counts.sum()) + np.repeat(start - before, counts)
-        return EventArguments(
-            stop=np.concatenate(([0], np.cumsum(counts))),
-            key=self.key[items],
-            kind=self.kind[items],
-            value=self.value[items],
-            keys=self.keys,
-            texts=self.texts,
-        )
+        stop = np.concatenate(([0], np.cumsum(counts)))
+        return replace(self, stop=stop, key=self.key[items], kind=self.kind[items], value=self.value[items])
 
 
 class ArrowEnds(Struct, frozen=True):

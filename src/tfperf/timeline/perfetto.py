@@ -61,8 +61,7 @@ def head() -> bytes:
     trace = message_class("Trace")()
     root = trace.packet.add(trusted_packet_sequence_id=1).track_descriptor
     root.uuid, root.process_ordering, root.thread_ordering = 0, _BY_RANK, _BY_RANK
-    data: bytes = trace.SerializeToString()
-    return data
+    return bytes(trace.SerializeToString())
 
 
 def tail(_event_count: int) -> bytes:
@@ -106,8 +105,7 @@ def _varint(number: int) -> bytes:
 def _descriptors(group: TrackGroup, ids: GroupIds) -> bytes:
     """Describe the process and its tracks: threads, the extra tracks of events that do not nest on them, counters."""
     trace = message_class("Trace")()
-    packet = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_CLEARED)
-    process = packet.track_descriptor
+    process = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_CLEARED).track_descriptor
     process.uuid, process.name, process.child_ordering = ids.track, _utf8(group.title), _EXPLICIT
     process.sibling_order_rank = process.process.pid = ids.group
     process.process.process_name = _utf8(group.title)
@@ -138,8 +136,7 @@ def _texts(group: TrackGroup, ids: GroupIds) -> bytes:
     """Give numbers to the names and texts that the events of the group use: their indices plus 1."""
     arguments = group.arguments
     trace = message_class("Trace")()
-    packet = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_NEEDED)
-    data = packet.interned_data
+    data = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_NEEDED).interned_data
     data.event_categories.add(iid=1, text=_utf8(group.category))
     keys = [*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys)]
     texts = arguments.value[arguments.kind == StatKind.TEXT]
@@ -189,11 +186,8 @@ def _events(batch: _Batch) -> bytes:
     group, (event, kind) = batch.group, batch.marks
     is_start, count = kind != END, len(kind)
     time_ns = np.where(is_start, group.start_ps[event], group.end_ps[event]) // _PS_PER_NS
-    all_repeated = (
-        _annotations(batch, is_start),
-        _flows(batch, is_start, _FLOW, group.leaving),
-        _flows(batch, is_start, _TERMINATING_FLOW, group.arriving),
-    )
+    flows = [(_FLOW, group.leaving), (_TERMINATING_FLOW, group.arriving)]
+    all_repeated = [_annotations(batch, is_start), *(_flows(batch, is_start, *flow) for flow in flows)]
     repeated = [part for part in all_repeated if len(part[1].size)]
     label = beside(constant(_CATEGORY + _NAME, count), varint(group.name[event] + 1)).only(is_start)
     fields = beside(constant(_TYPE, count), varint(kind), constant(_TRACK, count), varint(batch.track), label)
@@ -204,10 +198,8 @@ def _events(batch: _Batch) -> bytes:
 
 def _packets(time_ns: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
     """Return the packets around events, with their lengths before them."""
-    count = len(time_ns)
-    head = constant(_SEQUENCE + _varint(ids.group) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, count)
-    body = beside(head, varint(time_ns), track_event)
-    return prefixed(_PACKET_TAG, body, extra)
+    head = constant(_SEQUENCE + _varint(ids.group) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, len(time_ns))
+    return prefixed(_PACKET_TAG, beside(head, varint(time_ns), track_event), extra)
 
 
 _Repeated = tuple[Int64s, Cells]
@@ -256,10 +248,8 @@ def marks_of_tracks(tracks: Sequence[Track], start: Int64s, end: Int64s) -> Mark
     """Return the marks of all tracks, one after the other; starts and instants are in order of rows."""
     parts = []
     # Single tracks, and runs of extra ones: of these there may be very many.
-    runs = (
-        ([*run],) if extra else ([track] for track in run) for extra, run in groupby(tracks, lambda track: track.extra)
-    )
-    for block in chain.from_iterable(runs):
+    runs = groupby(tracks, lambda track: track.extra)
+    for block in chain.from_iterable(([*run],) if extra else ([track] for track in run) for extra, run in runs):
         first, stop = block[0].start, block[-1].stop
         if block[0].extra:
             lane = np.repeat(np.arange(len(block)), [track.stop - track.start for track in block])

@@ -131,7 +131,18 @@ def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
     track = assign_tracks(steps.start_ps[order], steps.end_ps[order])
     order = order[np.argsort(track, kind="stable")]
     kinds, flags = ([texts[i] for i in order.tolist()] for texts in (steps.kinds, steps.flags))
-    numbers = steps.numbers[order]
+    numbers, no_arrows, count = steps.numbers[order], ArrowEnds(_NONE, _NONE), len(order)
+    there = np.ones((count, 3), np.bool_)
+    there[:, 2] = [bool(flag) for flag in flags]
+    key = np.tile(np.arange(3, dtype=np.int32), (count, 1))
+    arguments = EventArguments(
+        stop=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
+        key=key[there],
+        kind=np.where(key == 0, StatKind.INT, StatKind.TEXT).astype(np.uint8)[there],
+        value=np.stack((numbers, np.arange(count), np.arange(count) + count), axis=1)[there],
+        keys=("number", "kind", "omitted from averages"),
+        texts=(*kinds, *flags),
+    )
     return TrackGroup(
         title=f"{prefix}Steps",
         category="step",
@@ -140,26 +151,9 @@ def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
         end_ps=steps.end_ps[order] - origin_ps,
         name=np.arange(len(order), dtype=np.int32),
         names=[f"{kind} {number}" for kind, number in zip(kinds, numbers.tolist(), strict=True)],
-        arguments=_step_arguments(numbers, kinds, flags),
-        leaving=ArrowEnds(_NONE, _NONE),
-        arriving=ArrowEnds(_NONE, _NONE),
-    )
-
-
-def _step_arguments(numbers: Int64s, kinds: list[str], flags: list[str]) -> EventArguments:
-    count = len(numbers)
-    flagged = np.array([bool(flag) for flag in flags], np.bool_)
-    there = np.stack((np.ones(count, np.bool_), np.ones(count, np.bool_), flagged), axis=1)
-    key = np.tile(np.arange(3, dtype=np.int32), (count, 1))
-    value = np.stack((numbers, np.arange(count), np.arange(count) + count), axis=1)
-    kind = np.where(key == 0, StatKind.INT, StatKind.TEXT).astype(np.uint8)
-    return EventArguments(
-        stop=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
-        key=key[there],
-        kind=kind[there],
-        value=value[there],
-        keys=("number", "kind", "omitted from averages"),
-        texts=(*kinds, *flags),
+        arguments=arguments,
+        leaving=no_arrows,
+        arriving=no_arrows,
     )
 
 
@@ -198,16 +192,11 @@ def _trace_arguments(trace: HostTrace) -> EventArguments:
     keys, texts = list(stats.keys), list(stats.texts)
     stats_of_names = {stat: values for stat, values in trace.name_stats.items() if values and stat not in _LINKS}
     shown_names = _shown_names(trace)
-    long_names: dict[int, int | float | str] = {
-        i: name for i, name in enumerate(trace.names) if name != shown_names[i] and name
-    }
-    if long_names:
-        stats_of_names["long_name"] = long_names
+    if long_names := {i: name for i, name in enumerate(trace.names) if name and name != shown_names[i]}:
+        stats_of_names["long_name"] = {**long_names}
     by_name = [_of_events(trace, stat, values, keys, texts) for stat, values in stats_of_names.items()]
     if by_name:
-        event, key, kind, value = (
-            np.concatenate(columns) for columns in zip((event, key, kind, value), *by_name, strict=True)
-        )
+        event, key, kind, value = map(np.concatenate, zip((event, key, kind, value), *by_name, strict=True))
         order = np.argsort(event, kind="stable")
         event, key, kind, value = event[order], key[order], kind[order], value[order]
     stop = np.concatenate(([0], np.cumsum(np.bincount(event, minlength=len(trace.name)))))

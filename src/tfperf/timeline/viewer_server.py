@@ -30,10 +30,9 @@ class FileServer(HTTPServer):
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
-            raise TfperfError(
-                f"cannot serve on {ADDRESS}:{port}: {error.strerror}; stop the program that uses the port (the viewer "
-                f"loads from no other), or open {VIEWER} and drop the file there"
-            ) from error
+            fix = f"stop the program that uses the port (the viewer loads from no other), or open {VIEWER}"
+            problem = f"cannot serve on {ADDRESS}:{port}: {error.strerror}"
+            raise TfperfError(f"{problem}; {fix} and drop the file there") from error
 
     @property
     def url(self) -> str:
@@ -68,7 +67,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30.0
 
     def do_GET(self) -> None:
-        """Send the file."""
         if self._start_reply():
             with self.server.path.open("rb") as file:
                 copyfileobj(file, self.wfile)

@@ -13,6 +13,8 @@ from tfperf.render.page.table_data import LONGEST_NAME, plain_items
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import brief, cell_text, measure_text, plain
 from tfperf.report.model import BarChart, Chart, Column, GroupedBars, Sparkline, StepChart, Table
+from tfperf.render.values import cell_text, measure_text, plain
+from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart, Table
 
 MOST_STEPS = 1_500
 MOST_BARS = 15
@@ -45,21 +47,17 @@ def table_bars(table: Table) -> BarChart | None:
         return None
     values = numbers(table.data[column.key][:MOST_BARS])
     rows = [row for row, value in enumerate(values) if value]
-    naming = _naming_column(table, rows)
-    if naming is None or len(rows) < 2:
+    columns = [each for each in main_columns(table) if not each.unit]
+    if not columns or len(rows) < 2:
         return None
+    # The first whose texts tell these rows apart; else the first with texts.
+    distinct = (each for each in columns if len({table.data[each.key][row] for row in rows}) == len(rows))
+    naming = next(distinct, columns[0])
     names = [cell_text(table.data[naming.key][row], naming.unit) for row in rows]
     title = f"Bars: {column.title}"
     if table.total_rows > MOST_BARS:
         title += f", first {MOST_BARS} of {table.total_rows:,} rows"
     return BarChart(title, column.unit, tuple(names), tuple(values[row] for row in rows))
-
-
-def _naming_column(table: Table, rows: Sequence[int]) -> Column | None:
-    """Return the first main column whose texts tell these rows apart; else the first with texts."""
-    columns = [column for column in main_columns(table) if not column.unit]
-    distinct = (column for column in columns if len({table.data[column.key][row] for row in rows}) == len(rows))
-    return next(distinct, columns[0] if columns else None)
 
 
 def step_totals(chart: StepChart) -> list[float]:
@@ -90,19 +88,15 @@ def short_name(text: str) -> str:
 
 
 def _step_data(chart: StepChart) -> Data:
-    """Return the steps to draw, and the series that are not empty."""
     count = len(chart.labels)
     totals, size = step_totals(chart), max(steps_per_bar(count), 1)
     steps = [max(range(first, min(first + size, count)), key=totals.__getitem__) for first in range(0, count, size)]
-    series = [
-        {"name": short_name(name), "values": [_six_digits(values[step]) for step in steps]}
-        for name, values in chart.series.items()
-    ]
+    shown = {name: [_six_digits(values[step]) for step in steps] for name, values in chart.series.items()}
     return {
         "kind": "steps",
         "labels": [short_name(chart.labels[step]) for step in steps],
         "flags": [short_name(chart.flags[step]) for step in steps] if chart.flags else [""] * len(steps),
-        "series": [each for each in series if any(each["values"])],
+        "series": [{"name": short_name(name), "values": values} for name, values in shown.items() if any(values)],
         "limit": cut_limit(chart, totals),
     }
 
@@ -158,7 +152,6 @@ def _listed(texts: Sequence[str], count: int) -> str:
 
 
 def _line_words(chart: Sparkline) -> str:
-    """Return how many values there are and between which they lie."""
     count = len(chart.times)
     if not count:
         return "No values."
@@ -170,7 +163,6 @@ def _line_words(chart: Sparkline) -> str:
 
 
 def _step_words(chart: StepChart) -> str:
-    """Return the shortest and the longest step, and what their time goes to."""
     count = len(chart.labels)
     if not count:
         return "No steps."
@@ -187,11 +179,9 @@ def _step_words(chart: StepChart) -> str:
         sentences[0] += f": it takes {time_of(longest)}."
     else:
         sentences[0] += f": the shortest takes {time_of(shortest)}, the longest {time_of(longest)}."
-    shares = _shares(chart, counted)
-    if shares:
+    if shares := _shares(chart, counted):
         sentences.append(f"Of {'its' if len(counted) == 1 else 'their'} time: {shares}.")
-    limit = cut_limit(chart, totals)
-    if limit is not None:
+    if (limit := cut_limit(chart, totals)) is not None:
         cut = [time_of(step) for step, total in enumerate(totals) if total > limit]
         sentences.append(f"Cut off at {limit:g} ms: {_listed(cut, len(cut))}.")
     if count > MOST_STEPS:

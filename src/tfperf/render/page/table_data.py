@@ -96,7 +96,6 @@ def _encoded(table: Table) -> str:
 
 
 def _table_data(table: Table) -> Data:
-    """Return the table as the page's scripts read it."""
     depth_keys = [column.depth_key for column in table.columns if column.depth_key]
     main = {column.key for column in main_columns(table)}
     columns = [
