@@ -232,7 +232,7 @@ def test_causes_add_up_for_random_events(tmp_path: Path, seed: int) -> None:
     main = cpu(*some(6, (CALL,), 50), more=tuple(threads), steps=4)
     idle = analyzed(tmp_path, main, gpu(*map(tuple, streams)))
     (device,) = idle.devices
-    assert sum(gap.duration_ps for gap in idle.gaps) == device.idle_ps.sum()
+    assert sum(gap.duration_ps for gap in idle.gaps) == (device.window_ps - device.busy_ps).sum()
     moments = np.arange(400)
     is_busy, is_fetching = np.zeros((2, 400), np.bool_)
     for work in streams[0] + streams[1]:

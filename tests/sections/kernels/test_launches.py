@@ -36,7 +36,7 @@ def test_delay_and_queue(tmp_path: Path) -> None:
     assert (device.kernels, device.launches, device.unmatched_kernels) == (3, 3, 0)
     assert list(device.delay) == pytest.approx([5 * US, (5 + 0.9 * 20) * US, 25 * US])  # 3, 5, 25
     assert device.queued.max_ps == 20 * US
-    assert device.unqueued == 2
+    assert device.unqueued_percent == pytest.approx(200 / 3)
     assert device.call.median_ps == 5 * US
     assert (device.early, device.before) == (0, 0)
 
@@ -69,7 +69,7 @@ def test_a_graph_launches_many_kernels(tmp_path: Path) -> None:
     """One call of 5 us, three kernels: its delay is that of the first, and none is compared with the call."""
     stream = line("Stream #1", kernel(7, 10, 2), kernel(7, 13, 2), kernel(7, 16, 2))
     (device,) = launches_of(tmp_path, host(call(7, 0)), gpu(stream))
-    assert (device.kernels, device.launches, device.unmatched_kernels, device.single) == (3, 1, 0, 0)
+    assert (device.kernels, device.launches, device.unmatched_kernels) == (3, 1, 0)
     assert device.delay.max_ps == 5 * US
     assert device.shorter_than_call_percent is None
 

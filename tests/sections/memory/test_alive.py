@@ -32,7 +32,7 @@ def test_what_is_alive_at_the_peak(tmp_path: Path) -> None:
     assert (alive.count.tolist(), alive.total_bytes.tolist()) == ([2, 1, 1], [400, 200, 100])
     assert allocator.before_bytes == 200
     assert allocator.before_percent == pytest.approx(100 * 200 / 700)
-    assert alive.rounding_bytes == 10
+    assert allocator.rounding_bytes == 10
     rows = alive.columns(allocator.peak_bytes)
     assert rows["peak_percent"] == pytest.approx([100 * 4 / 7, 100 * 2 / 7, 100 / 7])
     assert rows["count"] == [2, None, 1]

@@ -15,7 +15,7 @@ def test_hosts_stand_side_by_side(tmp_path: Path) -> None:
     assert (both.host_count, [allocator.peak_bytes for allocator in both.allocators]) == (2, [300, 100])
     assert both.columns()["allocator"] == ["GPU_0_bfc", "GPU_0_bfc"]
     assert list(both.table["peak_bytes"]) == [300, 100]
-    assert len(both.alive_table) == 2
+    assert len(both.alive_columns()["op"]) == 2
 
 
 def test_the_fullest_device_comes_first_and_the_host_last() -> None:

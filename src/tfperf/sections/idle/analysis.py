@@ -45,11 +45,6 @@ class DeviceIdle(Struct, frozen=True, kw_only=True):
     """Gaps in counted windows."""
 
     @property
-    def idle_ps(self) -> Int64s:
-        """Return the idle time of each window."""
-        return self.window_ps - self.busy_ps
-
-    @property
     def step_count(self) -> int:
         """Return the number of counted windows."""
         return int(self.counted.sum())
@@ -61,7 +56,7 @@ class DeviceIdle(Struct, frozen=True, kw_only=True):
     @property
     def counted_idle_ps(self) -> int:
         """Return the idle time in counted windows."""
-        return int(self.idle_ps[self.counted].sum())
+        return int((self.window_ps - self.busy_ps)[self.counted].sum())
 
     @property
     def counted_window_ps(self) -> int:

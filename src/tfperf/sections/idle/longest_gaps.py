@@ -127,7 +127,15 @@ def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps
     events of that thread, the innermost is taken that covers at least half as much (`_MOSTLY`), since it tells more.
     """
     at_work = np.full(len(start_ps), -1, np.int64)
-    rows = _rows_within(trace, states, start_ps[cause >= 0], end_ps[cause >= 0])
+    gaps = union(start_ps[cause >= 0], end_ps[cause >= 0])
+    if not len(gaps.start):
+        return at_work
+    parts = []
+    for host_line in trace.host_lines:
+        rows = np.flatnonzero(states.code[host_line.start : host_line.stop]) + host_line.start
+        last = np.searchsorted(gaps.start, trace.end_ps[rows]) - 1
+        parts.append(rows[(last >= 0) & (gaps.end[np.maximum(last, 0)] > trace.start_ps[rows])])
+    rows = np.concatenate([NO_NUMBERS, *parts])
     first = np.searchsorted(end_ps, trace.start_ps[rows], side="right")
     count = np.maximum(np.searchsorted(start_ps, trace.end_ps[rows]) - first, 0)
     gap = ranges(first, count)
@@ -145,19 +153,6 @@ def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps
     order = np.argsort(rows, kind="stable")
     at_work[gap[order]] = rows[order]
     return at_work
-
-
-def _rows_within(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps: Int64s) -> Int64s:
-    """Return the host rows that say what their thread does and that overlap any of the gaps."""
-    gaps = union(start_ps, end_ps)
-    if not len(gaps.start):
-        return NO_NUMBERS
-    parts = []
-    for line in trace.host_lines:
-        rows = np.flatnonzero(states.code[line.start : line.stop]) + line.start
-        last = np.searchsorted(gaps.start, trace.end_ps[rows]) - 1
-        parts.append(rows[(last >= 0) & (gaps.end[np.maximum(last, 0)] > trace.start_ps[rows])])
-    return np.concatenate([NO_NUMBERS, *parts])
 
 
 def _event_name(trace: HostTrace, row: int, *, on_device: bool) -> str | None:

@@ -30,25 +30,21 @@ def build(results: Results) -> Section:
     if not idle.devices:
         return Section("idle", _TITLE, notes=(_NO_WORK,))
     first, *others = idle_advice(idle)
-    return Section(
-        "idle",
-        _TITLE,
-        findings=(first, *(replace(finding, level="full") for finding in others)),
-        facts=_facts(idle),
-        tables=_tables(results),
-        detail_notes=_notes(results),
-        pointer="More: -s idle.",
-    )
-
-
-def _facts(idle: Idle) -> tuple[Fact, ...]:
-    longest_ps = max((gap.duration_ps for gap in idle.gaps), default=0)
     average = ", average over devices" if len(idle.averaged) > 1 else ""
     facts = (
         Fact("idle_percent", "Device idle", idle.idle_percent, "%", f"of {whole_of(idle)}{average}"),
         Fact("gap_count", "Gaps", idle.gap_count, "count", "" if idle.without_steps else "in all steps"),
+        *(Fact("longest_gap", "Longest gap", gap.duration_ps / PS_PER_MS, "ms") for gap in idle.gaps[:1]),
     )
-    return (*facts, Fact("longest_gap", "Longest gap", longest_ps / PS_PER_MS, "ms")) if longest_ps else facts
+    return Section(
+        "idle",
+        _TITLE,
+        findings=(first, *(replace(finding, level="full") for finding in others)),
+        facts=facts,
+        tables=_tables(results),
+        detail_notes=_notes(results),
+        pointer="More: -s idle.",
+    )
 
 
 def _tables(results: Results) -> tuple[Table, ...]:

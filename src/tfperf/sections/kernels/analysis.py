@@ -10,7 +10,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tfperf.arrays import MOST, Int64s
 from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copies_of, has_tensor_cores
@@ -51,17 +50,12 @@ class Kernels(Tabular, frozen=True, kw_only=True):
         """Return the time of all kernels, summed over streams and devices; a float, since it may be beyond int64."""
         return float(self.total_ps.sum(dtype=np.float64))
 
-    @property
-    def share(self) -> npt.NDArray[np.float64]:
-        """Return the part of each row of the time of all kernels (0 to 1)."""
-        return self.total_ps / max(self.whole_ps, 1.0)
-
     def columns(self) -> dict[str, list[object]]:
         """Return one row per kernel and launching op, times in microseconds."""
         kernels, launches = self.kernels, [kernel.launch for kernel in self.kernels]
         return {
             "rank": list(range(1, len(self) + 1)),
-            "percent": (100.0 * self.share).tolist(),
+            "percent": (100.0 * (self.total_ps / max(self.whole_ps, 1.0))).tolist(),
             "kernel": [short_name(kernel.name) for kernel in kernels],
             "kernel_name": [kernel.name for kernel in kernels],
             "op_name": [kernel.op.name or None for kernel in kernels],
@@ -102,10 +96,7 @@ class Kernels(Tabular, frozen=True, kw_only=True):
         }
 
     def time_by_tensor_cores_ps(self, uses_tensor_cores: bool | None) -> int:
-        """Return the time of kernels on tensor cores (True), elsewhere (False), or whose name does not show it (None).
-
-        In picoseconds, summed over streams and devices.
-        """
+        """Return the time of kernels on tensor cores (True), elsewhere (False), or whose name does not tell (None)."""
         rows = zip(self.kernels, self.total_ps.tolist(), strict=True)
         return sum(total_ps for kernel, total_ps in rows if kernel.uses_tensor_cores is uses_tensor_cores)
 

@@ -35,9 +35,10 @@ class DeviceLaunches(Struct, frozen=True, kw_only=True):
     host: str
     device: str
     kernels: int
-    kernel_ps: int
-    tiny_kernels: int
-    tiny_ps: int
+    tiny_kernel_percent: float | None
+    """Kernels shorter than `TINY_PS`, of all kernels."""
+    tiny_time_percent: float | None
+    """Their time, of that of all kernels."""
     launches: int
     """Calls on the host that launched at least one of these kernels."""
     unmatched_kernels: int
@@ -46,41 +47,19 @@ class DeviceLaunches(Struct, frozen=True, kw_only=True):
     """From the end of the call to the start of its first kernel; negative where the kernel starts earlier."""
     queued: Spread
     """The part of the delay in which the stream was busy with earlier work."""
-    unqueued: int
-    """Calls whose kernel did not wait for earlier work: the stream had run dry."""
+    unqueued_percent: float | None
+    """Calls whose kernel did not wait for earlier work (the stream had run dry), of all calls; None: no call."""
     call: Spread
     """Duration of the calls."""
     early: int
     """Calls that had not returned when their kernel started, which is normal."""
     before: int
     """Kernels that start before their call does: the clocks of host and device disagree."""
-    shorter_than_call: int
-    """Kernels shorter than their own call, of calls that launch a single kernel."""
-    single: int
-    """Calls that launch a single kernel."""
+    shorter_than_call_percent: float | None
+    """Kernels shorter than their own call, of those that a call launches alone."""
     kernels_per_step: float | None
     launches_per_step: float | None
     call_ps_per_step: float | None
-
-    @property
-    def tiny_kernel_percent(self) -> float | None:
-        """Return the part of the kernels that is shorter than 10 us."""
-        return _percent(self.tiny_kernels, self.kernels)
-
-    @property
-    def tiny_time_percent(self) -> float | None:
-        """Return the part of the time of all kernels that those shorter than 10 us take."""
-        return _percent(self.tiny_ps, self.kernel_ps)
-
-    @property
-    def unqueued_percent(self) -> float | None:
-        """Return the part of the calls whose kernel found the stream idle; None if no call is known."""
-        return _percent(self.unqueued, self.launches)
-
-    @property
-    def shorter_than_call_percent(self) -> float | None:
-        """Return the part of the kernels launched alone that is shorter than its call."""
-        return _percent(self.shorter_than_call, self.single)
 
 
 def _percent(part: float, whole: float) -> float | None:
@@ -130,24 +109,22 @@ def _of_device(
     call_start, call_ps = trace.start_ps[call], trace.duration_ps[call]
     is_before = start < call_start
     queued = _queued(trace, work.line[kernels[first_kernel]], call_end, start)
-    is_single = kernel_count == 1
+    is_single, is_shorter = kernel_count == 1, duration[first_kernel] < call_ps
     return DeviceLaunches(
         host=trace.host,
         device=device_label(trace.planes[int(work.plane[kernels[0]])].name),
         kernels=len(rows),
-        kernel_ps=capped_sum(duration),
-        tiny_kernels=int(is_tiny.sum()),
-        tiny_ps=capped_sum(duration[is_tiny]),
+        tiny_kernel_percent=_percent(int(is_tiny.sum()), len(rows)),
+        tiny_time_percent=_percent(capped_sum(duration[is_tiny]), capped_sum(duration)),
         launches=len(call),
         unmatched_kernels=len(rows) - int(kernel_count.sum()),
         delay=_spread(start - call_end),
         queued=_spread(queued),
-        unqueued=int((queued == 0).sum()),
+        unqueued_percent=_percent(int((queued == 0).sum()), len(call)),
         call=_spread(call_ps),
         early=int(((start < call_end) & ~is_before).sum()),
         before=int(is_before.sum()),
-        shorter_than_call=int((is_single & (duration[first_kernel] < call_ps)).sum()),
-        single=int(is_single.sum()),
+        shorter_than_call_percent=_percent(int((is_single & is_shorter).sum()), int(is_single.sum())),
         kernels_per_step=_per_step(trace.start_ps[rows], steps),
         launches_per_step=_per_step(call_start, steps) if len(call) else None,
         call_ps_per_step=_per_step(call_start, steps, call_ps) if len(call) else None,

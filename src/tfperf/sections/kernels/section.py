@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Fact, Level, Section, Table, at_levels
+from tfperf.report.model import Fact, Level, Section, at_levels
 from tfperf.sections.kernels.advice import kernel_advice
 from tfperf.sections.kernels.tables import COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
 from tfperf.sections.registry import present
@@ -14,7 +14,6 @@ from tfperf.units import PS_PER_MS, format_percent
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
     from tfperf.sections.kernels.devices import DeviceTotals
-    from tfperf.sections.kernels.launches import DeviceLaunches
     from tfperf.sections.results import Results
     from tfperf.trace.activities import Attribution
 
@@ -23,6 +22,12 @@ _MOST_DEVICES = 10
 _NO_KERNELS = "No kernels: the devices of this trace recorded only copies or derived lines."
 _TPU = "No kernels: a TPU runs whole programs. -s ops lists their ops."
 _SHARED_MEMORY = "Shared memory is static and dynamic together: the trace does not record them apart."
+_EARLY = "Negative delays: {:,} of {:,} kernels started before the call that launched them had returned."
+_UNMATCHED = "No call of the host was found for {:,} of {:,} kernels."
+_BEFORE = (
+    "{:,} of {:,} kernels start before the call that launched them: the clocks of host and device disagree, so delays "
+    "are off by that much."
+)
 _AS_TENSORFLOW = (
     "As in TensorFlow's profiler: only kernels with launch details, its rules for tensor cores, and whole nanoseconds. "
     "Times of devices, copies and launches do not depend on the attribution."
@@ -32,12 +37,19 @@ _AS_TENSORFLOW = (
 def build(results: Results) -> Section:
     """Build the section."""
     kernels: Kernels = results["kernels"]
+    levels: dict[str, Level] = {} if results.has_several_hosts else {"host": "data"}
     return Section(
         "kernels",
         "GPU kernels",
         findings=kernel_advice(kernels),
         facts=_facts(kernels, several_hosts=results.has_several_hosts),
-        tables=_tables(results),
+        tables=present(
+            KERNELS.build(results, bar_key="percent"),
+            KERNELS_BY_NAME.build(results, bar_key="percent", level="data"),
+            COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
+            LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
+            DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level="data"),
+        ),
         notes=_notes(kernels, results.attribution),
     )
 
@@ -50,7 +62,14 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
         return devices
     note = f"{int(kernels.occurrences.sum()):,} kernels, summed over streams"
     total = Fact("kernel_time", "Time of all kernels", kernels.whole_ps / PS_PER_MS, "ms", note)
-    return (total, *devices, *_tensor_core_facts(kernels))
+    if kernels.has_tensor_cores is False:
+        return (total, *devices)
+    used_ps, unknown_ps = (kernels.time_by_tensor_cores_ps(answer) for answer in (True, None))
+    note = "of kernel time, by the names of the kernels"
+    if unknown_ps:
+        note += f"; unknown for {format_percent(100.0 * unknown_ps / kernels.whole_ps)}%"
+    percent = 100.0 * used_ps / kernels.whole_ps
+    return (total, *devices, Fact("tensor_core_percent", "On tensor cores", percent, "%", note))
 
 
 def _device_fact(device: DeviceTotals, rank: int, *, several_hosts: bool) -> Fact:
@@ -85,27 +104,6 @@ def rounded_ms(parts_ps: Sequence[int], like_ps: int = 0) -> list[str]:
     return [f"{value / 10**digits:,.{digits}f}" for value in units]
 
 
-def _tensor_core_facts(kernels: Kernels) -> tuple[Fact, ...]:
-    if kernels.has_tensor_cores is False:
-        return ()
-    used_ps, unknown_ps = (kernels.time_by_tensor_cores_ps(answer) for answer in (True, None))
-    note = "of kernel time, by the names of the kernels"
-    if unknown_ps:
-        note += f"; unknown for {format_percent(100.0 * unknown_ps / kernels.whole_ps)}%"
-    return (Fact("tensor_core_percent", "On tensor cores", 100.0 * used_ps / kernels.whole_ps, "%", note),)
-
-
-def _tables(results: Results) -> tuple[Table, ...]:
-    levels: dict[str, Level] = {} if results.has_several_hosts else {"host": "data"}
-    return present(
-        KERNELS.build(results, bar_key="percent"),
-        KERNELS_BY_NAME.build(results, bar_key="percent", level="data"),
-        COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
-        LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
-        DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level="data"),
-    )
-
-
 def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
     if not len(kernels):
         is_tpu = any(device.device.startswith("TPU") for device in kernels.devices)
@@ -119,23 +117,8 @@ def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
     launches = [kernel.launch for kernel in kernels.kernels]
     if any(launch.shared_bytes is not None and launch.static_shared_bytes is None for launch in launches):
         notes.append(_SHARED_MEMORY)
-    return (*notes, *_launch_notes(kernels.launches))
-
-
-def _launch_notes(devices: Sequence[DeviceLaunches]) -> list[str]:
     keys = ("launches", "kernels", "early", "before", "unmatched_kernels")
-    launches, kernels, early, before, unmatched = (sum(getattr(device, key) for device in devices) for key in keys)
-    notes = []
-    if early:
-        notes.append(
-            f"Negative delays: {early:,} of {launches:,} kernels started before the call that launched them had "
-            "returned."
-        )
-    if before:
-        notes.append(
-            f"{before:,} of {launches:,} kernels start before the call that launched them: the clocks of host and "
-            "device disagree, so delays are off by that much."
-        )
-    if unmatched:
-        notes.append(f"No call of the host was found for {unmatched:,} of {kernels:,} kernels.")
-    return notes
+    sums = (sum(getattr(device, key) for device in kernels.launches) for key in keys)
+    launched, all_kernels, early, before, unmatched = sums
+    texts = ((_EARLY, early, launched), (_BEFORE, before, launched), (_UNMATCHED, unmatched, all_kernels))
+    return (*notes, *(text.format(count, whole) for text, count, whole in texts if count))

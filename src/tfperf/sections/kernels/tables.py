@@ -78,7 +78,7 @@ _LAUNCH_COLUMNS = (
     Column("delay_median_us", "Delay", float, "us", "median time from the end of a call to its first kernel"),
     Column("delay_p95_us", "p95", float, "us", "95 % of the delays are shorter"),
     Column("delay_max_us", "Delay max", float, "us", "the longest delay", level="data"),
-    Column("queued_median_us", "Queued", float, "us", "median of the delay behind earlier work", "data"),
+    Column("queued_median_us", "Queued", float, "us", "median delay while the stream has earlier work", "data"),
     Column("queued_p95_us", "Queued p95", float, "us", "95 % queue shorter", level="data"),
     Column("queued_max_us", "Queued max", float, "us", "the longest time in the queue", level="data"),
     Column("unqueued_percent", "No queue", float, "%", "calls whose kernel found its stream idle"),
@@ -101,14 +101,10 @@ _DEVICE_TIME_COLUMNS = (
 )
 
 
-def _kernels(results: Results) -> Data | None:
+def _kernels(method: str, results: Results) -> Data | None:
     kernels = results["kernels"]
-    return kernels.columns() if kernels else None
-
-
-def _by_name(results: Results) -> Data | None:
-    kernels = results["kernels"]
-    return kernels.by_name() if kernels else None
+    columns: Data | None = getattr(kernels, method)() if kernels else None
+    return columns
 
 
 def _copies(results: Results) -> Data | None:
@@ -167,7 +163,7 @@ KERNELS = TableSpec(
         "explains the columns of this file and the next four."
     ),
     columns=_KERNEL_COLUMNS,
-    data=_kernels,
+    data=partial(_kernels, "columns"),
     name_key="kernel_name",
 )
 KERNELS_BY_NAME = TableSpec(
@@ -176,7 +172,7 @@ KERNELS_BY_NAME = TableSpec(
     row="GPU kernels by name",
     details="The same, added up by short name.",
     columns=_BY_NAME_COLUMNS,
-    data=_by_name,
+    data=partial(_kernels, "by_name"),
     name_key="kernel",
 )
 COPIES = TableSpec(

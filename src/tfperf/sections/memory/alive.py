@@ -54,21 +54,11 @@ class Alive(Struct, frozen=True, kw_only=True):
         """Return the name scope of each op: its name without the last part."""
         return tuple(op.rpartition("/")[0] for op in self.op)
 
-    @property
-    def rounding_bytes(self) -> int:
-        """Return what the tensors got beyond what was asked for, as far as that is known."""
-        spare = np.where(self.requested_bytes >= 0, self.each_bytes - self.requested_bytes, 0)
-        return total_of(np.maximum(spare, 0) * self.count.astype(np.float64))
-
     def columns(self, peak_bytes: int) -> dict[str, list[object]]:
         """Return one row per group, None where there is nothing to say; percentages are of the peak."""
         texts = ("kind", "op", "scope", "shape", "data_type", "region")
         is_tensor = np.array([kind == "tensor" for kind in self.kind], np.bool_)
-        sizes = {
-            "count": np.where(is_tensor, self.count, -1),
-            "each_bytes": np.where(is_tensor, self.each_bytes, -1),
-            "requested_bytes": np.where(is_tensor, self.requested_bytes, -1),
-        }
+        sizes = {key: np.where(is_tensor, getattr(self, key), -1) for key in ("count", "each_bytes", "requested_bytes")}
         share = (self.total_bytes * (100.0 / peak_bytes)).tolist() if peak_bytes else [None] * len(self)
         return {
             **{key: [text or None for text in getattr(self, key)] for key in texts},
@@ -93,7 +83,10 @@ def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
     is_last = np.append(address[order[1:]] != address[order[:-1]], True)
     last = order[is_last]
     alive = events.rows(last[events.allocates[last] & (address[last] != 0) & (events.size[last] >= 0)])
-    first, count = _groups(alive)
+    described = (alive.shape << 32) | (alive.op & 0xFFFFFFFF)
+    typed = (alive.region << 32) | (alive.data_type & 0xFFFFFFFF)
+    order, starts = group_equal((alive.requested, alive.size, typed, described))
+    first, count = order[starts], np.diff(np.append(starts, len(order)))
     total = np.minimum(count * alive.size[first].astype(np.float64), MOST).astype(np.int64)
     largest = np.argsort(-total, kind="stable")
     rows = alive.rows(first[largest])
@@ -109,14 +102,6 @@ def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
         requested_bytes=rows.requested,
         total_bytes=total[largest],
     )
-
-
-def _groups(alive: AllocatorEvents) -> tuple[Int64s, Int64s]:
-    """Return the first of each group of equal allocations, and how many there are of each."""
-    described = (alive.shape << 32) | (alive.op & 0xFFFFFFFF)
-    typed = (alive.region << 32) | (alive.data_type & 0xFFFFFFFF)
-    order, starts = group_equal((alive.requested, alive.size, typed, described))
-    return order[starts], np.diff(np.append(starts, len(order)))
 
 
 def _texts_at(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:

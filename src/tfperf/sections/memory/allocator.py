@@ -98,7 +98,9 @@ class Allocator(Struct, frozen=True, kw_only=True):
     @property
     def rounding_bytes(self) -> int:
         """Return what the tensors that are known at the peak got beyond what was asked for."""
-        return self.alive.rounding_bytes
+        alive = self.alive
+        spare = np.where(alive.requested_bytes >= 0, alive.each_bytes - alive.requested_bytes, 0)
+        return total_of(np.maximum(spare, 0) * alive.count.astype(np.float64))
 
 
 def describe(
@@ -123,6 +125,7 @@ def describe(
     # Events of other threads lag behind, so it is the largest one noted.
     lifetime_peak = int(events.lifetime_peak.max())
     step = int(np.searchsorted(steps.start_ps, events.start_ps[peak], side="right")) - 1
+    kept = _largest_of_boxes(in_use)
     is_in_step = step >= 0 and events.start_ps[peak] < steps.end_ps[step]
     return Allocator(
         host=host,
@@ -148,7 +151,7 @@ def describe(
         alive=with_unknown(tensors, before_bytes, int(reserved[peak])),
         before_bytes=before_bytes if before_bytes >= 0 else None,
         contradictions=_contradictions(events),
-        timeline=_thinned(MemoryTimeline(time_ms, in_use, events.free, fragmentation)),
+        timeline=MemoryTimeline(time_ms[kept], in_use[kept], events.free[kept], fragmentation[kept]),
     )
 
 
@@ -173,21 +176,17 @@ def _contradictions(events: AllocatorEvents) -> int:
     return int(((events.heap[1:] != expected) & (size >= 0)).sum())
 
 
-def _thinned(timeline: MemoryTimeline) -> MemoryTimeline:
-    """Keep of each box of events the one with the most memory in use, the first if there are several."""
-    in_use = timeline.in_use_bytes
+def _largest_of_boxes(in_use: Int64s) -> Int64s:
+    """Return of each box of events the one with the most memory in use, the first if there are several."""
     count, width = len(in_use), len(in_use) // TIMELINE_POINTS
     if count <= TIMELINE_POINTS:
-        return timeline
+        return np.arange(count)
     narrow = TIMELINE_POINTS * (width + 1) - count
     parts = []
     for start, stop, size in ((0, narrow * width, width), (narrow * width, count, width + 1)):
         boxes = in_use[start:stop].reshape(-1, size)
         parts.append(start + np.arange(len(boxes)) * size + boxes.argmax(axis=1))
-    kept = np.concatenate(parts)
-    return MemoryTimeline(
-        timeline.time_ms[kept], in_use[kept], timeline.free_bytes[kept], timeline.fragmentation_percent[kept]
-    )
+    return np.concatenate(parts)
 
 
 def _allocations_per_step(start_ps: Int64s, size: Int64s, steps: Steps) -> tuple[float | None, float | None]:

@@ -17,8 +17,6 @@ from tfperf.sections.memory.tables import ALLOCATORS
 from tfperf.sections.registry import Tabular
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tfperf.sections.host import Host
 
 
@@ -34,20 +32,13 @@ class Memory(Tabular, frozen=True):
     malformed_events: int
     """Events that are omitted because their sizes are missing or impossible."""
 
-    @property
-    def alive_table(self) -> pd.DataFrame:
-        """Return what was alive at the peak of each allocator."""
-        import pandas as pd
-
-        return pd.DataFrame(self.alive_columns())
-
     def columns(self) -> dict[str, list[object]]:
         """Return one row per allocator, sizes in bytes."""
         fields = {column.key: "name" if column.key == "allocator" else column.key for column in ALLOCATORS.columns}
         return {key: [getattr(allocator, name) for allocator in self.allocators] for key, name in fields.items()}
 
     def alive_columns(self) -> dict[str, list[object]]:
-        """Return the columns of `alive_table` without pandas, allocator by allocator."""
+        """Return what was alive at the peak of each allocator."""
         return _stacked((allocator, allocator.alive.columns(allocator.peak_bytes)) for allocator in self.allocators)
 
     def op_columns(self) -> dict[str, list[object]]:

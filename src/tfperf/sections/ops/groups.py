@@ -64,14 +64,9 @@ class GroupTable(Tabular, frozen=True, kw_only=True):
         """Return the number of groups."""
         return len(self.names)
 
-    @property
-    def share(self) -> npt.NDArray[np.float64]:
-        """Return self time as a share of the self time of all ops of this side."""
-        return self.self_ps / max(self.all_self_ps, 1)
-
     def columns(self) -> dict[str, list[object]]:
         """Return one row per group, times in milliseconds; None is unknown."""
-        share = 100 * self.share
+        share = 100 * (self.self_ps / max(self.all_self_ps, 1))
         return {
             "side": [self.side] * len(self),
             "rank": list(range(1, len(self) + 1)),

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 
 from tfperf.arrays import Bools, Int64s
@@ -117,20 +116,9 @@ class OpTable(Tabular, frozen=True, kw_only=True):
         return tuple(key.type for key in self.keys)
 
     @property
-    def share(self) -> npt.NDArray[np.float64]:
-        """Return self time as a share of the self time of all ops of this side."""
-        return self.self_ps / max(float(self.self_ps.sum(dtype=np.float64)), 1.0)
-
-    @property
     def idle_share(self) -> float | None:
         """Return the share of `time_ps` in which no op ran."""
         return self.idle_ps / self.time_ps if self.idle_ps is not None and self.time_ps else None
-
-    @property
-    def tensor_core_share(self) -> list[float | None]:
-        """Return for each op the share of its kernels' time on tensor cores; None: no kernels, or names do not tell."""
-        rows = zip(self.tensor_core_ps.tolist(), self.kernel_ps.tolist(), self.unclear_ps.tolist(), strict=True)
-        return [used / kernels if kernels and not unclear else None for used, kernels, unclear in rows]
 
     def matching(self, patterns: Sequence[re.Pattern[str]]) -> Bools:
         """Tell which ops any pattern is found in: in the name, the type or the HLO op; without patterns, all are."""
@@ -144,7 +132,9 @@ class OpTable(Tabular, frozen=True, kw_only=True):
 
         `keep` (one entry per op) leaves rows out; ranks and shares stay those among all ops.
         """
-        share, count = 100 * self.share, np.maximum(self.occurrences, 1)
+        share = 100 * (self.self_ps / max(float(self.self_ps.sum(dtype=np.float64)), 1.0))
+        count = np.maximum(self.occurrences, 1)
+        tensor_cores = zip(self.tensor_core_ps.tolist(), self.kernel_ps.tolist(), self.unclear_ps.tolist(), strict=True)
         columns: dict[str, list[object]] = {
             "rank": list(range(1, len(self) + 1)),
             "op_name": list(self.names),
@@ -158,7 +148,10 @@ class OpTable(Tabular, frozen=True, kw_only=True):
             "cumulative_self_percent": np.cumsum(share).tolist(),
             "self_with_idle_percent": percent_of(self.self_ps, self.time_ps),
             "execution": [_EXECUTION_NAMES[flag] for flag in self.execution.tolist()],
-            "tensor_core_percent": [None if used is None else 100 * used for used in self.tensor_core_share],
+            # None: no kernels, or their names do not tell.
+            "tensor_core_percent": [
+                100 * (used / whole) if whole and not unclear else None for used, whole, unclear in tensor_cores
+            ],
             "hlo_op": [key.hlo_op or None for key in self.keys],
             "hlo_module": [key.hlo_module or None for key in self.keys],
         }

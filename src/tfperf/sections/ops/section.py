@@ -43,14 +43,19 @@ def build(results: Results) -> Section:
     if not ops.sides:
         return Section("ops", "Ops", facts=facts, notes=(_NO_OPS,))
     tables = _tables(results, level)
+    notes: tuple[str, ...] = (_SHARES,)
     filters = results.view.filters
+    if filters:
+        counts = [f"{int(side.matching(filters).sum()):,} of {len(side):,} {side.side} ops" for side in ops.sides]
+        wanted = f"{' or '.join(pattern.pattern for pattern in filters)} in their name, type or HLO op"
+        notes = (f"Only ops with {wanted}: {' and '.join(counts)}. Shares are of all ops.", _SHARES)
     return Section(
         "ops",
         "Ops",
         facts=facts,
         charts=() if filters else _charts(results, tables, level),
         tables=tables,
-        notes=(_match_note(results), _SHARES) if filters else (_SHARES,),
+        notes=notes,
         pointer="More: -s ops, --by type, scope or layer." if is_default_view else "",
     )
 
@@ -58,31 +63,21 @@ def build(results: Results) -> Section:
 def _facts(side: OpTable, attribution: Attribution, level: Level) -> list[Fact]:
     """Return how long the ops of a side took, and how long none ran."""
     title, name = _SIDE_TITLES[side.side], side.side
-    threads = "1 thread" if side.places == 1 else f"{side.places} threads"
-    devices = "1 device" if side.places == 1 else f"{side.places} devices"
+    places = f"{side.places} {'thread' if name == 'host' else name}{'s' * (side.places != 1)}"
     busy_ms = float(side.self_ps.sum(dtype=float)) / PS_PER_MS
-    note = f"{len(side):,} ops, summed over {'streams and devices' if name == 'device' else threads}"
+    note = f"{len(side):,} ops, summed over {'streams and devices' if name == 'device' else places}"
     facts = [Fact(f"{name}_op_time", f"{title} op time", busy_ms, "ms", note, level=level)]
     if side.idle_share is None or side.idle_ps is None or side.time_ps is None:
         return facts
     if name == "host":
         meaning = "between the first and the last op of each thread"
     elif attribution == "tensorflow":
-        meaning = f"{devices}, first to last event, less the sum of ops"
+        meaning = f"{places}, first to last event, less the sum of ops"
     else:
-        meaning = f"{devices} without kernels and copies"
+        meaning = f"{places} without kernels and copies"
     idle, whole = (format_ms(value / PS_PER_MS) for value in (side.idle_ps, side.time_ps))
     note = f"{idle} of {whole} ms: {meaning}"
     return [*facts, Fact(f"{name}_idle", f"{title} idle", 100 * side.idle_share, "%", note, level=level)]
-
-
-def _match_note(results: Results) -> str:
-    """Say how many ops the filters match."""
-    filters = results.view.filters
-    sides: tuple[OpTable, ...] = results["ops"].sides
-    counts = [f"{int(side.matching(filters).sum()):,} of {len(side):,} {side.side} ops" for side in sides]
-    wanted = " or ".join(pattern.pattern for pattern in filters)
-    return f"Only ops with {wanted} in their name, type or HLO op: {' and '.join(counts)}. Shares are of all ops."
 
 
 def _tables(results: Results, level: Level) -> tuple[Table, ...]:
@@ -90,15 +85,12 @@ def _tables(results: Results, level: Level) -> tuple[Table, ...]:
     by = results.view.by
     op_levels: tuple[Level, Level] = ("brief", level) if by == "op" else ("data", "data")
     sides: tuple[OpTable, ...] = results["ops"].sides
-    op_tables = [
-        _op_table(_OP_TABLES[side.side], results, table_level)
-        for side, table_level in zip(sides, op_levels, strict=False)
-    ]
-    group_tables = [
-        spec.build(results, level="brief" if group == by else "data", split_key="side")
-        for group, spec in GROUP_TABLES.items()
-    ]
-    return present(*op_tables, *group_tables)
+    shown = zip((_OP_TABLES[side.side] for side in sides), op_levels, strict=False)
+    groups = ((spec, "brief" if group == by else "data") for group, spec in GROUP_TABLES.items())
+    return present(
+        *(_op_table(spec, results, op_level) for spec, op_level in shown),
+        *(spec.build(results, level=group_level, split_key="side") for spec, group_level in groups),
+    )
 
 
 def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:

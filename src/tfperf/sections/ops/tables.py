@@ -40,16 +40,16 @@ _OP_COLUMNS = (
 )
 
 
-def _group_columns(by: By, title: str) -> tuple[Column, ...]:
-    """Return the columns of ops in groups; of layers, people see the forward and the backward pass apart."""
+def _group_table(by: By, group: str, details: str = "") -> TableSpec:
+    """Declare the table of ops in groups; of layers, people see the forward and the backward pass apart."""
     passes_level: Level = "brief" if by == "layer" else "data"
     sums_level: Level = "data" if by == "layer" else "brief"
-    return (
+    columns = (
         _SIDE,
         _RANK,
         _SHARE,
         replace(_CUMULATIVE, level=sums_level),
-        Column("group", title, str, "", "what the ops have in common"),
+        Column("group", group.capitalize(), str, "", "what the ops have in common"),
         Column("ops", "Ops", int, "count", "distinct ops"),
         Column("occurrences", "Count", int, "count", "how often they ran in total", level=sums_level),
         Column("total_ms", "Total", float, "ms", "sum of times including nested ops, which count again", level="data"),
@@ -58,22 +58,24 @@ def _group_columns(by: By, title: str) -> tuple[Column, ...]:
         Column("backward_self_ms", "Backward", float, "ms", "self time in the backward pass", level=passes_level),
         Column("self_with_idle_percent", "With idle", float, "%", _WITH_IDLE, level="data"),
     )
+    return TableSpec(
+        name=f"op_{by}s",
+        title=f"Ops by {group}",
+        row=f"ops added up by {group}",
+        details=details,
+        columns=columns,
+        data=partial(_groups, by),
+        name_key="group",
+    )
 
 
-def _ops_of(side: Side, results: Results) -> Data | None:
-    """Return the ops of a side that the filters match; ranks and shares are those among all its ops."""
-    for table in results["ops"].sides:
-        if table.side == side:
-            columns: Data = table.columns(table.matching(results.view.filters))
-            return columns
-    return None
-
-
-def _ops_of_both(results: Results) -> Data | None:
+def _ops_of(sides: tuple[Side, ...], results: Results) -> Data | None:
+    """Return the ops of some sides that the filters match; ranks and shares are those among all ops of a side."""
     parts = []
     for table in results["ops"].sides:
-        columns = table.columns(table.matching(results.view.filters))
-        parts.append({"side": [table.side] * len(columns["rank"]), **columns})
+        if table.side in sides:
+            columns = table.columns(table.matching(results.view.filters))
+            parts.append({"side": [table.side] * len(columns["rank"]), **columns})
     return _stacked(parts)
 
 
@@ -100,7 +102,7 @@ DEVICE_OPS = TableSpec(
         "Times are sums over parallel threads, streams and devices: shares are of op time, not of step time."
     ),
     columns=_OP_COLUMNS,
-    data=partial(_ops_of, "device"),
+    data=partial(_ops_of, ("device",)),
     name_key="op_name",
 )
 HOST_OPS = TableSpec(
@@ -108,7 +110,7 @@ HOST_OPS = TableSpec(
     title="Host ops by self time",
     row="ops by self time on host threads",
     columns=_OP_COLUMNS,
-    data=partial(_ops_of, "host"),
+    data=partial(_ops_of, ("host",)),
     name_key="op_name",
 )
 OPS = TableSpec(
@@ -116,34 +118,13 @@ OPS = TableSpec(
     title="Ops by self time",
     row="device_ops and host_ops in one",
     columns=(_SIDE, *_OP_COLUMNS),
-    data=_ops_of_both,
+    data=partial(_ops_of, ("device", "host")),
     name_key="op_name",
     in_report=False,
 )
-OP_TYPES = TableSpec(
-    name="op_types",
-    title="Ops by type",
-    row="ops added up by type",
-    details="The ops of both sides, added up by type, by name scope, or by layer. [Ops](ops.md) has the rules.",
-    columns=_group_columns("type", "Type"),
-    data=partial(_groups, "type"),
-    name_key="group",
+OP_TYPES = _group_table(
+    "type", "type", "The ops of both sides, added up by type, by name scope, or by layer. [Ops](ops.md) has the rules."
 )
-OP_SCOPES = TableSpec(
-    name="op_scopes",
-    title="Ops by name scope",
-    row="ops added up by name scope",
-    columns=_group_columns("scope", "Name scope"),
-    data=partial(_groups, "scope"),
-    name_key="group",
-)
-OP_LAYERS = TableSpec(
-    name="op_layers",
-    title="Ops by layer",
-    row="ops added up by layer",
-    columns=_group_columns("layer", "Layer"),
-    data=partial(_groups, "layer"),
-    name_key="group",
-)
+OP_SCOPES, OP_LAYERS = _group_table("scope", "name scope"), _group_table("layer", "layer")
 GROUP_TABLES: dict[By, TableSpec] = {"type": OP_TYPES, "scope": OP_SCOPES, "layer": OP_LAYERS}
 TABLES = (OPS, DEVICE_OPS, HOST_OPS, OP_TYPES, OP_SCOPES, OP_LAYERS)
