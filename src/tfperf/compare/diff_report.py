@@ -29,7 +29,7 @@ from tfperf.compare.run_summary import RankingName, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.errors import TfperfError
 from tfperf.report.model import Fact, Finding, GroupedBars, Report, Section, Severity
-from tfperf.sections.spec import present
+from tfperf.sections.registry import present
 from tfperf.units import format_percent
 
 Run = Analysis | RunSummary | str | Path

@@ -16,10 +16,8 @@ import numpy.typing as npt
 
 from tfperf.arrays import median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
-from tfperf.gate.limits import Condition, Limit, Measurement, compiled, unknown
-from tfperf.render.values import brief
 from tfperf.gate.limits import RELATIONS, Condition, Limit, Measurement, compiled, unknown
-from tfperf.render.safe_text import brief
+from tfperf.render.values import brief
 from tfperf.report.model import Data
 
 Bools = npt.NDArray[np.bool_]

@@ -12,8 +12,6 @@ from typing import Any
 from tfperf.render.page.table_data import LONGEST_NAME, plain_items
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import brief, cell_text, measure_text, plain
-from tfperf.report.model import BarChart, Chart, Column, GroupedBars, Sparkline, StepChart, Table
-from tfperf.render.values import cell_text, measure_text, plain
 from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart, Table
 
 MOST_STEPS = 1_500
