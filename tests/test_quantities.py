@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
+from tfperf.units import DURATIONS, SIZES, converted, split_quantity
 
 
 @pytest.mark.parametrize(

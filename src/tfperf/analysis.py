@@ -1,4 +1,4 @@
-"""What `tfperf.load` does, what it returns, and the one loop that makes a report of it."""
+"""What `tfperf.load` does, what it returns, the one loop that makes a report of it, and the list of runs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
-from tfperf.report.model import Report, Section
+from tfperf.report.model import Column, Report, Section, table_of
 from tfperf.sections import registry
 from tfperf.sections.host import Host
 from tfperf.sections.overview.summary import report_summary
 from tfperf.sections.registry import OURS, call, described, find_section, omission, omitted_sections, section_names
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace import logdir
+from tfperf.trace.logdir import Run
 from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
 
 if TYPE_CHECKING:
@@ -148,3 +149,24 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     }
     lines = (*omitted_sections(), *(omission(name, reason) for name, reason in omitted.items()))
     return Report(source, report_summary(results), tuple(built), lines)
+
+
+_COLUMNS = (
+    Column("run", "Run", str, "", "name for --run"),
+    Column("host", "Host", str, "", "name for --host"),
+    Column("size_bytes", "Bytes", int, "count", "size of the trace file"),
+    Column("path", "File", str, "", "the trace file", level="data"),
+)
+
+
+def runs_report(path: Path, runs: Sequence[Run]) -> Report:
+    """List the runs, the newest last."""
+    files = [(run, file) for run in runs for file in run.files]
+    data: dict[str, Sequence[Any]] = {
+        "run": [run.name for run, _ in files],
+        "host": [file.host for _, file in files],
+        "size_bytes": [file.size_bytes for _, file in files],
+        "path": [str(file.path) for _, file in files],
+    }
+    table = table_of("runs", "Runs, the newest last", _COLUMNS, data)
+    return Report({"folder": str(path)}, {"run_count": len(runs)}, (Section("runs", "Runs", tables=(table,)),))

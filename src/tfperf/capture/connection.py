@@ -156,7 +156,7 @@ def call_error(address: Address, failure: Any, max_reply_bytes: int, *, continuo
     code, details = getattr(failure.code(), "name", "UNKNOWN"), one_line(failure.details() or "")
     words = f" ({details})" if details else ""
     if re.search(_BUSY, details) or code == "ALREADY_EXISTS":
-        return CaptureError("busy", f"{address} is already being profiled; wait, or try again with --retries")
+        return CaptureError("busy", f"{address} is already being profiled by someone else; wait, or use --retries")
     if code == "UNIMPLEMENTED" and continuous:
         problem = "cannot profile continuously (an older TensorFlow?); leave out --continuous"
         return CaptureError("unsupported", f"the server at {address} {problem}")

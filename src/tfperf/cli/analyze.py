@@ -63,7 +63,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
     options.refuse_existing(output, force=force)
     options.refuse_existing(baseline, force=force)
     if values["list_runs"]:
-        from tfperf.run_list import runs_report
+        from tfperf.analysis import runs_report
         from tfperf.trace.logdir import find_runs
 
         report = runs_report(path, find_runs(path))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
 from tfperf.render import FORMATS, format_of_file
+from tfperf.units import DURATIONS, SIZES, converted, split_quantity
 
 if TYPE_CHECKING:
     from tfperf.analysis import Analysis

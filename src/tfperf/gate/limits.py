@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec import Struct
 
 from tfperf.errors import TfperfError
-from tfperf.quantities import DURATIONS, SIZES, converted, split_quantity
+from tfperf.units import DURATIONS, SIZES, converted, split_quantity
 
 if TYPE_CHECKING:
     from tfperf.units import Unit
