@@ -24,7 +24,7 @@ from typing import Any
 
 import tfperf
 from parity_kernels import check_kernels
-from tfperf.sections.ops.analysis import OpTable
+from tfperf.sections.ops.op_table import OpTable
 from tfperf.sections.overview.summary import Summary, share_class
 
 STEP_COLUMNS = {
@@ -96,9 +96,11 @@ def check_overview(analysis: tfperf.Analysis, expected: dict[str, Any]) -> Itera
         computed = getattr(overview.step_time_ms, key) if overview.step_time_ms else 0.0
         yield f"overview {key}", same(computed, value, TOLERANCE_MS), f"{computed}, expected {value}"
     yield from check_verdict(overview, expected)
-    device = analysis.hosts[0]["environment"]
-    yield "device core count", device.planes == expected["device_core_count"], f"{device.planes}"
-    kind = "GPU" if device.planes else "CPU"
+    environment = analysis.hosts[0]["environment"]
+    # TensorFlow counts devices without events too.
+    planes = environment.device_count + environment.idle_devices
+    yield "device core count", planes == expected["device_core_count"], f"{planes}"
+    kind = "GPU" if planes else "CPU"
     yield "device type", kind == expected["device_type"], kind
 
 
@@ -135,7 +137,7 @@ def check_ops(analysis: tfperf.Analysis, expected: dict[str, Any]) -> Iterator[C
         yield f"op placement {side} percent", same(percent, wanted, 1e-6), f"{percent}, expected {wanted}"
     rows = expected["top_device_ops"]
     names, types = (ops.device.names, ops.device.types) if ops.device else ((), ())
-    shares = ops.device.share.tolist() if ops.device else []
+    shares = [percent / 100 for percent in ops.device.columns()["self_percent"]] if ops.device else []
     cumulative = 0.0
     for index, row in enumerate(rows):
         share = shares[index] if index < len(shares) else math.nan
