@@ -126,6 +126,7 @@ OURS = (
     "kernels",
     "functions",
     "memory",
+    "host_threads",
     "environment",
     "recommendations",
     "gaps",
