@@ -225,7 +225,7 @@ def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[C
     ) -> Profiled:
         """Return what `with` enters.
 
-        `skip_first` steps are left out, `min_steps` must be there for a figure, `step_marker` names the events that are
+        `skip_first` steps are omitted, `min_steps` must be there for a figure, `step_marker` names the events that are
         steps; `levels` are those of `tfperf.profile`.
         """
         place = tmp_path if logdir is None else Path(logdir)

@@ -28,7 +28,7 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 @options.trace_options
 @options.together(*(click.option(f"--{name}", metavar="LIMIT", help=limit.help) for name, limit in NAMED.items()))
 @click.option("--limit", "limits", metavar="EXPR", multiple=True, help="A limit on any figure or column (repeatable).")
-@click.option("--stat", type=options.STATISTIC, help="What stands for the step times.  [default: mean]")
+@click.option("--stat", type=options.STATISTIC, help="Statistic of the step times.  [default: mean]")
 @click.option("--skip-first", type=options.COUNT, metavar="N", help="Skip the first N steps of each host.")
 @click.option("--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Whole steps needed.  [default: 3]")
 @click.option(

@@ -36,7 +36,7 @@ def render_json(report: Report, _options: RenderOptions) -> str:
 
 
 def _section(section: Section) -> dict[str, Any]:
-    """Return one section; charts are left out, for tables hold their data."""
+    """Return one section; charts are omitted, for tables hold their data."""
     return {
         "title": _text(section.title),
         "findings": [

@@ -26,7 +26,7 @@ from tfperf.render.values import measure_text, safe, source_facts
 from tfperf.report.model import Fact, Finding, Report, Section, Table
 
 Block = Sequence[Line]
-"""What stands together without a blank line."""
+"""Parts with no blank line between them."""
 
 SMALLEST_WIDTH = 40
 """Narrower windows get lines of this width: no layout makes sense below."""

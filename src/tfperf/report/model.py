@@ -115,7 +115,7 @@ class StepChart(Struct, frozen=True):
     labels: tuple[str, ...]
     series: Mapping[str, Sequence[float]]
     flags: tuple[str, ...]
-    """Per step: empty, or why the step is left out of averages ("partial", "retrace", ...)."""
+    """Per step: empty, or why the step is omitted from averages ("partial", "retrace", ...)."""
     level: Level = "brief"
 
 

@@ -98,9 +98,9 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     malformed_events: int
-    """Events left out because their times are impossible (negative duration, beyond 13 days)."""
+    """Events omitted because their times are impossible (negative duration, beyond 13 days)."""
     aggregated_events: int
-    """Events left out because they stand for several that have no time of their own."""
+    """Events omitted because they stand for several that have no time of their own."""
     has_instants: bool
     """False: events of zero duration were not kept."""
 

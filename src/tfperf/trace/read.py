@@ -99,7 +99,7 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
 
 
 def reads_memory(stats: frozenset[str]) -> bool:
-    """Tell whether allocations are asked for: events of no duration that are left out otherwise."""
+    """Tell whether allocations are asked for: events of no duration that are omitted otherwise."""
     return "allocator_name" in stats
 
 

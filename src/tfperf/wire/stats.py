@@ -213,7 +213,7 @@ _LONGEST_VARINT, _ID_TAG = 10, 0x08
 def _kinds(flat: Any) -> Uint8s:
     """Return the kind of each stat by the tag of its value, since a value of zero does not tell its arm.
 
-    The value stands behind the id of the stat, or first where the id is 0 and therefore left out.
+    The value stands behind the id of the stat, or first where the id is 0 and therefore omitted.
     """
     ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, last = ends[:-1].astype(np.int64), len(data) - 1

@@ -111,7 +111,7 @@ def test_a_chart_without_any_known_value_is_json_all_the_same(chart: Chart) -> N
 def test_steps() -> None:
     series = {"Input": [6.0, 2.0, 90.0], "Device compute": [6.0, 6.0, 10.0]}
     assert chart_words(StepChart("Steps", ("7", "8", "9"), series, ("", "", "retrace"))) == (
-        "2 of 3 steps (flagged ones left out): the shortest takes 8.00 ms (step 8), the longest 12.0 ms (step 7). "
+        "2 of 3 steps (flagged ones omitted): the shortest takes 8.00 ms (step 8), the longest 12.0 ms (step 7). "
         "Of their time: Device compute 60.0%, Input 40.0%. Cut off at 14 ms: 100.0 ms (step 9)."
     )
 

@@ -135,7 +135,7 @@ def test_flagged_steps_are_said_to_be_left_out(tmp_path: Path) -> None:
     marks = [event("train", 0, 600, step_num=0), *(event("train", 500 + 100 * n, 100, step_num=n) for n in range(1, 5))]
     device = plane("/device:GPU:0", line("Stream #1", event("gemm", 10, 900)))
     notes = section(tmp_path, host(*marks, call(0, 1000)), device).notes
-    assert any("steps with a flag, or of another kind, are left out of shares" in note for note in notes)
+    assert any("steps with a flag, or of another kind, are omitted from shares" in note for note in notes)
 
 
 def test_hosts_without_device_are_named(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def _which_steps(count: int, unflagged: int) -> str:
     steps = "1 step" if count == 1 else f"{count:,} steps"
     if unflagged == count:
         return steps
-    return f"{unflagged:,} of {steps} (flagged ones left out)" if unflagged else f"{steps}, all flagged"
+    return f"{unflagged:,} of {steps} (flagged ones omitted)" if unflagged else f"{steps}, all flagged"
 
 
 def _shares(chart: StepChart, steps: Sequence[int]) -> str:

@@ -30,7 +30,7 @@ class Gap(Struct, frozen=True, kw_only=True):
     device: str
     step: int | None
     flag: str
-    """Why the step is left out of averages, empty if it is not."""
+    """Why the step is omitted from averages, empty if it is not."""
     start_ps: int
     duration_ps: int
     cause: Cause

@@ -91,7 +91,7 @@ def _notes(results: Results) -> tuple[str, ...]:
         flagged = max(int((~device.counted).sum()) for device in idle.devices)
         if flagged:
             notes.append(
-                f"{flagged} steps with a flag, or of another kind, are left out of shares; the list of gaps has them "
+                f"{flagged} steps with a flag, or of another kind, are omitted from shares; the list of gaps has them "
                 "too."
             )
     if len(idle.averaged) > 1:
@@ -99,7 +99,7 @@ def _notes(results: Results) -> tuple[str, ...]:
     unused = [device.device for device in idle.devices if not device.is_used]
     if unused and len(unused) < len(idle.devices):
         notes.append(
-            f"{len(unused)} of {len(idle.devices)} devices did nothing in the averaged steps, so they are left out of "
+            f"{len(unused)} of {len(idle.devices)} devices did nothing in the averaged steps, so they are omitted from "
             f"averages: {', '.join(unused[:3])}."
         )
     without_device = [host.host for host in results.hosts if host["idle"] is None or not host["idle"].devices]

@@ -180,7 +180,7 @@ INPUT_STEPS = TableSpec(
     details="The same figures for each step.",
     columns=(
         Column("step", "Step", int, "", "step number, as in the table of steps"),
-        Column("flag", "Flag", str, "", "why the step is left out of averages"),
+        Column("flag", "Flag", str, "", "why the step is omitted from averages"),
         *_STEP_TIMES,
     ),
     data=_steps,

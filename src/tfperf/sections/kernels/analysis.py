@@ -103,7 +103,7 @@ class Kernels(Tabular, frozen=True, kw_only=True):
     def missed_tensor_cores(self) -> dict[str, int]:
         """Return the ops that tensor cores could do and that no kernel does there, and their time; longest first.
 
-        An op is left out if the name of any of its kernels does not show where it runs.
+        An op is omitted if the name of any of its kernels does not show where it runs.
         """
         sums = Counter[DeviceOp]()
         on_tensor_cores = {kernel.op for kernel in self.kernels if kernel.uses_tensor_cores is not False}

@@ -1,6 +1,6 @@
 """Time per op on devices: kernels and copies of GPUs by the op behind them, and the op lines of TPU cores.
 
-Attribution `tensorflow` has TensorFlow's rows for a GPU: kernels without an op are left out, and what is idle is the
+Attribution `tensorflow` has TensorFlow's rows for a GPU: kernels without an op are omitted, and what is idle is the
 time from the first event of a device to its last, less the summed time of ops.
 """
 

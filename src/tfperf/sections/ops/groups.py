@@ -46,7 +46,7 @@ class GroupTable(Tabular, frozen=True, kw_only=True):
 
     `total_ps` adds up ops that lie inside each other on a thread; `self_ps` does not. `backward_ps` is the part of
     `self_ps` in the backward pass. `all_self_ps` and `time_ps` are what shares are of: all ops of the side, also those
-    that were left out, and the time with idle (None: unknown).
+    that were omitted, and the time with idle (None: unknown).
     """
 
     by: By

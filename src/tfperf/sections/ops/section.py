@@ -23,7 +23,7 @@ _BARS = 7
 _NO_OPS = "The trace holds no ops."
 _SHARES = (
     "Shares are of op time, summed over parallel threads, streams and devices; they are not shares of step time. "
-    "With idle: JSON and CSV."
+    "Shares that include idle time are in JSON and CSV."
 )
 _SIDE_TITLES = {"device": "Device", "host": "Host"}
 _OP_TABLES = {"device": DEVICE_OPS, "host": HOST_OPS}

@@ -38,7 +38,7 @@ _STEP_COLUMNS = (
     Column("step", "Step", int, "", "step number: the program's own where it counted, else from 0"),
     Column("step_name", "Name", str, "", "what the step is called", level="data"),
     Column("kind", "Kind", str, "", "train, eval, or step where nothing tells"),
-    Column("flag", "Flag", str, "", "why the step is left out of averages"),
+    Column("flag", "Flag", str, "", "why the step is omitted from averages"),
     Column("averaged", "Averaged", bool, "", "whether the step counts in averages", level="data"),
     Column("batches", "Batches", int, "count", "tf.data elements in the step", level="data"),
     Column("start_ms", "Start", float, "ms", "start on the clock of the trace", level="data"),
