@@ -1,21 +1,26 @@
 # make demo    analyze a sample trace (makes a virtual environment first)
 # make test    run the tests
+# make quick   run the tests that need neither TensorFlow nor a browser nor servers that wait (a minute)
 # make lint    style, types, import contracts
 # make bench   speed and memory against peers, on a trace that it makes (minutes)
-# make docs    regenerate docs/commands.md and the gold files
+# make docs    write gold files and the generated parts of pages anew
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test quick lint bench docs clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/tfperf analyze sample_traces/input_bound
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not timing" --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m "not timing" $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest -m timing
+
+quick: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not (tensorflow or browser or servers or timing)" $(SIDE_BY_SIDE)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -27,8 +32,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench.py
 
 docs: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/test_gold.py tests/test_docs.py --update-gold
-	$(BIN)/python -m pytest tests/test_ci_page.py -k limits_and_grammar --update-gold
+	$(BIN)/python -m pytest --update-gold
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,10 +42,15 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m compileall -q src
 	touch $@
 
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e ".[test]"
+	$(BIN)/python -m compileall -q src
+	touch $@ $(VENV)/.runtime
+
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
 	$(BIN)/python -m compileall -q src
-	touch $@ $(VENV)/.runtime
+	touch $@ $(VENV)/.test $(VENV)/.runtime
 
 clean:
 	rm -rf $(VENV)

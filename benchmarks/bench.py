@@ -101,8 +101,8 @@ def default_cache() -> Path:
 
 def trace_file(logdir: Path) -> Path:
     """Return the one trace of a logdir."""
-    (found,) = logdir.rglob("*.xplane.pb")
-    return found
+    (trace,) = logdir.rglob("*.xplane.pb")
+    return trace
 
 
 def size_mb(logdir: Path) -> float:
@@ -187,14 +187,14 @@ def run(job: Job, command: Sequence[str], folder: Path) -> Sample:
     small: no trace is read here, and no large module imported.
     """
     variables = environment(folder)
-    with (folder / "said.txt").open("wb") as said:
+    with (folder / "output.txt").open("wb") as output:
         began = time.perf_counter()
-        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=said, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        text = (folder / "said.txt").read_text(errors="replace")
+        text = (folder / "output.txt").read_text(errors="replace")
         sys.exit(f"{job.program} on {job.trace} failed with {process.returncode}:\n{text[-2000:]}")
     unit = 1 if sys.platform == "darwin" else 1024
     return Sample(wall_s, usage.ru_maxrss * unit / 1e6)
@@ -267,12 +267,12 @@ def table_lines(samples: Samples) -> Iterator[str]:
     taken = medians(samples)
     yield f"{'trace':8}{'MB':>8}  {'program':20}{'runs':>5}{'wall s':>9}{'peak MB':>9}{'wall x':>8}{'memory x':>10}"
     for job, rows in samples.items():
-        own = taken[job.trace, job.program]
-        base = taken.get((job.trace, "tfperf analyze"), own)
+        sample = taken[job.trace, job.program]
+        base = taken.get((job.trace, "tfperf analyze"), sample)
         size = f"{size_mb(job.logdir):.1f}" if job.logdir else "-"
         yield (
-            f"{job.trace:8}{size:>8}  {job.program:20}{len(rows):5}{own.wall_s:9.3f}{own.peak_mb:9.0f}"
-            f"{own.wall_s / base.wall_s:8.2f}{own.peak_mb / base.peak_mb:10.2f}"
+            f"{job.trace:8}{size:>8}  {job.program:20}{len(rows):5}{sample.wall_s:9.3f}{sample.peak_mb:9.0f}"
+            f"{sample.wall_s / base.wall_s:8.2f}{sample.peak_mb / base.peak_mb:10.2f}"
         )
 
 
@@ -285,14 +285,14 @@ def bar_line(bar: Bar) -> str:
 
 def show(samples: Samples) -> bool:
     """Print the table and the promises; return whether all were kept."""
-    found = list(bars(medians(samples)))
+    all_bars = list(bars(medians(samples)))
     print(
         f"tfperf {version('tfperf')}, xprof {version('xprof')}, Python {platform.python_version()}, "
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; medians\n"
     )
     print("\n".join(table_lines(samples)), end="\n\n")
-    print("\n".join(map(bar_line, found)))
-    return all(bar.held for bar in found)
+    print("\n".join(map(bar_line, all_bars)))
+    return all(bar.held for bar in all_bars)
 
 
 def parse_arguments() -> argparse.Namespace:

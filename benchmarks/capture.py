@@ -2,9 +2,8 @@
 
     python benchmarks/capture.py [--megabytes 100]
 
-A server in another process sends a trace that is made here. The bars: the request is there 0.5 s after the client was
-started; and a reply is received, checked and stored with memory for two copies of it at most, beyond what a tiny reply
-takes. For comparison, a bare call by gRPC's own Python layer, which only receives: it holds three copies for a moment.
+A server in another process sends a trace that is made here. The bar: the request arrives within 0.5 s of the start of
+the client. Time and memory are reported beside those of a bare gRPC call, which receives and checks nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from tfperf.wire.profiler_service import SERVICE, message_class
 from tfperf.wire.schema import message_class as xspace_class
 
 REQUEST_SECONDS = 0.5
-MOST_COPIES = 2.0
 
 # The peak of this process alone: `ru_maxrss` begins with the peak of the process that started it.
 _PEAK = """
@@ -38,15 +36,15 @@ print(next(int(line.split()[1]) * 1024 for line in Path("/proc/self/status").ope
 _CLIENT = """
 import sys
 from tfperf.capture.address import parse_address
-from tfperf.capture.remote import Request, sample
-request = Request([parse_address(f"127.0.0.1:{sys.argv[1]}")], duration_s=0.001)
-_, (captured,) = sample(request, sys.argv[2])
+from tfperf.capture.remote import CaptureRequest, profile_workers
+request = CaptureRequest(workers=[parse_address(f"127.0.0.1:{sys.argv[1]}")], duration_s=0.001)
+_, (captured,) = profile_workers(request, sys.argv[2])
 assert captured.path and not captured.reason, captured
 """
 _BARE = """
 import sys, time
 import grpc
-import ptars, pyarrow  # What the client needs to check a trace; here, so that the two can be compared.
+import ptars, pyarrow  # What tfperf needs to check a trace; here, so that the two can be compared.
 channel = grpc.insecure_channel(f"127.0.0.1:{sys.argv[1]}", [("grpc.max_receive_message_length", -1)])
 begin = time.monotonic()
 channel.unary_unary("/tensorflow.ProfilerService/Profile")(b"")
@@ -55,11 +53,12 @@ print(time.monotonic() - begin)
 _RECEIVE = """
 import sys, time
 from tfperf.capture.address import parse_address
-from tfperf.capture.client import ProfilerClient, Session
-from tfperf.capture.options import TracerOptions
+from tfperf.capture.client import ProfilerClient, profile_request
+from tfperf.capture.tracer_options import TracerOptions
+request = profile_request(TracerOptions(), 1, session_id="session", host_name="host", repository_root="logs")
 with ProfilerClient(parse_address(f"127.0.0.1:{sys.argv[1]}")) as client:
     begin = time.monotonic()
-    client.profile(Session(TracerOptions(), 1, "session", "host", "logs"), 60.0).result()
+    client.profile(request, 60.0).result()
     print(time.monotonic() - begin)
 """
 
@@ -74,9 +73,9 @@ def make_reply(size_bytes: int) -> bytes:
     for number in range(1000):
         event = line.events.add(metadata_id=1 + number % 99, offset_ps=number * 1000, duration_ps=500)
         event.stats.add(metadata_id=1, int64_value=number)
-    one = line.SerializeToString()
-    for _ in range(size_bytes // len(one)):
-        plane.lines.add().MergeFromString(one)
+    thread = line.SerializeToString()
+    for _ in range(size_bytes // len(thread)):
+        plane.lines.add().MergeFromString(thread)
     reply = message_class("ProfileResponse")(xspace=space.SerializeToString())
     return bytes(reply.SerializeToString())
 
@@ -135,7 +134,7 @@ def receive_seconds(port: int, length: int, arrivals: Any) -> tuple[float, float
 
 def request_seconds(port: int, length: int, arrivals: Any) -> float:
     """Return the median time from starting `tfperf capture` to the arrival of its request."""
-    found = []
+    seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(5):
             command = [sys.executable, "-m", "tfperf", "capture", "--port", str(port), "--duration", "1ms"]
@@ -143,8 +142,8 @@ def request_seconds(port: int, length: int, arrivals: Any) -> float:
             subprocess.run(
                 command, cwd=folder, capture_output=True, check=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
             )
-            found.append(arrivals.get(timeout=10) - begin)
-    return median(found)
+            seconds.append(arrivals.get(timeout=10) - begin)
+    return median(seconds)
 
 
 def main() -> int:
@@ -156,20 +155,20 @@ def main() -> int:
     small, small_bare, _ = with_server(1000, peak_bytes)
     large, large_bare, length = with_server(size, peak_bytes)
     receive, receive_bare = with_server(size, receive_seconds)
-    copies = (large - small) / length
-    print(json.dumps({
+    figures = {
         "request_seconds": round(seconds, 3),
         "reply_bytes": length,
         "receive_seconds": round(receive, 2),
         "receive_seconds_of_bare_grpc": round(receive_bare, 2),
         "peak_bytes": large,
         "peak_bytes_of_bare_grpc": large_bare,
-        "copies": round(copies, 2),
+        "copies": round((large - small) / length, 2),
         "copies_of_bare_grpc": round((large_bare - small_bare) / length, 2),
-    }, indent=2))  # fmt: skip
-    ok = seconds < REQUEST_SECONDS and copies <= MOST_COPIES
-    print("both bars hold" if ok else f"MISSED: at most {REQUEST_SECONDS} s, and {MOST_COPIES:g} copies")
-    return 0 if ok else 1
+    }
+    print(json.dumps(figures, indent=2))
+    holds = seconds < REQUEST_SECONDS
+    print("the bar holds" if holds else f"MISSED: at most {REQUEST_SECONDS} s to the request")
+    return 0 if holds else 1
 
 
 if __name__ == "__main__":

@@ -66,9 +66,7 @@ def capture(logdir: Path, steps: int) -> float:
     model.fit(make_dataset(WARM_UP_STEPS), shuffle=False, verbose=0)
     dataset = make_dataset(steps)
     options = tf.profiler.experimental.ProfilerOptions(
-        host_tracer_level=2,
-        python_tracer_level=0,
-        device_tracer_level=0,
+        host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
     )
     tf.profiler.experimental.start(str(logdir), options=options)
     began = time.perf_counter()

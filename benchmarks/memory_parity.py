@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfperf.analyzers import memory
-from tfperf.trace.read import read_host
-from tfperf.trace.steps import find_steps
+import tfperf
+from tfperf.sections.memory.allocator import Allocator
 
 Check = tuple[str, float | None, float | None]
 """What is compared, what tfperf says, and what XProf says."""
@@ -32,31 +31,31 @@ def xprof_allocators(path: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copy(path, folder)
         data, _ = raw_to_tool_data.xspace_to_tool_data([copy], "memory_profile", {})
-    found: dict[str, Any] = json.loads(data).get("memoryProfilePerAllocator", {})
-    return found
+    allocators: dict[str, Any] = json.loads(data).get("memoryProfilePerAllocator", {})
+    return allocators
 
 
-def checks(own: memory.Allocator, theirs: dict[str, Any]) -> Iterator[Check]:
+def checks(allocator: Allocator, theirs: dict[str, Any]) -> Iterator[Check]:
     """Yield the figures of one allocator."""
     summary, peak = theirs["profileSummary"], theirs["profileSummary"]["peakStats"]
     fragmentation = float(peak["fragmentation"])
-    yield "peak", own.peak_bytes, int(peak["heapAllocatedBytes"]) + int(peak["stackReservedBytes"])
-    yield "lifetime peak", own.lifetime_peak_bytes, int(summary["peakBytesUsageLifetime"])
-    yield "capacity", own.capacity_bytes, int(summary["memoryCapacity"])
-    yield "fragmentation", own.fragmentation_percent, None if math.isnan(fragmentation) else 100.0 * fragmentation
+    yield "peak", allocator.peak_bytes, int(peak["heapAllocatedBytes"]) + int(peak["stackReservedBytes"])
+    yield "lifetime peak", allocator.lifetime_peak_bytes, int(summary["peakBytesUsageLifetime"])
+    yield "capacity", allocator.capacity_bytes, int(summary["memoryCapacity"])
+    yield "fragmentation", allocator.fragmentation_percent, None if math.isnan(fragmentation) else 100.0 * fragmentation
 
 
 def main(paths: list[str]) -> int:
     """Compare all files; return the exit code."""
     matched = total = wrong = 0
     for path in map(Path, paths):
-        trace = read_host(path)
-        found = {own.name: own for own in memory.analyze(trace, find_steps(trace)).allocators}
+        memory = tfperf.load(path, sections=["memory"])["memory"]
+        allocators = {allocator.name: allocator for allocator in memory.allocators}
         for name, theirs in xprof_allocators(path).items():
-            for what, ours, expected in checks(found[name], theirs):
+            for what, ours, expected in checks(allocators[name], theirs):
                 same = ours == expected or (None not in (ours, expected) and math.isclose(ours, expected, rel_tol=1e-5))
                 matched, total = matched + same, total + 1
-                # A lower lifetime peak there is the noted one of a thread that ended early.
+                # A lower lifetime peak there is the recorded one of a thread that ended early.
                 explained = what == "fragmentation" or (what == "lifetime peak" and (ours or 0) > (expected or 0))
                 wrong += not (same or explained)
                 if not same:

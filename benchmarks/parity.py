@@ -6,7 +6,7 @@ FOLDER holds captures in any depth: a folder with one `*.xplane.pb` and a `refer
 `overview.json`, `steps.csv`, `host_input.csv`, `ops.csv` and, with a GPU, `kernels.csv`. Prints matched/total per
 column, and exits with 1 if anything differs.
 
-One kind of row is left out: of a device plane without any event TensorFlow lists the idle time as 9223372036854.775
+One kind of row is omitted: of a device plane without any event TensorFlow lists the idle time as 9223372036854.775
 microseconds, an underflow. tfperf has no such row, which is checked instead, and ranks are counted without it.
 """
 
@@ -24,8 +24,8 @@ from typing import Any
 
 import tfperf
 from parity_kernels import check_kernels
-from tfperf.analyzers.ops import OpTable
-from tfperf.analyzers.summary import Summary, level
+from tfperf.sections.ops.op_table import OpTable
+from tfperf.sections.overview.summary import Summary, share_class
 
 STEP_COLUMNS = {
     "step_number": "step",
@@ -43,8 +43,12 @@ STEP_COLUMNS = {
 }
 TOLERANCE_MS = 1e-3
 OP_COLUMNS = (
-    "total_time_in_us", "avg_time_in_us", "total_self_time_in_us", "avg_self_time_in_us", "gpu_tensorcore_utilization",
-)  # fmt: skip
+    "total_time_in_us",
+    "avg_time_in_us",
+    "total_self_time_in_us",
+    "avg_self_time_in_us",
+    "gpu_tensorcore_utilization",
+)
 TOLERANCE_US = 1e-6
 UNDERFLOW_US = float(2**63 // 10**6)
 INPUT_COLUMNS = {
@@ -64,37 +68,39 @@ INPUT_CLASSES = {
 CLASSES = {"HIGHLY": "high", "MODERATELY": "moderate", "POTENTIALLY": "possible", "NOT": "none"}
 
 Check = tuple[str, bool, str]
-"""Column, whether it matched, and what was found where it did not."""
+"""Column, whether it matched, and the values for the message if it did not."""
 
 
-def same(found: float | None, expected: float, tolerance: float) -> bool:
+def same(value: float | None, expected: float, tolerance: float) -> bool:
     """Tell whether two numbers agree; an expected NaN or denormal stands for nothing."""
     if math.isnan(expected) or 0 < abs(expected) < 1e-300:
         expected = 0.0
-    return abs((found or 0.0) - expected) <= tolerance
+    return abs((value or 0.0) - expected) <= tolerance
 
 
-def check_steps(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+def check_steps(analysis: tfperf.Analysis, rows: list[dict[str, str]]) -> Iterator[Check]:
     """Compare every step row in every category."""
-    found: dict[str, Any] = trace.steps.columns()
-    count = len(found["step"])
+    columns: dict[str, Any] = analysis["steps"].columns()
+    count = len(columns["step"])
     yield "number of steps", count == len(rows), f"{count}, expected {len(rows)}"
     for index, row in enumerate(rows):
         for theirs, ours in STEP_COLUMNS.items():
-            value = found[ours][index] if index < count else math.nan
+            value = columns[ours][index] if index < count else math.nan
             yield f"step {theirs}", same(value, float(row[theirs]), TOLERANCE_MS), f"{value}, expected {row[theirs]}"
 
 
-def check_overview(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
+def check_overview(analysis: tfperf.Analysis, expected: dict[str, Any]) -> Iterator[Check]:
     """Compare averages, percentages, classes, precision and the device."""
-    overview = trace.overview()
+    overview = analysis["overview"]
     for key, value in expected["step_time_ms"].items():
-        own = getattr(overview.step_time_ms, key) if overview.step_time_ms else 0.0
-        yield f"overview {key}", same(own, value, TOLERANCE_MS), f"{own}, expected {value}"
+        computed = getattr(overview.step_time_ms, key) if overview.step_time_ms else 0.0
+        yield f"overview {key}", same(computed, value, TOLERANCE_MS), f"{computed}, expected {value}"
     yield from check_verdict(overview, expected)
-    device = trace.hosts[0].environment
-    yield "device core count", device.planes == expected["device_core_count"], f"{device.planes}"
-    kind = "GPU" if device.planes else "CPU"
+    environment = analysis.hosts[0]["environment"]
+    # TensorFlow counts devices without events too.
+    planes = environment.device_count + environment.idle_devices
+    yield "device core count", planes == expected["device_core_count"], f"{planes}"
+    kind = "GPU" if planes else "CPU"
     yield "device type", kind == expected["device_type"], kind
 
 
@@ -112,30 +118,30 @@ def check_verdict(overview: Summary, expected: dict[str, Any]) -> Iterator[Check
     percent = overview.percent.get("kernel_launch", 0.0)
     number = re.search(r"([\d.]+) ?%", launch)
     if number:  # an empty sentence was not recorded, or there was nothing to say: it tells nothing
-        yield "kernel launch class", level(percent) != "none", f"{percent} %: {launch!r}"
+        yield "kernel launch class", share_class(percent) != "none", f"{percent} %: {launch!r}"
         yield "kernel launch percent", f"{percent:.1f}" == number.group(1), f"{percent}, expected {number.group(1)}"
 
 
-def check_ops(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
+def check_ops(analysis: tfperf.Analysis, expected: dict[str, Any]) -> Iterator[Check]:
     """Compare precision, op placement and the ten device ops with the largest self time."""
-    steps, ops = trace.steps, trace.ops()
+    steps, ops = analysis["steps"], analysis["ops"]
     total = steps.compute_16_ps + steps.compute_32_ps
     for bits, part in ((16, steps.compute_16_ps), (32, steps.compute_32_ps)):
-        own, wanted = 100.0 * part / total if total else 0.0, expected[f"device_compute_{bits}bit_percent"]
-        yield f"device compute {bits}-bit percent", same(own, wanted, 1e-6), f"{own}, expected {wanted}"
+        percent, wanted = 100.0 * part / total if total else 0.0, expected[f"device_compute_{bits}bit_percent"]
+        yield f"device compute {bits}-bit percent", same(percent, wanted, 1e-6), f"{percent}, expected {wanted}"
     device = int(ops.device.occurrences.sum()) if ops.device else 0
     host = int(ops.host.occurrences.sum())
     for side, count in (("host", host), ("device", device)):
-        own = 100.0 * count / (host + device) if host + device else 0.0
+        percent = 100.0 * count / (host + device) if host + device else 0.0
         wanted = expected[f"{side}_tf_op_percent"]
-        yield f"op placement {side} percent", same(own, wanted, 1e-6), f"{own}, expected {wanted}"
+        yield f"op placement {side} percent", same(percent, wanted, 1e-6), f"{percent}, expected {wanted}"
     rows = expected["top_device_ops"]
     names, types = (ops.device.names, ops.device.types) if ops.device else ((), ())
-    share = ops.device.share.tolist() if ops.device else []
+    shares = [percent / 100 for percent in ops.device.columns()["self_percent"]] if ops.device else []
     cumulative = 0.0
     for index, row in enumerate(rows):
-        own = share[index] if index < len(share) else math.nan
-        cumulative += own
+        share = shares[index] if index < len(shares) else math.nan
+        cumulative += share
         yield (
             "top-10 op name and order",
             names[index : index + 1] == (row["name"],),
@@ -146,26 +152,26 @@ def check_ops(trace: tfperf.Trace, expected: dict[str, Any]) -> Iterator[Check]:
             types[index : index + 1] == (row["category"],),
             f"{types[index : index + 1]}, expected {row['category']}",
         )
-        yield "top-10 op fraction", same(own, row["self_time_fraction"], 1e-9), f"{own}"
+        yield "top-10 op fraction", same(share, row["self_time_fraction"], 1e-9), f"{share}"
         yield "top-10 op cumulative", same(cumulative, row["cumulative_time_fraction"], 1e-9), f"{cumulative}"
     yield "number of top ops", min(len(names), 10) == len(rows), f"{len(names)}, expected {len(rows)}"
 
 
 def op_rows(table: OpTable, side: str) -> list[dict[str, Any]]:
     """Return one side as TensorFlow lists it, with a row for its idle time."""
-    found: dict[str, list[Any]] = table.columns()
+    columns: dict[str, list[Any]] = table.columns()
     rows = [
         {
             "host_or_device": side,
-            "op_type": found["op_type"][at],
-            "op_name": found["op_name"][at],
-            "occurrences": found["occurrences"][at],
-            "total_time_in_us": 1e3 * found["total_ms"][at],
-            "avg_time_in_us": 1e3 * found["average_ms"][at],
-            "total_self_time_in_us": 1e3 * found["self_ms"][at],
-            "avg_self_time_in_us": 1e3 * found["average_self_ms"][at],
-            "is_eager": found["execution"][at] == "eager",
-            "gpu_tensorcore_utilization": (found["tensor_core_percent"][at] or 0.0) / 100,
+            "op_type": columns["op_type"][at],
+            "op_name": columns["op_name"][at],
+            "occurrences": columns["occurrences"][at],
+            "total_time_in_us": 1e3 * columns["total_ms"][at],
+            "avg_time_in_us": 1e3 * columns["average_ms"][at],
+            "total_self_time_in_us": 1e3 * columns["self_ms"][at],
+            "avg_self_time_in_us": 1e3 * columns["average_self_ms"][at],
+            "is_eager": columns["execution"][at] == "eager",
+            "gpu_tensorcore_utilization": (columns["tensor_core_percent"][at] or 0.0) / 100,
         }
         for at in range(len(table))
     ]
@@ -175,48 +181,45 @@ def op_rows(table: OpTable, side: str) -> list[dict[str, Any]]:
     return sorted([*rows, idle | times], key=lambda row: (-row["total_self_time_in_us"], row["op_name"]))
 
 
-def check_op_rows(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+def check_op_rows(analysis: tfperf.Analysis, rows: list[dict[str, str]]) -> Iterator[Check]:
     """Compare every row of the table of ops, idle time too, in its order."""
-    ops, left_out = trace.ops(), 0
+    ops, omitted = analysis["ops"], 0
     if any(row["op_type"] == "IDLE" and float(row["total_time_in_us"]) > UNDERFLOW_US / 2 for row in rows):
         yield "no IDLE row of an empty device", ops.device is None, "a device"
-        left_out = len(rows)
+        omitted = len(rows)
         rows = [row for row in rows if row["host_or_device"] != "Device"]
-        left_out -= len(rows)
-    found = [
-        *(op_rows(ops.device, "Device") if ops.device is not None else ()),
-        *op_rows(ops.host, "Host"),
-    ]
-    yield "number of ops", len(found) == len(rows), f"{len(found)}, expected {len(rows)}"
+        omitted -= len(rows)
+    computed = [*(op_rows(ops.device, "Device") if ops.device is not None else ()), *op_rows(ops.host, "Host")]
+    yield "number of ops", len(computed) == len(rows), f"{len(computed)}, expected {len(rows)}"
     for index, row in enumerate(rows):
-        own: dict[str, Any] = found[index] if index < len(found) else {}
-        rank = index + 1 + left_out
+        ours: dict[str, Any] = computed[index] if index < len(computed) else {}
+        rank = index + 1 + omitted
         yield "op rank", rank == int(row["rank"]), f"{row['op_name']}: {rank}, expected {row['rank']}"
         for key in ("host_or_device", "op_type", "op_name", "occurrences", "is_eager"):
-            value = str(own.get(key))
+            value = str(ours.get(key))
             yield f"op {key}", value == row[key], f"{row['op_name']}: {value}, expected {row[key]}"
         for key in OP_COLUMNS:
-            agrees = own.get(key) is not None and same(own[key], float(row[key]), TOLERANCE_US)
-            yield f"op {key}", agrees, f"{row['op_name']}: {own.get(key)}, expected {row[key]}"
+            agrees = ours.get(key) is not None and same(ours[key], float(row[key]), TOLERANCE_US)
+            yield f"op {key}", agrees, f"{row['op_name']}: {ours.get(key)}, expected {row[key]}"
 
 
-def check_input(trace: tfperf.Trace, rows: list[dict[str, str]]) -> Iterator[Check]:
+def check_input(analysis: tfperf.Analysis, rows: list[dict[str, str]]) -> Iterator[Check]:
     """Compare every row of the table of input ops, in its order."""
-    found: dict[str, list[Any]] = trace.input().columns()
-    count = len(found["op_name"])
+    columns: dict[str, list[Any]] = analysis["input"].columns()
+    count = len(columns["op_name"])
     yield "number of input ops", count == len(rows), f"{count}, expected {len(rows)}"
     for index, row in enumerate(rows):
-        own = {key: values[index] if index < count else None for key, values in found.items()}
+        computed = {key: values[index] if index < count else None for key, values in columns.items()}
         yield (
             "input op name and order",
-            own["op_name"] == row["op_name"],
-            f"{own['op_name']}, expected {row['op_name']}",
+            computed["op_name"] == row["op_name"],
+            f"{computed['op_name']}, expected {row['op_name']}",
         )
         for theirs, ours in INPUT_COLUMNS.items():
-            agrees = own[ours] is not None and same(own[ours], float(row[theirs]), 1e-6)
-            yield f"input op {theirs}", agrees, f"{row['op_name']}: {own[ours]}, expected {row[theirs]}"
+            agrees = computed[ours] is not None and same(computed[ours], float(row[theirs]), 1e-6)
+            yield f"input op {theirs}", agrees, f"{row['op_name']}: {computed[ours]}, expected {row[theirs]}"
         wanted = INPUT_CLASSES[row["category"]]
-        yield "input op class", own["part"] == wanted, f"{row['op_name']}: {own['part']}, expected {wanted}"
+        yield "input op class", computed["part"] == wanted, f"{row['op_name']}: {computed['part']}, expected {wanted}"
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -227,16 +230,16 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 def compare(reference: Path) -> list[Check]:
     """Return all checks of one capture."""
-    trace = tfperf.load(reference.parent, attribution="tensorflow")
+    analysis = tfperf.load(reference.parent, attribution="tensorflow")
     expected = json.loads((reference / "overview.json").read_text())
     kernels = reference / "kernels.csv"
     return [
-        *check_steps(trace, read_rows(reference / "steps.csv")),
-        *check_overview(trace, expected),
-        *check_ops(trace, expected),
-        *check_op_rows(trace, read_rows(reference / "ops.csv")),
-        *check_input(trace, read_rows(reference / "host_input.csv")),
-        *(check_kernels(trace.kernels(), read_rows(kernels)) if kernels.exists() else ()),
+        *check_steps(analysis, read_rows(reference / "steps.csv")),
+        *check_overview(analysis, expected),
+        *check_ops(analysis, expected),
+        *check_op_rows(analysis, read_rows(reference / "ops.csv")),
+        *check_input(analysis, read_rows(reference / "host_input.csv")),
+        *(check_kernels(analysis["kernels"], read_rows(kernels)) if kernels.exists() else ()),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Does the gate cry wolf, and does it find a real slowdown? Real jobs, profiled again and again.
+"""False alarms and missed slowdowns of `tfperf check --baseline`: real jobs, profiled again and again.
 
     python benchmarks/regression.py [--processes N] [--captures N] [--keep FILE]
 
@@ -9,8 +9,8 @@ it changes. A trial is what `tfperf check --baseline` says with its defaults (to
 - a capture of the unchanged job against another one: called slower is a false alarm. Bar: at most 5 % of the trials.
 - a capture of the slower job against an unchanged one: called slower is right. Bar: at least 90 % of the trials.
 
-What no comparison of two captures can know is that the machine was slower during one of them, and virtual machines
-often are, by a factor of up to two, for seconds. So each step of both jobs also does a fixed piece of work, and times
+No comparison of two captures shows that the machine was slower during one of them, and virtual machines often
+are, by a factor of up to two, for seconds. So each step of both jobs also does a fixed piece of work, and times
 it. There are three kinds of trials:
 
 - "one": any capture against any one baseline. Both bars hold for the job that waits, whose steps do not depend on the
@@ -75,18 +75,19 @@ def probe_ms() -> float:
     import numpy as np
 
     matrix = np.ones((128, 128), np.float32)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(3):
         np.tanh(matrix @ matrix)
-    return (time.perf_counter() - begin) * 1e3
+    return (time.perf_counter() - start) * 1e3
 
 
 def child(job: str, captures: int) -> None:
-    """Profile the job, unchanged and slower in turn; print rounds, probe time and snapshot of each."""
+    """Profile the job, unchanged and slower in turn; print rounds, probe time and baseline of each."""
     import tensorflow as tf
 
     import tfperf
-    from tfperf.compare.snapshot import snapshot_text, take
+    from tfperf.compare.baseline_file import baseline_text
+    from tfperf.compare.summarize import summarize_run
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     kinds = {rounds: build(job, rounds) for rounds in (ROUNDS, MORE_ROUNDS)}
@@ -97,27 +98,27 @@ def child(job: str, captures: int) -> None:
             probes = []
             with tempfile.TemporaryDirectory() as folder:
                 with tfperf.profile(folder):
-                    for index in range(STEPS + 1):  # the end of the last one is not known
+                    for index in range(STEPS + 1):  # the end of the last one is unknown
                         with tfperf.step(index):
                             step(next(iterator)).numpy()
                             probes.append(probe_ms())
                 if number:  # the first capture of a process warms up
-                    text = snapshot_text(take(tfperf.load(folder), "run"))
+                    text = baseline_text(summarize_run(tfperf.load(folder), "run"))
                     print(rounds, fmean(probes), text.replace("\n", " "), flush=True)
 
 
 Capture = tuple[str, int, float, str]
-"""Job, rounds, probe time in ms, snapshot."""
+"""Job, rounds, probe time in ms, text of the baseline."""
 Probed = tuple[float, Any]
-"""Probe time in ms, snapshot."""
+"""Probe time in ms, summary of the run."""
 
 
 def captured(processes: int, captures: int) -> Iterator[Capture]:
     """Run the processes one after the other and yield their captures."""
     for process, job in product(range(processes), JOBS):
         command = [sys.executable, __file__, "--child", job, "--captures", str(captures)]
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
-                       "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+        settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, **settings}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=900)
         for line in done.stdout.splitlines():
             rounds, probe, text = line.split(" ", 2)
@@ -127,27 +128,30 @@ def captured(processes: int, captures: int) -> Iterator[Capture]:
 
 def judge(captures: list[Capture]) -> bool:
     """Print, for each job, the share of trials called slower; return whether all bars hold."""
-    bars = {("storage", "one"): (MOST_FALSE_ALARMS, LEAST_FOUND), ("storage", "five"): (MOST_FALSE_ALARMS, 0.0),
-            ("compute", "five"): (MOST_FALSE_ALARMS, 0.0)}  # fmt: skip
+    bars = {
+        ("storage", "one"): (MOST_FALSE_ALARMS, LEAST_FOUND),
+        ("storage", "five"): (MOST_FALSE_ALARMS, 0.0),
+        ("compute", "five"): (MOST_FALSE_ALARMS, 0.0),
+    }
     good = True
-    print(f"{'job':8} {'trials':12} {'false alarms':>12} {'found':>6} {'cannot tell':>11}  bars")
+    print(f"{'job':8} {'trials':12} {'false alarms':>12} {'detected':>8} {'inconclusive':>12}  bars")
     for job in JOBS:
-        own: dict[int, list[Probed]] = {ROUNDS: [], MORE_ROUNDS: []}
+        runs_of: dict[int, list[Probed]] = {ROUNDS: [], MORE_ROUNDS: []}
         for name, rounds, probe, text in captures:
             if name == job:
-                own[rounds].append((probe, snapshot(text)))
+                runs_of[rounds].append((probe, run_summary(text)))
         for kind in ("one", "alike", "five"):
-            same, changed = (changes(own[ROUNDS], own[rounds], kind) for rounds in (ROUNDS, MORE_ROUNDS))
-            false, found = (some.count("slower") / max(len(some), 1) for some in (same, changed))
+            same, changed = (verdicts(runs_of[ROUNDS], runs_of[rounds], kind) for rounds in (ROUNDS, MORE_ROUNDS))
+            false, detected = (list_.count("slower") / max(len(list_), 1) for list_ in (same, changed))
             most, least = bars.get((job, kind), (1.0, 0.0))
-            held = bool(same) and false <= most and found >= least
+            held = bool(same) and false <= most and detected >= least
             good &= held
             verdict = ("PASS" if held else "FAIL") if (job, kind) in bars else "none"
-            unsure = same.count("cannot tell") / max(len(same), 1)
-            print(f"{job:8} {kind:5} {len(same):6} {false:12.1%} {found:6.0%} {unsure:11.1%}  {verdict}")
-        means = {rounds: [fmean(run.hosts[0].step_ms) for _, run in runs] for rounds, runs in own.items()}
+            unsure = same.count("inconclusive") / max(len(same), 1)
+            print(f"{job:8} {kind:5} {len(same):6} {false:12.1%} {detected:8.0%} {unsure:12.1%}  {verdict}")
+        means = {rounds: [fmean(run.hosts[0].step_ms) for _, run in runs] for rounds, runs in runs_of.items()}
         truth = fmean(means[MORE_ROUNDS]) / fmean(means[ROUNDS])
-        probes = [probe for runs in own.values() for probe, _ in runs]
+        probes = [probe for runs in runs_of.values() for probe, _ in runs]
         print(
             f"{'':8} step times {min(means[ROUNDS]):.1f} to {max(means[ROUNDS]):.1f} ms, {truth:.2f} times as long "
             f"with more work; the fixed work took {min(probes):.2f} to {max(probes):.2f} ms"
@@ -155,30 +159,30 @@ def judge(captures: list[Capture]) -> bool:
     return good
 
 
-def changes(before: list[Probed], after: list[Probed], kind: str) -> list[str]:
-    """Return what is said of each capture against others."""
-    from tfperf.compare.baselines import compare_with
+def verdicts(before: list[Probed], after: list[Probed], kind: str) -> list[str]:
+    """Return the verdict on each capture against others."""
+    from tfperf.compare.regression import compare_with_baselines
 
     draw = random.Random(1)
-    found = []
+    texts: list[str] = []
     for probe, run in after:
-        others = [(own, one) for own, one in before if one is not run]
+        others = [(other_probe, other) for other_probe, other in before if other is not run]
         if kind == "alike":
-            others = [(own, one) for own, one in others if max(own, probe) <= ALIKE * min(own, probe)]
-        runs = [one for _, one in others]
-        drawn = [draw.sample(runs, 5) for _ in range(20)] if kind == "five" else [[one] for one in runs]
-        found += [compare_with(some, run, tolerance=0.05).change for some in drawn]
-    return found
+            others = [(ms, other) for ms, other in others if max(ms, probe) <= ALIKE * min(ms, probe)]
+        runs = [other for _, other in others]
+        drawn = [draw.sample(runs, 5) for _ in range(20)] if kind == "five" else [[other] for other in runs]
+        texts += [compare_with_baselines(baselines, run, tolerance=0.05).verdict for baselines in drawn]
+    return texts
 
 
-def snapshot(text: str) -> Any:
-    """Return the snapshot that a process wrote."""
-    from tfperf.compare.snapshot import read_snapshot
+def run_summary(text: str) -> Any:
+    """Return the summary of a run from the baseline that a process wrote."""
+    from tfperf.compare.baseline_file import read_baseline
 
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "one.json"
+        path = Path(folder) / "baseline.json"
         path.write_text(text, encoding="utf-8")
-        return read_snapshot(path)
+        return read_baseline(path)
 
 
 def main() -> int:
@@ -193,7 +197,7 @@ def main() -> int:
         child(given.child, given.captures)
         return 0
     if given.keep and given.keep.exists():
-        captures = [tuple(one) for one in json.loads(given.keep.read_text(encoding="utf-8"))]
+        captures = [tuple(capture) for capture in json.loads(given.keep.read_text(encoding="utf-8"))]
     else:
         captures = list(captured(given.processes, given.captures))
         if given.keep:

@@ -69,10 +69,10 @@ def main() -> int:
     arguments = parse_arguments()
     logdir = captured(arguments.cache.resolve(), FULL_STEPS)
     compile_packages()
-    ours = (sys.executable, "-c", EXPORT, "{logdir}", "-o", "{out}")
+    export = (sys.executable, "-c", EXPORT, "{logdir}", "-o", "{out}")
     viewers = ("trace_viewer",) if arguments.skip_streaming else ("trace_viewer", "trace_viewer@")
     taken = {
-        f"tfperf {suffix}": measure(f"tfperf {suffix}", ours, logdir, suffix, arguments.rounds)
+        f"tfperf {suffix}": measure(f"tfperf {suffix}", export, logdir, suffix, arguments.rounds)
         for suffix in (".pftrace", ".json.gz")
     } | {
         f"xprof {tool}": measure(
@@ -81,12 +81,12 @@ def main() -> int:
         for tool in viewers
     }
     print(f"{'program':22}{'wall s':>9}{'peak MB':>9}{'file MB':>9}")
-    for name, one in taken.items():
-        print(f"{name:22}{one.wall_s:9.2f}{one.peak_mb:9.0f}{one.size_mb:9.1f}")
-    own, peer = taken["tfperf .pftrace"], taken["xprof trace_viewer"]
+    for name, figures in taken.items():
+        print(f"{name:22}{figures.wall_s:9.2f}{figures.peak_mb:9.0f}{figures.size_mb:9.1f}")
+    ours, peer = taken["tfperf .pftrace"], taken["xprof trace_viewer"]
     bars = [
-        Bar("times faster than xprof's trace_viewer", peer.wall_s / own.wall_s, 10, at_least=True),
-        Bar("of the size of what xprof's trace_viewer makes", own.size_mb / peer.size_mb, 0.1),
+        Bar("times faster than xprof's trace_viewer", peer.wall_s / ours.wall_s, 10, at_least=True),
+        Bar("of the size of what xprof's trace_viewer makes", ours.size_mb / peer.size_mb, 0.1),
         Bar("to write .json.gz", taken["tfperf .json.gz"].wall_s, 60, " s"),
     ]
     print("", *map(bar_line, bars), sep="\n")

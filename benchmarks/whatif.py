@@ -117,68 +117,85 @@ def without_prefetch(tf: Any, dataset: Any) -> Any:
     return dataset.with_options(options)
 
 
-def jobs() -> dict[str, Job]:
-    """Return the jobs; each dataset begins with the same elements before and after."""
+def numbers(tf: Any) -> Any:
+    """Return a dataset of numbers that does not end."""
+    return tf.data.Dataset.range(1 << 40)
 
-    def numbers(tf: Any) -> Any:
-        return tf.data.Dataset.range(1 << 40)
 
-    def auto(tf: Any) -> Any:
-        return tf.data.AUTOTUNE
+def auto(tf: Any) -> Any:
+    """Return what leaves the number of parallel calls to TensorFlow."""
+    return tf.data.AUTOTUNE
 
-    return {
-        "slow_sequential_map": Job(
-            "parallel_map",
-            lambda tf, at: images(tf, at).map(augment(tf)).batch(8).prefetch(2),
-            lambda tf, at: images(tf, at).map(augment(tf), num_parallel_calls=auto(tf)).batch(8).prefetch(2),
+
+JOBS: dict[str, Job] = {
+    "slow_sequential_map": Job(
+        "parallel_map",
+        lambda tf, at: images(tf, at).map(augment(tf)).batch(8).prefetch(2),
+        lambda tf, at: images(tf, at).map(augment(tf), num_parallel_calls=auto(tf)).batch(8).prefetch(2),
+    ),
+    "heavy_map": Job(
+        "parallel_map",
+        lambda tf, at: numbers(tf).map(heavy(tf, 12), num_parallel_calls=1).batch(4).prefetch(2),
+        lambda tf, at: numbers(tf).map(heavy(tf, 12), num_parallel_calls=auto(tf)).batch(4).prefetch(2),
+        step_ms=1.0,
+    ),
+    "file_reads": Job(
+        "parallel_read",
+        lambda tf, at: (
+            tf.data.TFRecordDataset(files(tf, at), "GZIP").repeat().batch(32).map(tf.strings.length).prefetch(2)
         ),
-        "heavy_map": Job(
-            "parallel_map",
-            lambda tf, at: numbers(tf).map(heavy(tf, 12), num_parallel_calls=1).batch(4).prefetch(2),
-            lambda tf, at: numbers(tf).map(heavy(tf, 12), num_parallel_calls=auto(tf)).batch(4).prefetch(2),
-            step_ms=1.0,
+        lambda tf, at: (
+            tf.data.Dataset.from_tensor_slices(files(tf, at))
+            .interleave(
+                lambda name: tf.data.TFRecordDataset(name, "GZIP"),
+                cycle_length=4,
+                num_parallel_calls=auto(tf),
+                deterministic=False,
+            )
+            .repeat()
+            .batch(32)
+            .map(tf.strings.length)
+            .prefetch(2)
         ),
-        "file_reads": Job(
-            "parallel_read",
-            lambda tf, at: tf.data.TFRecordDataset(files(tf, at), "GZIP").repeat().batch(32).map(
-                tf.strings.length).prefetch(2),
-            lambda tf, at: tf.data.Dataset.from_tensor_slices(files(tf, at)).interleave(
-                lambda name: tf.data.TFRecordDataset(name, "GZIP"), cycle_length=4, num_parallel_calls=auto(tf),
-                deterministic=False).repeat().batch(32).map(tf.strings.length).prefetch(2),
+    ),
+    "missing_prefetch": Job(
+        "prefetch",
+        lambda tf, at: without_prefetch(
+            tf, images(tf, at).batch(4).map(lambda many: tf.map_fn(augment(tf), many, tf.float32))
         ),
-        "missing_prefetch": Job(
-            "prefetch",
-            lambda tf, at: without_prefetch(
-                tf, images(tf, at).batch(4).map(lambda many: tf.map_fn(augment(tf), many, tf.float32))),
-            lambda tf, at: without_prefetch(
-                tf, images(tf, at).batch(4).map(lambda many: tf.map_fn(augment(tf), many, tf.float32)).prefetch(2)),
-            step_ms=12.0,
+        lambda tf, at: without_prefetch(
+            tf, images(tf, at).batch(4).map(lambda many: tf.map_fn(augment(tf), many, tf.float32)).prefetch(2)
         ),
-        "already_fine": Job(
-            "cache",
-            lambda tf, at: images(tf, at).take(64).map(augment(tf), num_parallel_calls=auto(tf)).repeat().batch(
-                2).prefetch(2),
-            lambda tf, at: images(tf, at).take(64).map(augment(tf), num_parallel_calls=auto(tf)).cache().repeat().batch(
-                2).prefetch(2),
-            step_ms=15.0,
+        step_ms=12.0,
+    ),
+    "already_fine": Job(
+        "cache",
+        lambda tf, at: (
+            images(tf, at).take(64).map(augment(tf), num_parallel_calls=auto(tf)).repeat().batch(2).prefetch(2)
         ),
-        "batch_after_map": Job(
-            "vectorize",
-            lambda tf, at: numbers(tf).map(tiny(tf)).batch(256).prefetch(2),
-            lambda tf, at: numbers(tf).batch(256).map(tiny(tf)).prefetch(2),
+        lambda tf, at: (
+            images(tf, at).take(64).map(augment(tf), num_parallel_calls=auto(tf)).cache().repeat().batch(2).prefetch(2)
         ),
-        "py_function": Job(
-            "parallel_map",
-            lambda tf, at: numbers(tf).map(plain_python(tf)).batch(4).prefetch(2),
-            lambda tf, at: numbers(tf).map(plain_python(tf), num_parallel_calls=auto(tf)).batch(4).prefetch(2),
-        ),
-        "cache": Job(
-            "cache",
-            lambda tf, at: tf.data.Dataset.range(64).map(heavy(tf, 12)).repeat().batch(8).prefetch(2),
-            lambda tf, at: tf.data.Dataset.range(64).map(heavy(tf, 12)).cache().repeat().batch(8).prefetch(2),
-            step_ms=5.0,
-        ),
-    }  # fmt: skip
+        step_ms=15.0,
+    ),
+    "batch_after_map": Job(
+        "vectorize",
+        lambda tf, at: numbers(tf).map(tiny(tf)).batch(256).prefetch(2),
+        lambda tf, at: numbers(tf).batch(256).map(tiny(tf)).prefetch(2),
+    ),
+    "py_function": Job(
+        "parallel_map",
+        lambda tf, at: numbers(tf).map(plain_python(tf)).batch(4).prefetch(2),
+        lambda tf, at: numbers(tf).map(plain_python(tf), num_parallel_calls=auto(tf)).batch(4).prefetch(2),
+    ),
+    "cache": Job(
+        "cache",
+        lambda tf, at: tf.data.Dataset.range(64).map(heavy(tf, 12)).repeat().batch(8).prefetch(2),
+        lambda tf, at: tf.data.Dataset.range(64).map(heavy(tf, 12)).cache().repeat().batch(8).prefetch(2),
+        step_ms=5.0,
+    ),
+}
+"""The jobs; each dataset starts with the same elements before and after."""
 
 
 def train_step(tf: Any, milliseconds: float) -> Callable[[Any], Any]:
@@ -198,9 +215,9 @@ def train_step(tf: Any, milliseconds: float) -> Callable[[Any], Any]:
 
     trial, sample, times = compiled(10), tf.ones((4,)), []
     for _ in range(10):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         trial(sample).numpy()
-        times.append((time.perf_counter() - begin) * 1e3)
+        times.append((time.perf_counter() - start) * 1e3)
     return compiled(max(round(10 * milliseconds / median(times)), 1))
 
 
@@ -209,7 +226,7 @@ def run_job(name: str, folder: Path) -> None:
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    job = jobs()[name]
+    job = JOBS[name]
     step = train_step(tf, job.step_ms)
     for turn in range(ROUNDS):
         for key, make in (("before", job.before), ("after", job.after)):
@@ -237,24 +254,28 @@ def check(name: str, folder: Path) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise SystemExit(done.stderr)
-    traces = [tfperf.load(folder / f"before{turn}") for turn in range(ROUNDS)]
-    trace = min(traces, key=step_ms)
-    outlook, change = trace.what_if(), jobs()[name].change
+    profiles = [tfperf.load(folder / f"before{turn}", sections=["tfdata"]) for turn in range(ROUNDS)]
+    outlook, change = min(profiles, key=step_ms)["tfdata"].outlook, JOBS[name].change
     assert outlook is not None, "no pipeline in the trace"
-    (found,) = [own for own in outlook.estimates if own.change == change][:1]
-    after = min(step_ms(tfperf.load(folder / f"after{turn}")) for turn in range(ROUNDS))
-    middle = (found.low_ms + found.high_ms) / 2
+    estimate = next(estimate for estimate in outlook.estimates if estimate.change == change)
+    changed = [tfperf.load(folder / f"after{turn}", sections=["tfdata"]) for turn in range(ROUNDS)]
+    after = min(map(step_ms, changed))
+    middle = (estimate.low_ms + estimate.high_ms) / 2
     return {
-        "change": change, "before_ms": outlook.step_ms, "slowest_ms": max(map(step_ms, traces)),
-        "low_ms": found.low_ms, "high_ms": found.high_ms,
-        "after_ms": after, "in_range": found.low_ms <= after <= found.high_ms,
+        "change": change,
+        "before_ms": outlook.step_ms,
+        "slowest_ms": max(map(step_ms, profiles)),
+        "low_ms": estimate.low_ms,
+        "high_ms": estimate.high_ms,
+        "after_ms": after,
+        "in_range": estimate.low_ms <= after <= estimate.high_ms,
         "near": abs(after - middle) <= NEAR_SHARE * after,
-    }  # fmt: skip
+    }
 
 
-def step_ms(trace: Any) -> float:
-    """Return the average step time that a report on the trace gives."""
-    time = trace.overview().step_time_ms
+def step_ms(analysis: Any) -> float:
+    """Return the average step time of a profile."""
+    time = analysis["overview"].step_time_ms
     assert time is not None
     return float(time.average)
 
@@ -270,21 +291,21 @@ def main() -> int:
     if given.run:
         run_job(given.run, given.folder)
         return 0
-    results = []
+    results: list[dict[str, Any]] = []
     print(f"{'job':20} {'change':14} {'before':>8} {'slowest':>8} {'predicted':>17} {'measured':>9}")
     with tempfile.TemporaryDirectory() as scratch:
-        for name in given.jobs or jobs():
+        for name in given.jobs or JOBS:
             folder = (given.keep or Path(scratch)) / name
             folder.mkdir(parents=True)
-            found = check(name, folder)
-            results.append(found)
+            result = check(name, folder)
+            results.append(result)
             print(
-                f"{name:20} {found['change']:14} {found['before_ms']:8.2f} {found['slowest_ms']:8.2f} "
-                f"{found['low_ms']:7.2f} -{found['high_ms']:8.2f} {found['after_ms']:9.2f}"
-                f"{'' if found['in_range'] else '  OUTSIDE'}{'' if found['near'] else '  far from the middle'}",
+                f"{name:20} {result['change']:14} {result['before_ms']:8.2f} {result['slowest_ms']:8.2f} "
+                f"{result['low_ms']:7.2f} -{result['high_ms']:8.2f} {result['after_ms']:9.2f}"
+                f"{'' if result['in_range'] else '  OUTSIDE'}{'' if result['near'] else '  far from the middle'}",
                 flush=True,
             )
-    inside, near = (sum(found[key] for found in results) for key in ("in_range", "near"))
+    inside, near = (sum(result[key] for result in results) for key in ("in_range", "near"))
     print(f"in the range: {inside} of {len(results)}; within 20 % of its middle: {near} of {len(results)}")
     return 0 if inside >= IN_RANGE * len(results) and near >= NEAR * len(results) else 1
 

@@ -41,9 +41,7 @@ RETRACED_STEPS = 10
 def start_profiler(logdir: str) -> None:
     """Start the profiler with its host tracer only."""
     options = tf.profiler.experimental.ProfilerOptions(
-        host_tracer_level=2,
-        python_tracer_level=0,
-        device_tracer_level=0,
+        host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
     )
     tf.profiler.experimental.start(logdir, options=options)
 

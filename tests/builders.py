@@ -8,12 +8,19 @@ unsigned arm, `ref(text)` a reference to a stat metadata, as writers store repea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tfperf.analysis import ALWAYS
+from tfperf.sections.host import Host
+from tfperf.sections.registry import section_names, with_dependencies
+from tfperf.sections.results import HostResults, Results
+from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.read import read_host
+from tfperf.trace.logdir import HostFile, Run
+from tfperf.trace.read import DEFAULT, LINKS, read_host
 from tfperf.wire import schema
 
 PS_PER_US = 1_000_000
@@ -97,7 +104,27 @@ def trace_of(tmp_path: Path, *planes: Plane, links: bool = False, instants: bool
     """Write planes to a file and read them back."""
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(space(*planes))
-    return read_host(path, links=links, instants=instants)
+    return read_host(path, stats=DEFAULT | LINKS if links else None, instants=instants)
+
+
+def host_of(trace: HostTrace, *sections: str, attribution: Attribution = "corrected") -> Host:
+    """Analyze a trace by sections and those that they rest on: `host_of(trace, "kernels")["kernels"]` is the result."""
+    host = Host(trace, attribution)
+    host.analyze(with_dependencies(sections))
+    return host
+
+
+def results_of(*traces: HostTrace, sections: Sequence[str] = (), attribution: Attribution = "corrected") -> Results:
+    """Analyze the traces of the hosts of a run by sections (default: all): what their `build` functions get."""
+    names = with_dependencies((*ALWAYS, *(sections or section_names())))
+    files = tuple(HostFile(trace.host, trace.path) for trace in traces)
+    hosts = [host_of(trace, *names, attribution=attribution) for trace in traces]
+    return Results(
+        Run("run", traces[0].path.parent, files),
+        attribution,
+        tuple(HostResults(host.trace.host, bool(host.trace.devices), host.results) for host in hosts),
+        names,
+    )
 
 
 def logdir_of(tmp_path: Path, **hosts: bytes) -> Path:

@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import settings
 
 from tfperf.cli import main
 
 ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+NEEDS = {
+    "browser": ("browser/*.py",),
+    "servers": ("capture/test_client.py", "capture/test_greeting.py", "capture/test_odd_servers.py"),
+    "tensorflow": (
+        "capture/test_doctor_job.py",
+        "capture/test_keras_callback.py",
+        "capture/test_local.py",
+        "capture/test_remote.py",
+        "capture/test_script_run.py",
+        "capture/test_server.py",
+    ),
+}
+"""Markers of whole files, which `make quick` leaves out; where only some tests of a file need it, they say so."""
+
+# A test must not fail because the machine is busy.
+settings.register_profile("tfperf", deadline=None)
+settings.load_profile("tfperf")
+
+# A shell gives its background jobs an ignored Ctrl-C, and what they start inherits it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-gold", action="store_true", help="write gold files and generated parts of pages, then read the diff"
+        "--update-gold",
+        action="store_true",
+        help="write gold files and generated parts of pages, then read the diff; other tests do not run",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their file, before pytest chooses by `-m`; with --update-gold, keep those that have a gold file."""
+    marker_of = {
+        path: marker for marker, patterns in NEEDS.items() for pattern in patterns for path in TESTS.glob(pattern)
+    }
+    for item in items:
+        if item.path in marker_of:
+            item.add_marker(marker_of[item.path])
+    if config.getoption("--update-gold"):
+        others = [item for item in items if "compare_gold" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if "compare_gold" in getattr(item, "fixturenames", ())]
 
 
 @pytest.fixture

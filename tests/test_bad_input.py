@@ -72,7 +72,7 @@ def test_a_path_with_a_line_break_still_makes_one_line(tmp_path: Path, run_tfper
 
 
 def test_an_empty_logdir(tmp_path: Path, run_tfperf: Run) -> None:
-    assert_refused(run_tfperf("analyze", tmp_path), str(tmp_path), "a profile lies in LOGDIR/plugins/profile/RUN")
+    assert_refused(run_tfperf("analyze", tmp_path), str(tmp_path), "profiles are in LOGDIR/plugins/profile/RUN")
 
 
 def test_a_logdir_with_an_export_only(tmp_path: Path, run_tfperf: Run) -> None:
@@ -89,7 +89,7 @@ FOREIGN = {
     "ones": (b"\xff" * 1000, "damaged or not an XSpace"),
     "HTML": (b"<!DOCTYPE html><html></html>", "damaged or not an XSpace"),
     "zip": (b"PK\x03\x04" + bytes(60), "damaged or not an XSpace"),
-    "another protobuf": (field(4, b"a") + field(5, b"b"), "holds no planes"),
+    "another protobuf": (field(4, b"a") + field(5, b"b"), "contains no planes"),
     "nameless planes": (field(1, field(3, b"")) * 2, "none of its 2 planes has a name"),
 }
 
@@ -209,7 +209,7 @@ def test_a_real_jax_profile_reports_what_it_cannot_tell(run_tfperf: Run) -> None
 def test_a_host_without_steps_beside_one_with_steps_is_named(tmp_path: Path, run_tfperf: Run) -> None:
     logdir = logdir_of(tmp_path, busy=TRAINING, lazy=space(host(event("op", 0, 1))))
     out = " ".join(assert_reported(run_tfperf("analyze", logdir)).split())
-    assert re.search(r"lazy: Steps: the trace holds no step marker", out)
+    assert re.search(r"lazy: Steps: the trace contains no step marker", out)
     assert "busy: Steps" not in out
 
 
@@ -285,7 +285,7 @@ def test_a_profile_without_events_says_so(tmp_path: Path, run_tfperf: Run) -> No
 
 def test_impossible_times_are_mentioned(tmp_path: Path, run_tfperf: Run) -> None:
     out = assert_reported(run_tfperf("analyze", written(tmp_path, ODD["negative duration"])))
-    assert "1 event(s) with impossible times were left out" in out
+    assert "1 event(s) with impossible times were omitted" in out
 
 
 IMPOSSIBLE = {

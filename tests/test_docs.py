@@ -1,12 +1,13 @@
 """Pages cannot drift: their generated parts are compared with the program, and their examples are run.
 
-A generated part stands between `<!-- output: COMMAND -->` (or `columns:`, `priorities:`) and `<!-- end -->`;
+A generated part stands between `<!-- output: COMMAND -->` (or `columns:`, `priorities:`, ...) and `<!-- end -->`;
 `make docs` writes it anew. Blocks of `sh` and `python` are run; `console` blocks are for what changes the machine.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
@@ -21,46 +23,30 @@ from typing import Any, get_args
 
 import click
 import pytest
-from builders import event, host, iterator_call, line, logdir_of, plane, space
+from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import Result
 
 import tfperf
+from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
-from tfperf.compare import columns as compare_columns
-from tfperf.gate import columns as gate_columns
-from tfperf.outcomes import Captured
+from tfperf.compare import diff_tables
+from tfperf.compare.diff_tables import COLUMNS as DIFF_COLUMNS
+from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.render import render
-from tfperf.report.model import Column
-from tfperf.reports import columns, idle_columns, kernels_columns, memory_columns, ops_columns
-from tfperf.reports.capture import COLUMNS as CAPTURED_COLUMNS
-from tfperf.reports.capture import capture_report
+from tfperf.sampling.reports import CAPTURED_COLUMNS, capture_report
+from tfperf.sections.registry import OURS, all_tables
 from tfperf.trace.activities import PRIORITY, Attribution
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
+SECTION_TABLES = {table.name: table for table in all_tables() if table.in_report}
 TABLES = {
-    "steps": columns.STEPS, "categories": columns.CATEGORIES, "kinds": columns.KINDS, "hosts": columns.HOSTS,
-    "input_statistics": columns.INPUT_STATISTICS, "input_steps": columns.INPUT_STEPS,
-    "input_hosts": columns.INPUT_HOSTS, "input_classes": columns.INPUT_CLASSES, "input_ops": columns.INPUT_OPS,
-    "pauses": columns.PAUSES, "ops": ops_columns.OPS, "op_groups": ops_columns.GROUPS,
-    "functions": columns.FUNCTIONS, "eager_ops": columns.EAGER_OPS,
-    "kernels": kernels_columns.KERNELS, "kernels_by_name": kernels_columns.KERNELS_BY_NAME,
-    "copies": kernels_columns.COPIES, "launches": kernels_columns.LAUNCHES,
-    "device_time": kernels_columns.DEVICE_TIME, "idle_causes": idle_columns.CAUSES,
-    "idle_devices": idle_columns.DEVICES, "idle_gaps": idle_columns.GAPS,
-    "memory_allocators": memory_columns.ALLOCATORS, "memory_alive": memory_columns.ALIVE,
-    "memory_by_op": memory_columns.BY_OP, "memory_by_scope": memory_columns.BY_SCOPE,
-    "memory_timeline": memory_columns.TIMELINE, "environment": columns.ENVIRONMENT,
-    "tfdata_stages": columns.TFDATA_STAGES, "tfdata_functions": columns.TFDATA_FUNCTIONS,
-    "tfdata_pipelines": columns.TFDATA_PIPELINES, "what_if": columns.WHAT_IF,
-    "limits": gate_columns.limits(several_hosts=True), "baseline": gate_columns.BASELINE,
-    "runs": compare_columns.RUNS, "category_changes": compare_columns.CATEGORIES, "step_times": compare_columns.STEPS,
-    "ops_changes": compare_columns.OPS, "kernels_changes": compare_columns.KERNELS,
-    "copies_changes": compare_columns.COPIES, "stages_changes": compare_columns.STAGES,
-    "functions_changes": compare_columns.FUNCTIONS, "idle_changes": compare_columns.IDLE,
-    "memory_changes": compare_columns.MEMORY, "differences": compare_columns.DIFFERENCES,
-}  # fmt: skip
-_PART = re.compile(r"<!-- (output|columns|priorities): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
+    **{name: table.columns for name, table in SECTION_TABLES.items()},
+    "limits": LIMIT_COLUMNS,
+    "baseline": BASELINE_COLUMNS,
+    **DIFF_COLUMNS,
+}
+_PART = re.compile(r"<!-- (output|columns|tables|priorities|sections): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -107,7 +93,42 @@ def priorities(names: str) -> str:
     return "\n".join([f"| | {' | '.join(words)} |", "|---" * (len(words) + 1) + "|", *rows]) + "\n"
 
 
-MAKERS: dict[str, Callable[[str], str]] = {"output": output, "columns": column_table, "priorities": priorities}
+def tables_of_sections(_: str) -> str:
+    """Return a heading, what there is to know, and the columns of each table; those with the same columns together."""
+    parts = []
+    for columns, tables in itertools.groupby(SECTION_TABLES.values(), lambda table: table.columns):
+        same = list(tables)
+        heading = " and ".join(f"{table.name}.csv" for table in same)
+        details = "\n\n".join(table.details for table in same if table.details)
+        rows = [f"| `{column.key}` | {column.unit} | {column.meaning} |" for column in columns]
+        lines = [
+            f"## {heading}",
+            "",
+            *([details, ""] if details else []),
+            "| column | unit | meaning |",
+            "|---|---|---|",
+        ]
+        parts.append("\n".join([*lines, *rows, ""]))
+    return "\n".join(parts)
+
+
+def sections(_: str) -> str:
+    """Return a row for each section: its question is the docstring of its folder, its page has its name."""
+    rows = ["| section | question | page |", "|---|---|---|"]
+    for name in OURS:
+        question = str(import_module(f"tfperf.sections.{name}").__doc__).partition(": ")[2]
+        page = f"[{name}.md]({name}.md)" if (ROOT / "docs" / f"{name}.md").exists() else ""
+        rows.append(f"| `{name}` | {question} | {page} |")
+    return "\n".join(rows) + "\n"
+
+
+MAKERS: dict[str, Callable[[str], str]] = {
+    "output": output,
+    "columns": column_table,
+    "tables": tables_of_sections,
+    "priorities": priorities,
+    "sections": sections,
+}
 
 
 def refreshed(page: str) -> str:
@@ -125,16 +146,8 @@ def test_every_command_is_on_the_page_of_commands() -> None:
     assert re.findall(r"^## tfperf ?(.*)$", page, re.MULTILINE) == ["", *commands]
 
 
-def table_parts() -> Iterator[tuple[str, tuple[Column, ...]]]:
-    """File name and columns, as docs/csv-files.md has them."""
-    page = (ROOT / "docs" / "csv-files.md").read_text(encoding="utf-8")
-    for heading, text in re.findall(r"^## (.*?)$(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE):
-        for file in re.findall(r"(\w+)\.csv", heading):
-            yield file, TABLES[re.findall(r"<!-- columns: (\w+) -->", text)[0]]
-
-
 def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf: Callable[..., Result]) -> None:
-    documented = dict(table_parts())
+    documented = TABLES
     seen = set()
     for number, path in enumerate(every_kind_of_trace(workplace)):
         folder = workplace / f"tables{number}"
@@ -142,7 +155,7 @@ def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf:
         for file in folder.iterdir():
             assert file.read_text().split("\n")[0].rstrip("\r").split(",") == [c.key for c in documented[file.stem]]
             seen.add(file.stem)
-    assert seen == set(documented)
+    assert seen == set(SECTION_TABLES)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -244,8 +257,10 @@ def test_the_page_of_the_json_document_has_the_keys_of_a_list(samples: Path, run
 
 
 def test_the_page_of_the_json_document_has_the_keys_of_a_capture() -> None:
-    kept = Captured("a:1", Path("/logs/r/a_1.xplane.pb"), 10, 2, overhead_percent=1.5)
-    failed = Captured("b:1", reason="busy", message="b:1 is busy")
+    kept = Captured(
+        worker="a:1", path=Path("/logs/r/a_1.xplane.pb"), size_bytes=10, event_count=2, overhead_percent=1.5
+    )
+    failed = Captured(worker="b:1", reason="busy", message="b:1 is busy")
     assert kept.path
     reports = [capture_report(kept.path.parent, some, {kept.path: 3}) for some in ([kept], [failed])]
     found: dict[str, set[str]] = {}
@@ -287,17 +302,18 @@ def test_the_page_of_the_json_document_has_keys_of_a_diff(samples: Path, run_tfp
 
 def test_the_tables_of_a_comparison_are_on_its_page(samples: Path, run_tfperf: Callable[..., Result]) -> None:
     page = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")
-    documented = {
-        name.strip(): TABLES[part]
-        for names, part in re.findall(r"^### (.*)\n\n<!-- columns: (\w+) -->", page, re.MULTILINE)
+    documented = [
+        name.strip()
+        for names in re.findall(r"^### (.*)\n\n<!-- columns: \w+ -->", page, re.MULTILINE)
         for name in names.split(",")
-    }
+    ]
+    assert documented == [*diff_tables.COLUMNS]
     runs = (samples / "input_fixed", samples / "input_bound")
     sections = json.loads(run_tfperf("diff", *runs, "--format", "json").stdout)["sections"]
     tables = {name: table for section in sections.values() for name, table in section["tables"].items()}
-    assert {"runs", "category_changes", "host_ops_changes", "stages_changes"} <= tables.keys() <= documented.keys()
+    assert {"runs", "category_changes", "host_ops_changes", "stages_changes"} <= tables.keys() <= {*documented}
     for name, table in tables.items():
-        assert [column["key"] for column in table["columns"]] == [column.key for column in documented[name]]
+        assert [column["key"] for column in table["columns"]] == [column.key for column in TABLES[name]]
 
 
 def test_the_json_document_says_its_format(workplace: Path) -> None:
@@ -306,13 +322,50 @@ def test_the_json_document_says_its_format(workplace: Path) -> None:
     assert json.loads(render(tfperf.load(workplace / "logs").report(), "json"))["format"] == int(newest)
 
 
-def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(workplace: Path) -> None:
+def call(start: float, duration: float) -> Event:
+    return event("f", start, duration, tf_function_call=ref("notTraced-nonXla"), tracing_count=1)
+
+
+def fetch(start: float) -> Event:
+    return event("IteratorGetNextOp::DoCompute", start, 5)
+
+
+TRACE_OF_SOURCE: dict[str, tuple[Plane, ...]] = {
+    "markers": (host(*(event("train", 100 * n, 90, step_num=n) for n in range(4))),),
+    "device steps": (plane("/device:TPU:0", line("Steps", *(event(str(n), 100 * n, 95) for n in range(4)), id=1)),),
+    "stored groups": (host(*(event("op", 100 * n, 60, group_id=n, step_name=f"train {n}") for n in range(4))),),
+    "tf.function calls": (host(*(e for n in range(5) for e in (call(100 * n, 90), fetch(100 * n + 10)))),),
+    "tf.data fetches inside a call": (host(call(0, 500), *(fetch(100 * n) for n in range(5))),),
+    "executor runs": (host(*(event("FunctionRun", 100 * n, 50, id=n) for n in range(4))),),
+    "tf.data fetches": (host(*(fetch(100 * n) for n in range(5))),),
+    "device modules": (
+        plane("/device:GPU:0", line("XLA Modules", *(event("jit", 90 * n, 80) for n in range(4)), id=1)),
+    ),
+    "groups": (
+        host(*(event("train", 100 * n, 90, step_num=n, _r=1) for n in range(4)), event("MatMul:MatMul", 10, 50)),
+    ),
+    "none": (host(event("MatMul:MatMul", 0, 10)),),
+}
+"""A trace for each way to find steps; `groups` is that of attribution tensorflow."""
+
+
+def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    documented = set(re.findall(r"^\| `(.*?)` \|", page.split("| `step_source` |")[1].split("\n\n")[0], re.MULTILINE))
-    code = "".join(path.read_text() for path in (ROOT / "src" / "tfperf" / "trace").glob("step*.py"))
-    assert [source for source in documented - {"groups"} if f'"{source}"' not in code] == []
+    rows = re.findall(
+        r"^\| `(.*?)` \|.*\| (.*?) \|$", page.split("| `step_source` |")[1].split("\n\n")[0], re.MULTILINE
+    )
+    assert [source for source, _ in rows] == list(TRACE_OF_SOURCE)
+    for number, (source, confidence) in enumerate(rows):
+        logdir = logdir_of(tmp_path / str(number), a=space(*TRACE_OF_SOURCE[source]))
+        steps = tfperf.load(logdir, attribution="tensorflow" if source == "groups" else "corrected")["steps"].steps
+        assert steps.source == source
+        assert steps.confidence in confidence.split()[0].rstrip(",")
+
+
+def test_samples_have_no_other_way_to_find_steps(workplace: Path) -> None:
     for path in every_kind_of_trace(workplace):
-        assert {tfperf.load(path, attribution=way).steps.steps.source for way in get_args(Attribution)} <= documented
+        sources = {tfperf.load(path, attribution=way)["steps"].steps.source for way in get_args(Attribution)}
+        assert sources <= TRACE_OF_SOURCE.keys()
 
 
 # --- examples ---
@@ -355,6 +408,7 @@ train_step = tf.function(lambda batch: tf.reduce_sum(model(batch[0])))
 """
 
 
+@pytest.mark.tensorflow
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 @pytest.mark.parametrize("block", [block for block in blocks("python") if needs_tensorflow(str(block.values[0]))])
 def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path: Path) -> None:
@@ -362,7 +416,7 @@ def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path:
     (tmp_path / "example.py").write_text(_PRELUDE + block)
     done = shell("python example.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(tfperf.load(tmp_path / "logs").steps.steps) == 20
+    assert len(tfperf.load(tmp_path / "logs")["steps"].steps) == 20
 
 
 @pytest.mark.parametrize(("sample", "code"), [("input_fixed", 0), ("input_bound", 3), ("", 1)])

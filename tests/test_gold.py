@@ -1,4 +1,4 @@
-"""Each sample trace in each format, against files that a person has read.
+"""Each sample trace, and a synthetic one of two GPUs, in each format, against files that a person has read.
 
 `make docs` writes the files anew; read the diff before you keep it.
 """
@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import logdir_of
 from click.testing import Result
+from synthetic_gpu import synthetic_gpu
 
 SAMPLES = ("custom_loop", "input_bound", "input_fixed", "retracing")
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
@@ -28,23 +30,39 @@ def test_every_sample_has_gold_files(samples: Path) -> None:
     assert {path.name for path in samples.iterdir() if path.is_dir() and path.name != "__pycache__"} == set(SAMPLES)
 
 
-@pytest.mark.parametrize("format_name", SUFFIXES)
-@pytest.mark.parametrize(
-    ("sample", "attribution"), [*((name, "corrected") for name in SAMPLES), ("custom_loop", "tensorflow")]
-)
-def test_report(
-    sample: str,
-    attribution: str,
-    format_name: str,
+@pytest.fixture
+def compare_report(
     root: Path,
     run_tfperf: Callable[..., Result],
     compare_gold: Callable[[Path, str], None],
     monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., None]:
+    """Compare the report of a logdir with a gold file; run in its folder, so that paths are the same everywhere."""
+
+    def compare(folder: Path, logdir: str, format_name: str, *options: str, name: str) -> None:
+        monkeypatch.chdir(folder)
+        result = run_tfperf("analyze", logdir, "--format", format_name, "--top", "10", *options)
+        assert (result.exit_code, result.stderr) == (0, "")
+        compare_gold(root / "tests" / "gold" / f"{name}.{SUFFIXES[format_name]}", settled(result.stdout))
+
+    return compare
+
+
+@pytest.mark.parametrize("format_name", SUFFIXES)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_report(sample: str, format_name: str, root: Path, compare_report: Callable[..., None]) -> None:
+    compare_report(root, f"sample_traces/{sample}", format_name, name=sample)
+
+
+@pytest.mark.parametrize("format_name", SUFFIXES)
+def test_report_as_tensorflow_attributes_time(
+    format_name: str, root: Path, compare_report: Callable[..., None]
 ) -> None:
-    monkeypatch.chdir(root)  # so that the paths in a report are the same everywhere
-    result = run_tfperf(
-        "analyze", f"sample_traces/{sample}", "--attribution", attribution, "--format", format_name, "--top", 10
-    )
-    assert (result.exit_code, result.stderr) == (0, "")
-    name = sample if attribution == "corrected" else f"{sample}.{attribution}"
-    compare_gold(root / "tests" / "gold" / f"{name}.{SUFFIXES[format_name]}", settled(result.stdout))
+    options = ("--attribution", "tensorflow")
+    compare_report(root, "sample_traces/custom_loop", format_name, *options, name="custom_loop.tensorflow")
+
+
+@pytest.mark.parametrize("format_name", ["table", "json", "markdown"])
+def test_report_of_two_gpus(format_name: str, tmp_path: Path, compare_report: Callable[..., None]) -> None:
+    logdir_of(tmp_path, synthetic=synthetic_gpu())
+    compare_report(tmp_path, "logs", format_name, name="synthetic_gpu")

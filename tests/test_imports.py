@@ -1,16 +1,38 @@
-"""The command line starts at once, and analysis never needs TensorFlow: what is imported, in a fresh process."""
+"""What is imported: nothing heavy before it is needed, only the sections that are asked for, and never in a circle."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "tfperf"
 _RUN = """
 import sys
 from tfperf.cli import main
 main(sys.argv[1:], standalone_mode=False)
 print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+
+_ENTERED = """
+import sys
+entered = set()
+
+def profile(frame, event, _):
+    # Bodies of modules and classes, and what they call, are imports: a module is entered when a function of it runs.
+    if event == "call" and frame.f_code.co_flags & 2 and frame.f_back and frame.f_back.f_code.co_name != "<module>":
+        if not frame.f_code.co_name.startswith("<"):
+            entered.add(frame.f_globals.get("__name__", ""))
+
+from tfperf.cli import main
+sys.setprofile(profile)
+main(sys.argv[1:], standalone_mode=False)
+sys.setprofile(None)
+print(*sorted(name for name in entered if name.startswith("tfperf")), file=sys.stderr)
 """
 
 
@@ -28,10 +50,37 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_analyze_imports_neither_tensorflow_nor_pandas(samples: Path, tmp_path: Path) -> None:
     found = imported_by("analyze", samples / "input_bound", "-o", tmp_path / "report.txt")
-    assert {"numpy", "pyarrow", "rich"} <= found, "or this test looks at the wrong process"
+    assert {"numpy", "pyarrow"} <= found, "or this test looks at the wrong process"
     assert not {"tensorflow", "keras", "pandas", "pyarrow.compute"} & found
 
 
-def test_a_report_for_scripts_imports_no_rich(samples: Path, tmp_path: Path) -> None:
-    found = imported_by("analyze", samples / "input_bound", "-o", tmp_path / "report.json")
-    assert not {"rich", "pandas", "tensorflow"} & found
+@pytest.mark.parametrize("name", ["report.txt", "report.json", "report.csv"])
+def test_a_report_in_a_file_imports_no_rich(name: str, samples: Path, tmp_path: Path) -> None:
+    modules = imported_by("analyze", samples / "input_bound", "-o", tmp_path / name)
+    assert not {"rich", "jinja2", "tabulate", "pandas", "tensorflow"} & modules
+
+
+def test_sections_select_what_is_imported(samples: Path, tmp_path: Path) -> None:
+    imported = imported_by("analyze", samples / "input_bound", "-s", "steps", "-o", tmp_path / "report.txt")
+    folders = {name.split(".")[2] for name in imported if name.startswith("tfperf.sections.")}
+    modules = {path.stem for path in (SOURCE / "sections").glob("*.py")}
+    assert folders - modules == {"steps", "overview"}
+
+
+def test_one_section_enters_few_modules(samples: Path) -> None:
+    command = [sys.executable, "-c", _ENTERED, "analyze", str(samples / "input_bound"), "-s", "steps"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    entered = done.stderr.split()
+    assert {"tfperf.analysis", "tfperf.wire.planes", "tfperf.sections.steps.breakdown"} <= set(entered)
+    assert len(entered) <= 35, entered
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    # Function-level imports count too: grimp reads the whole file.
+    graph = grimp.build_graph("tfperf", exclude_type_checking_imports=True, cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(imports) > 100, "or this test looks at the wrong package"
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))

@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 
-needs_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+
+
+def needs_tensorflow(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that starts TensorFlow."""
+    marked: Callable[..., None] = pytest.mark.tensorflow(without_tensorflow(test))
+    return marked
+
 
 _WORK = """
 import time
@@ -47,7 +54,7 @@ _HOLD = """
 def test_figures(tfperf_profile, tmp_path):
     with tfperf_profile() as p:
         train()
-    overview = p.trace.overview()
+    overview = p.analysis["overview"]
     assert overview.step_count == 20
     assert p.input_bound == pytest.approx(overview.input_percent / 100)
     assert p.step_time_ms == pytest.approx(overview.step_time_ms.average)
@@ -72,15 +79,18 @@ def test_steps_that_are_left_out(tfperf_profile, tmp_path):
             with tfperf.step(number):
                 time.sleep(0.2)
         train()
-    assert p.step_time_ms < 200
+    steps = p.analysis["steps"].table[5:]
+    assert len(steps) == 20
+    assert p.step_time_ms == pytest.approx(steps[steps.averaged].step_time_ms.mean())
     assert p.path.is_relative_to(tmp_path / "elsewhere")
     assert "Steps averaged" in p.report()
 
 def test_a_baseline(tfperf_profile, tmp_path):
-    from tfperf.compare.snapshot import snapshot_text, take
+    from tfperf.compare.baseline_file import baseline_text
+    from tfperf.compare.summarize import summarize_run
     with tfperf_profile() as p:
         train()
-    (tmp_path / "baseline.json").write_text(snapshot_text(take(p.trace, "before")))
+    (tmp_path / "baseline.json").write_text(baseline_text(summarize_run(p.analysis, "before")))
     p.check(baseline=tmp_path / "baseline.json", max_regression="500%")
 
 def test_errors_of_figures(tfperf_profile):
@@ -257,7 +267,7 @@ def test_check_fails_where_a_limit_cannot_be_judged(session: Session) -> None:
 @needs_tensorflow
 def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_unknown_figure"], re.MULTILINE)
-    assert line.startswith("Input-bound is not known: ")
+    assert line.startswith("Input-bound is unknown: ")
     assert "2" in line
     assert "3" in line
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_nothing_profiled"], re.MULTILINE)
@@ -269,7 +279,7 @@ def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
 def test_error_of_the_block_is_what_is_seen(session: Session) -> None:
     text = session.failures["test_error_in_the_block"]
     assert re.findall(r"^E +(.*)$", text, re.MULTILINE) == ["ZeroDivisionError: of the block"]
-    assert "Steps averaged     20" in text
+    assert re.search(r"^Steps averaged +\d+", text, re.MULTILINE)
     text = session.failures["test_error_in_a_block_without_work"]
     assert re.findall(r"^E +(.*)$", text, re.MULTILINE) == ["ZeroDivisionError: of the block"]
     assert "No report: there is no profile: TensorFlow did nothing" in text
@@ -279,8 +289,9 @@ def test_error_of_the_block_is_what_is_seen(session: Session) -> None:
 def test_each_profile_of_a_test_is_reported(session: Session) -> None:
     first, second = session.failures["test_two_profiles"].split("tfperf profile 2 of 2")
     assert "tfperf profile 1 of 2" in first
-    assert "HIGHLY input-bound" not in first
-    assert "HIGHLY input-bound" in second
+    # Which share of a fast step is input depends on the machine; which job has a py_function does not.
+    assert "py_function" not in first
+    assert "py_function" in second
     assert "HIGHLY input-bound" in session.failures["test_profile_of_a_fixture"]
 
 
@@ -310,7 +321,7 @@ def test_plugin_costs_other_projects_nothing(tmp_path: Path) -> None:
 import sys
 
 def test_it():
-    loaded = {"numpy", "pandas", "pyarrow", "click", "tensorflow", "grpc", "tfperf.session", "tfperf.gate"}
+    loaded = {"numpy", "pandas", "pyarrow", "click", "tensorflow", "grpc", "tfperf.analysis", "tfperf.gate"}
     assert "tfperf.pytest_plugin" in sys.modules
     assert not loaded & set(sys.modules)
 

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.units import format_ms, format_percent
+from tfperf.units import format_bytes, format_ms, format_percent
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
-    [(None, "-"), (0.0, "0.0"), (0.04, "<0.1"), (99.97, ">99.9"), (100.0, "100.0"), (15.04, "15.0")],
+    ("value", "shown"), [(None, "-"), (0.0, "0.0"), (0.04, "<0.1"), (99.97, ">99.9"), (100.0, "100.0"), (15.04, "15.0")]
 )
 def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, shown: str) -> None:
     assert format_percent(value) == shown
@@ -27,3 +26,21 @@ def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, sh
 )
 def test_milliseconds_keep_three_digits(value: float | None, shown: str) -> None:
     assert format_ms(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1024, "1.00 KiB"),
+        (1047000, "1.00 MiB"),
+        (15 << 30, "15.0 GiB"),
+        (300 << 30, "300 GiB"),
+        (1 << 63, "8.00 EiB"),
+        (1.5, "1.50 B"),
+    ],
+)
+def test_sizes_have_three_digits_in_the_unit_that_suits_them(size: float | None, shown: str) -> None:
+    assert format_bytes(size) == shown

@@ -18,6 +18,7 @@ import pytest
 import tfperf
 
 pytestmark = [
+    pytest.mark.tensorflow,
     pytest.mark.timing,
     pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu and xprof are installed on Linux only"),
 ]
@@ -46,9 +47,9 @@ def compute(x):
 
 def step(iterator):
     batch = next(iterator)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     compute(batch).numpy()
-    time.sleep(max(0.0, 0.005 - (time.perf_counter() - begin)))
+    time.sleep(max(0.0, 0.005 - (time.perf_counter() - start)))
 
 iterator = iter(pipeline(PREFETCHED))
 for _ in range(20):
@@ -99,26 +100,30 @@ def test_marked_steps_equal_xprofs_figures(tmp_path: Path) -> None:
     """Every category of every step that xprof reports, to its last printed digit."""
     logdir = capture(tmp_path / "logs", prefetched=False, marked=True)
     expected = xprof_rows(logdir, tmp_path / "xprof")
-    found = tfperf.load(logdir, attribution="tensorflow").steps
-    table = found.table[found.averaged]
+    steps = tfperf.load(logdir, attribution="tensorflow")["steps"]
+    table = steps.table[steps.averaged]
     assert len(expected) == 12  # of 14: xprof leaves out the first and last of more than five
     assert [row["stepnum"] for row in expected] == list(table["step_name"])
-    columns = {"hostComputeTimeMs": "host_compute_ms", "infeedTimeMs": "input_ms", "otherTimeMs": "all_others_ms",
-               "kernelLaunchTimeMs": "kernel_launch_ms", "deviceComputeTimeMs": "device_compute_ms"}  # fmt: skip
+    columns = {
+        "hostComputeTimeMs": "host_compute_ms",
+        "infeedTimeMs": "input_ms",
+        "otherTimeMs": "all_others_ms",
+        "kernelLaunchTimeMs": "kernel_launch_ms",
+        "deviceComputeTimeMs": "device_compute_ms",
+    }
     for theirs, ours in columns.items():
         assert [float(row[theirs]) for row in expected] == pytest.approx(list(table[ours]), abs=1e-6), ours
 
 
 @pytest.mark.parametrize("marked", [False, True])
-def test_waiting_ten_ms_in_a_sixteen_ms_step_is_two_thirds(tmp_path: Path, marked: bool) -> None:
-    overview = tfperf.load(capture(tmp_path / "logs", prefetched=False, marked=marked)).overview()
-    assert overview.step_count == 14
-    assert overview.input_class == "high"
-    assert overview.input_percent is not None
-    assert 65.0 <= overview.input_percent <= 72.0
+def test_each_step_waits_for_the_ten_ms_that_its_batch_sleeps(tmp_path: Path, marked: bool) -> None:
+    """Longer on a busy machine, never shorter."""
+    steps = tfperf.load(capture(tmp_path / "logs", prefetched=False, marked=marked))["steps"]
+    assert len(steps.steps) == 14
+    assert steps.table[steps.averaged].input_ms.min() > 10.0
 
 
-def test_a_prefetched_pipeline_is_not_waited_for(tmp_path: Path) -> None:
-    overview = tfperf.load(capture(tmp_path / "logs", prefetched=True, marked=False)).overview()
-    assert overview.input_percent is not None
-    assert overview.input_percent < 5.0
+def test_most_steps_of_a_prefetched_pipeline_wait_less_than_its_batches_sleep(tmp_path: Path) -> None:
+    """Sixteen batches are ready when the profile starts, and eight are made at a time."""
+    steps = tfperf.load(capture(tmp_path / "logs", prefetched=True, marked=False))["steps"]
+    assert steps.table[steps.averaged].input_ms.median() < 10.0

@@ -6,12 +6,12 @@ with tfperf.profile("logs"):            # inside the job
     train()
 tfperf.sample("localhost:6009")         # or of a running job, from outside
 
-trace = tfperf.load("logs")
-trace.overview().input_percent
-trace.steps.table
-trace.ops().host.table
-tfperf.check(trace, max_input_bound="10%").exit_code
-tfperf.diff("logs_before", trace).summary["ratio"]
+analysis = tfperf.load("logs")
+analysis["overview"].input_percent
+analysis["steps"].table
+analysis["ops"].host.table
+tfperf.check(analysis, max_input_bound="10%").exit_code
+tfperf.diff("logs_before", analysis).summary["ratio"]
 """
 
 from __future__ import annotations
@@ -20,25 +20,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfperf import keras
+    from tfperf.analysis import Analysis, load
     from tfperf.capture.local import profile, start, step, stop
+    from tfperf.capture.outcomes import Captured
     from tfperf.capture.server import serve
-    from tfperf.compare.runs import diff
+    from tfperf.compare.diff_report import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
-    from tfperf.gate.ask import check_profile as check
-    from tfperf.outcomes import Captured
-    from tfperf.query.frame import sql
-    from tfperf.sampling import Sampled, sample
-    from tfperf.session import HostAnalysis, Trace, load
-    from tfperf.timeline.write import write_timeline
+    from tfperf.gate.check import check_profile as check
+    from tfperf.query.engine import sql
+    from tfperf.report.model import Column, Fact, Finding, Section
+    from tfperf.sampling.jobs import sample
+    from tfperf.sampling.result import Sampled
+    from tfperf.sections.registry import SectionSpec, TableSpec
+    from tfperf.sections.results import HostResults
+    from tfperf.timeline.export import write_timeline
 
 __all__ = [
+    "Analysis",
     "CaptureError",
     "Captured",
-    "HostAnalysis",
+    "Column",
+    "Fact",
+    "Finding",
+    "HostResults",
     "OutputError",
     "Sampled",
+    "Section",
+    "SectionSpec",
+    "TableSpec",
     "TfperfError",
-    "Trace",
     "TraceFormatError",
     "TraceNotFoundError",
     "__version__",
@@ -58,17 +68,24 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Captured": "outcomes",
-    "Sampled": "sampling",
-    "diff": "compare.runs",
+    "Captured": "capture.outcomes",
+    "Column": "report.model",
+    "Fact": "report.model",
+    "Finding": "report.model",
+    "HostResults": "sections.results",
+    "Section": "report.model",
+    "SectionSpec": "sections.registry",
+    "TableSpec": "sections.registry",
+    "Sampled": "sampling.result",
+    "diff": "compare.diff_report",
     "profile": "capture.local",
-    "sample": "sampling",
+    "sample": "sampling.jobs",
     "serve": "capture.server",
-    "sql": "query.frame",
+    "sql": "query.engine",
     "start": "capture.local",
     "step": "capture.local",
     "stop": "capture.local",
-    "write_timeline": "timeline.write",
+    "write_timeline": "timeline.export",
 }
 
 
@@ -81,6 +98,6 @@ def __getattr__(name: str) -> Any:
     if name == "keras":
         return import_module("tfperf.keras")
     if name == "check":
-        return import_module("tfperf.gate.ask").check_profile
-    home = "errors" if name.endswith("Error") else _HOMES.get(name, "session")
+        return import_module("tfperf.gate.check").check_profile
+    home = "errors" if name.endswith("Error") else _HOMES.get(name, "analysis")
     return getattr(import_module(f"tfperf.{home}"), name)

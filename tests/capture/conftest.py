@@ -17,6 +17,11 @@ from typing import Any
 
 import pytest
 
+from tfperf.capture.address import Address
+from tfperf.capture.client import ProfilerClient, profile_request
+from tfperf.capture.tracer_options import TracerOptions
+from tfperf.errors import CaptureError
+
 HERE = Path(__file__).parent
 
 
@@ -70,8 +75,8 @@ def jobs() -> Iterator[dict[str, Job]]:
 
 
 @pytest.fixture
-def own_job() -> Iterator[Callable[..., Job]]:
-    """Start a job for one test: `own_job("busy")`, ready to be profiled."""
+def fresh_job() -> Iterator[Callable[..., Job]]:
+    """Start a job for one test: `fresh_job("busy")`, ready to be profiled."""
     started: list[Job] = []
 
     def start(mode: str, *arguments: str | Path) -> Job:
@@ -94,13 +99,46 @@ class Done:
 
     @property
     def json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
+        document: dict[str, Any] = json.loads(self.out)
+        return document
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.json["sections"]["capture"]["tables"]["captured"]["rows"]
         return rows
+
+
+def ended(process: subprocess.Popen[str]) -> Done:
+    """Wait for the end of a command."""
+    out, err = process.communicate(timeout=120)
+    return Done(process.returncode, out, err)
+
+
+def read_until(process: subprocess.Popen[str], words: str, times: int = 1) -> str:
+    """Read what a command says on stderr until some words came that often; return it."""
+    assert process.stderr is not None
+    output = ""
+    while output.count(words) < times:
+        line = process.stderr.readline()
+        assert line, output
+        output += line
+    return output
+
+
+def wait_until_profiled(port: int) -> None:
+    """Wait until somebody profiles the job, which refuses others then. Who does needs --retries: this asks it, too."""
+    request = profile_request(TracerOptions(), 1, Path("logs/look/host.xplane.pb"))
+    until = time.monotonic() + 60
+    with ProfilerClient(Address("localhost", port)) as client:
+        while time.monotonic() < until:
+            try:
+                client.profile(request, 20).result()
+            except CaptureError as error:
+                if error.reason != "busy":
+                    raise
+                return
+            time.sleep(0.2)
+    raise AssertionError("nobody profiles the job")
 
 
 class Capture:
@@ -115,13 +153,8 @@ class Capture:
             command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
 
-    def __call__(self, *arguments: object, interrupt_after: float | None = None) -> Done:
-        process = self.start(*arguments)
-        if interrupt_after is not None:
-            time.sleep(interrupt_after)
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-        return Done(process.returncode, out, err)
+    def __call__(self, *arguments: object) -> Done:
+        return ended(self.start(*arguments))
 
     @property
     def traces(self) -> list[Path]:

@@ -39,7 +39,7 @@ def serving(
     credentials: grpc.ServerCredentials | None = None,
 ) -> Iterator[int]:
     """Serve these methods; gives the port."""
-    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    server = grpc.server(ThreadPoolExecutor(max_workers=4), options=[("grpc.max_send_message_length", -1)])
     server.add_generic_rpc_handlers((_Methods(answers, service),))
     port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     server.start()
@@ -51,10 +51,10 @@ def serving(
 
 def response(xspace: bytes | None = None, *, empty: bool = False) -> bytes:
     """Return a serialized ProfileResponse; without a trace, as older servers answer."""
-    found = message_class("ProfileResponse")(empty_trace=empty)
+    reply = message_class("ProfileResponse")(empty_trace=empty)
     if xspace is not None:
-        found.xspace = xspace
-    return bytes(found.SerializeToString())
+        reply.xspace = xspace
+    return bytes(reply.SerializeToString())
 
 
 def refuse(code: grpc.StatusCode, words: str) -> Answer:

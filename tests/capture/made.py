@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfperf.capture.doctor import gpu_checks
+from tfperf.capture.doctor_software import software_checks
 from tfperf.capture.machine import Machine
-from tfperf.capture.software import software_checks
-from tfperf.outcomes import Check
+from tfperf.capture.outcomes import Check
 
 
 class Made:

@@ -44,10 +44,14 @@ def test_forms(text: str, target: str, label: str) -> None:
         "unix:",
     ],
 )
-def test_what_is_no_address_is_told_how_to_write_one(text: str) -> None:
-    with pytest.raises(CaptureError, match=r"write|ports go") as caught:
+def test_a_text_that_is_not_an_address_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(CaptureError, match=r"write|a port is") as caught:
         parse_address(text)
     assert caught.value.reason == "bad_address"
+
+
+def test_a_path_is_quoted_for_grpc() -> None:
+    assert parse_address("unix:/a b#%").target == "unix:/a%20b%23%25"
 
 
 @pytest.mark.parametrize(
@@ -61,8 +65,8 @@ def test_which_machine_is_this_one(text: str, here: bool) -> None:
 @given(st.text(max_size=60))
 def test_any_text_is_an_address_or_a_clear_error(text: str) -> None:
     try:
-        found = parse_address(text)
+        address = parse_address(text)
     except CaptureError:
         return
-    assert isinstance(found, Address)
-    assert found.path or 0 < found.port < 65536
+    assert isinstance(address, Address)
+    assert address.path or 0 < address.port < 65536

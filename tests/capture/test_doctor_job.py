@@ -16,9 +16,9 @@ from capture.double import Answer, refuse, response, serving
 from capture.made import by_name
 
 from tfperf.capture.address import Address
-from tfperf.capture.doctor_job import job_checks
+from tfperf.capture.doctor import job_checks
 from tfperf.capture.machine import Machine
-from tfperf.outcomes import Check
+from tfperf.capture.outcomes import Check
 
 BUSY_SERVER: Answer = refuse(grpc.StatusCode.INTERNAL, "Another profiling session active.")
 
@@ -30,20 +30,20 @@ def ask(port: int) -> dict[str, Check]:
 def test_a_job_at_work(jobs: dict[str, Job]) -> None:
     job = jobs["busy"]
 
-    found = ask(job.port)
+    checks = ask(job.port)
 
-    assert {check.status for check in found.values()} == {"ok"}
-    assert f"job.py (pid {job.process.pid}) listens" in found["port"].found
-    assert "events in 50 ms" in found["trace of the job"].found
-    assert found["job's GPU"].found == "no GPU in the trace, and no sign that the job uses one"
+    assert {check.status for check in checks.values()} == {"ok"}
+    assert f"job.py (pid {job.process.pid}) listens" in checks["port"].found
+    assert "events in 50 ms" in checks["trace of the job"].found
+    assert checks["job's GPU"].found == "no GPU in the trace, and no sign that the job uses one"
 
 
 def test_an_idle_job(jobs: dict[str, Job]) -> None:
-    found = ask(jobs["idle"].port)
+    checks = ask(jobs["idle"].port)
 
-    assert found["profiler"].status == "ok"
-    assert found["trace of the job"].status == "warn"
-    assert "--wait-for-activity" in found["trace of the job"].fix
+    assert checks["profiler"].status == "ok"
+    assert checks["trace of the job"].status == "warn"
+    assert "--wait-for-activity" in checks["trace of the job"].fix
 
 
 def test_nobody_listens() -> None:
@@ -66,7 +66,7 @@ def http_port() -> Iterator[int]:
 def test_something_else_listens(http_port: int) -> None:
     check = ask(http_port)["profiler"]
 
-    assert (check.status, "no profiler server" in check.found) == ("fail", True)
+    assert (check.status, "not a profiler server" in check.found) == ("fail", True)
 
 
 def test_a_job_that_is_profiled_already() -> None:

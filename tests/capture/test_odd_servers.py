@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +13,15 @@ from typing import Any
 import grpc
 import pytest
 from builders import event, host, space
-from capture.conftest import Capture
+from capture.conftest import Capture, ended
 from capture.double import Answer, refuse, response, serving
+from capture.handmade import listening, silent
 from protobytes import field
 
 from tfperf.capture.address import parse_address
-from tfperf.capture.options import TracerOptions
-from tfperf.capture.remote import Request, sample
-from tfperf.outcomes import Captured
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.remote import CaptureRequest, profile_workers
+from tfperf.capture.tracer_options import TracerOptions
 
 HERE = Path(__file__).parent
 TRACE = space(host(event("a/b:MatMul", 0, 5), event("a/b:MatMul", 9, 5)))
@@ -35,9 +39,9 @@ def ask(answers: Mapping[str, Answer], logdir: Path, **options: Any) -> Captured
 
 
 def ask_at(address: str, logdir: Path, **options: Any) -> Captured:
-    request = Request([parse_address(address)], **{"duration_s": 0.05, "timeout_s": 5.0, **options})
-    _, (one,) = sample(request, logdir)
-    return one
+    request = CaptureRequest(workers=[parse_address(address)], **{"duration_s": 0.05, "timeout_s": 5.0, **options})
+    _, (captured,) = profile_workers(request, logdir)
+    return captured
 
 
 def test_the_request_says_all_that_was_asked_for(tmp_path: Path) -> None:
@@ -47,17 +51,32 @@ def test_the_request_says_all_that_was_asked_for(tmp_path: Path) -> None:
         seen.append(request)
         return response(TRACE)
 
-    one = ask({"Profile": answer}, tmp_path, duration_s=1.5, options=TracerOptions(3, 0, 1))
+    captured = ask({"Profile": answer}, tmp_path, duration_s=1.5, options=TracerOptions(3, 0, 1))
     (request,) = seen
-    assert one.path is not None
+    assert captured.path is not None
     assert (request.duration_ms, request.emit_xspace) == (1500, True)
-    assert request.repository_root == str(one.path.parents[1])
-    assert request.session_id == request.opts.session_id == one.path.parent.name
-    assert f"{request.host_name}.xplane.pb" == one.path.name
+    assert request.repository_root == str(captured.path.parents[1])
+    assert request.session_id == request.opts.session_id == captured.path.parent.name
+    assert f"{request.host_name}.xplane.pb" == captured.path.name
     levels = request.opts
     assert (levels.host_tracer_level, levels.device_tracer_level, levels.python_tracer_level) == (3, 0, 1)
     assert (levels.version, levels.duration_ms, levels.start_timestamp_ns) == (1, 1500, 0)
-    assert one.reason == "no_python_frames", "the double recorded none"
+    assert captured.reason == "no_python_frames", "the double recorded none"
+
+
+def test_several_workers_get_one_start_a_moment_ahead(tmp_path: Path) -> None:
+    starts_ns: list[int] = []
+
+    def respond(request: Any, context: grpc.ServicerContext) -> bytes:
+        starts_ns.append(request.opts.start_timestamp_ns)
+        return response(TRACE)
+
+    asked_ns = time.time_ns()
+    with serving({"Profile": respond}) as first, serving({"Profile": respond}) as second:
+        workers = [parse_address(f"127.0.0.1:{port}") for port in (first, second)]
+        _, captured = profile_workers(CaptureRequest(workers=workers, duration_s=0.01), tmp_path)
+    assert [result.reason for result in captured] == ["", ""]
+    assert starts_ns[0] == starts_ns[1] > asked_ns + 0.3e9
 
 
 def test_an_old_server_that_wrote_where_we_can_read(tmp_path: Path) -> None:
@@ -67,50 +86,50 @@ def test_an_old_server_that_wrote_where_we_can_read(tmp_path: Path) -> None:
         (folder / f"{request.host_name}.xplane.pb").write_bytes(TRACE)
         return response()
 
-    one = ask({"Profile": answer}, tmp_path / "logs")
-    assert (one.reason, one.event_count) == ("", 2)
-    assert one.path is not None
-    assert one.path.read_bytes() == TRACE
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [one.path]
+    captured = ask({"Profile": answer}, tmp_path / "logs")
+    assert (captured.reason, captured.event_count) == ("", 2)
+    assert captured.path is not None
+    assert captured.path.read_bytes() == TRACE
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [captured.path]
 
 
 def test_an_old_server_that_wrote_on_its_own_disk(tmp_path: Path) -> None:
-    one = ask({"Profile": give(None)}, tmp_path / "logs")
-    assert (one.reason, one.path) == ("written_remotely", None)
-    assert str(tmp_path / "logs/plugins/profile/2") in one.message
+    captured = ask({"Profile": give(None)}, tmp_path / "logs")
+    assert (captured.reason, captured.path) == ("written_remotely", None)
+    assert str(tmp_path / "logs/plugins/profile/2") in captured.message
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("xspace", [None, b"", space(host())])
 def test_an_empty_trace_is_an_idle_job(xspace: bytes | None, tmp_path: Path) -> None:
-    one = ask({"Profile": give(xspace, empty=True)}, tmp_path / "logs")
-    assert (one.reason, one.path) == ("idle", None)
+    captured = ask({"Profile": give(xspace, empty=True)}, tmp_path / "logs")
+    assert (captured.reason, captured.path) == ("idle", None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_trace_that_is_cut_off_is_not_kept(tmp_path: Path) -> None:
-    one = ask({"Profile": give(TRACE[:-3])}, tmp_path / "logs")
-    assert (one.reason, one.path) == ("bad_reply", None)
+    captured = ask({"Profile": give(TRACE[:-3])}, tmp_path / "logs")
+    assert (captured.reason, captured.path) == ("bad_reply", None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reply_that_is_no_reply(tmp_path: Path) -> None:
-    one = ask({"Profile": lambda request, context: b"\x42\xff\xff"}, tmp_path)
-    assert one.reason == "bad_reply"
+    captured = ask({"Profile": lambda request, context: b"\x42\xff\xff"}, tmp_path)
+    assert captured.reason == "bad_reply"
 
 
 def test_a_trace_larger_than_allowed(tmp_path: Path) -> None:
     large = space(host(*[event(f"a/op{n}:MatMul", n, 1) for n in range(500)]))
-    one = ask({"Profile": give(large)}, tmp_path, max_reply_bytes=1000)
-    assert (one.reason, one.path) == ("too_large", None)
-    assert "--max-size" in one.message
+    captured = ask({"Profile": give(large)}, tmp_path, max_reply_bytes=1000)
+    assert (captured.reason, captured.path) == ("too_large", None)
+    assert "--max-size" in captured.message
 
 
 def test_a_trace_larger_than_grpc_allows_by_default(tmp_path: Path) -> None:
     padded = space(host(event("a/b:MatMul", 0, 5, note="x" * 5_000_000)))
     assert len(padded) > 4 << 20
-    one = ask({"Profile": give(padded)}, tmp_path)
-    assert (one.reason, one.size_bytes) == ("", len(padded))
+    captured = ask({"Profile": give(padded)}, tmp_path)
+    assert (captured.reason, captured.size_bytes) == ("", len(padded))
 
 
 @pytest.mark.parametrize(
@@ -125,17 +144,17 @@ def test_a_trace_larger_than_grpc_allows_by_default(tmp_path: Path) -> None:
     ],
 )
 def test_refusals(code: grpc.StatusCode, words: str, reason: str, tmp_path: Path) -> None:
-    one = ask({"Profile": refuse(code, words)}, tmp_path / "logs")
-    assert (one.reason, one.path) == (reason, None)
-    assert "127.0.0.1" in one.message
-    assert reason != "refused" or words in one.message
+    captured = ask({"Profile": refuse(code, words)}, tmp_path / "logs")
+    assert (captured.reason, captured.path) == (reason, None)
+    assert "127.0.0.1" in captured.message
+    assert reason != "refused" or words in captured.message
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_grpc_server_without_the_service(tmp_path: Path) -> None:
     with serving({"Profile": give()}, service="tensorflow.WorkerService") as port:
-        one = ask_at(f"127.0.0.1:{port}", tmp_path)
-    assert one.reason == "not_a_profiler"
+        captured = ask_at(f"127.0.0.1:{port}", tmp_path)
+    assert captured.reason == "not_a_profiler"
 
 
 def test_a_server_that_takes_the_request_and_never_answers(tmp_path: Path) -> None:
@@ -146,22 +165,38 @@ def test_a_server_that_takes_the_request_and_never_answers(tmp_path: Path) -> No
         return response(TRACE)
 
     with serving({"Profile": answer}) as port:
-        one = ask_at(f"127.0.0.1:{port}", tmp_path, timeout_s=0.5)
+        captured = ask_at(f"127.0.0.1:{port}", tmp_path, timeout_s=0.5)
         release.set()
-    assert one.reason == "timeout"
-    assert "--timeout" in one.message
+    assert captured.reason == "timeout"
+    assert "--timeout" in captured.message
+
+
+def test_ctrl_c_waits_for_no_server_that_is_silent(capture: Capture) -> None:
+    """It is interrupted before the greeting times out, which would be another reason."""
+    accepted = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        accepted.set()
+        silent(connection)
+
+    with listening(handle) as port:
+        process = capture.start("--port", port, "--format", "json")
+        assert accepted.wait(60)
+        process.send_signal(signal.SIGINT)
+        done = ended(process)
+    assert (done.code, done.json["summary"]["reason"]) == (1, "interrupted")
 
 
 def test_what_the_profiler_reported_about_the_gpu(tmp_path: Path) -> None:
-    one = ask({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path)
-    assert one.reason == "gpu_missing"
-    assert one.path is not None, "the host part is worth keeping"
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in one.message
+    captured = ask({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path)
+    assert captured.reason == "gpu_missing"
+    assert captured.path is not None, "the host part is worth keeping"
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in captured.message
 
 
 def test_without_the_device_tracer_no_gpu_part_is_missed(tmp_path: Path) -> None:
-    one = ask({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path, options=TracerOptions(2, 0, 0))
-    assert one.reason == ""
+    captured = ask({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path, options=TracerOptions(2, 0, 0))
+    assert captured.reason == ""
 
 
 def test_the_overhead_that_a_server_measured(tmp_path: Path) -> None:
@@ -179,14 +214,14 @@ def test_the_overhead_that_a_server_measured(tmp_path: Path) -> None:
 
 def test_a_unix_socket(tmp_path: Path) -> None:
     with serving({"Profile": give()}, f"unix:{tmp_path}/s"):
-        one = ask_at(f"unix://{tmp_path}/s", tmp_path)
-    assert (one.reason, one.event_count) == ("", 2)
+        captured = ask_at(f"unix://{tmp_path}/s", tmp_path)
+    assert (captured.reason, captured.event_count) == ("", 2)
 
 
 def test_ipv6(tmp_path: Path) -> None:
     with serving({"Profile": give()}, "[::1]:0") as port:
-        one = ask_at(f"grpc://[::1]:{port}", tmp_path)
-    assert (one.reason, one.worker) == ("", f"[::1]:{port}")
+        captured = ask_at(f"grpc://[::1]:{port}", tmp_path)
+    assert (captured.reason, captured.worker) == ("", f"[::1]:{port}")
 
 
 def test_tls(tmp_path: Path, capture: Capture) -> None:

@@ -12,28 +12,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from capture.conftest import Capture, Job, free_port
+from capture.conftest import Capture, Job, ended, free_port, read_until, wait_until_profiled
 
 import tfperf
 from tfperf.wire.contents import look_into
-from tfperf.wire.decode import read_header
-from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import Wanted
+from tfperf.wire.planes import read_header
+from tfperf.wire.stats import WantedStats
+from tfperf.wire.trace_file import TraceFile, walk
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
 
 def test_a_busy_job_gives_a_trace_with_steps(jobs: dict[str, Job], capture: Capture) -> None:
     port = jobs["busy"].port
-    done = capture("--port", port, "--duration", "1s", "--format", "json")
+    done = capture("--port", port, "--duration", "1s", "--analyze", "--format", "json")
     assert done.code == 0, done.err
     (row,), (trace,) = done.rows, capture.traces
     assert trace.match(f"logs/plugins/profile/2*/localhost_{port}.xplane.pb")
     assert row["path"] == str(trace)
     assert row["size_bytes"] == trace.stat().st_size
-    found = tfperf.load(trace)
-    assert row["event_count"] == found.hosts[0].environment.event_count > 100
-    assert row["step_count"] == len(found.steps.steps) > 10
+    analysis = tfperf.load(trace)
+    assert row["event_count"] == analysis.hosts[0]["environment"].event_count > 0
+    assert row["step_count"] == len(analysis["steps"].steps) > 0
     assert (row["reason"], done.json["summary"]["reason"]) == ("", "")
     assert {path.name for path in trace.parent.iterdir()} == {trace.name}, "nothing half done is left"
 
@@ -67,15 +67,15 @@ def test_two_workers_are_profiled_at_the_same_moment(jobs: dict[str, Job], captu
     assert len(capture.traces) == 2
     assert len({trace.parent for trace in capture.traces}) == 1, "one run"
     loaded = tfperf.load(capture.folder)
-    assert [len(host.breakdown.steps) > 10 for host in loaded.hosts] == [True, True]
-    begins = [profile_start_ns(trace) for trace in capture.traces]
-    assert abs(begins[0] - begins[1]) < 0.2e9
+    assert [len(host["steps"].steps) > 0 for host in loaded.hosts] == [True, True]
+    starts = [profile_start_ns(trace) for trace in capture.traces]
+    assert abs(starts[0] - starts[1]) < 0.8e9, "not one after the other, a second each"
 
 
 def profile_start_ns(trace: Path) -> int:
-    """Return when the session began on the server's clock, as it notes in the trace."""
-    nothing = Wanted(frozenset(), frozenset())
-    with Source(trace) as source:
+    """Return when the session started on the server's clock, as it notes in the trace."""
+    nothing = WantedStats({})
+    with TraceFile(trace) as source:
         headers = [read_header(source, span, nothing)[0] for span in walk(source).planes]
     (stats,) = [header.stats for header in headers if header.name == "Task Environment"]
     return int(stats["profile_start_time"])
@@ -101,50 +101,49 @@ def test_an_idle_job_is_called_idle_and_leaves_no_files(jobs: dict[str, Job], ca
     assert list(capture.folder.iterdir()) == []
 
 
-def test_waiting_for_activity_ends_when_the_job_begins_to_work(own_job: Callable[..., Job], capture: Capture) -> None:
+def test_waiting_for_activity_ends_when_the_job_starts_to_work(fresh_job: Callable[..., Job], capture: Capture) -> None:
     signal_file = capture.folder / "work"
-    job = own_job("later", signal_file)
+    job = fresh_job("later", signal_file)
     waiting = capture.start(
         "--port", job.port, "--duration", "1s", "--wait-for-activity", "60s", "--format", "json", "--logdir", "l"
     )
-    time.sleep(3)
+    read_until(waiting, "is idle; waiting up to 60 s")
     assert waiting.poll() is None
     signal_file.touch()
-    out, err = waiting.communicate(timeout=90)
-    assert waiting.returncode == 0, err
-    assert "is idle; waiting up to 60 s" in err
-    assert len(capture.traces) == 1, out
+    done = ended(waiting)
+    assert done.code == 0, done.err
+    assert len(capture.traces) == 1, done.out
 
 
 def test_a_job_that_someone_else_profiles_is_busy_and_can_be_tried_again(
     jobs: dict[str, Job], capture: Capture
 ) -> None:
     port = jobs["busy"].port
-    other = capture.start("--port", port, "--duration", "6s", "--logdir", "other")
-    try:
-        time.sleep(3)
-        refused = capture("--port", port, "--duration", "200ms", "--format", "json")
-        assert (refused.code, refused.json["summary"]["reason"]) == (1, "busy")
-        again = capture("--port", port, "--duration", "200ms", "--retries", "20", "--format", "json")
-        assert again.code == 0, again.err
-        assert "trying again" in again.err
-        done = capture("--port", jobs["other"].port, "--duration", "200ms", "--retries", "10")
-        assert (done.code, "trying again" in done.err) == (0, False), "nothing is tried again that went well"
-    finally:
-        other.communicate(timeout=60)
-    assert other.returncode == 0
-    assert len(capture.traces) == 3
+    other = capture.start("--port", port, "--duration", "100s", "--retries", "9", "--logdir", "other")
+    wait_until_profiled(port)
+    refused = capture("--port", port, "--duration", "200ms", "--format", "json")
+    assert (refused.code, refused.json["summary"]["reason"]) == (1, "busy")
+    again = capture.start("--port", port, "--duration", "200ms", "--retries", "99")
+    read_until(again, "trying again")
+    other.send_signal(signal.SIGINT)
+    assert [ended(process).code for process in (other, again)] == [0, 0]
+    assert len(capture.traces) == 2
 
 
-def test_a_job_that_dies_meanwhile_is_named(own_job: Callable[..., Job], capture: Capture) -> None:
-    job = own_job("busy")
-    process = capture.start("--port", job.port, "--duration", "20s", "--format", "json")
-    time.sleep(3)
+def test_nothing_is_tried_again_that_went_well(jobs: dict[str, Job], capture: Capture) -> None:
+    done = capture("--port", jobs["other"].port, "--duration", "200ms", "--retries", "10")
+    assert (done.code, "trying again" in done.err) == (0, False)
+
+
+def test_a_job_that_dies_meanwhile_is_named(fresh_job: Callable[..., Job], capture: Capture) -> None:
+    job = fresh_job("busy")
+    process = capture.start("--port", job.port, "--duration", "100s", "--retries", "1", "--format", "json")
+    wait_until_profiled(job.port)
     job.process.kill()
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert '"reason": "died"' in out
-    assert "did the job end or crash?" in err
+    done = ended(process)
+    assert done.code == 1
+    assert "did the job end or crash?" in done.err
+    assert done.json["summary"]["reason"] == "not_listening", "the second time, the job is gone"
     assert capture.traces == []
 
 
@@ -172,7 +171,7 @@ def http_port() -> Iterator[int]:
 def test_an_http_server_is_no_profiler(http_port: int, capture: Capture) -> None:
     done = capture("--port", http_port, "--format", "json")
     assert (done.code, done.json["summary"]["reason"]) == (1, "not_a_profiler")
-    assert "no profiler server" in done.err
+    assert "not a profiler server" in done.err
 
 
 def test_a_closed_port(capture: Capture) -> None:
@@ -188,50 +187,36 @@ def test_an_unknown_host(capture: Capture) -> None:
 
 
 def test_ctrl_c_ends_the_session_and_keeps_what_came(jobs: dict[str, Job], capture: Capture) -> None:
-    begin = time.monotonic()
-    done = capture("--port", jobs["busy"].port, "--duration", "60s", interrupt_after=3)
+    process = capture.start("--port", jobs["busy"].port, "--duration", "1000s", "--retries", "9")
+    wait_until_profiled(jobs["busy"].port)
+    process.send_signal(signal.SIGINT)
+    done = ended(process)
     assert done.code == 0, done.err
-    assert time.monotonic() - begin < 20
     assert "interrupted after" in done.out
-    assert len(tfperf.load(capture.traces[0]).steps.steps) > 10
+    assert len(tfperf.load(capture.traces[0])["steps"].steps) > 0
     after = capture("--port", jobs["busy"].port, "--duration", "200ms")
     assert after.code == 0, "the server is free again"
 
 
-def test_continuous_profiling_keeps_the_last_snapshots(jobs: dict[str, Job], capture: Capture) -> None:
-    done = capture(
-        "--port", jobs["busy"].port, "--continuous", "--duration", "500ms", "--keep", "2", "--format", "json",
-        interrupt_after=5,
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    assert done.err.count("kept ") > 2
-    assert [Path(row["path"]) for row in done.rows] == capture.traces
-    assert len(capture.traces) == 2
-    assert all(row["step_count"] > 5 for row in done.rows)
-    assert len(list((capture.folder / "logs/plugins/profile").iterdir())) == 2, "no empty folders of what was let go"
-
-
-def test_only_slow_steps_are_worth_keeping(jobs: dict[str, Job], capture: Capture) -> None:
-    options = ("--port", jobs["busy"].port, "--continuous", "--duration", "500ms")
-    fast = capture(*options, "--on-slow-step", "30s", interrupt_after=4)
-    assert (fast.code, fast.out) == (0, "")
-    assert "nothing was kept" in fast.err
-    assert list(capture.folder.iterdir()) == []
-    slow = capture(*options, "--on-slow-step", "1ms", interrupt_after=4)
-    assert slow.code == 0
-    assert capture.traces
+def test_a_second_ctrl_c_gives_up_at_once(fresh_job: Callable[..., Job], capture: Capture) -> None:
+    job = fresh_job("busy")
+    process = capture.start("--port", job.port, "--duration", "1000s", "--retries", "9")
+    wait_until_profiled(job.port)
+    job.process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    read_until(process, "Ctrl-C again to give up")
+    time.sleep(0.6)  # Signals within half a second count as one.
+    process.send_signal(signal.SIGINT)
+    assert ended(process).code not in (0, None)
+    assert capture.traces == []
 
 
 def test_levels_reach_the_tracer(jobs: dict[str, Job], capture: Capture) -> None:
-    for name, options in {
-        "default": [],
-        "quiet": ["--host-tracer-level", "1"],
-        "python": ["--python-trace"],
-    }.items():
+    for name, options in {"default": [], "quiet": ["--host-tracer-level", "1"], "python": ["--python-trace"]}.items():
         done = capture("--port", jobs["busy"].port, "--duration", "500ms", "--logdir", name, *options)
         assert done.code == 0, done.err
     default, python, quiet = map(look_into, capture.traces)
-    ops = [any(name.endswith(":StridedSlice") for name in found.event_names) for found in (default, quiet)]
+    ops = [any(name.endswith(":StridedSlice") for name in held.event_names) for held in (default, quiet)]
     assert ops == [True, False], "level 1 is what programs mark, level 2 also ops"
     assert not default.has_python_frames
     assert python.has_python_frames

@@ -1,79 +1,93 @@
-"""By how much profiling slows steps down."""
+"""By how much profiling slows steps down, by a clock that the tests set."""
 
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
-from tfperf.capture.step_times import StepTimes
-
-pytestmark = pytest.mark.timing
+from tfperf.capture.local import StepTimes
 
 
-def steps(times: StepTimes, count: int, seconds: float) -> tuple[float, float]:
-    """Mark whole steps of that length; return when they began and ended."""
-    began = time.perf_counter()
-    for _ in range(count + 1):
-        times.mark()
-        time.sleep(seconds)
-    return began, time.perf_counter()
+class Job:
+    """Steps on a clock that counts their durations."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.times = StepTimes(lambda: self.now_s)
+
+    def steps(self, *durations_ms: float) -> tuple[float, float]:
+        """Mark whole steps of these durations; return when the first started and the last ended."""
+        started_s = self.now_s
+        self.now_s += 0.0001
+        for duration_ms in durations_ms:
+            self.times.mark()
+            self.now_s += duration_ms / 1000
+        self.times.mark()  # The last one ends.
+        ended_s = self.now_s
+        self.now_s += 1.0
+        return started_s, ended_s
 
 
 def test_steps_of_twenty_instead_of_five_ms_are_300_percent_more() -> None:
-    times = StepTimes()
-    steps(times, 6, 0.005)
-    assert times.overhead_percent(*steps(times, 6, 0.020)) == pytest.approx(300, abs=120)
+    job = Job()
+    job.steps(*[5] * 6)
+    assert job.times.overhead_percent(*job.steps(*[20] * 6)) == pytest.approx(300)
+
+
+def test_steps_that_do_not_get_longer_are_no_overhead() -> None:
+    job = Job()
+    job.steps(*[20] * 6)
+    assert job.times.overhead_percent(*job.steps(*[19] * 6)) == 0
 
 
 def test_one_long_step_does_not_count() -> None:
-    times = StepTimes()
-    steps(times, 6, 0.020)
-    began, _ = steps(times, 6, 0.020)
-    _, ended = steps(times, 1, 0.4)
-    overhead = times.overhead_percent(began, ended)
-    assert overhead is not None
-    assert abs(overhead) < 40
+    job = Job()
+    job.steps(*[20] * 6)
+    assert job.times.overhead_percent(*job.steps(20, 20, 20, 400, 20, 20)) == pytest.approx(0)
 
 
 @pytest.mark.parametrize(("before", "during"), [(0, 0), (0, 9), (9, 0), (4, 9), (9, 4)])
 def test_fewer_than_five_steps_tell_nothing(before: int, during: int) -> None:
-    times = StepTimes()
-    steps(times, before, 0.001)
-    began, ended = time.perf_counter(), time.perf_counter()
-    if during:
-        began, ended = steps(times, during, 0.001)
-    assert times.overhead_percent(began, ended) is None
+    job = Job()
+    job.steps(*[1] * before)
+    assert job.times.overhead_percent(*job.steps(*[1] * during)) is None
 
 
 def test_steps_of_an_earlier_session_are_not_what_is_usual() -> None:
-    times = StepTimes()
-    steps(times, 6, 0.005)
-    first = steps(times, 20, 0.020)
-    assert times.overhead_percent(*first) is not None
-    second = steps(times, 6, 0.020)
-    assert times.overhead_percent(*second) == pytest.approx(300, abs=120)  # not 0, as against the first session
+    job = Job()
+    job.steps(*[5] * 6)
+    assert job.times.overhead_percent(*job.steps(*[20] * 20)) == pytest.approx(300)
+    assert job.times.overhead_percent(*job.steps(*[20] * 6)) == pytest.approx(300)  # Not 0, as against the first.
 
 
 def test_asking_twice_gives_the_same() -> None:
-    times = StepTimes()
-    steps(times, 6, 0.002)
-    session = steps(times, 6, 0.004)
-    assert times.overhead_percent(*session) == times.overhead_percent(*session) is not None
+    job = Job()
+    job.steps(*[2] * 6)
+    session = job.steps(*[4] * 6)
+    assert [job.times.overhead_percent(*session) for _ in range(2)] == [pytest.approx(100)] * 2
 
 
 def test_threads_have_steps_of_their_own() -> None:
     """Two threads that mark in turn: each has steps of 20 ms, not the two together steps of 10 ms."""
-    times = StepTimes()
-    steps(times, 6, 0.020)
-    began = time.perf_counter()
-    threads = [threading.Thread(target=steps, args=(times, 8, 0.020)) for _ in range(2)]
+    job = Job()
+    job.steps(*[20] * 6)
+    started_s = job.now_s
+    turns = [threading.Barrier(2), threading.Barrier(2)]
+
+    def mark(wait_first: bool) -> None:
+        for _ in range(8):
+            if wait_first:
+                turns[0].wait(20)
+            job.times.mark()
+            job.now_s += 0.010
+            turns[0 if not wait_first else 1].wait(20)
+            if not wait_first:
+                turns[1].wait(20)
+
+    threads = [threading.Thread(target=mark, args=(wait_first,)) for wait_first in (False, True)]
     for thread in threads:
         thread.start()
-        time.sleep(0.010)
     for thread in threads:
         thread.join()
-    overhead = times.overhead_percent(began, time.perf_counter())
-    assert overhead is not None
-    assert abs(overhead) < 35
+    assert job.times.overhead_percent(started_s, job.now_s) == pytest.approx(0)

@@ -17,15 +17,13 @@ import pytest
 from builders import Event, event, host, logdir_of, space
 from click.testing import Result
 
+from tfperf.sections.registry import OURS
+
 Run = Callable[..., Result]
 FIRST_LINES = {
     "table": "Run          2026_11_21_12_00_00", "json": "{", "csv": "# categories", "markdown": "## Overview",
     "html": "<!DOCTYPE html>",
 }  # fmt: skip
-SECTIONS = [
-    "overview", "steps", "idle", "input", "tfdata", "ops", "kernels", "functions", "memory", "environment",
-    "recommendations", "gaps",
-]  # fmt: skip
 
 
 def steps_waiting(wait_us: float, *, step_us: float = 1000, name: str = "train", marked: bool = True) -> bytes:
@@ -83,7 +81,8 @@ def test_json_has_the_keys_that_scripts_rely_on(samples: Path, run_tfperf: Run) 
 
 def test_all_sections_come_in_a_fixed_order(samples: Path, run_tfperf: Run) -> None:
     found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
-    assert list(found["sections"]) == SECTIONS
+    assert list(found["sections"]) == list(OURS)
+    assert OURS[0] == "overview", "the answer comes first"
 
 
 def test_section_picks(samples: Path, run_tfperf: Run) -> None:
@@ -210,7 +209,7 @@ def test_hosts_are_combined_and_the_worst_gives_the_verdict(two_hosts: Path, run
     assert found["summary"]["category_percent"]["input"] == pytest.approx(20), "the average of both"
     assert found["summary"]["input_percent"] == pytest.approx(30), "the one that the other waits for"
     assert found["summary"]["worst_host"] == "b"
-    by_host = found["sections"]["overview"]["tables"]["hosts"]["rows"]
+    by_host = found["sections"]["overview"]["tables"]["steps_by_host"]["rows"]
     assert [(row["host"], row["input_class"]) for row in by_host] == [("a", "moderate"), ("b", "high")]
 
 
@@ -314,7 +313,7 @@ def test_filters_keep_ops_and_say_of_how_many(samples: Path, run_tfperf: Run) ->
 def test_a_filter_that_is_none_is_wrong_usage(samples: Path, run_tfperf: Run) -> None:
     result = run_tfperf("analyze", samples / "input_bound", "--filter", "a(")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "is no regular expression" in result.stderr
+    assert "is not a regular expression" in result.stderr
 
 
 def test_a_job_without_a_device_has_no_sections_of_devices_for_people(samples: Path, run_tfperf: Run) -> None:

@@ -1,4 +1,4 @@
-"""`tfperf capture`: its options, and what is wrong usage. Jobs are asked in tests/capture."""
+"""`tfperf capture`: its options, what is wrong usage, and capture_report. Jobs are asked in tests/capture."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from typing import get_args
 
 import click
 import pytest
+from builders import event, host, space
+from capture.double import response, serving
 from click.testing import Result
 
-from tfperf.cli.parameters import DURATION, SIZE
+from tfperf.capture.outcomes import Captured
+from tfperf.cli.options import DURATION, SIZE, step_range
 from tfperf.errors import Reason
-from tfperf.outcomes import Captured
 from tfperf.render import FORMATS, render
-from tfperf.reports.capture import capture_report
+from tfperf.sampling.reports import capture_report
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +43,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["2", "", "s", "-1s", "0s", "2 fortnights", "1e3s", "nan s", "²s", "1s 2s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_what_is_not_a_duration(text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"write 2s, 500ms or 1\.5m"):
         DURATION.convert(text, None, None)
 
@@ -51,6 +53,20 @@ def test_sizes() -> None:
     assert SIZE.convert("2mib", None, None) == 2 << 20
     with pytest.raises(click.BadParameter, match="500MB"):
         SIZE.convert("500", None, None)
+
+
+@pytest.mark.parametrize(("text", "steps"), [("3..5", (3, 5)), ("7", (7, 7)), ("0..0", (0, 0)), (" 3..5 ", (3, 5))])
+def test_a_range_of_steps_has_both_its_ends(text: str, steps: tuple[int, int]) -> None:
+    assert step_range(text) == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("5..3", "write 3..5"), ("", "write 3..5"), ("3..", "or 3"), ("-1..3", "or 3"), ("3-5", "or 3"), ("²", "or 3")],
+)
+def test_what_is_not_a_range_of_steps(text: str, words: str) -> None:
+    with pytest.raises(click.BadParameter, match=re.escape(words)):
+        step_range(text)
 
 
 @pytest.mark.parametrize(
@@ -78,15 +94,16 @@ def test_a_logdir_that_cannot_be(run_tfperf: Callable[..., Result]) -> None:
     assert "not a local folder" in done.stderr
 
 
+TRACE = Path("/l/plugins/profile/r/w0_1.xplane.pb")
 CAPTURED = (
-    Captured("w0:1", Path("/l/plugins/profile/r/w0_1.xplane.pb"), 5000, 70, overhead_percent=3.21),
-    Captured("w1:1", reason="busy", message="w1:1 is already being profiled\x1b[31m"),
+    Captured(worker="w0:1", path=TRACE, size_bytes=5000, event_count=70, overhead_percent=3.21),
+    Captured(worker="w1:1", reason="busy", message="w1:1 is already being profiled\x1b[31m"),
 )
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_every_format_shows_who_gave_what(format_name: str) -> None:
-    report = capture_report(Path("/l/plugins/profile/r"), CAPTURED, {Path("/l/plugins/profile/r/w0_1.xplane.pb"): 12})
+    report = capture_report(TRACE.parent, CAPTURED, {TRACE: 12})
     text = render(report, format_name)
     assert format_name == "csv" or "\x1b" not in text, "CSV is for programs, and holds what there is"
     for part in ("w0:1", "w1:1", "busy", "12"):
@@ -94,11 +111,15 @@ def test_every_format_shows_who_gave_what(format_name: str) -> None:
 
 
 def test_the_json_has_the_fixed_keys() -> None:
-    found = json.loads(render(capture_report(Path("/r"), CAPTURED, {}), "json"))
-    assert found["summary"] == {
-        "workers": 2, "captured": 1, "reason": "busy", "message": "w1:1 is already being profiled\x1b[31m",
-        "event_count": 70, "captured_steps": None,
-    }  # fmt: skip
+    document = json.loads(render(capture_report(Path("/r"), CAPTURED, {}), "json"))
+    assert document["summary"] == {
+        "workers": 2,
+        "captured": 1,
+        "reason": "busy",
+        "message": "w1:1 is already being profiled\x1b[31m",
+        "event_count": 70,
+        "captured_steps": None,
+    }
     nothing = json.loads(render(capture_report(Path("/r"), CAPTURED[1:], {}), "json"))
     assert (nothing["source"]["folder"], nothing["summary"]["captured_steps"]) == (None, None)
 
@@ -111,6 +132,38 @@ def test_the_page_lists_every_reason() -> None:
 
 
 def test_the_request_is_sent_before_anything_heavy_is_imported() -> None:
-    script = "import sys; import tfperf.cli.capture, tfperf.sampling; print(*sys.modules)"
+    script = "import sys; import tfperf.cli.capture, tfperf.sampling.jobs; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"numpy", "pandas", "pyarrow", "ptars", "rich", "tensorflow"} & set(done.stdout.split())
+
+
+_RUN = """
+import sys
+from tfperf.cli import main
+main(sys.argv[1:], standalone_mode=False)
+print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+_ANALYSIS = (
+    "tfperf.analyzers",
+    "tfperf.reports",
+    "tfperf.sections",
+    "tfperf.session",
+    "tfperf.profile",
+    "tfperf.trace",
+)
+
+
+@pytest.mark.parametrize("analyze", [False, True])
+def test_only_analyze_imports_the_analysis_and_counts_steps(analyze: bool, tmp_path: Path) -> None:
+    trace = space(host(*(event("train", 10 * number, 9, step_num=number, _r=1) for number in range(5))))
+    with serving({"Profile": lambda request, context: response(trace)}) as port:
+        arguments = ["capture", "--port", str(port), "--format", "json", *(["--analyze"] if analyze else [])]
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+    imported = [name for name in done.stderr.split() if name.startswith(_ANALYSIS)]
+    assert bool(imported) == analyze, imported
+    document = json.loads(done.stdout)
+    (row,) = document["sections"]["capture"]["tables"]["captured"]["rows"]
+    assert document["summary"]["captured_steps"] == row.get("step_count") == (5 if analyze else None)
+    assert ("step_count" in row) == analyze

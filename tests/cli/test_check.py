@@ -1,4 +1,4 @@
-"""`tfperf check`: exit codes, formats, and what CI systems are told."""
+"""`tfperf check`: exit codes, formats, and what CI systems are message."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from builders import event, host, logdir_of, space
+from cli.example_package import run_with_package
 from click.testing import Result
 
 from tfperf.gate.limits import NAMED
@@ -24,16 +25,17 @@ HOLDS = ("--max-input-bound", "10%")
 
 @pytest.fixture(autouse=True)
 def _no_config_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder of one's own, so that no limits of this project count."""
+    """Work in a folder of its own, so that no limits of this project count."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
 
-def steps(count: int, length_us: float) -> bytes:
-    """A host with marked steps of one length, which run one after the other."""
-    return space(host(*(event("train", at * length_us, length_us, step_num=at) for at in range(count))))
+def steps(count: int, duration_us: float) -> bytes:
+    """A host with marked steps of one duration, one after the other."""
+    marks = (event("train", number * duration_us, duration_us, step_num=number) for number in range(count))
+    return space(host(*marks))
 
 
 @pytest.fixture
@@ -45,27 +47,27 @@ def two_hosts(tmp_path: Path) -> Path:
 # --- exit codes ---
 
 
-def test_0_where_limits_hold(run_tfperf: Run, samples: Path) -> None:
-    done = run_tfperf("check", samples / "input_fixed", *HOLDS)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert "The limit holds." in done.stdout
+def test_exit_code_0_where_limits_hold(run_tfperf: Run, samples: Path) -> None:
+    result = run_tfperf("check", samples / "input_fixed", *HOLDS)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "The limit holds." in result.stdout
 
 
-def test_3_where_one_is_breached_with_the_stage_that_blocks(run_tfperf: Run, samples: Path) -> None:
-    done = run_tfperf("check", samples / "input_bound", *HOLDS, "--max-step-time", "10s")
-    assert (done.exit_code, done.stderr) == (3, "")
-    assert "BREACHED: max-input-bound 10%. 1 of 2 hold." in done.stdout
-    assert "Map" in done.stdout.split("\nWhy\n")[1]
-    assert max(map(len, done.stdout.splitlines())) <= 80
+def test_exit_code_3_where_a_limit_is_breached_for_a_reason_that_is_named(run_tfperf: Run, samples: Path) -> None:
+    result = run_tfperf("check", samples / "input_bound", *HOLDS, "--max-step-time", "10s")
+    assert (result.exit_code, result.stderr) == (3, "")
+    assert "BREACHED: max-input-bound 10%. 1 of 2 hold." in result.stdout
+    assert "Map" in result.stdout.split("\nWhy\n")[1]
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-def test_1_without_steps(run_tfperf: Run, tmp_path: Path) -> None:
-    done = run_tfperf("check", logdir_of(tmp_path, a=space(host(event("x", 0, 5)))), *HOLDS)
-    assert done.exit_code == 1
-    assert "COULD NOT BE JUDGED: max-input-bound 10%. 0 of 1 hold." in done.stdout
+def test_exit_code_1_without_steps(run_tfperf: Run, tmp_path: Path) -> None:
+    result = run_tfperf("check", logdir_of(tmp_path, a=space(host(event("x", 0, 5)))), *HOLDS)
+    assert result.exit_code == 1
+    assert "COULD NOT BE JUDGED: max-input-bound 10%. 0 of 1 hold." in result.stdout
 
 
-def test_1_with_too_few_steps(run_tfperf: Run, two_hosts: Path) -> None:
+def test_exit_code_1_with_too_few_steps(run_tfperf: Run, two_hosts: Path) -> None:
     arguments = ("check", two_hosts, "--max-step-time", "1s", "--min-steps")
     assert run_tfperf(*arguments, "5").exit_code == 0
     assert run_tfperf(*arguments, "50").exit_code == 1
@@ -73,43 +75,46 @@ def test_1_with_too_few_steps(run_tfperf: Run, two_hosts: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
-def test_1_without_a_trace(name: str, run_tfperf: Run, tmp_path: Path) -> None:
+def test_exit_code_1_without_a_trace(name: str, run_tfperf: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    done = run_tfperf("check", tmp_path / name, *HOLDS)
-    assert (done.exit_code, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
+    result = run_tfperf("check", tmp_path / name, *HOLDS)
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
     assert line.startswith("Error: ")
 
 
-def test_1_with_a_damaged_trace(run_tfperf: Run, tmp_path: Path) -> None:
+def test_exit_code_1_with_a_damaged_trace(run_tfperf: Run, tmp_path: Path) -> None:
     assert run_tfperf("check", logdir_of(tmp_path, a=b"\xff" * 100), *HOLDS).exit_code == 1
 
 
-@pytest.mark.parametrize(("arguments", "told"), [
-    ((), "there is no limit to check"),
-    (("--max-input-bound", "0.1"), "may mean 10% or 0.1%"),
-    (("--max-input-bound", "x"), "max-input-bound"),
-    (("--max-step-time", "50"), "no unit"),
-    (("--limit", "input_bound"), "command line"),
-    (("--limit", "kernls.total_us < 5"), "kernels"),
-    (("--limit", "kernels.totl_us < 5"), "total_us"),
-    (("--stat", "mode", *HOLDS), "'mode' is not one of"),
-    (("--min-steps", "0", *HOLDS), "--min-steps"),
-    (("--skip-first", "-1", *HOLDS), "--skip-first"),
-    (("--max-regression", "5%", *HOLDS), "max-regression needs a baseline"),
-    (("--max-regression", "x", *HOLDS), "max-regression"),
-    (("--config", "missing.toml", *HOLDS), "missing.toml"),
-    (("--config", "a.toml", "--no-config", *HOLDS), "exclude each other"),
-    (("--junit", "-", *HOLDS), "--junit -"),
-    (("--junit", "x", "-o", "x", *HOLDS), "name the same file"),
-    (("--step-marker", "x", "--attribution", "tensorflow", *HOLDS), "--step-marker has no meaning"),
-])  # fmt: skip
-def test_2_for_wrong_usage(arguments: tuple[str, ...], told: str, run_tfperf: Run, samples: Path) -> None:
-    done = run_tfperf("check", samples / "input_fixed", *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "there is no limit to check"),
+        (("--max-input-bound", "0.1"), "may mean 10% or 0.1%"),
+        (("--max-input-bound", "x"), "max-input-bound"),
+        (("--max-step-time", "50"), "no unit"),
+        (("--limit", "input_bound"), "command line"),
+        (("--limit", "kernls.total_us < 5"), "kernels"),
+        (("--limit", "kernels.totl_us < 5"), "total_us"),
+        (("--stat", "mode", *HOLDS), "'mode' is not one of"),
+        (("--min-steps", "0", *HOLDS), "--min-steps"),
+        (("--skip-first", "-1", *HOLDS), "--skip-first"),
+        (("--max-regression", "5%", *HOLDS), "max-regression needs a baseline"),
+        (("--max-regression", "x", *HOLDS), "max-regression"),
+        (("--config", "missing.toml", *HOLDS), "missing.toml"),
+        (("--config", "a.toml", "--no-config", *HOLDS), "exclude each other"),
+        (("--junit", "-", *HOLDS), "--junit -"),
+        (("--junit", "x", "-o", "x", *HOLDS), "name the same file"),
+        (("--step-marker", "x", "--attribution", "tensorflow", *HOLDS), "--step-marker has no meaning"),
+    ],
+)
+def test_exit_code_2_for_wrong_usage(arguments: tuple[str, ...], message: str, run_tfperf: Run, samples: Path) -> None:
+    result = run_tfperf("check", samples / "input_fixed", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1
-    assert told in errors[0]
+    assert message in errors[0]
 
 
 # --- limits ---
@@ -123,17 +128,17 @@ def test_there_is_an_option_for_each_named_limit(run_tfperf: Run) -> None:
 
 def test_the_worst_host_decides_and_is_named(run_tfperf: Run, two_hosts: Path) -> None:
     arguments = ("check", two_hosts, "--max-step-time", "11ms", "--format", "json")
-    done = run_tfperf(*arguments)
-    (row,) = json.loads(done.stdout)["sections"]["check"]["tables"]["limits"]["rows"]
-    assert (done.exit_code, row["host"], row["measured"], row["measured_text"]) == (3, "slow", 12.0, "12.0 ms")
+    result = run_tfperf(*arguments)
+    (row,) = json.loads(result.stdout)["sections"]["check"]["tables"]["limits"]["rows"]
+    assert (result.exit_code, row["host"], row["measured"], row["measured_text"]) == (3, "slow", 12.0, "12.0 ms")
     assert run_tfperf(*arguments, "--host", "fast").exit_code == 0
 
 
 def test_limits_on_columns(run_tfperf: Run, two_hosts: Path) -> None:
     assert run_tfperf("check", two_hosts, "--limit", "p95(steps.step_time_ms) <= 12ms").exit_code == 0
-    done = run_tfperf("check", two_hosts, "--limit", "steps.step_time_ms < 12ms", "--limit", "step_time < 1s")
-    assert done.exit_code == 3
-    assert "1 of 2 hold." in done.stdout
+    result = run_tfperf("check", two_hosts, "--limit", "steps.step_time_ms < 12ms", "--limit", "step_time < 1s")
+    assert result.exit_code == 3
+    assert "1 of 2 hold." in result.stdout
 
 
 def test_limits_of_a_file(run_tfperf: Run, two_hosts: Path) -> None:
@@ -145,14 +150,14 @@ def test_limits_of_a_file(run_tfperf: Run, two_hosts: Path) -> None:
     assert run_tfperf("check", two_hosts, "--config", "other.toml").exit_code == 0
 
 
-def test_a_file_with_a_mistake_is_wrong_usage(run_tfperf: Run, two_hosts: Path) -> None:
+def test_a_mistake_in_a_file_is_wrong_usage(run_tfperf: Run, two_hosts: Path) -> None:
     Path("tfperf.toml").write_text('[check]\nmax-steptime = "11ms"\n')
-    done = run_tfperf("check", two_hosts, *HOLDS)
-    assert done.exit_code == 2
-    assert "did you mean max-step-time" in done.stderr
+    result = run_tfperf("check", two_hosts, *HOLDS)
+    assert result.exit_code == 2
+    assert "did you mean max-step-time" in result.stderr
 
 
-def test_a_setting_of_the_command_line_goes_first(run_tfperf: Run, two_hosts: Path) -> None:
+def test_a_setting_of_the_command_line_comes_before_the_file(run_tfperf: Run, two_hosts: Path) -> None:
     Path("tfperf.toml").write_text('[check]\nmax-step-time = "20ms"\nmin-steps = 50\nskip-first = 8\n')
     assert run_tfperf("check", two_hosts).exit_code == 1
     assert run_tfperf("check", two_hosts, "--min-steps", "3", "--skip-first", "0").exit_code == 0
@@ -161,7 +166,7 @@ def test_a_setting_of_the_command_line_goes_first(run_tfperf: Run, two_hosts: Pa
 # --- the baseline ---
 
 
-def test_a_baseline_that_a_run_holds_or_not(run_tfperf: Run, tmp_path: Path) -> None:
+def test_a_run_is_compared_with_a_baseline(run_tfperf: Run, tmp_path: Path) -> None:
     before = logdir_of(tmp_path / "before", a=steps(60, 10_000))
     after = logdir_of(tmp_path / "after", a=steps(60, 11_000))
     assert run_tfperf("analyze", before, "--save-baseline", "base.json").exit_code == 0
@@ -169,32 +174,32 @@ def test_a_baseline_that_a_run_holds_or_not(run_tfperf: Run, tmp_path: Path) -> 
     slower = run_tfperf("check", after, "--baseline", "base.json", "--format", "json")
     assert slower.exit_code == 3
     (row,) = json.loads(slower.stdout)["sections"]["baseline"]["tables"]["baseline"]["rows"]
-    assert (row["change"], row["ratio"], row["allowed"]) == ("slower", pytest.approx(1.1), "5%")
+    assert (row["verdict"], row["ratio"], row["allowed"]) == ("slower", pytest.approx(1.1), "5%")
     assert run_tfperf("check", after, "--baseline", "base.json", "--max-regression", "20%").exit_code == 0
 
 
-def test_a_baseline_with_too_few_steps_tells_nothing(run_tfperf: Run, tmp_path: Path) -> None:
+def test_a_baseline_with_too_few_steps_is_unknown(run_tfperf: Run, tmp_path: Path) -> None:
     logdir = logdir_of(tmp_path, a=steps(4, 10_000))
     assert run_tfperf("analyze", logdir, "--save-baseline", "base.json").exit_code == 0
     assert run_tfperf("check", logdir, "--baseline", "base.json").exit_code == 1
 
 
-def test_a_baseline_that_is_none(run_tfperf: Run, two_hosts: Path) -> None:
+def test_an_invalid_baseline_is_an_error(run_tfperf: Run, two_hosts: Path) -> None:
     assert run_tfperf("check", two_hosts, "--baseline", "missing.json").exit_code == 1
     Path("no.json").write_text("{}")
-    done = run_tfperf("check", two_hosts, "--baseline", "no.json")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "no.json" in done.stderr
+    result = run_tfperf("check", two_hosts, "--baseline", "no.json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no.json" in result.stderr
 
 
 # --- formats and files ---
 
 
 def test_every_format(run_tfperf: Run, samples: Path) -> None:
-    def run(name: str) -> str:
-        done = run_tfperf("check", samples / "input_bound", *HOLDS, "--format", name)
-        assert done.exit_code == 3
-        return done.stdout
+    def run(format_name: str) -> str:
+        result = run_tfperf("check", samples / "input_bound", *HOLDS, "--format", format_name)
+        assert result.exit_code == 3
+        return result.stdout
 
     summary = json.loads(run("json"))["summary"]
     assert (summary["verdict"], summary["exit_code"], summary["breached"]) == ("breach", 3, 1)
@@ -213,18 +218,18 @@ def test_a_report_in_a_file_is_not_replaced(run_tfperf: Run, samples: Path) -> N
     assert run_tfperf(*arguments, "--force").exit_code == 0
 
 
-def test_a_breach_is_one_even_if_the_report_cannot_be_written(run_tfperf: Run, samples: Path) -> None:
+def test_the_exit_code_stays_if_the_report_cannot_be_written(run_tfperf: Run, samples: Path) -> None:
     for option, code in (("-o", 3), ("--junit", 3)):
-        done = run_tfperf("check", samples / "input_bound", *HOLDS, option, "missing/report.xml")
-        assert (done.exit_code, "make it first" in done.stderr) == (code, True)
-        done = run_tfperf("check", samples / "input_fixed", *HOLDS, option, "missing/report.xml")
-        assert done.exit_code == 1
+        result = run_tfperf("check", samples / "input_bound", *HOLDS, option, "missing/report.xml")
+        assert (result.exit_code, "create it first" in result.stderr) == (code, True)
+        result = run_tfperf("check", samples / "input_fixed", *HOLDS, option, "missing/report.xml")
+        assert result.exit_code == 1
 
 
 # --- CI systems ---
 
 
-def case_of(file: str) -> ElementTree.Element:
+def case_in(file: str) -> ElementTree.Element:
     (case,) = ElementTree.fromstring(Path(file).read_bytes()).iter("testcase")
     return case
 
@@ -232,40 +237,40 @@ def case_of(file: str) -> ElementTree.Element:
 def test_junit(run_tfperf: Run, samples: Path) -> None:
     assert run_tfperf("check", samples / "input_fixed", *HOLDS, "--junit", "a.xml").exit_code == 0
     assert run_tfperf("check", samples / "input_bound", *HOLDS, "--junit", "b.xml").exit_code == 3
-    assert list(case_of("a.xml")) == []
-    (failure,) = case_of("b.xml")
+    assert list(case_in("a.xml")) == []
+    (failure,) = case_in("b.xml")
     assert (failure.tag, "at most 10.0% is allowed" in str(failure.get("message"))) == ("failure", True)
     assert "Map" in str(failure.text)
 
 
 def test_junit_says_that_there_is_no_trace(run_tfperf: Run) -> None:
     assert run_tfperf("check", "missing", *HOLDS, "--junit", "a.xml").exit_code == 1
-    (error,) = case_of("a.xml")
+    (error,) = case_in("a.xml")
     assert (error.tag, "missing" in str(error.get("message"))) == ("error", True)
 
 
 def test_junit_is_replaced_only_by_force(run_tfperf: Run, samples: Path) -> None:
-    Path("a.xml").write_text("mine")
+    Path("a.xml").write_text("of another program")
     arguments = ("check", samples / "input_fixed", *HOLDS, "--junit", "a.xml", "--github")
-    done = run_tfperf(*arguments)
-    assert (done.exit_code, Path("a.xml").read_text()) == (1, "mine")
-    assert "::error title=max-input-bound 10%25 could not be judged::a.xml exists; pass --force" in done.stderr
+    result = run_tfperf(*arguments)
+    assert (result.exit_code, Path("a.xml").read_text()) == (1, "of another program")
+    assert "::error title=max-input-bound 10%25 could not be judged::a.xml exists; pass --force" in result.stderr
     assert run_tfperf(*arguments, "--force").exit_code == 0
-    assert list(case_of("a.xml")) == []
+    assert list(case_in("a.xml")) == []
 
 
 def test_github(run_tfperf: Run, samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
-    done = run_tfperf("check", samples / "input_bound", *HOLDS, "--github")
-    assert done.exit_code == 3
-    assert done.stderr.startswith("::error title=max-input-bound 10%25 is breached::Input-bound is ")
-    assert "::error" not in done.stdout
+    result = run_tfperf("check", samples / "input_bound", *HOLDS, "--github")
+    assert result.exit_code == 3
+    assert result.stderr.startswith("::error title=max-input-bound 10%25 is breached::Input-bound is ")
+    assert "::error" not in result.stdout
     assert Path("summary.md").read_text().startswith("# tfperf check: a limit is breached\n")
 
 
 def test_github_without_a_file_for_the_summary(run_tfperf: Run, samples: Path) -> None:
-    done = run_tfperf("check", samples / "input_fixed", *HOLDS, "--github")
-    assert (done.exit_code, done.stderr) == (0, "no job summary was written: GITHUB_STEP_SUMMARY is not set\n")
+    result = run_tfperf("check", samples / "input_fixed", *HOLDS, "--github")
+    assert (result.exit_code, result.stderr) == (0, "no job summary was written: GITHUB_STEP_SUMMARY is not set\n")
 
 
 def test_github_with_a_summary_that_cannot_be_written(
@@ -273,15 +278,15 @@ def test_github_with_a_summary_that_cannot_be_written(
 ) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "missing/summary.md")
     for sample, code in (("input_bound", 3), ("input_fixed", 1)):
-        done = run_tfperf("check", samples / sample, *HOLDS, "--github")
-        assert (done.exit_code, "cannot write the job summary" in done.stderr) == (code, True)
+        result = run_tfperf("check", samples / sample, *HOLDS, "--github")
+        assert (result.exit_code, "cannot write the job summary" in result.stderr) == (code, True)
 
 
 def test_github_says_that_there_is_no_trace(run_tfperf: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
-    done = run_tfperf("check", "missing", *HOLDS, "--github")
-    assert done.exit_code == 1
-    assert done.stderr.startswith("::error title=max-input-bound 10%25 could not be judged::")
+    result = run_tfperf("check", "missing", *HOLDS, "--github")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("::error title=max-input-bound 10%25 could not be judged::")
     assert "could not be judged" in Path("summary.md").read_text()
 
 
@@ -293,26 +298,20 @@ def test_the_exit_code_stays_whatever_becomes_of_the_output(pipe: str, samples: 
     program = "from tfperf.cli import run; run()"
     # A shell without pipefail tells the exit code of the last command only.
     script = f'exec 3>code; {{ "$0" -c \'{program}\' check "$1" {" ".join(HOLDS)} --github; echo $? >&3; }} {pipe}'
-    done = subprocess.run(
-        ["sh", "-c", script, sys.executable, str(samples / "input_bound")], check=False, capture_output=True, text=True,
-        timeout=60,
-    )  # fmt: skip
+    command = ["sh", "-c", script, sys.executable, str(samples / "input_bound")]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert Path("code").read_text().split() == ["3"]
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in result.stderr
 
 
-def test_a_file_with_a_tolerance_and_no_baseline_is_no_quiet_pass(
-    samples: Path, tmp_path: Path, run_tfperf: Callable[..., Result]
-) -> None:
+def test_a_file_with_a_tolerance_and_no_baseline_is_wrong_usage(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
     (tmp_path / "tfperf.toml").write_text('[check]\nmax-input-bound = "50%"\nmax-regression = "5%"\n')
-    done = run_tfperf("check", samples / "input_fixed", "--config", tmp_path / "tfperf.toml")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "max-regression needs a baseline" in done.stderr
+    result = run_tfperf("check", samples / "input_fixed", "--config", tmp_path / "tfperf.toml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "max-regression needs a baseline" in result.stderr
 
 
-def test_a_baseline_with_other_steps_skipped_is_not_compared(
-    samples: Path, tmp_path: Path, run_tfperf: Callable[..., Result]
-) -> None:
+def test_a_baseline_with_other_steps_skipped_is_not_compared(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
     def checked(*skipped: str | int) -> Result:
         run_tfperf("analyze", samples / "input_bound", "--save-baseline", tmp_path / "b.json", "--force", *skipped)
         limits = ("--baseline", tmp_path / "b.json", "--max-regression", "50%", "--no-config")
@@ -324,7 +323,25 @@ def test_a_baseline_with_other_steps_skipped_is_not_compared(
     assert "save the baseline with the same --skip-first" in " ".join(other.stdout.split())
 
 
-def test_skipping_steps_without_a_baseline_is_wrong_usage(samples: Path, run_tfperf: Callable[..., Result]) -> None:
-    done = run_tfperf("analyze", samples / "input_bound", "--skip-first", 4)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--save-baseline" in done.stderr
+def test_skipping_steps_without_a_baseline_is_wrong_usage(samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "--skip-first", 4)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--save-baseline" in result.stderr
+
+
+# --- sections of other packages ---
+
+
+def test_a_limit_on_a_failing_section_of_another_package_is_unknown(samples: Path, tmp_path: Path) -> None:
+    result = run_with_package(tmp_path, "check", samples / "input_bound", "--limit", "acme.rows < 5")
+    assert result.returncode == 1, result.stderr
+    assert "section acme is omitted: ZeroDivisionError: division by zero" in " ".join(result.stdout.split())
+
+
+def test_a_column_in_picoseconds_can_be_limited(samples: Path, tmp_path: Path) -> None:
+    arguments = ("check", samples / "input_bound", "--limit", "acme_times.longest_ps {} 2us")
+    holds, breached = (
+        run_with_package(tmp_path, *arguments[:-1], arguments[-1].format(relation)) for relation in ("<=", "<")
+    )
+    assert (holds.returncode, breached.returncode) == (0, 3), holds.stderr + breached.stderr
+    assert "acme_times.longest_ps is 2000000 ps; less than 2000000 ps is allowed" in " ".join(breached.stdout.split())

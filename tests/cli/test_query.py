@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 import pytest
 from builders import event, host, logdir_of, space
+from cli.example_package import run_with_package
 from click.testing import CliRunner, Result
 
 from tfperf.cli.query import command
 from tfperf.errors import TfperfError
-from tfperf.query.tables import all_tables
+from tfperf.query.sql_tables import every_table
 
 BY_NAME = "select name, count(*) as calls from events group by name order by calls desc"
 
@@ -28,9 +29,9 @@ def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
 
 
 def test_people_get_a_table(logdir: Path) -> None:
-    done = run(logdir, BY_NAME)
-    assert done.exit_code == 0
-    assert done.stdout.endswith("Result\nname  calls\n----  -----\na         2\nb         1\n")
+    result = run(logdir, BY_NAME)
+    assert result.exit_code == 0
+    assert result.stdout.endswith("Result\nname  calls\n----  -----\na         2\nb         1\n")
 
 
 def test_programs_get_all_rows(logdir: Path) -> None:
@@ -47,7 +48,7 @@ def test_top_cuts_and_says_so(logdir: Path) -> None:
     assert "showing 1 of 2; --top 2 shows all" in run(logdir, BY_NAME, "--top", "1").stdout
 
 
-def test_the_query_from_a_file_or_from_stdin(logdir: Path, tmp_path: Path) -> None:
+def test_the_query_is_read_from_a_file_or_from_stdin(logdir: Path, tmp_path: Path) -> None:
     script = tmp_path / "q.sql"
     script.write_text(f"-- calls\n{BY_NAME};\n")
     answers = {
@@ -58,7 +59,7 @@ def test_the_query_from_a_file_or_from_stdin(logdir: Path, tmp_path: Path) -> No
     assert answers == {"name,calls\na,2\nb,1\n"}
 
 
-def test_into_a_file_which_is_kept(logdir: Path, tmp_path: Path) -> None:
+def test_an_answer_goes_into_a_file_which_is_not_replaced(logdir: Path, tmp_path: Path) -> None:
     target = tmp_path / "calls.csv"
     assert run(logdir, BY_NAME, "-o", target).exit_code == 0
     assert target.read_bytes() == b"name,calls\r\na,2\r\nb,1\r\n"
@@ -69,12 +70,12 @@ def test_into_a_file_which_is_kept(logdir: Path, tmp_path: Path) -> None:
 
 
 def test_the_schema_needs_no_profile() -> None:
-    done = run("--schema")
-    assert done.exit_code == 0
+    result = run("--schema")
+    assert result.exit_code == 0
     tables = json.loads(run("--schema", "--format", "json").stdout)["sections"]["columns"]["tables"]
-    assert list(tables) == list(all_tables())
+    assert list(tables) == list(every_table())
     assert all(row["meaning"] for table in tables.values() for row in table["rows"])
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_the_schema_of_a_profile_has_its_tables_and_rows(logdir: Path) -> None:
@@ -85,41 +86,44 @@ def test_the_schema_of_a_profile_has_its_tables_and_rows(logdir: Path) -> None:
     assert "kernels" not in rows
 
 
-@pytest.mark.parametrize(("arguments", "told"), [
-    (["select nme from events"], 'column "nme" not found'),
-    (["copy (select 1) to 'x'"], "COPY is refused"),
-    (["from read_csv('/etc/passwd')"], "refused"),
-    ([""], "the query is empty"),
-    ([], "write one of"),
-    (["select 1", "--schema"], "write one of"),
-    (["select 1", "-f", "-"], "write one of"),
-    (["-f", "-", "--schema"], "write one of"),
-])  # fmt: skip
-def test_wrong_usage(logdir: Path, arguments: list[str], told: str) -> None:
-    done = run(logdir, *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["select nme from events"], 'column "nme" not found'),
+        (["copy (select 1) to 'x'"], "COPY is refused"),
+        (["from read_csv('/etc/passwd')"], "refused"),
+        ([""], "the query is empty"),
+        ([], "write one of"),
+        (["select 1", "--schema"], "write one of"),
+        (["select 1", "-f", "-"], "write one of"),
+        (["-f", "-", "--schema"], "write one of"),
+    ],
+)
+def test_wrong_usage(logdir: Path, arguments: list[str], message: str) -> None:
+    result = run(logdir, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 def test_a_query_needs_a_profile(tmp_path: Path) -> None:
     script = tmp_path / "q.sql"
     script.write_text("select 1")
-    done = run("-f", script)
-    assert done.exit_code == 2
-    assert "name the profile" in done.stderr
+    result = run("-f", script)
+    assert result.exit_code == 2
+    assert "name the profile" in result.stderr
 
 
-def test_a_query_that_is_no_text(logdir: Path, tmp_path: Path) -> None:
+def test_a_query_that_is_not_text_is_wrong_usage(logdir: Path, tmp_path: Path) -> None:
     script = tmp_path / "q.sql"
     script.write_bytes(b"select '\xff'")
-    done = run(logdir, "-f", script)
-    assert (done.exit_code, "UTF-8" in done.stderr) == (2, True)
+    result = run(logdir, "-f", script)
+    assert (result.exit_code, "UTF-8" in result.stderr) == (2, True)
 
 
-def test_a_profile_without_the_table(logdir: Path) -> None:
-    done = run(logdir, "from kernels")
-    assert isinstance(done.exception, TfperfError)
-    assert "no table kernels" in str(done.exception)
+def test_a_table_that_the_profile_lacks_is_an_error(logdir: Path) -> None:
+    result = run(logdir, "from kernels")
+    assert isinstance(result.exception, TfperfError)
+    assert "no table kernels" in str(result.exception)
 
 
 def test_without_duckdb(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +132,26 @@ def test_without_duckdb(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("--schema").exit_code == 0
 
 
-def test_its_examples_are_right(logdir: Path, tmp_path: Path) -> None:
+def test_the_example_of_the_help_can_be_run(logdir: Path, tmp_path: Path) -> None:
     help_text = command.get_help(click.Context(command, info_name="query"))
     (query,) = [line.split('"')[1] for line in help_text.splitlines() if 'logs/ "' in line]
     assert run(logdir, query).exit_code == 0
+
+
+# --- sections of other packages ---
+
+
+def test_a_failing_table_of_another_package_is_named_with_its_error(logdir: Path, tmp_path: Path) -> None:
+    result = run_with_package(tmp_path, "query", logdir, "select * from acme")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "Error: section acme is omitted: ZeroDivisionError: division by zero\n"
+    others = run_with_package(tmp_path, "query", logdir, "select longest_ps from acme_times", "--format", "csv")
+    assert others.stdout == "longest_ps\n2000000\n", others.stderr
+
+
+def test_the_schema_of_a_profile_omits_only_the_failing_table(logdir: Path, tmp_path: Path) -> None:
+    result = run_with_package(tmp_path, "query", logdir, "--schema", "--format", "json")
+    assert result.stderr == "section acme is omitted: ZeroDivisionError: division by zero\n"
+    tables = json.loads(result.stdout)["sections"]["columns"]["tables"]
+    assert "acme_times" in tables
+    assert "acme" not in tables

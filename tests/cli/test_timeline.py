@@ -1,4 +1,4 @@
-"""`tfperf timeline`: options, what is told, exit codes."""
+"""`tfperf timeline`: options, what is result, exit codes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ def test_writes_a_file_and_says_so(logdir: Path, tmp_path: Path) -> None:
     assert len(read_perfetto(output).slices) == 7 + 6
 
 
-def test_filters_are_told(logdir: Path, tmp_path: Path) -> None:
+def test_omitted_events_are_counted(logdir: Path, tmp_path: Path) -> None:
     output = tmp_path / "o.json"
     result = run(logdir, "--steps", "0..1", "--min-duration", "2us", "--threads", "py*", "-o", output)
     assert result.exit_code == 0
-    assert "left out 4 of 7 events: outside the steps" in result.stderr
-    assert "left out 1 of 7 events: shorter than the limit" in result.stderr
-    names = [one["name"] for one in json.loads(output.read_bytes())["traceEvents"] if one["ph"] == "X"]
+    assert "omitted 4 of 7 events: outside the selected steps" in result.stderr
+    assert "omitted 1 of 7 events: shorter than the minimum duration" in result.stderr
+    entries = json.loads(output.read_bytes())["traceEvents"]
+    names = [entry["name"] for entry in entries if entry["ph"] == "X"]
     assert names == ["train 0", "train 1", "train", "train"]
 
 
@@ -51,8 +52,8 @@ def test_filters_are_told(logdir: Path, tmp_path: Path) -> None:
         ((), "-o"),
         (("-o", "trace.txt"), ".pftrace, .perfetto-trace, .json or .json.gz"),
         (("-o", "o.json", "--steps", "5..3"), "3..5"),
-        (("-o", "o.json", "--steps", "few"), "3..5, or 3"),
-        (("-o", "o.json", "--min-duration", "10"), "is no duration"),
+        (("-o", "o.json", "--steps", "few"), "write 3..5, or 3"),
+        (("-o", "o.json", "--min-duration", "10"), "is not a duration"),
     ],
 )
 def test_wrong_usage(logdir: Path, options: tuple[str, ...], message: str) -> None:

@@ -3,17 +3,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compare.made import STEADY, host_of, run_of
+from compare.example_runs import STEADY, host_of, run_of
 
 from tfperf.compare.fairness import differences
-from tfperf.compare.model import Snapshot
+from tfperf.compare.run_summary import RunSummary
 
 
-def found(before: Snapshot, after: Snapshot) -> list[tuple[str, str, str, bool]]:
-    return [(own.what, own.before, own.after, own.unfair) for own in differences(before, after)]
+def shown(before: RunSummary, after: RunSummary) -> list[tuple[str, str, str, bool]]:
+    """(what, before, after, unfair)"""
+    return [(row.what, row.before, row.after, row.unfair) for row in differences(before, after)]
 
 
-def with_host(**changes: Any) -> Snapshot:
+def with_host(**changes: Any) -> RunSummary:
     return run_of(hosts=[host_of(**changes)])
 
 
@@ -36,15 +37,18 @@ def test_like_runs_differ_in_nothing() -> None:
         (run_of(batch_size=1024), run_of(batch_size=2048), ("Batch size", "1,024", "2,048")),
     ],
 )
-def test_what_makes_the_ratio_lie_is_unfair(before: Snapshot, after: Snapshot, expected: tuple[str, str, str]) -> None:
-    assert found(before, after) == [(*expected, True)]
+def test_what_makes_the_ratio_misleading_is_unfair(
+    before: RunSummary, after: RunSummary, expected: tuple[str, str, str]
+) -> None:
+    assert shown(before, after) == [(*expected, True)]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
         (
-            with_host(half_precision_percent=0.0), with_host(half_precision_percent=80.0),
+            with_host(half_precision_percent=0.0),
+            with_host(half_precision_percent=80.0),
             ("16-bit compute", "0.0%", "80.0%"),
         ),
         (run_of(STEADY), run_of(STEADY[:25]), ("Whole steps", "50", "25")),
@@ -53,9 +57,11 @@ def test_what_makes_the_ratio_lie_is_unfair(before: Snapshot, after: Snapshot, e
         (run_of(tfperf_version="0.1"), run_of(tfperf_version="0.2"), ("tfperf", "0.1", "0.2")),
         (run_of(step_kind="step"), run_of(), ("Kind of step", "step", "train")),
     ],
-)  # fmt: skip
-def test_what_one_should_know_is_not_unfair(before: Snapshot, after: Snapshot, expected: tuple[str, str, str]) -> None:
-    assert found(before, after) == [(*expected, False)]
+)
+def test_what_one_should_know_is_not_unfair(
+    before: RunSummary, after: RunSummary, expected: tuple[str, str, str]
+) -> None:
+    assert shown(before, after) == [(*expected, False)]
 
 
 @pytest.mark.parametrize(
@@ -69,22 +75,22 @@ def test_what_one_should_know_is_not_unfair(before: Snapshot, after: Snapshot, e
         (run_of(STEADY), run_of(STEADY[:26])),
     ],
 )
-def test_what_is_not_known_or_hardly_differs_is_no_difference(before: Snapshot, after: Snapshot) -> None:
-    assert found(before, after) == []
+def test_what_is_unknown_or_hardly_differs_is_not_a_difference(before: RunSummary, after: RunSummary) -> None:
+    assert shown(before, after) == []
 
 
 def test_without_steps_there_is_nothing_to_say_about_them() -> None:
     before = run_of((), step_source="none", step_confidence="none", step_kind="step", batches_per_step=None)
-    assert found(before, run_of()) == [("Whole steps", "0", "50", False)]
+    assert shown(before, run_of()) == [("Whole steps", "0", "50", False)]
 
 
 def test_unfair_things_come_first_and_long_lists_are_cut() -> None:
-    many = [host_of(name=str(n), device_model=f"model {n}") for n in range(5)]
-    listed = found(run_of(hosts=many, step_confidence="low"), run_of(hosts=[host_of(device_model="T4")] * 5))
-    assert [(what, unfair) for what, *_, unfair in listed] == [("Device model", True), ("Confidence in steps", False)]
-    assert listed[0][1] == "model 0, model 1, model 2 and 2 more"
+    models = [host_of(name=str(n), device_model=f"model {n}") for n in range(5)]
+    rows = shown(run_of(hosts=models, step_confidence="low"), run_of(hosts=[host_of(device_model="T4")] * 5))
+    assert [(what, unfair) for what, *_, unfair in rows] == [("Device model", True), ("Confidence in steps", False)]
+    assert rows[0][1] == "model 0, model 1, model 2 and 2 more"
 
 
 def test_devices_are_not_counted_where_hosts_were_cut() -> None:
     before, after = (run_of(hosts=[host_of(device_count=8)] * n, host_count=300) for n in (1, 2))
-    assert found(before, after) == []
+    assert shown(before, after) == []

@@ -1,48 +1,41 @@
-"""The gate as a whole: small jobs whose figures can be seen, and what becomes of each limit."""
+"""The gate as a whole: what becomes of each limit, on one host and on several, and against a baseline."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from builders import Event, event, host, iterator_call, logdir_of, ref, space
+from builders import event, host, space
+from click.testing import Result
+from gate.example_jobs import analysis_of, bare_job, input_job, job_without_steps, noisy_job
 
 import tfperf
-from tfperf.gate.check import check
-from tfperf.gate.limits import named_limit, parse_limit
-from tfperf.gate.model import Judged, Outcome
-from tfperf.session import Trace
+from tfperf.gate.check import Judged, Outcome, check, check_profile, needed_sections, not_judged
+from tfperf.gate.config import CheckConfig
+from tfperf.gate.grammar import read_limit
+from tfperf.gate.limits import LimitError, named_limit
+from tfperf.render import render
+from tfperf.sections.registry import section_names
 
 
-def job(wait: float = 30.0, steps: int = 5, length: float = 100.0, kind: str = "train") -> bytes:
-    """Steps that wait `wait` us for input and compute for the rest of `length`."""
-    events: list[Event] = []
-    for n in range(steps):
-        begin = length * n
-        events += [
-            event(kind, begin, length, step_num=n),
-            event("IteratorGetNextOp::DoCompute", begin, wait),
-            event("MatMul:MatMul", begin + wait, length - wait),
-        ]
-    return space(host(*events))
+def outcome_of(analysis: tfperf.Analysis, *limits: str, **settings: Any) -> Outcome:
+    return check(analysis, CheckConfig(limits=tuple(map(read_limit, limits)), **settings))
 
 
-def load(tmp_path: Path, **hosts: bytes) -> Trace:
-    return tfperf.load(logdir_of(tmp_path, **hosts))
-
-
-def one(outcome: Outcome) -> Judged:
-    (judged,) = outcome.judged
+def judged_by(analysis: tfperf.Analysis, limit: str, **settings: Any) -> Judged:
+    (judged,) = outcome_of(analysis, limit, **settings).judged
     return judged
 
 
-# --- the cases of a gate ---
+# --- one host ---
 
 
 @pytest.mark.parametrize(
-    ("text", "status"),
+    ("limit", "status"),
     [
         ("input_bound <= 30%", "pass"),  # exactly at the bound
         ("input_bound < 30%", "breach"),
@@ -65,261 +58,328 @@ def one(outcome: Outcome) -> Judged:
         ("count(steps.step[kind=eval]) <= 0", "pass"),
     ],
 )
-def test_limits_are_judged_unrounded(tmp_path: Path, text: str, status: str) -> None:
-    judged = one(check(load(tmp_path, a=job(30)), [parse_limit(text)]))
+def test_limits_are_judged_unrounded(tmp_path: Path, limit: str, status: str) -> None:
+    judged = judged_by(analysis_of(tmp_path, a=input_job(30)), limit)
     assert judged.status == status
     assert (judged.measured is None) == (status == "unknown")
     assert judged.host == ""
     assert judged.why.endswith(".")
 
 
-def test_what_an_outcome_holds(tmp_path: Path) -> None:
-    found = check(load(tmp_path, a=job(30)), [named_limit("max-input-bound", "10%"), parse_limit("step_time < 1ms")])
-    assert [(own.title, own.measured, own.unit, own.status) for own in found.judged] == [
+def test_an_outcome_holds_what_was_judged_and_of_which_profile(tmp_path: Path) -> None:
+    limits = (named_limit("max-input-bound", "10%"), read_limit("step_time < 1ms"))
+    outcome = check(analysis_of(tmp_path, a=input_job(30)), CheckConfig(limits=limits))
+    assert [(judged.title, judged.measured, judged.unit, judged.status) for judged in outcome.judged] == [
         ("Input-bound", 30.0, "%", "breach"),
         ("Step time (mean)", 0.1, "ms", "pass"),
     ]
-    assert (found.run, found.hosts, found.step_count, found.exit_code) == ("2026_01_01_00_00_00", ("a",), 5, 3)
-    assert found.folder.endswith("2026_01_01_00_00_00")
-    assert found.judged[0].why == "over 5 train steps."
+    assert [judged.limit for judged in outcome.judged] == list(limits)
+    assert (outcome.run, outcome.hosts, outcome.step_count) == ("2026_01_01_00_00_00", ("a",), 5)
+    assert outcome.folder.endswith("2026_01_01_00_00_00")
+    assert outcome.judged[0].why == "over 5 train steps."
 
 
-def test_nothing_asked_is_nothing_judged(tmp_path: Path) -> None:
-    assert check(load(tmp_path, a=job()), []).exit_code == 1
+@pytest.mark.parametrize(
+    ("limits", "exit_code", "breached", "unknown"),
+    [
+        (["input_bound <= 30%", "step_time < 1s"], 0, 0, 0),
+        (["input_bound <= 30%", "memory < 1GiB"], 1, 0, 1),
+        (["input_bound <= 10%", "step_time < 1s"], 3, 1, 0),
+        (["input_bound <= 10%", "memory < 1GiB"], 3, 1, 1),
+        ([], 1, 0, 0),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_result(
+    tmp_path: Path, limits: list[str], exit_code: int, breached: int, unknown: int
+) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=input_job(30)), *limits)
+    assert outcome.exit_code == exit_code
+    assert (len(outcome.breached), len(outcome.unknown)) == (breached, unknown)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_too_few_steps_are_no_pass(tmp_path: Path, steps: int) -> None:
-    found = check(load(tmp_path, a=job(30, steps)), [named_limit("max-input-bound", "99%")])
-    judged = one(found)
-    assert (judged.status, judged.measured, found.exit_code, found.step_count) == ("unknown", None, 1, steps)
-    assert f"{steps} whole step" in judged.why
+def test_too_few_steps_are_never_a_pass(tmp_path: Path, steps: int) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=input_job(30, steps=steps)), "input_bound <= 99%")
+    (judged,) = outcome.judged
+    assert (judged.status, judged.measured, outcome.exit_code, outcome.step_count) == ("unknown", None, 1, steps)
+    assert judged.why.startswith(f"{steps} whole step")
     assert "--min-steps asks for 3: profile longer." in judged.why
 
 
-def test_fewer_steps_are_enough_if_asked_for(tmp_path: Path) -> None:
-    trace, limits = load(tmp_path, a=job(30, 2)), [named_limit("max-input-bound", "99%")]
-    assert check(trace, limits, min_steps=2).exit_code == 0
-    assert check(trace, limits, min_steps=0).exit_code == 0
-    assert check(load(tmp_path / "2", a=job(30, 0)), limits, min_steps=0).exit_code == 1  # none is never enough
+def test_fewer_steps_suffice_if_that_is_set_but_never_none(tmp_path: Path) -> None:
+    two_steps = analysis_of(tmp_path, a=input_job(30, steps=2))
+    assert outcome_of(two_steps, "input_bound <= 99%", min_steps=2).exit_code == 0
+    assert outcome_of(two_steps, "input_bound <= 99%", min_steps=0).exit_code == 0
+    no_steps = analysis_of(tmp_path / "2", a=input_job(30, steps=0))
+    assert outcome_of(no_steps, "input_bound <= 99%", min_steps=0).exit_code == 1
 
 
-def test_input_that_is_not_visible_is_unknown(tmp_path: Path) -> None:
-    marks = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
-    judged = one(check(load(tmp_path, a=space(host(*marks))), [named_limit("max-input-bound", "99%")]))
+def test_input_that_the_trace_does_not_show_is_unknown(tmp_path: Path) -> None:
+    judged = judged_by(analysis_of(tmp_path, a=bare_job(*[100] * 5)), "input_bound <= 99%")
     assert (judged.status, judged.measured) == ("unknown", None)
     assert "does not show where input comes from" in judged.why
 
 
 def test_the_statistic_of_step_times_can_be_chosen(tmp_path: Path) -> None:
-    """Steps of 100, 100, 100 and 200 us."""
-    begins = [0, 100, 200, 300, 500]
-    marks = [event("train", begins[n], begins[n + 1] - begins[n], step_num=n) for n in range(4)]
-    trace = load(tmp_path, a=space(host(*marks)))
-    limits = [named_limit("max-step-time", "1ms"), parse_limit("max(step_time) < 1ms")]
-    found = {stat: check(trace, limits, stat=stat).judged for stat in ("mean", "median", "p95")}
-    assert {stat: own[0].measured for stat, own in found.items()} == {
-        "mean": 0.125, "median": 0.1, "p95": pytest.approx(0.185),  # 100 + 0.85 * 100
-    }  # fmt: skip
-    assert found["p95"][0].title == "Step time (p95)"
-    assert (found["p95"][1].title, found["p95"][1].measured) == ("Step time (max)", 0.2)
+    analysis = analysis_of(tmp_path, a=bare_job(100, 100, 100, 200))
+    measured = {stat: judged_by(analysis, "step_time <= 1ms", stat=stat) for stat in ("mean", "median", "p95")}
+    assert measured["mean"].measured == 0.125
+    assert measured["median"].measured == 0.1
+    assert measured["p95"].measured == pytest.approx(0.185)  # 100 + 0.85 * 100
+    assert measured["p95"].title == "Step time (p95)"
+    longest = judged_by(analysis, "max(step_time) < 1ms", stat="p95")
+    assert (longest.title, longest.measured) == ("Step time (max)", 0.2)
 
 
 def test_first_steps_can_be_skipped(tmp_path: Path) -> None:
-    """The first step takes 150 us, four others 100 us."""
-    marks = [event("train", 0, 150, step_num=0), *(event("train", 50 + 100 * n, 100, step_num=n) for n in range(1, 5))]
-    trace = load(tmp_path, a=space(host(*marks)))
-    found = check(trace, [parse_limit("max(step_time) <= 100us"), parse_limit("steps.step_time_ms <= 0.1")],
-                  skip_first=1)  # fmt: skip
-    assert (found.exit_code, found.step_count) == (0, 4)
-    assert found.notes[0] == "Skipped: the first 1 step."
-    assert check(trace, [parse_limit("max(step_time) <= 100us")], skip_first=0).exit_code == 3
-    assert check(trace, [parse_limit("max(step_time) <= 100us")], skip_first=10**9).exit_code == 1
+    analysis = analysis_of(tmp_path, a=bare_job(150, 100, 100, 100, 100))
+    outcome = outcome_of(analysis, "max(step_time) <= 100us", "steps.step_time_ms <= 0.1", skip_first=1)
+    assert (outcome.exit_code, outcome.step_count) == (0, 4)
+    assert outcome.notes[0] == "Skipped: the first step."
+    assert outcome_of(analysis, "max(step_time) <= 100us", skip_first=2).notes[0] == "Skipped: the first 2 steps."
+    assert outcome_of(analysis, "max(step_time) <= 100us", skip_first=0).exit_code == 3
+    assert outcome_of(analysis, "max(step_time) <= 100us", skip_first=10**9).exit_code == 1
+
+
+def test_steps_found_with_low_confidence_are_noted(tmp_path: Path) -> None:
+    calls = [event("IteratorGetNextOp::DoCompute", 100 * number, 10) for number in range(3)]
+    analysis = analysis_of(tmp_path, a=space(host(*calls)))
+    steps = analysis["steps"].steps
+    outcome = outcome_of(analysis, "step_time < 1s", min_steps=1)
+    assert (outcome.exit_code, steps.confidence) == (0, "low")
+    assert outcome.notes == (f"Steps were found with low confidence: {steps.explanation}.",)
 
 
 # --- several hosts ---
 
 
 def test_the_worst_host_decides_and_is_named(tmp_path: Path) -> None:
-    trace = load(tmp_path, a=job(10), b=job(30), c=job(20))
-    upper = one(check(trace, [named_limit("max-input-bound", "25%")]))
+    analysis = analysis_of(tmp_path, a=input_job(10), b=input_job(30), c=input_job(20))
+    upper = judged_by(analysis, "input_bound <= 25%")
     assert (upper.status, upper.host, upper.measured) == ("breach", "b", 30.0)
-    lower = one(check(trace, [parse_limit("input_bound >= 5%")]))
+    lower = judged_by(analysis, "input_bound >= 5%")
     assert (lower.status, lower.host, lower.measured) == ("pass", "a", 10.0)
-    rows = one(check(trace, [parse_limit("input_steps.input_percent <= 20%")]))
+    rows = judged_by(analysis, "max(input_steps.input_percent) < 25")
     assert (rows.status, rows.host, rows.measured) == ("breach", "b", 30.0)
 
 
-def test_one_host_without_steps_is_no_pass(tmp_path: Path) -> None:
-    trace = load(tmp_path, a=job(10), b=space(host(event("idle", 0, 10))))
-    found = check(trace, [named_limit("max-input-bound", "25%")])
-    assert (one(found).status, one(found).host, found.step_count, found.exit_code) == ("unknown", "", 0, 1)
-    assert one(found).why.startswith("host b: there are 0 whole steps")
-    assert "choose the hosts that count with --host" in one(found).why
-    # Left out, it says nothing any more.
-    alone = tfperf.load(tmp_path / "logs", hosts=["a"])
-    assert check(alone, [named_limit("max-input-bound", "25%")]).exit_code == 0
+def test_a_host_without_steps_is_never_a_pass(tmp_path: Path) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=input_job(10), b=job_without_steps()), "input_bound <= 25%")
+    (judged,) = outcome.judged
+    assert (judged.status, judged.host, outcome.step_count, outcome.exit_code) == ("unknown", "", 0, 1)
+    assert judged.why.startswith("host b: 0 whole steps count")
+    assert "choose the hosts that count with --host" in judged.why
+    # Without that host, the limit holds.
+    assert outcome_of(tfperf.load(tmp_path / "logs", hosts=["a"]), "input_bound <= 25%").exit_code == 0
 
 
-def test_a_breach_on_one_host_is_one_whatever_the_others_tell(tmp_path: Path) -> None:
-    trace = load(tmp_path, a=space(host(event("idle", 0, 10))), b=job(30), c=job(10, steps=1))
-    judged = one(check(trace, [named_limit("max-input-bound", "25%")]))
-    assert (judged.status, judged.host, judged.measured) == ("breach", "b", 30.0)
-    unknown = one(check(trace, [named_limit("max-input-bound", "35%")]))
+def test_a_breach_on_one_host_counts_whatever_is_unknown_on_others(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=job_without_steps(), b=input_job(30), c=input_job(10, steps=1))
+    breach = judged_by(analysis, "input_bound <= 25%")
+    assert (breach.status, breach.host, breach.measured) == ("breach", "b", 30.0)
+    unknown = judged_by(analysis, "input_bound <= 35%")
     assert unknown.status == "unknown"
-    assert "so it is on 1 more" in unknown.why
+    assert unknown.why.endswith("; 1 other host cannot be judged either.")
 
 
-def test_skew_is_the_slowest_host_over_the_median(tmp_path: Path) -> None:
-    trace = load(tmp_path, a=job(length=100), b=job(length=130), c=job(length=100))
-    judged = one(check(trace, [named_limit("max-skew", "25%")]))
+def test_skew_is_judged_once_for_all_hosts(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=input_job(step_us=100), b=input_job(step_us=130), c=input_job(step_us=100))
+    judged = judged_by(analysis, "skew <= 25%")
     assert (judged.status, judged.host) == ("breach", "b")
     assert judged.measured == pytest.approx(30.0)
     assert judged.why == "its steps take 0.13 ms, the median of 3 hosts is 0.1 ms."
-    assert one(check(trace, [named_limit("max-skew", "31%")])).status == "pass"
+    assert judged_by(analysis, "skew <= 31%").status == "pass"
 
 
 def test_skew_needs_steps_on_every_host(tmp_path: Path) -> None:
-    trace = load(tmp_path, a=job(length=100), b=job(length=130), c=job(steps=1))
-    judged = one(check(trace, [named_limit("max-skew", "1%")]))
+    analysis = analysis_of(tmp_path, a=input_job(step_us=100), b=input_job(step_us=130), c=input_job(steps=1))
+    judged = judged_by(analysis, "skew <= 1%")
     assert (judged.status, judged.measured) == ("unknown", None)
-    assert judged.why.startswith("host c: there is 1 whole step that count")
+    assert judged.why.startswith("host c: 1 whole step counts")
 
 
-def test_tables_over_hosts_are_measured_once(tmp_path: Path) -> None:
-    trace = load(tmp_path, a=job(length=100), b=job(length=130))
-    judged = one(check(trace, [parse_limit("steps_by_host.average_ms <= 0.12ms")]))
+def test_tables_over_hosts_are_judged_once(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=input_job(step_us=100), b=input_job(step_us=130))
+    judged = judged_by(analysis, "steps_by_host.average_ms <= 0.12ms")
     assert (judged.status, judged.host, judged.measured) == ("breach", "b", 0.13)
     assert judged.why == "host b, the worst of 2 rows."
 
 
-# --- evidence ---
+# --- sections ---
 
 
-def piped(wait: float) -> bytes:
-    """Steps of 1 ms that wait for a Map inside a Prefetch-less pipeline."""
-    events: list[Event] = []
-    for n in range(6):
-        begin = 1000.0 * n
-        events += [
-            event("train", begin, 1000, step_num=n),
-            event("IteratorGetNextOp::DoCompute", begin, wait),
-            iterator_call("Root", begin, wait, 1),
-            iterator_call("Root::Map", begin, wait - 1, 2, 1),
-            event("MatMul:MatMul", begin + wait, 1000 - wait),
-        ]
-    return space(host(*events))
+@pytest.mark.parametrize(
+    ("limits", "sections"),
+    [
+        (["input_bound <= 1%", "step_time < 1s"], {"steps"}),
+        (["memory < 1GiB"], {"memory"}),
+        (["device_busy >= 1%", "functions.traced_calls < 1"], {"steps", "idle", "functions"}),
+        (["steps_by_host.average_ms < 1"], {"overview"}),
+        ([], {"steps"}),
+    ],
+)
+def test_only_sections_that_limits_name_are_needed(limits: list[str], sections: set[str]) -> None:
+    assert set(needed_sections(CheckConfig(limits=tuple(map(read_limit, limits))))) == sections
 
 
-def test_a_breach_of_input_names_the_stage_that_blocks(tmp_path: Path) -> None:
-    judged = one(check(load(tmp_path, a=piped(400)), [named_limit("max-input-bound", "10%")]))
-    assert judged.status == "breach"
-    assert judged.evidence[0].code == "wait_for_input"
-    assert "The stage waited for most is Map (map() in code)" in judged.evidence[0].text
-    assert judged.evidence[0].action
+def test_a_baseline_needs_all_sections() -> None:
+    assert needed_sections(CheckConfig(baseline=(Path("baseline.json"),))) == section_names()
 
 
-def test_so_does_one_too_small_for_advice(tmp_path: Path) -> None:
-    """4 % of the step time are below what the report advises about, and may be above a limit."""
-    judged = one(check(load(tmp_path, a=piped(40)), [named_limit("max-input-bound", "2%")]))
-    assert (judged.status, [own.code for own in judged.evidence]) == ("breach", ["input_share"])
-    assert judged.evidence[0].text.startswith("Waiting for tf.data takes 4.0% of the step time")
+def test_sections_that_were_not_analyzed_are_analyzed_when_limits_need_them(tmp_path: Path) -> None:
+    analysis_of(tmp_path, a=input_job(30))
+    analysis = tfperf.load(tmp_path / "logs", sections=["steps"])
+    judged = judged_by(analysis, "max(input_steps.input_percent) < 25")
+    assert (judged.status, judged.measured) == ("breach", 30.0)
+    assert judged.evidence
+    assert "input" not in analysis.sections
 
 
-def test_a_breach_of_retraces_names_the_functions(tmp_path: Path) -> None:
-    made = [
-        event("train_step", 10.0 * n, 5, tf_function_call=ref("traced-nonXla"), tracing_count=n + 1) for n in range(3)
-    ]
-    judged = one(check(load(tmp_path, a=space(host(*made))), [named_limit("max-retraces", "0")]))
-    assert (judged.status, judged.measured) == ("breach", 2.0)  # without any step: it is about the whole capture
-    assert judged.evidence[0].text == "Traced again in the capture: train_step (2 times)."
+def test_a_breach_stays_one_where_its_evidence_cannot_be_read(tmp_path: Path) -> None:
+    analysis_of(tmp_path, a=input_job(30))
+    analysis = tfperf.load(tmp_path / "logs", sections=["steps"])
+    shutil.rmtree(tmp_path / "logs")
+    outcome = outcome_of(analysis, "input_bound <= 1%", "step_time < 1s")
+    assert (outcome.exit_code, [judged.status for judged in outcome.judged]) == (3, ["breach", "pass"])
+    (finding,) = outcome.judged[0].evidence
+    assert finding.text.startswith("What explains this cannot be read: ")
+    assert outcome.judged[1].evidence == ()
 
 
-def test_other_breaches_have_the_advice_of_the_report(tmp_path: Path) -> None:
-    marks = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
-    trace = load(tmp_path, a=space(host(*marks)))
-    judged = check(trace, [named_limit("max-all-others", "1%"), named_limit("max-step-time", "1us")]).judged
-    assert [[own.code for own in found.evidence] for found in judged] == [["all_others"], ["all_others"]]
+def test_a_breach_has_evidence_of_the_worst_host(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=bare_job(*[100] * 5), b=input_job(80))
+    (judged,) = outcome_of(analysis, "all_others <= 99%").judged
+    assert (judged.status, judged.host) == ("breach", "a")
+    assert [finding.code for finding in judged.evidence] == ["all_others"]
 
 
-def test_names_from_the_trace_stay_short(tmp_path: Path) -> None:
-    name = "x" * 100_000 + "\x1b[31m"
-    made = [event(name, 10.0 * n, 5, tf_function_call=ref("traced-nonXla"), tracing_count=n + 1) for n in range(3)]
-    trace = load(tmp_path, a=space(host(*made)))
-    limits = [named_limit("max-retraces", "0"), parse_limit("functions.traced_calls < 1")]
-    for judged in check(trace, limits).judged:
-        assert len(judged.why) < 300
-        assert len(judged.evidence[0].text) < 300
+def test_the_analysis_is_not_changed(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=input_job(30), b=input_job(10))
+    hosts, before = analysis.hosts, render(analysis.report(), "json")
+    assert outcome_of(analysis, "input_bound < 1%", "steps.step_time_ms < 1us", skip_first=2).exit_code == 3
+    assert analysis.hosts is hosts
+    assert len(analysis.hosts[0]["steps"].steps) == 5
+    # From the results of the hosts anew: what was combined before the check must not hide a change.
+    assert render(analysis.only(hosts).report(), "json") == before
 
 
 # --- against a baseline ---
 
-
-def noisy(length: float, steps: int = 40) -> bytes:
-    """Steps of `length` us, 1 us more and less in turn."""
-    begins = [sum(length + (-1) ** k for k in range(n)) for n in range(steps + 1)]
-    return space(host(*(event("train", begins[n], begins[n + 1] - begins[n], step_num=n) for n in range(steps))))
+Baseline = Callable[[tfperf.Analysis], Path]
 
 
-def test_a_regression_is_a_breach(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
+@pytest.fixture
+def baseline(tmp_path: Path, run_tfperf: Callable[..., Result]) -> Baseline:
+    """Save the baseline of a run, as `tfperf analyze --save-baseline` does."""
 
-    before, after = load(tmp_path / "1", a=noisy(100)), load(tmp_path / "2", a=noisy(120))
-    found = check(after, [], baselines=[take(before, "before")])
-    judged = one(found)
-    assert (judged.status, found.exit_code, judged.title, judged.unit) == ("breach", 3, "Regression", "%")
+    def save(analysis: tfperf.Analysis) -> Path:
+        path = tmp_path / "baseline.json"
+        result = run_tfperf("analyze", analysis.run.folder, "--save-baseline", path, "-s", "overview", "--force")
+        assert result.exit_code == 0, result.output
+        return path
+
+    return save
+
+
+def test_a_regression_is_a_breach(tmp_path: Path, baseline: Baseline) -> None:
+    before, after = analysis_of(tmp_path / "1", a=noisy_job(100)), analysis_of(tmp_path / "2", a=noisy_job(120))
+    outcome = outcome_of(after, baseline=(baseline(before),))
+    (judged,) = outcome.judged
+    assert (judged.status, outcome.exit_code, judged.title, judged.unit) == ("breach", 3, "Regression", "%")
     assert judged.limit.text == "max-regression 5%"
     assert judged.measured == pytest.approx(20.0)
     assert judged.comparison is not None
-    assert judged.comparison.change == "slower"
-    assert [own.code for own in judged.evidence] == ["all_others"]
-    looser = check(after, [], baselines=[take(before, "before")], max_regression=0.25)
-    assert (one(looser).status, one(looser).limit.bound, looser.exit_code) == ("pass", 25.0, 0)
+    assert judged.comparison.verdict == "slower"
+    assert [finding.code for finding in judged.evidence] == ["all_others"]
 
 
-def test_the_same_run_is_no_regression(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
+def test_a_larger_tolerance_may_hold(tmp_path: Path, baseline: Baseline) -> None:
+    before, after = analysis_of(tmp_path / "1", a=noisy_job(100)), analysis_of(tmp_path / "2", a=noisy_job(120))
+    outcome = outcome_of(after, baseline=(baseline(before),), max_regression=0.25)
+    (judged,) = outcome.judged
+    assert (judged.status, judged.limit.bound, outcome.exit_code) == ("pass", 25.0, 0)
 
-    trace = load(tmp_path, a=noisy(100))
-    assert check(trace, [], baselines=[take(trace, "same")]).exit_code == 0
+
+def test_a_tolerance_of_0_is_a_setting(tmp_path: Path, baseline: Baseline) -> None:
+    analysis = analysis_of(tmp_path, a=noisy_job(100))
+    (judged,) = outcome_of(analysis, baseline=(baseline(analysis),), max_regression=0.0).judged
+    assert judged.limit.text == "max-regression 0%"
 
 
-def test_too_few_steps_cannot_tell(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
+def test_the_same_run_is_not_a_regression(tmp_path: Path, baseline: Baseline) -> None:
+    analysis = analysis_of(tmp_path, a=noisy_job(100))
+    assert outcome_of(analysis, baseline=(baseline(analysis),)).exit_code == 0
 
-    trace = load(tmp_path, a=noisy(100, steps=4))
-    judged = one(check(trace, [], baselines=[take(trace, "same")]))
+
+def test_too_few_steps_to_compare_are_unknown(tmp_path: Path, baseline: Baseline) -> None:
+    analysis = analysis_of(tmp_path, a=noisy_job(100, steps=4))
+    (judged,) = outcome_of(analysis, baseline=(baseline(analysis),)).judged
     assert (judged.status, judged.measured) == ("unknown", None)
     assert judged.comparison is not None
     assert judged.why == judged.comparison.why
 
 
-def test_a_host_without_steps_is_no_pass_of_a_regression(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
-
-    trace = load(tmp_path, a=noisy(100), b=space(host(event("idle", 0, 10))))
-    judged = one(check(trace, [], baselines=[take(trace, "same")]))
+def test_a_host_without_steps_is_never_a_pass_of_a_regression(tmp_path: Path, baseline: Baseline) -> None:
+    analysis = analysis_of(tmp_path, a=noisy_job(100), b=job_without_steps())
+    (judged,) = outcome_of(analysis, baseline=(baseline(analysis),)).judged
     assert (judged.status, judged.why[:7]) == ("unknown", "host b:")
 
 
-def test_what_is_not_the_same_job_is_not_compared(tmp_path: Path) -> None:
-    from tfperf.compare.snapshot import take
-
-    before, after = load(tmp_path / "1", a=noisy(100)), load(tmp_path / "2", a=noisy(120), b=noisy(120))
-    judged = one(check(after, [], baselines=[take(before, "before")]))
+def test_different_jobs_are_not_compared(tmp_path: Path, baseline: Baseline) -> None:
+    before = analysis_of(tmp_path / "1", a=noisy_job(100))
+    after = analysis_of(tmp_path / "2", a=noisy_job(120), b=noisy_job(120))
+    (judged,) = outcome_of(after, baseline=(baseline(before),)).judged
     assert judged.status == "unknown"
     assert judged.why.startswith("The runs cannot be compared. Hosts: 1 before, 2 now;")
 
 
-def test_a_tolerance_needs_a_baseline(tmp_path: Path) -> None:
-    judged = one(check(load(tmp_path, a=job()), [], max_regression=0.1))
-    assert (judged.status, judged.limit.text) == ("unknown", "max-regression 10%")
-    assert judged.why == "There is no baseline to compare with."
+def test_a_tolerance_without_a_baseline_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LimitError, match="max-regression needs a baseline to compare with"):
+        outcome_of(analysis_of(tmp_path, a=input_job()), "step_time < 1s", max_regression=0.1)
 
 
-def test_the_trace_is_not_changed(tmp_path: Path) -> None:
-    trace = load(tmp_path, a=job(30), b=job(10))
-    before = replace(trace)
-    check(trace, [parse_limit("input_bound < 1%"), parse_limit("steps.step_time_ms < 1us")], skip_first=2)
-    assert trace.hosts == before.hosts
-    assert len(trace.hosts[0].breakdown.steps) == 5
+# --- in the words of the command ---
+
+
+def test_check_takes_limits_in_words_and_a_path_or_an_analysis(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=input_job(30))
+    for profile in (analysis, tmp_path / "logs", str(tmp_path / "logs")):
+        outcome = check_profile(profile, max_input_bound="10%", limits=["step_time < 1s"], skip_first=1)
+        assert [(judged.limit.text, judged.status) for judged in outcome.judged] == [
+            ("max-input-bound 10%", "breach"),
+            ("step_time < 1s", "pass"),
+        ]
+        assert (outcome.step_count, outcome.judged[0].limit.origin) == (4, "tfperf.check")
+
+
+def test_check_compares_with_one_baseline_or_several(tmp_path: Path, baseline: Baseline) -> None:
+    before, after = analysis_of(tmp_path / "1", a=noisy_job(100)), analysis_of(tmp_path / "2", a=noisy_job(120))
+    path = baseline(before)
+    assert check_profile(after, baseline=path).exit_code == 3
+    assert check_profile(after, baseline=str(path), max_regression="25%").exit_code == 0
+    assert check_profile(before, baseline=[path, path]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "no limit is given"),
+        ({"limits": ["step_tim < 1s"]}, "tfperf.check: limit 'step_tim < 1s', character 1: there is no figure"),
+        ({"max_input_bond": "10%"}, "tfperf.check: there is no limit 'max-input-bond': did you mean"),
+        ({"max_input_bound": 0.1}, "tfperf.check: max-input-bound: '0.1' may mean 10% or 0.1%"),
+        ({"max_regression": "much", "baseline": "b.json"}, "tfperf.check: max-regression: 'much' is not a number"),
+        ({"max_regression": "5%"}, "max-regression needs a baseline to compare with"),
+        ({"max_regression": "5%", "max_retraces": 0}, "max-regression needs a baseline to compare with"),
+    ],
+)
+def test_limits_that_cannot_be_read_are_errors_before_the_profile_is(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(LimitError) as raised:
+        check_profile("no_such_logdir", **arguments)
+    assert message in str(raised.value)
+
+
+def test_without_a_profile_every_limit_is_unknown() -> None:
+    limits = [read_limit("step_time < 1s"), read_limit("memory < 1GiB")]
+    outcome = not_judged(limits, "logs/ does not exist")
+    assert (outcome.exit_code, outcome.hosts, outcome.step_count) == (1, (), 0)
+    assert [(judged.status, judged.why) for judged in outcome.judged] == [("unknown", "logs/ does not exist")] * 2

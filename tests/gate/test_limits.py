@@ -1,15 +1,39 @@
+"""Limits by name, bounds as people write them, which of several counts, and what becomes of a limit."""
+
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import pytest
 
-from tfperf.gate.errors import LimitError
-from tfperf.gate.figures import FIGURES
-from tfperf.gate.limits import NAMED, merged, named_limit, parse_limit, regression_tolerance
-from tfperf.gate.model import Limit, Metric
+from tfperf.gate.grammar import read_limit
+from tfperf.gate.limits import (
+    EXAMPLES,
+    FIGURES,
+    NAMED,
+    Limit,
+    LimitError,
+    Measurement,
+    Metric,
+    Relation,
+    Status,
+    bound_text,
+    compiled,
+    did_you_mean,
+    merged,
+    named_limit,
+    quoted,
+    read_bound,
+    regression_tolerance,
+    unknown,
+)
+from tfperf.units import Unit
 
 GIB = 1 << 30
+
+
+# --- named limits ---
 
 
 @pytest.mark.parametrize(
@@ -38,7 +62,7 @@ GIB = 1 << 30
         ("max-skew", "150%", 150.0),
     ],
 )
-def test_values(name: str, value: str, bound: float) -> None:
+def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value: str, bound: float) -> None:
     limit = named_limit(name, value)
     assert limit.bound == bound
     assert limit.relation == (">=" if name.startswith("min") else "<=")
@@ -46,46 +70,52 @@ def test_values(name: str, value: str, bound: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "message"),
     [
-        ("max-input-bound", "0.1", "'0.1' may mean 10% or 0.1%: write which"),
+        ("max-input-bound", "0.1", "'0.1' may mean 10% or 0.1%: add the unit"),
         ("max-input-bound", "0.999", "may mean 99.9% or 0.999%"),
-        ("max-input-bound", "101%", "at most 100%, so 101% could never be broken"),
+        ("max-input-bound", "101%", "at most 100%, so 101% could never be breached"),
         ("min-device-busy", "101%", "could never hold"),
-        ("max-input-bound", "10ms", "'10ms' is given where the value is a percentage; write 10%"),
+        ("max-input-bound", "10ms", "'10ms' has the wrong unit: the value is a percentage, for example 10%"),
         ("max-input-bound", "-1%", "is negative"),
-        ("max-input-bound", "nan", "'nan' is no number; write 10%"),
-        ("max-input-bound", "inf%", "is no number"),
-        ("max-input-bound", "", "'' is no number"),
-        ("max-input-bound", "1e3%", "is no number"),
-        ("max-input-bound", "10 apples", "'apples' in '10 apples' is no unit"),
-        ("max-step-time", "50", "'50' has no unit; write 50ms"),
-        ("max-step-time", "0ms", "a bound of 0 says nothing"),
-        ("max-step-time", "5GiB", "is given where the value is in ms"),
-        ("max-memory", "10", "has no unit; write 10GiB"),
+        ("max-input-bound", "nan", "'nan' is not a number: write 10%"),
+        ("max-input-bound", "inf%", "is not a number"),
+        ("max-input-bound", "", "'' is not a number"),
+        ("max-input-bound", "1e3%", "is not a number"),
+        ("max-input-bound", "10 apples", "'apples' in '10 apples' is not a unit"),
+        ("max-step-time", "50", "'50' has no unit: write 50ms"),
+        ("max-step-time", "0ms", "a bound of 0 has no meaning here: write 50ms"),
+        ("max-step-time", "5GiB", "has the wrong unit: the value is in ms"),
+        ("max-memory", "10", "has no unit: write 10GiB"),
         ("max-memory", "0GiB", "a bound of 0"),
-        ("max-retraces", "5%", "is given where the value is a count"),
+        ("max-retraces", "5%", "has the wrong unit: the value is a count"),
         ("max-retraces", "-1", "is negative"),
         ("max-retrace", "0", "there is no limit 'max-retrace': did you mean max-retraces"),
-        ("max-step-time", "9" * 200 + "ms", "is no number"),
+        ("max-step-time", "9" * 200 + "ms", "is not a number"),
     ],
 )
-def test_values_that_say_nothing_certain(name: str, value: str, words: str) -> None:
-    with pytest.raises(LimitError, match=r"^a file: ") as caught:
+def test_an_ambiguous_or_invalid_bound_is_refused_with_a_reason(name: str, value: str, message: str) -> None:
+    with pytest.raises(LimitError, match=r"^a file: ") as raised:
         named_limit(name, value, "a file")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_every_named_limit_is_on_a_figure_and_has_an_example_that_works() -> None:
+def test_every_figure_has_a_named_limit_with_an_example_that_can_be_read() -> None:
     for name, named in NAMED.items():
-        assert named.figure in FIGURES
         assert named.help.endswith(".")
-        assert named_limit(name, named.example.split(" or ")[0]).metric == Metric(named.figure)
+        for example in named.example.split(" or "):
+            assert named_limit(name, example).metric == Metric(named.figure)
     assert {named.figure for named in NAMED.values()} == set(FIGURES)
 
 
-def test_a_regression_is_a_share() -> None:
+def test_only_skew_is_a_percentage_above_100() -> None:
+    percentages = {name for name, figure in FIGURES.items() if figure.unit == "%"}
+    assert percentages - {name for name, figure in FIGURES.items() if figure.is_share} == {"skew"}
+    assert named_limit("max-skew", "101%").bound == 101.0
+
+
+def test_a_tolerance_is_a_share() -> None:
     assert regression_tolerance("5%") == 0.05
     assert regression_tolerance("7%") == 0.07  # 7 / 100 in floats too, and not 0.07000000000000001
     assert regression_tolerance("0") == 0.0
@@ -93,31 +123,126 @@ def test_a_regression_is_a_share() -> None:
         regression_tolerance("0.05")
 
 
+# --- bounds ---
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("5", "us", 5.0),
+        ("2ms", "us", 2000.0),
+        ("5", "ps", 5.0),
+        ("2us", "ps", 2e6),
+        ("-2us", "ms", -0.002),
+        ("1.5", "", 1.5),
+    ],
+)
+def test_a_bound_on_a_column_may_be_bare_or_negative(text: str, unit: Unit, value: float) -> None:
+    assert read_bound(text, unit, bare=True, signed=True) == value
+
+
+@pytest.mark.parametrize("unit", EXAMPLES)
+def test_a_bound_is_written_as_it_can_be_read(unit: Unit) -> None:
+    for value in (0.0, 3.0, 12.5, 1e6):
+        assert read_bound(bound_text(value, unit), unit, bare=True) == value
+
+
+# --- limits of a file and of the command line ---
+
+
 def limits(*texts: str, origin: str = "file") -> list[Limit]:
-    return [parse_limit(text, origin) for text in texts]
+    return [read_limit(text, origin) for text in texts]
 
 
-def test_the_command_line_replaces_what_the_file_says_about_the_same() -> None:
+def test_the_command_line_replaces_limits_of_the_file_on_the_same_metric() -> None:
     of_file = [
         named_limit("max-input-bound", "10%", "file"),
         named_limit("max-retraces", "0", "file"),
-        *limits("kernels.total_us < 5", "input_bound >= 1%"),
+        *limits("steps.step_time_ms < 5", "input_bound >= 1%"),
     ]
-    own = [named_limit("max-input-bound", "20%"), *limits("kernels.total_us <= 9", origin="command line")]
-    found = [(limit.text, limit.origin) for limit in merged(of_file, own)]
-    assert found == [
+    of_command_line = [named_limit("max-input-bound", "20%"), *limits("steps.step_time_ms <= 9", origin="command line")]
+    assert [(limit.text, limit.origin) for limit in merged(of_file, of_command_line)] == [
         ("max-retraces 0", "file"),
         ("input_bound >= 1%", "file"),
         ("max-input-bound 20%", "command line"),
-        ("kernels.total_us <= 9", "command line"),
+        ("steps.step_time_ms <= 9", "command line"),
     ]
 
 
 def test_all_limits_of_the_command_line_stay() -> None:
-    own = limits("memory < 5GiB", "memory <= 4GiB")
-    assert merged((), own) == tuple(own)
+    of_command_line = limits("memory < 5GiB", "memory <= 4GiB")
+    assert merged((), of_command_line) == tuple(of_command_line)
 
 
-def test_a_step_time_of_another_kind_is_another_limit() -> None:
-    for one, other in product(limits("step_time < 5ms", "p95(step_time) < 9ms"), repeat=2):
-        assert len(merged([one], [other])) == (1 if one == other else 2)
+def test_another_function_of_the_step_time_is_another_metric() -> None:
+    for first, second in product(limits("step_time < 5ms", "p95(step_time) < 9ms"), repeat=2):
+        assert len(merged([first], [second])) == (1 if first == second else 2)
+
+
+# --- parts of messages ---
+
+
+def test_long_texts_are_cut_in_messages() -> None:
+    assert quoted("a\nb") == r"'a\nb'"
+    assert quoted("x" * 200) == f"'{'x' * 80}...'"
+
+
+def test_names_that_are_close_are_suggested() -> None:
+    assert did_you_mean("max-retrace", NAMED).startswith("did you mean max-retraces")
+    assert did_you_mean("skew", NAMED) == "did you mean max-skew?"
+    assert did_you_mean("zzzz", ["mean", "max"]) == "there are mean, max"
+    assert did_you_mean("zzzz", map(str, range(100))) == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(", "'(' is not a regular expression: missing )"),
+        ("a{99999999999}", "is not a regular expression: it is too large"),
+    ],
+)
+def test_an_invalid_pattern_is_refused_with_a_reason(pattern: str, message: str) -> None:
+    with pytest.raises(ValueError, match="regular expression") as raised:
+        compiled(pattern)
+    assert message in str(raised.value)
+
+
+def test_a_pattern_that_python_warns_about_is_allowed() -> None:
+    assert compiled("[[a]").search("[")
+
+
+def limit_of(relation: Relation, bound: float = 10.0) -> Limit:
+    return Limit(f"input_bound {relation} {bound}%", Metric("input_bound"), relation, bound)
+
+
+@pytest.mark.parametrize(
+    ("relation", "value", "result"),
+    [
+        ("<", 10.0, False),
+        ("<", math.nextafter(10.0, 0), True),
+        ("<=", 10.0, True),
+        ("<=", math.nextafter(10.0, 11), False),
+        (">", 10.0, False),
+        (">", math.nextafter(10.0, 11), True),
+        (">=", 10.0, True),
+        (">=", math.nextafter(10.0, 0), False),
+    ],
+)
+def test_values_are_compared_unrounded(relation: Relation, value: float, result: bool) -> None:
+    assert Measurement(value).status(limit_of(relation)) == ("pass" if result else "breach")
+
+
+@pytest.mark.parametrize("relation", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_a_number_is_neither_a_pass_nor_a_breach(relation: Relation, value: float | None) -> None:
+    assert Measurement(value).status(limit_of(relation)) == "unknown"
+
+
+@pytest.mark.parametrize(("value", "status"), [(9.0, "unknown"), (11.0, "breach")])
+def test_a_value_with_a_gap_can_only_breach_a_limit(value: float, status: Status) -> None:
+    assert Measurement(value, gap="1 row is missing").status(limit_of("<=")) == status
+
+
+def test_the_reason_is_the_gap_or_that_there_is_no_number() -> None:
+    assert unknown("no steps").reason == "no steps"
+    assert Measurement(math.nan).reason == "the measured value is not a number"

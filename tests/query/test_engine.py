@@ -1,8 +1,7 @@
-"""DuckDB is shut in: it answers, and does nothing else."""
+"""DuckDB in its sandbox: it answers queries, and does nothing else."""
 
 from __future__ import annotations
 
-import builtins
 import signal
 import sys
 import threading
@@ -11,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import event, host, logdir_of, space, u64
 
 import tfperf
 from tfperf.errors import TfperfError, TraceFormatError, TraceNotFoundError
-from tfperf.query.engine import Answer, QueryError, ask
-from tfperf.query.frame import source_of
-from tfperf.query.sources import Source
-from tfperf.query.tables import all_tables
+from tfperf.query.engine import Answer, QueryError, ask, sql
+from tfperf.query.sources import Source, source_of
 
 
 @pytest.fixture
@@ -31,8 +28,8 @@ def rows(answer: Answer) -> list[tuple[Any, ...]]:
     return list(zip(*answer.columns, strict=True))
 
 
-class Watched(Source):
-    """A source that notes what is asked of it, and refuses to read."""
+class Unreadable(Source, frozen=True):
+    """A source that must not be read."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
         raise AssertionError(f"read {sorted(names)}")
@@ -41,19 +38,22 @@ class Watched(Source):
 # --- what is answered ---
 
 
-@pytest.mark.parametrize("query", [
-    "select name, duration_us from events where name = 'op'",
-    "SELECT name, duration_us FROM events WHERE name = 'op';",
-    "-- which\nfrom events select name, duration_us where name = 'op' -- op",
-    "with own as (from events where name = 'op') select name, duration_us from own",
-    'select "name", duration_us from "EVENTS" where name = \'op\'',
-    "from query('select name, duration_us from events') where name = 'op'",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select name, duration_us from events where name = 'op'",
+        "SELECT name, duration_us FROM events WHERE name = 'op';",
+        "-- which\nfrom events select name, duration_us where name = 'op' -- op",
+        "with ops as (from events where name = 'op') select name, duration_us from ops",
+        'select "name", duration_us from "EVENTS" where name = \'op\'',
+        "from query('select name, duration_us from events') where name = 'op'",
+    ],
+)
 def test_a_select_in_any_form(source: Source, query: str) -> None:
     assert rows(ask(source, query)) == [("op", 2.0)]
 
 
-def test_forms_that_name_no_columns(source: Source) -> None:
+def test_statements_that_name_no_columns(source: Source) -> None:
     assert rows(ask(source, "values (1, 'a'), (2, 'b')")) == [(1, "a"), (2, "b")]
     assert "events" in ask(source, "show tables").columns[0]
     assert ask(source, "describe events").columns[0][0] == "event"
@@ -61,7 +61,7 @@ def test_forms_that_name_no_columns(source: Source) -> None:
     assert rows(summary)[0][:4] == ("duration_us", "DOUBLE", "2.0", "10.0")
 
 
-def test_recorded_and_found_out_meet(source: Source) -> None:
+def test_recorded_tables_join_with_those_of_sections(source: Source) -> None:
     query = """select s.step, count(*) from host_steps s join events e on e.host = s.host
                and e.start_ps >= s.start_ps and e.start_ps < s.end_ps group by all order by 1"""
     assert rows(ask(source, query)) == [(0, 2), (1, 1), (2, 1)]
@@ -69,14 +69,15 @@ def test_recorded_and_found_out_meet(source: Source) -> None:
 
 
 def test_ops_of_both_sides_are_one_table(tmp_path: Path) -> None:
-    made = space(host(event("a:MatMul", 0, 3), event("b:Add", 5, 1)))
+    data = space(host(event("a:MatMul", 0, 3), event("b:Add", 5, 1)))
     query = "select side, op_type, self_ms from ops order by self_ms desc"
-    assert rows(ask(source_of(logdir_of(tmp_path, a=made)), query)) == [
-        ("host", "MatMul", 0.003), ("host", "Add", 0.001),
-    ]  # fmt: skip
+    assert rows(ask(source_of(logdir_of(tmp_path, a=data)), query)) == [
+        ("host", "MatMul", 0.003),
+        ("host", "Add", 0.001),
+    ]
 
 
-def test_no_rows_keep_their_columns(source: Source) -> None:
+def test_an_answer_without_rows_has_columns(source: Source) -> None:
     answer = ask(source, "select name, event from events where false")
     assert (answer.names, len(answer)) == (("name", "event"), 0)
 
@@ -87,7 +88,7 @@ def test_names_that_occur_twice_are_numbered(source: Source) -> None:
     assert rows(answer) == [(1, 2, 3, 4)]
 
 
-def test_values_are_plain(source: Source) -> None:
+def test_values_are_plain_python(source: Source) -> None:
     query = """select 1.5, 170141183460469231731687303715884105727, '\\xAB'::blob, [1.5, 2.5], {'a': 0.5}, null,
                12345678901234567890::decimal(38,0)"""
     assert rows(ask(source, query)) == [(1.5, 2**127 - 1, "ab", [1.5, 2.5], {"a": 0.5}, None, 12345678901234567890)]
@@ -97,9 +98,9 @@ def test_values_are_plain(source: Source) -> None:
 
 
 @pytest.mark.parametrize("query", ["select 1", "show tables", "describe stats", "describe select name from events"])
-def test_nothing_is_read_that_is_not_asked_for(tmp_path: Path, query: str) -> None:
-    """The file is no trace: whoever reads it fails."""
-    source = source_of(logdir_of(tmp_path, a=b"no trace"))
+def test_only_what_is_asked_for_is_read(tmp_path: Path, query: str) -> None:
+    """The file is not a trace: reading it fails."""
+    source = source_of(logdir_of(tmp_path, a=b"not a trace"))
     assert len(ask(source, query))
     for table in ("events", "steps"):
         with pytest.raises(TraceFormatError):
@@ -107,9 +108,9 @@ def test_nothing_is_read_that_is_not_asked_for(tmp_path: Path, query: str) -> No
 
 
 @pytest.mark.parametrize("query", ["select nme from events", "selec", "from evnts", "select sum(name) from events"])
-def test_mistakes_are_told_before_anything_is_read(source: Source, query: str) -> None:
+def test_mistakes_are_reported_before_anything_is_read(source: Source, query: str) -> None:
     with pytest.raises(QueryError, match="--schema"):
-        ask(Watched(source.run, source.analyse), query)
+        ask(Unreadable(source.run, source.analyze), query)
 
 
 def test_the_path_is_checked(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_the_path_is_checked(tmp_path: Path) -> None:
 
 @pytest.fixture
 def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that DuckDB would read gladly, in the current folder."""
+    """A file in the current folder that DuckDB could read."""
     monkeypatch.chdir(tmp_path)
     for name in ("secret.csv", ":memory:"):
         (tmp_path / name).write_text("a,b\n1,2\n")
@@ -194,24 +195,27 @@ REFUSED = (
 def test_a_query_reads_the_profile_and_nothing_else(source: Source, secret: Path, query: str) -> None:
     captured = [1, 2, 3]
     before = sorted(secret.parent.rglob("*"))
-    with pytest.raises(QueryError) as told:
+    with pytest.raises(QueryError) as raised:
         ask(source, query.format(secret) if "{}" in query else query)
     assert sorted(secret.parent.rglob("*")) == before
     assert captured == [1, 2, 3]
-    assert "\n" not in str(told.value)
-    assert "1,2" not in str(told.value)
+    assert "\n" not in str(raised.value)
+    assert "1,2" not in str(raised.value)
 
 
-def test_settings_cannot_be_read_around(source: Source) -> None:
+def test_the_settings_of_the_sandbox_are_final(source: Source) -> None:
     query = """select name, value from duckdb_settings() where name in ('enable_external_access', 'lock_configuration',
                'python_enable_replacements', 'temp_directory', 'autoload_known_extensions') order by name"""
     assert rows(ask(source, query)) == [
-        ("autoload_known_extensions", "false"), ("enable_external_access", "false"), ("lock_configuration", "true"),
-        ("python_enable_replacements", "false"), ("temp_directory", ""),
-    ]  # fmt: skip
+        ("autoload_known_extensions", "false"),
+        ("enable_external_access", "false"),
+        ("lock_configuration", "true"),
+        ("python_enable_replacements", "false"),
+        ("temp_directory", ""),
+    ]
 
 
-def test_a_table_named_by_a_trick_is_an_error_and_not_empty(source: Source) -> None:
+def test_a_table_whose_name_is_computed_is_an_error_and_not_empty(source: Source) -> None:
     with pytest.raises(QueryError, match="does not exist"):
         ask(source, "select count(*) from query_table('eve' || 'nts')")
 
@@ -219,24 +223,24 @@ def test_a_table_named_by_a_trick_is_an_error_and_not_empty(source: Source) -> N
 # --- what goes wrong ---
 
 
-def test_a_table_that_the_profile_lacks(source: Source) -> None:
-    with pytest.raises(TfperfError, match="this profile has no table kernels_by_name; add --schema") as told:
-        ask(source, "select count(*) from kernels_by_name")
-    assert not isinstance(told.value, QueryError)
+def test_a_table_that_the_profile_lacks(tmp_path: Path) -> None:
+    with pytest.raises(TfperfError, match="this profile has no table host_steps: --schema lists") as raised:
+        ask(source_of(logdir_of(tmp_path / "2", a=space(host(event("op", 1, 2))))), "select count(*) from host_steps")
+    assert not isinstance(raised.value, QueryError)
 
 
-def test_a_word_that_is_a_table_elsewhere_does_no_harm(source: Source) -> None:
+def test_a_word_that_is_also_a_table_is_allowed(source: Source) -> None:
     assert rows(ask(source, "select 'kernels' as copies from events limit 1")) == [("kernels",)]
 
 
 def test_a_query_that_needs_too_much_memory(source: Source) -> None:
-    with pytest.raises(TfperfError, match="memory") as told:
+    with pytest.raises(TfperfError, match="memory") as raised:
         ask(source, "select list(i) from range(100000000) t(i)", memory_limit="50MB")
-    assert not isinstance(told.value, QueryError)
+    assert not isinstance(raised.value, QueryError)
 
 
 def test_ctrl_c_ends_a_query(source: Source) -> None:
-    """A program in the background of a shell ignores Ctrl-C, so the usual reaction is put in place first."""
+    """A program in the background of a shell ignores Ctrl-C, so its default handler is installed first."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
     timer.start()
@@ -253,7 +257,7 @@ def test_the_line_of_a_mistake_is_that_of_the_query(source: Source) -> None:
         ask(source, "select name\nfrom events\nwhere nme = 1")
 
 
-def test_mistakes_in_the_data_are_told(source: Source) -> None:
+def test_errors_from_the_data_are_reported(source: Source) -> None:
     with pytest.raises(QueryError, match="Could not convert string"):
         ask(source, "select name::int from events")
 
@@ -264,18 +268,60 @@ def test_without_duckdb(source: Source, monkeypatch: pytest.MonkeyPatch) -> None
         ask(source, "select 1")
 
 
-# --- every table of the report is there ---
+# --- from Python: DataFrames ---
 
 
-def test_every_table_of_the_report_is_a_table(samples: Path) -> None:
-    for path in sorted(path for path in samples.iterdir() if (path / "plugins").is_dir()):
-        trace = tfperf.load(path)
-        names = {table.name for table in trace.report().tables()}
-        tables = source_of(trace).tables(all_tables())
-        assert names <= tables.keys(), "declare new tables of the report in query/report_tables.py"
-        for table in trace.report().tables():
-            found = tables[table.name] if table.name != "hosts" else tables["steps_by_host"]
-            assert found.column_names == [column.key for column in table.columns]
-            for column in table.columns:
-                known = [builtins.str(value) for value in table.data[column.key] if value is not None]
-                assert len([value for value in found.column(column.key).to_pylist() if value is not None]) == len(known)
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    counted = host(event("a", 0, 1, n=2**62 + 1), event("b", 1, 1), event("c", 2, 1, n=u64(2**64 - 1)))
+    return logdir_of(tmp_path, a=space(counted), b=space(host(event("d", 0, 1))))
+
+
+def test_the_frame_has_the_columns_of_the_query(logdir: Path) -> None:
+    frame = sql(logdir, "select name, duration_us, event from events order by event")
+    assert frame["name"].tolist() == ["a", "b", "c", "d"]
+    assert [str(kind) for kind in frame.dtypes[1:]] == ["float64", "int64"]
+
+
+def test_integers_stay_exact_where_some_are_missing(logdir: Path) -> None:
+    query = "select e.name, int_value from events e left join stats using (event) where e.name {} order by 1"
+    small = sql(logdir, query.format("< 'c'"))["int_value"]
+    assert (str(small.dtype), small[0]) == ("Int64", 2**62 + 1)
+    large = sql(logdir, query.format("< 'd'"))["int_value"]
+    assert large.tolist() == [2**62 + 1, None, 2**64 - 1]
+
+
+def test_no_rows_keep_their_columns(logdir: Path) -> None:
+    frame = sql(logdir, "select name, event from events where false")
+    assert (list(frame.columns), len(frame)) == (["name", "event"], 0)
+
+
+def test_hosts_are_chosen(logdir: Path) -> None:
+    assert sql(logdir, "select name from events", hosts=["b"])["name"].tolist() == ["d"]
+
+
+def test_an_analysis_is_used_as_it_is(logdir: Path) -> None:
+    analysis = tfperf.load(logdir, step_marker="a", hosts=["a"])
+    assert source_of(analysis).analyze(["steps"]) is analysis
+    assert sql(analysis, "select count(*) as n from host_steps")["n"].tolist() == [len(analysis["steps"].steps)]
+
+
+def test_sections_that_an_analysis_lacks_are_analyzed(tmp_path: Path) -> None:
+    steps = [event("train", 1000 * number, 1000, step_num=number) for number in range(3)]
+    analysis = tfperf.load(logdir_of(tmp_path, a=space(host(*steps))), sections=["steps"])
+    assert "environment" not in analysis.sections
+    assert sql(analysis, "select count(*) as n from environment")["n"].tolist() == [1]
+
+
+def test_a_newer_run_does_not_change_the_source(logdir: Path) -> None:
+    source = source_of(logdir)
+    newer = logdir / "plugins" / "profile" / "2027_01_01_00_00_00"
+    newer.mkdir()
+    (newer / "z.xplane.pb").write_bytes(space(host(event("z", 0, 1))))
+    assert source.analyze(["steps"]).run == source.run
+
+
+def test_mistakes_are_errors_of_tfperf(logdir: Path) -> None:
+    with pytest.raises(QueryError):
+        sql(logdir, "select nothing from events")
+    assert issubclass(QueryError, tfperf.TfperfError)

@@ -1,4 +1,4 @@
-"""docs/sql.md: its list of tables is generated from their declaration, and its queries are run."""
+"""docs/sql.md: its list of tables is generated from their declarations, and its queries are run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from builders import event, host, line, logdir_of, plane, space
 
 from tfperf.query.engine import ask
-from tfperf.query.frame import source_of
-from tfperf.query.tables import SqlColumn, SqlTable, all_tables
+from tfperf.query.sources import source_of
+from tfperf.query.sql_tables import SqlColumn, SqlTable, every_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -19,16 +19,16 @@ _TABLES = re.compile(r"(?<=<!-- sql tables -->\n).*(?=<!-- end sql tables -->)",
 
 
 def table_list() -> str:
-    """One heading for tables of the same columns."""
+    """One heading for the tables with the same columns."""
     same: dict[tuple[SqlColumn, ...], list[SqlTable]] = {}
-    for table in all_tables().values():
+    for table in every_table().values():
         same.setdefault(table.columns, []).append(table)
     return "\n".join(part(tables, columns) for columns, tables in same.items())
 
 
 def part(tables: list[SqlTable], columns: tuple[SqlColumn, ...]) -> str:
     meanings = [f"- `{table.name}`: {table.meaning}" for table in tables]
-    rows = [f"| `{own.name}` | {own.type} | {own.unit} | {own.meaning} |" for own in columns]
+    rows = [f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |" for column in columns]
     head = f"### {', '.join(table.name for table in tables)}"
     return "\n".join([head, "", *meanings, "", "| column | type | unit | meaning |", "|---|---|---|---|", *rows, ""])
 
@@ -45,7 +45,7 @@ def gpu_logdir(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_queries_of_the_page_find_something(query: str, samples: Path, gpu_logdir: Path) -> None:
+def test_queries_of_the_page_have_an_answer(query: str, samples: Path, gpu_logdir: Path) -> None:
     path = gpu_logdir if "'gpu'" in query else samples / "input_bound"
     assert len(ask(source_of(path), query))
 

@@ -14,7 +14,7 @@ from tfperf.render import RenderOptions, render
 from tfperf.render.csv_file import csv_files, table_csv
 from tfperf.report.model import Column, Report, Section, Table
 
-COLUMNS = (Column("name", "Name"), Column("self_ms", "Self", "ms", compact=False))
+COLUMNS = (Column("name", "Name", str), Column("self_ms", "Self", float, "ms", level="data"))
 
 
 def table(names: list[Any], times: Any, *, name: str = "ops") -> Table:
@@ -24,7 +24,7 @@ def table(names: list[Any], times: Any, *, name: str = "ops") -> Table:
 
 def report_of(*tables: Table) -> Report:
     """Return a report with one section per table."""
-    return Report({}, {}, tuple(Section(f"s{number}", "S", tables=(one,)) for number, one in enumerate(tables)))
+    return Report({}, {}, tuple(Section(f"s{number}", "S", tables=(each,)) for number, each in enumerate(tables)))
 
 
 def read(text: str) -> list[list[str]]:
@@ -51,9 +51,9 @@ def test_quotes_commas_and_line_ends_are_quoted() -> None:
 
 
 def test_one_table_stands_alone_and_several_are_named() -> None:
-    one, two = table(["a"], [1]), table(["b"], [2], name="kernels")
-    assert render(report_of(one), "csv") == "name,self_ms\r\na,1\r\n"
-    assert render(report_of(one, two), "csv") == (
+    ops, kernels = table(["a"], [1]), table(["b"], [2], name="kernels")
+    assert render(report_of(ops), "csv") == "name,self_ms\r\na,1\r\n"
+    assert render(report_of(ops, kernels), "csv") == (
         "# ops\r\nname,self_ms\r\na,1\r\n\r\n# kernels\r\nname,self_ms\r\nb,2\r\n"
     )
 

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfperf.errors import OutputError
-from tfperf.render import FORMATS, RenderOptions, guess_format, options_for_stdout, render
-from tfperf.render.text import cells
+from tfperf.render import FORMATS, RenderOptions, format_of_file, options_for_stdout, render
+from tfperf.render.text_table import cells
 from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
 HOSTILE = [
@@ -38,7 +38,7 @@ PEOPLE = ["table", "markdown"]
 
 def report_with(name: str, value: Any = 1.5) -> Report:
     """Return a report that has one text in every place where a text can be."""
-    columns = (Column("name", name), Column("value", name, "ms"), Column("other", "Other"))
+    columns = (Column("name", name, str), Column("value", name, float, "ms"), Column("other", "Other", str))
     table = Table(name, name, columns, {"name": [name], "value": [value], "other": [value]}, total_rows=9, note=name)
     chart = StepChart(name, (name, "2"), {name: [2.0, 1.0], "Input": [1.0, 1.0]}, (name, ""))
     section = Section(
@@ -122,12 +122,46 @@ def test_files_and_pipes_get_ascii_around_the_names() -> None:
     ],
 )
 def test_a_suffix_names_the_format(path: str, expected: str | None) -> None:
-    assert guess_format(Path(path)) == expected
+    assert format_of_file(Path(path)) == expected
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(OutputError, match="unknown format 'xml'; choose one of table, json, csv, markdown, html"):
         render(Report({}, {}), "xml")
+
+
+CHOOSE = """
+import sys
+from tfperf.render import render
+from tfperf.report.model import Column, Report, Section, Table
+table = Table("ops", "Ops", (Column("name", "Name", str),), {"name": ["größe"]}, total_rows=1)
+render(Report({}, {}, (Section("ops", "Ops", tables=(table,)),)), sys.argv[1])
+print(*sys.modules)
+"""
+LIBRARIES = {"table": set(), "json": set(), "csv": set(), "markdown": {"tabulate"}, "html": {"jinja2"}}
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_choosing_a_format_imports_no_other(format_name: str) -> None:
+    done = subprocess.run([sys.executable, "-c", CHOOSE, format_name], capture_output=True, check=True, text=True)
+    modules = set(done.stdout.split())
+    renderers = {each.name: each.renderer.partition(":")[0] for each in FORMATS.values()}
+    assert {name for name, module in renderers.items() if module in modules} == {format_name}
+    assert modules & {"click", "jinja2", "numpy", "pandas", "rich", "tabulate"} == LIBRARIES[format_name]
+
+
+def test_the_list_of_formats_imports_no_renderer() -> None:
+    code = "import sys; from tfperf.render import FORMATS; print(*FORMATS, *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    listed = done.stdout.split()
+    assert listed[:5] == ["table", "json", "csv", "markdown", "html"]
+    assert {each.renderer.partition(":")[0] for each in FORMATS.values()} & set(listed) == set()
+    assert "tfperf.report.model" not in listed
+
+
+def test_no_suffix_asks_for_two_formats() -> None:
+    suffixes = [suffix for each in FORMATS.values() for suffix in each.suffixes]
+    assert len(suffixes) == len(set(suffixes))
 
 
 def test_a_pipe_gets_80_plain_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +170,7 @@ def test_a_pipe_gets_80_plain_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options_for_stdout(colour=True).colour
 
 
-def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "132")
     monkeypatch.setenv("WT_SESSION", "1")
@@ -147,14 +179,3 @@ def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(
     assert options_for_stdout() == RenderOptions(width=132, colour=True, interactive=True)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not options_for_stdout().colour
-
-
-def test_choosing_a_format_imports_no_other() -> None:
-    code = "import sys, tfperf.render; print({'rich', 'tabulate', 'pandas'} & set(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}"],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert done.stdout == "set()\n"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tfperf.render import render
 from tfperf.report.model import FORMAT_VERSION, Column, Fact, Finding, Report, Section, Table
 
-COLUMNS = (Column("name", "Name"), Column("self_us", "Self", "us", "time in the op itself", compact=False))
+COLUMNS = (Column("name", "Name", str), Column("self_us", "Self", float, "us", "time in the op itself", level="data"))
 
 
 def parsed(report: Report) -> Any:
@@ -58,12 +58,7 @@ def test_the_whole_document() -> None:
                         "note": "",
                         "columns": [
                             {"key": "name", "title": "Name", "unit": "", "meaning": ""},
-                            {
-                                "key": "self_us",
-                                "title": "Self",
-                                "unit": "us",
-                                "meaning": "time in the op itself",
-                            },
+                            {"key": "self_us", "title": "Self", "unit": "us", "meaning": "time in the op itself"},
                         ],
                         "rows": [{"name": "a", "self_us": 1.25}],
                     }
@@ -87,14 +82,7 @@ def test_numpy_values_become_plain_and_what_is_not_a_number_null() -> None:
         "n": np.nan,
         "p": Path("x"),
     }
-    assert parsed(Report({}, summary))["summary"] == {
-        "i": 3,
-        "f": 0.5,
-        "b": True,
-        "a": [0, 1, 2],
-        "n": None,
-        "p": "x",
-    }
+    assert parsed(Report({}, summary))["summary"] == {"i": 3, "f": 0.5, "b": True, "a": [0, 1, 2], "n": None, "p": "x"}
     rows = parsed(report_of({"name": ["a", "b"], "self_us": np.array([np.inf, 2.5])}))["sections"]["ops"]["tables"][
         "ops"
     ]["rows"]
@@ -118,8 +106,8 @@ def test_lone_surrogates_do_not_break_the_file() -> None:
 @given(st.lists(st.tuples(st.text(), st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False))))
 def test_values_come_back_as_they_were(rows: list[tuple[str, float | None]]) -> None:
     report = report_of({"name": [row[0] for row in rows], "self_us": [row[1] for row in rows]})
-    found = parsed(report)["sections"]["ops"]["tables"]["ops"]["rows"]
-    assert [(row["name"], row["self_us"]) for row in found] == rows
+    written = parsed(report)["sections"]["ops"]["tables"]["ops"]["rows"]
+    assert [(row["name"], row["self_us"]) for row in written] == rows
 
 
 @given(st.text(st.characters()))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tfperf.errors import OutputError
-from tfperf.render.output import write, write_folder
+from tfperf.render import write, write_folder
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="devices, pipes and modes are POSIX things")
 
@@ -45,7 +45,7 @@ def test_a_closed_stdout_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 @posix_only
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_a_reader_that_leaves_early_is_no_error(size: int) -> None:
-    code = f"import sys; from tfperf.render.output import write; sys.stdin.read(); write('x' * {size}, None)"
+    code = f"import sys; from tfperf.render import write; sys.stdin.read(); write('x' * {size}, None)"
     command = [sys.executable, "-c", code]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment()) as process:
@@ -60,7 +60,7 @@ def test_a_reader_that_leaves_early_is_no_error(size: int) -> None:
 @posix_only
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_is_an_error() -> None:
-    code = "from tfperf.errors import OutputError\nfrom tfperf.render.output import write\n"
+    code = "from tfperf.errors import OutputError\nfrom tfperf.render import write\n"
     code += "try: write('x', None)\nexcept OutputError as error: raise SystemExit(f'said: {error}')"
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -102,7 +102,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_missing_folders_are_not_made(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="missing does not exist; make it first"):
+    with pytest.raises(OutputError, match="missing does not exist; create it first"):
         write("x", tmp_path / "missing" / "report.json")
     assert names_in(tmp_path) == []
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.step_chart import apportion, category_letters, chart_lines, chart_text, shown_steps
-from tfperf.render.text import cells
+from tfperf.render.charts import apportion, category_letters, shown_steps, step_chart_lines
+from tfperf.render.text_table import cells, plain_text
 from tfperf.report.model import StepChart
 
 CATEGORIES = (
@@ -29,6 +29,11 @@ def chart(series: dict[str, Sequence[float]], flags: Sequence[str] = ()) -> Step
     """Return a chart of steps 0, 1, 2, ..."""
     count = len(next(iter(series.values()), ()))
     return StepChart("Steps", tuple(map(str, range(count))), series, tuple(flags) or ("",) * count)
+
+
+def chart_text(chart: StepChart, width: int) -> str:
+    """Return the lines of the chart without their styles."""
+    return "\n".join(map(plain_text, step_chart_lines(chart, width)))
 
 
 def test_the_longest_step_fills_the_width_and_others_are_in_proportion() -> None:
@@ -116,9 +121,9 @@ def test_shares_of_a_bar_add_up_to_its_length(values: list[float], size: int) ->
 def test_no_line_is_wider_than_asked(steps: list[tuple[float, float, str, str]], width: int) -> None:
     labels, flags = tuple(step[2] for step in steps), tuple(step[3] for step in steps)
     series = {"Input": [step[0] % 1e9 for step in steps], "Other things": [step[1] % 1e9 for step in steps]}
-    for line in chart_lines(StepChart("Steps", labels, series, flags), width):
-        assert cells(line.plain) <= width
-        assert line.plain.isprintable()
+    for line in chart_text(StepChart("Steps", labels, series, flags), width).splitlines():
+        assert cells(line) <= width
+        assert line.isprintable()
 
 
 def test_huge_and_tiny_times_do_not_overflow() -> None:

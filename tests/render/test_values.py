@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfperf.render.values import cell_text, cut_note, fact_text, plain, source_facts, text_table
-from tfperf.report.model import Column, Fact, Report, Table
+from tfperf.render.values import cell_text, measure_text, plain, source_facts
+from tfperf.report.model import Report
 
 
 @pytest.mark.parametrize(
@@ -38,65 +38,25 @@ def test_a_value_is_shown_in_its_unit(value: Any, unit: str, shown: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("fact", "shown"),
+    ("value", "unit", "shown"),
     [
-        (Fact("a", "A", 15.94, "ms"), "15.9 ms"),
-        (Fact("a", "A", 63.42, "%"), "63.4%"),
-        (Fact("a", "A", 21, "count"), "21"),
-        (Fact("a", "A", None, "ms"), "-"),
-        (Fact("a", "A", "markers"), "markers"),
+        (15.94, "ms", "15.9 ms"),
+        (63.42, "%", "63.4%"),
+        (1234, "count", "1,234"),
+        (2048, "bytes", "2.00 KiB"),
+        (None, "ms", "-"),
+        (float("nan"), "%", "-"),
+        ("markers", "", "markers"),
     ],
 )
-def test_a_fact_carries_its_unit(fact: Fact, shown: str) -> None:
-    assert fact_text(fact) == shown
+def test_a_measure_carries_its_unit(value: Any, unit: str, shown: str) -> None:
+    assert measure_text(value, unit) == shown
 
 
 def test_plain_values_have_plain_types() -> None:
     values = [np.float64(1.5), np.int64(3), np.bool_(True), np.str_("x"), None, float("-inf"), 7, True]
     assert [plain(value) for value in values] == [1.5, 3, True, "x", None, None, 7, True]
     assert [type(plain(value)) for value in values[:4]] == [float, int, bool, str]
-
-
-def test_a_text_table_leaves_wide_columns_out_and_knows_its_numbers() -> None:
-    columns = (
-        Column("name", "Name"),
-        Column("id", "Id"),
-        Column("ms", "Self", "ms"),
-        Column("us", "Us", compact=False),
-    )
-    data: dict[str, list[Any]] = {"name": ["a", None], "id": [7, None], "ms": [None, None], "us": [1, 2]}
-    texts = text_table(Table("t", "T", columns, data, total_rows=2))
-    assert texts.headers == ("Name", "Id", "Self (ms)")
-    assert texts.rows == (("a", "7", "-"), ("-", "-", "-"))
-    assert texts.numeric == (False, True, True)
-
-
-@pytest.mark.parametrize(
-    ("title", "unit", "header"),
-    [
-        ("Self time", "ms", "Self time (ms)"),
-        ("ms/step", "ms", "ms/step"),
-        ("% of step", "%", "% of step"),
-        ("Items", "ms", "Items (ms)"),
-        ("Calls", "count", "Calls"),
-        ("a\nb", "", r"a\nb"),
-    ],
-)
-def test_a_header_names_its_unit_once(title: str, unit: Any, header: str) -> None:
-    table = Table("t", "T", (Column("a", title, unit),), {"a": [1]}, total_rows=1)
-    assert text_table(table).headers == (header,)
-
-
-def test_truth_values_are_text_and_not_numbers() -> None:
-    table = Table("t", "T", (Column("eager", "Eager"),), {"eager": [True, np.bool_(False)]}, total_rows=2)
-    assert text_table(table).rows == (("yes",), ("no",))
-    assert text_table(table).numeric == (False,)
-
-
-def test_a_cut_table_says_how_to_see_all() -> None:
-    table = Table("t", "T", (Column("n", "N"),), {"n": list(range(10))}, total_rows=37)
-    assert cut_note(table) == "showing 10 of 37; --top 37 shows all"
-    assert cut_note(Table("t", "T", (Column("n", "N"),), {"n": [1]}, total_rows=1)) == ""
 
 
 def test_what_was_read_is_shown_in_words() -> None:

@@ -28,18 +28,18 @@ class Read:
     tracks: dict[int, Any] = field(default_factory=dict)
     """Track descriptors by uuid."""
     slices: list[Slice] = field(default_factory=list)
-    """In the order in which they begin in the file."""
+    """In the order in which they start in the file."""
     flows: list[tuple[Slice, Slice]] = field(default_factory=list)
     counters: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def on(self, name: str) -> list[Slice]:
         """The slices of the tracks of that name."""
-        wanted = {uuid for uuid, track in self.tracks.items() if track.name == name}
-        return [found for found in self.slices if found.track in wanted]
+        uuids = {uuid for uuid, track in self.tracks.items() if track.name == name}
+        return [slice_ for slice_ in self.slices if slice_.track in uuids]
 
     def track(self, name: str) -> Any:
-        (found,) = [track for track in self.tracks.values() if track.name == name]
-        return found
+        (track,) = [track for track in self.tracks.values() if track.name == name]
+        return track
 
 
 def packets_of(data: bytes) -> Iterator[Any]:
@@ -95,27 +95,30 @@ class _Replay:
             if event.type == TrackEvent.TYPE_SLICE_END:
                 stack.pop().end_ns = time
                 continue
-            self._flow(event, self._begin(packet, stack))
+            self._flow(event, self._start(packet, stack))
         assert not any(self.stacks.values()), "slices that never end"
         assert not self.open_flows, "flows that never end"
 
-    def _begin(self, packet: Any, stack: list[Slice]) -> Slice:
+    def _start(self, packet: Any, stack: list[Slice]) -> Slice:
         event, sequence = packet.track_event, packet.trusted_packet_sequence_id
         assert packet.sequence_flags == 2
         (category,) = event.category_iids
-        found = Slice(
-            event.track_uuid, self.names[sequence, "event_names"][event.name_iid], packet.timestamp, depth=len(stack),
+        slice_ = Slice(
+            event.track_uuid,
+            self.names[sequence, "event_names"][event.name_iid],
+            packet.timestamp,
+            depth=len(stack),
             category=self.names[sequence, "event_categories"][category],
-            args={self._key(sequence, one): self._value(sequence, one) for one in event.debug_annotations},
-        )  # fmt: skip
-        assert len(found.args) == len(event.debug_annotations)
-        self.read.slices.append(found)
+            args={self._key(sequence, arg): self._value(sequence, arg) for arg in event.debug_annotations},
+        )
+        assert len(slice_.args) == len(event.debug_annotations)
+        self.read.slices.append(slice_)
         if event.type == TrackEvent.TYPE_SLICE_BEGIN:
-            stack.append(found)
+            stack.append(slice_)
         else:
             assert event.type == TrackEvent.TYPE_INSTANT
-            found.end_ns, found.instant = packet.timestamp, True
-        return found
+            slice_.end_ns, slice_.instant = packet.timestamp, True
+        return slice_
 
     def _key(self, sequence: int, annotation: DebugAnnotation) -> str:
         return self.names[sequence, "debug_annotation_names"][annotation.name_iid]
@@ -127,9 +130,9 @@ class _Replay:
         assert kind in ("int_value", "uint_value", "double_value")
         return getattr(annotation, kind)
 
-    def _flow(self, event: Any, found: Slice) -> None:
+    def _flow(self, event: Any, slice_: Slice) -> None:
         for flow in event.flow_ids:
             assert flow not in self.open_flows
-            self.open_flows[flow] = found
+            self.open_flows[flow] = slice_
         for flow in event.terminating_flow_ids:
-            self.read.flows.append((self.open_flows.pop(flow), found))
+            self.read.flows.append((self.open_flows.pop(flow), slice_))

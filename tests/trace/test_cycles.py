@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfperf.trace.cycles import cycle_starts, smallest_period
+from tfperf.trace.step_calls import cycle_starts, smallest_period
 
 
 def starts(text: str) -> list[int]:
     fetches = sorted({c for c in text if c.islower()})
     calls = sorted({c for c in text if c.isupper()})
     code = {c: i for i, c in enumerate(fetches + calls)}
-    found = cycle_starts(np.array([code[c] for c in text], np.int64), fetch_kinds=len(fetches))
-    return [int(start) for start in found.starts]
+    cycle = cycle_starts(np.array([code[c] for c in text], np.int64), fetch_kinds=len(fetches))
+    return [int(start) for start in cycle.starts]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from builders import event, host, line, plane, trace_of
+from msgspec.structs import replace
 
-from tfperf.trace.eager import run_from_python
+from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, HostOps, host_ops
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.schema import message_class
@@ -13,9 +13,9 @@ from tfperf.wire.schema import message_class
 US = 1_000_000
 
 
-def flags(found: HostOps) -> dict[str, int]:
+def flags(summed: HostOps) -> dict[str, int]:
     """How the ops that occur were run."""
-    return {found.ops[at].name: int(found.eager[at]) for at in range(len(found.ops)) if found.count[at]}
+    return {summed.ops[at].name: int(summed.eager[at]) for at in range(len(summed.ops)) if summed.count[at]}
 
 
 def test_an_op_inside_an_eager_execution_is_eager(tmp_path: Path) -> None:
@@ -31,9 +31,7 @@ def test_an_op_inside_an_eager_execution_is_eager(tmp_path: Path) -> None:
         ),
         line("executor", event("ExecutorState::Process", 0, 9), event("f/Add:Add", 1, 5)),
     )
-    assert flags(host_ops(trace_of(tmp_path, made))) == {
-        "Tanh": EAGER, "f/MatMul": FUNCTION, "f/Add": FUNCTION,
-    }  # fmt: skip
+    assert flags(host_ops(trace_of(tmp_path, made))) == {"Tanh": EAGER, "f/MatMul": FUNCTION, "f/Add": FUNCTION}
 
 
 def test_the_innermost_decides(tmp_path: Path) -> None:
@@ -48,23 +46,36 @@ def test_the_innermost_decides(tmp_path: Path) -> None:
         event("inner/Mul:Mul", 22, 10),
     )
     assert flags(host_ops(trace_of(tmp_path, made))) == {
-        "IteratorGetNext": EAGER, "Iterator::Root::Map": UNKNOWN, "map/Cast": FUNCTION, "inner/Mul": EAGER,
-    }  # fmt: skip
+        "IteratorGetNext": EAGER,
+        "Iterator::Root::Map": UNKNOWN,
+        "map/Cast": FUNCTION,
+        "inner/Mul": EAGER,
+    }
 
 
 def test_old_names_say_what_is_run(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, host(
-        event("EagerExecute: __inference_f_1", 0, 20), event("f/Add:Add", 5, 5),
-        event("EagerExecute: LogicalAnd", 30, 9), event("LogicalAnd:LogicalAnd", 32, 5),
-    ))  # fmt: skip
+    trace = trace_of(
+        tmp_path,
+        host(
+            event("EagerExecute: __inference_f_1", 0, 20),
+            event("f/Add:Add", 5, 5),
+            event("EagerExecute: LogicalAnd", 30, 9),
+            event("LogicalAnd:LogicalAnd", 32, 5),
+        ),
+    )
     assert flags(host_ops(trace)) == {"f/Add": FUNCTION, "LogicalAnd": EAGER}
 
 
 def test_what_the_profiler_noted_comes_first(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, host(
-        event("A:A", 0, 9, is_eager=1), event("A:A", 10, 9, is_eager=0), event("B:B", 20, 9, is_eager=0),
-        event("C:C", 30, 9),
-    ))  # fmt: skip
+    trace = trace_of(
+        tmp_path,
+        host(
+            event("A:A", 0, 9, is_eager=1),
+            event("A:A", 10, 9, is_eager=0),
+            event("B:B", 20, 9, is_eager=0),
+            event("C:C", 30, 9),
+        ),
+    )
     assert flags(host_ops(trace)) == {"A": EAGER, "B": FUNCTION, "C": UNKNOWN}
 
 
@@ -81,15 +92,23 @@ def test_odd_values_of_is_func_are_no_eager_op(tmp_path: Path) -> None:
 
 def compiled_trace(tmp_path: Path) -> HostTrace:
     """Two programs; `fusion` is in both and comes from different ops, `copy` comes from none, 9 is no program."""
-    trace = trace_of(tmp_path, host(
-        event("m/dense:__inference", 0, 100),
-        event("fusion", 1, 10, hlo_op="fusion", program_id=4), event("fusion", 21, 20, hlo_op="fusion", program_id=5),
-        event("copy", 50, 5, hlo_op="copy", program_id=4), event("fusion", 60, 30, hlo_op="fusion", program_id=9),
-    ))  # fmt: skip
-    return replace(trace, hlo_protos={
-        4: program("first", fusion=("fusion", "m/dense/MatMul", "MatMul"), copy=("copy", "", "")),
-        5: program("second", fusion=("fusion", "m/out/Add", "AddV2")),
-    })  # fmt: skip
+    trace = trace_of(
+        tmp_path,
+        host(
+            event("m/dense:__inference", 0, 100),
+            event("fusion", 1, 10, hlo_op="fusion", program_id=4),
+            event("fusion", 21, 20, hlo_op="fusion", program_id=5),
+            event("copy", 50, 5, hlo_op="copy", program_id=4),
+            event("fusion", 60, 30, hlo_op="fusion", program_id=9),
+        ),
+    )
+    return replace(
+        trace,
+        hlo_protos={
+            4: program("first", fusion=("fusion", "m/dense/MatMul", "MatMul"), copy=("copy", "", "")),
+            5: program("second", fusion=("fusion", "m/out/Add", "AddV2")),
+        },
+    )
 
 
 def program(module: str, **instructions: tuple[str, str, str]) -> bytes:
@@ -106,11 +125,11 @@ def program(module: str, **instructions: tuple[str, str, str]) -> bytes:
 
 
 def test_an_event_that_xla_compiled_is_the_op_that_it_was_made_from(tmp_path: Path) -> None:
-    found = host_ops(compiled_trace(tmp_path))
+    summed = host_ops(compiled_trace(tmp_path))
     rows = {
-        found.hlo[at]: (found.ops[at].name, found.ops[at].type, int(found.self_ps[at]) // US)
-        for at in found.hlo
-        if found.count[at]
+        summed.hlo[at]: (summed.ops[at].name, summed.ops[at].type, int(summed.self_ps[at]) // US)
+        for at in summed.hlo
+        if summed.count[at]
     }
     assert rows == {
         ("fusion", "first"): ("m/dense/MatMul", "MatMul", 10),
@@ -118,7 +137,7 @@ def test_an_event_that_xla_compiled_is_the_op_that_it_was_made_from(tmp_path: Pa
         ("copy", "first"): ("copy", "copy", 5),
         ("fusion", ""): ("fusion", "HLO op", 30),
     }
-    assert {int(found.eager[at]) for at in found.hlo} == {FUNCTION}
+    assert {int(summed.eager[at]) for at in summed.hlo} == {FUNCTION}
 
 
 def test_tensorflow_knows_no_compiled_ops_on_the_host(tmp_path: Path) -> None:

@@ -8,25 +8,37 @@ from tfperf.trace.kernel_details import KernelDetails, occupancy, parse_copy, pa
 
 
 def test_details_of_today() -> None:
-    found = parse_kernel("regs:32 static_shared:1024 dynamic_shared:2048 grid:8,2,1 block:256,1,1 occ_pct:62.5")
-    assert found == KernelDetails((8, 2, 1), (256, 1, 1), 32, 1024, 2048, 3072, 62.5)
+    details = parse_kernel("regs:32 static_shared:1024 dynamic_shared:2048 grid:8,2,1 block:256,1,1 occ_pct:62.5")
+    assert details == KernelDetails((8, 2, 1), (256, 1, 1), 32, 1024, 2048, 3072, 62.5)
 
 
 def test_details_of_2020_have_one_number_for_shared_memory() -> None:
-    found = parse_kernel("regs:128 shm:5376 grid:900,1,1 block:64,1,1")
-    assert found == KernelDetails((900, 1, 1), (64, 1, 1), 128, None, None, 5376, None)
+    details = parse_kernel("regs:128 shm:5376 grid:900,1,1 block:64,1,1")
+    assert details == KernelDetails((900, 1, 1), (64, 1, 1), 128, None, None, 5376, None)
 
 
 def test_details_of_amd_have_no_registers_and_no_occupancy() -> None:
-    found = parse_kernel(" grid:16,18,1 block:256,1,1 private_mem:0 group_mem:65408 occ_pct:0")
-    assert found == KernelDetails((16, 18, 1), (256, 1, 1), None, None, None, 65408, None)
+    details = parse_kernel(" grid:16,18,1 block:256,1,1 private_mem:0 group_mem:65408 occ_pct:0")
+    assert details == KernelDetails((16, 18, 1), (256, 1, 1), None, None, None, 65408, None)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\0\xff garbage", "regs:-1 grid:1,1 block:a,b,c", "regs:1:2", "regs: grid:0,0,0", "occ_pct:nan", "occ_pct:101",
-     "regs:" + "9" * 5000, "regs:٣ occ_pct:٣", "block:1,2,3,4", "grid:,1,2,3", "occ_pct:-1"],
-)  # fmt: skip
+    [
+        "",
+        "\0\xff garbage",
+        "regs:-1 grid:1,1 block:a,b,c",
+        "regs:1:2",
+        "regs: grid:0,0,0",
+        "occ_pct:nan",
+        "occ_pct:101",
+        "regs:" + "9" * 5000,
+        "regs:٣ occ_pct:٣",
+        "block:1,2,3,4",
+        "grid:,1,2,3",
+        "occ_pct:-1",
+    ],
+)
 def test_what_cannot_be_true_is_not_known(text: str) -> None:
     assert parse_kernel(text) == KernelDetails()
 
@@ -63,7 +75,7 @@ def launch(threads: int, registers: int, shared: int) -> KernelDetails:
         ((9, 0), launch(384, 168, 227 * 1024), 100.0 * 12 / 64),
         ((7, 0), launch(96, 255, 0), 100.0 * 6 / 64),  # 8 160 registers a warp: 2 in each quarter
     ],
-)  # fmt: skip
+)
 def test_occupancy(capability: tuple[int, int], details: KernelDetails, percent: float) -> None:
     assert occupancy(details, capability) == pytest.approx(percent)
 
@@ -80,35 +92,49 @@ def test_occupancy_is_unknown_rather_than_guessed() -> None:
     assert occupancy(launch(32, 32, 1 << 40), (7, 0)) is None
 
 
-# --- names ---
-
-
 @pytest.mark.parametrize(
     ("name", "short"),
     [
         ("volta_sgemm_128x64_nt", "volta_sgemm_128x64_nt"),
-        ("void tensorflow::functor::RowReduceKernel<float const*, float*, cub::Max>(float const*, int)",
-         "RowReduceKernel"),
-        ("void tensorflow::(anonymous namespace)::GenerateNormalizedProb<float, float, 4>(float const*, bool)",
-         "GenerateNormalizedProb"),
+        (
+            "void tensorflow::functor::RowReduceKernel<float const*, float*, cub::Max>(float const*, int)",
+            "RowReduceKernel",
+        ),
+        (
+            "void tensorflow::(anonymous namespace)::GenerateNormalizedProb<float, float, 4>(float const*, bool)",
+            "GenerateNormalizedProb",
+        ),
         ("cask_cudnn::computeOffsetsKernel(cask_cudnn::ComputeOffsetsParams)", "computeOffsetsKernel"),
         ("void cub::DeviceReduceKernel<cub::Policy<float>::Policy600, (Mode)0>(float const*)", "DeviceReduceKernel"),
-        ("void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorAssignOp<Eigen::TensorMap<"
-         "Eigen::Tensor<Eigen::half, 1, 1, int>, 16, Eigen::MakePointer>, Eigen::TensorCwiseUnaryOp<"
-         "Eigen::internal::scalar_left<Eigen::half, Eigen::half, Eigen::internal::scalar_product_op<Eigen::half> > > >"
-         ", Eigen::GpuDevice>, int>(int)", "EigenMetaKernel<half, scalar_product_op>"),
-        ("void Eigen::internal::EigenMetaKernel<Eigen::TensorMap<Eigen::Tensor<float, 1, 1, long>, 16>, long>(int)",
-         "EigenMetaKernel<float>"),
-        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_nt_align4>(cutlass_80_tensorop::Params)",
-         "cutlass_80_tensorop_s1688gemm_128x128_nt_align4"),
-        ("Cijk_Ailk_Bljk_BBS_BH_MT128x32x64_MI16x16x16x1_SN_1LDSB0_APM1_ISA942",
-         "Cijk_Ailk_Bljk_BBS_BH_MT128x32x64_MI16x16x16x1"),
+        (
+            "void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorAssignOp<Eigen::TensorMap<"
+            "Eigen::Tensor<Eigen::half, 1, 1, int>, 16, Eigen::MakePointer>, Eigen::TensorCwiseUnaryOp<"
+            "Eigen::internal::scalar_left<Eigen::half, Eigen::half, Eigen::internal::scalar_product_op<Eigen::half> > "
+            "> >, Eigen::GpuDevice>, int>(int)",
+            "EigenMetaKernel<half, scalar_product_op>",
+        ),
+        (
+            "void Eigen::internal::EigenMetaKernel<Eigen::TensorMap<Eigen::Tensor<float, 1, 1, long>, 16>, long>(int)",
+            "EigenMetaKernel<float>",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_nt_align4>(cutlass_80_tensorop::Params)",
+            "cutlass_80_tensorop_s1688gemm_128x128_nt_align4",
+        ),
+        (
+            "Cijk_Ailk_Bljk_BBS_BH_MT128x32x64_MI16x16x16x1_SN_1LDSB0_APM1_ISA942",
+            "Cijk_Ailk_Bljk_BBS_BH_MT128x32x64_MI16x16x16x1",
+        ),
         ("gemm_fusion_dot_general_1.kd", "gemm_fusion_dot_general_1"),
         ("loop_add_fusion_3", "loop_add_fusion_3"),
         ("void at::f<int>::operator()(int) const", "operator"),
-        ("", ""), ("<", "<"), ("void ", "void"), (">>>(", ">>>("), ("a<b", "a"),
+        ("", ""),
+        ("<", "<"),
+        ("void ", "void"),
+        (">>>(", ">>>("),
+        ("a<b", "a"),
     ],
-)  # fmt: skip
+)
 def test_short_names(name: str, short: str) -> None:
     assert short_name(name) == short
 

@@ -52,9 +52,9 @@ def test_runs_are_ordered_by_the_time_in_their_names(tmp_path: Path) -> None:
 
 
 def test_a_name_without_a_time_counts_by_its_files(tmp_path: Path) -> None:
-    touch(*(tmp_path / name / "vm.xplane.pb" for name in ("mine", "2001_01_01_00_00_00", "2090_01_01_00_00_00")))
-    os.utime(tmp_path / "mine" / "vm.xplane.pb", (1.7e9, 1.7e9))
-    assert names(find_runs(tmp_path)) == ["2001_01_01_00_00_00", "mine", "2090_01_01_00_00_00"]
+    touch(*(tmp_path / name / "vm.xplane.pb" for name in ("untimed", "2001_01_01_00_00_00", "2090_01_01_00_00_00")))
+    os.utime(tmp_path / "untimed" / "vm.xplane.pb", (1.7e9, 1.7e9))
+    assert names(find_runs(tmp_path)) == ["2001_01_01_00_00_00", "untimed", "2090_01_01_00_00_00"]
 
 
 @pytest.mark.parametrize("name", ["2026_99_99_00_00_00", "0000_00_00_00_00_00", "99999999999999"])
@@ -84,7 +84,7 @@ def test_hosts_are_chosen_by_name(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(TraceNotFoundError, match="does not exist; give a logdir"):
         find_runs(tmp_path / "nowhere")
-    with pytest.raises(TraceNotFoundError, match="a profile lies in LOGDIR/plugins/profile/RUN/HOST"):
+    with pytest.raises(TraceNotFoundError, match="profiles are in LOGDIR/plugins/profile/RUN/HOST"):
         find_runs(tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_a_pipe_is_neither_file_nor_folder(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
-    with pytest.raises(TraceNotFoundError, match="cannot look into"):
+    with pytest.raises(TraceNotFoundError, match="cannot read the folder"):
         find_runs(tmp_path / ("x" * 5000))
 
 
@@ -107,7 +107,7 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
         ("vm.trace.json.gz", "an export for the trace viewer"),
         ("vm.pt.trace.json", "a PyTorch profile"),
         ("vm.pt.trace.json.gz", "a PyTorch profile"),
-        ("vm.xplane.pb.gz", r"a compressed trace \(unpack it first\)"),
+        ("vm.xplane.pb.gz", r"a compressed trace \(decompress it first\)"),
         ("vm.overview_page.pb", "a result that TensorFlow computed"),
     ],
 )

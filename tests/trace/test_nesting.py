@@ -9,12 +9,12 @@ from tfperf.trace import nesting
 from tfperf.trace.nesting import nest, nest_on_stack, self_time
 
 
-def by_stack(begin: list[int], end: list[int]) -> tuple[list[int], list[int]]:
+def by_stack(start: list[int], end: list[int]) -> tuple[list[int], list[int]]:
     """The definition: keep a stack, pop until the top includes the event."""
     stack: list[int] = []
     parents, depths = [], []
-    for i in range(len(begin)):
-        while stack and not (begin[stack[-1]] <= begin[i] and end[i] <= end[stack[-1]]):
+    for i in range(len(start)):
+        while stack and not (start[stack[-1]] <= start[i] and end[i] <= end[stack[-1]]):
             stack.pop()
         parents.append(stack[-1] if stack else -1)
         depths.append(len(stack))
@@ -24,12 +24,12 @@ def by_stack(begin: list[int], end: list[int]) -> tuple[list[int], list[int]]:
 
 def test_self_time_excludes_direct_children_only() -> None:
     # a: 0-100, b in a: 10-50, c in b: 20-30, d in a: 60-70, e after a: 100-120
-    begin = np.array([0, 10, 20, 60, 100])
+    start = np.array([0, 10, 20, 60, 100])
     end = np.array([100, 50, 30, 70, 120])
-    found = nest(begin, end)
-    assert found.parent.tolist() == [-1, 0, 1, 0, -1]
-    assert found.depth.tolist() == [0, 1, 2, 1, 0]
-    assert self_time(end - begin, found.parent).tolist() == [50, 30, 10, 10, 20]
+    nested = nest(start, end)
+    assert nested.parent.tolist() == [-1, 0, 1, 0, -1]
+    assert nested.depth.tolist() == [0, 1, 2, 1, 0]
+    assert self_time(end - start, nested.parent).tolist() == [50, 30, 10, 10, 20]
 
 
 def test_an_instant_at_the_end_of_an_event_is_inside_it() -> None:
@@ -45,27 +45,28 @@ def test_no_events() -> None:
 def test_agrees_with_the_stack_for_any_events(peeled: int, pairs: list[tuple[int, int]]) -> None:
     """However many levels are peeled before the rest climbs."""
     rows = sorted(pairs, key=lambda pair: (pair[0], -pair[1]))
-    begin, end = [b for b, _ in rows], [b + d for b, d in rows]
+    start, end = [b for b, _ in rows], [b + d for b, d in rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nesting, "_PEELED_LEVELS", peeled)
-        found = nest(np.array(begin, np.int64), np.array(end, np.int64))
-    assert (found.parent.tolist(), found.depth.tolist()) == by_stack(begin, end)
+        nested = nest(np.array(start, np.int64), np.array(end, np.int64))
+    assert (nested.parent.tolist(), nested.depth.tolist()) == by_stack(start, end)
 
 
 def test_events_two_hundred_thousand_deep_inside_each_other_are_no_hang() -> None:
     count = 200_000
-    begin = np.arange(count, dtype=np.int64)
-    found = nest(begin, 2 * count - begin)
-    assert found.parent.tolist() == list(range(-1, count - 1))
-    assert found.depth.tolist() == list(range(count))
+    start = np.arange(count, dtype=np.int64)
+    nested = nest(start, 2 * count - start)
+    assert nested.parent.tolist() == list(range(-1, count - 1))
+    assert nested.depth.tolist() == list(range(count))
 
 
-def by_walk(begin: list[int], end: list[int]) -> tuple[list[int], list[bool]]:
-    """What TensorFlow does: walk through begins and ends, pop at an end until its event is found."""
-    walk = sorted((time, row, is_end) for row, span in enumerate(zip(begin, end, strict=True))
-                  for is_end, time in enumerate(span))  # fmt: skip
+def by_walk(start: list[int], end: list[int]) -> tuple[list[int], list[bool]]:
+    """What TensorFlow does: walk through starts and ends, pop at an end until its event is nesting."""
+    walk = sorted(
+        (time, row, is_end) for row, span in enumerate(zip(start, end, strict=True)) for is_end, time in enumerate(span)
+    )
     stack: list[int] = []
-    parents, kept = [-1] * len(begin), [False] * len(begin)
+    parents, kept = [-1] * len(start), [False] * len(start)
     for _, row, is_end in walk:
         if not is_end:
             stack.append(row)
@@ -87,13 +88,13 @@ def by_walk(begin: list[int], end: list[int]) -> tuple[list[int], list[bool]]:
     ],
 )
 def test_what_a_stack_loses(spans: list[tuple[int, int]], kept: list[bool]) -> None:
-    begin, end = np.array(spans, np.int64).T
-    assert nest_on_stack(begin, end).kept.tolist() == by_walk(begin.tolist(), end.tolist())[1]
+    start, end = np.array(spans, np.int64).T
+    assert nest_on_stack(start, end).kept.tolist() == by_walk(start.tolist(), end.tolist())[1]
 
 
 @given(pairs=st.lists(st.tuples(st.integers(0, 25), st.integers(0, 12)), max_size=40))
 def test_agrees_with_the_walk_for_any_events(pairs: list[tuple[int, int]]) -> None:
     rows = sorted(pairs, key=lambda pair: (pair[0], -pair[1]))
-    begin, end = [b for b, _ in rows], [b + d for b, d in rows]
-    found = nest_on_stack(np.array(begin, np.int64), np.array(end, np.int64))
-    assert (found.parent.tolist(), found.kept.tolist()) == by_walk(begin, end)
+    start, end = [b for b, _ in rows], [b + d for b, d in rows]
+    stacked = nest_on_stack(np.array(start, np.int64), np.array(end, np.int64))
+    assert (stacked.parent.tolist(), stacked.kept.tolist()) == by_walk(start, end)

@@ -14,7 +14,7 @@ from tfperf.trace.pipelines import Pipelines, find_pipelines
 US = 1_000_000
 
 
-def found(tmp_path: Path, *lines: Line) -> Pipelines:
+def pipelines_of(tmp_path: Path, *lines: Line) -> Pipelines:
     pipelines = find_pipelines(trace_of(tmp_path, plane("/host:CPU", *lines)))
     assert pipelines is not None
     return pipelines
@@ -22,11 +22,11 @@ def found(tmp_path: Path, *lines: Line) -> Pipelines:
 
 def tree(pipelines: Pipelines, number: int = 0) -> list[str]:
     """Stages with as many dots as their depth."""
-    return ["." * pipelines.stages[own].depth + pipelines.stages[own].name for own in pipelines.members(number)]
+    return ["." * pipelines.stages[stage].depth + pipelines.stages[stage].name for stage in pipelines.members(number)]
 
 
 def calls(pipelines: Pipelines, name: str) -> int:
-    (stage,) = [index for index, own in enumerate(pipelines.stages) if own.name == name]
+    (stage,) = [index for index, stage in enumerate(pipelines.stages) if stage.name == name]
     return int((pipelines.calls.stage == stage).sum())
 
 
@@ -38,10 +38,11 @@ def test_a_trace_without_tf_data_has_no_pipelines(tmp_path: Path) -> None:
 def test_one_thread(first: int, tmp_path: Path) -> None:
     ids = [first + number for number in range(3)]
     events = [
-        call("Root", 0, 10, ids[0]), call("Root::Map", 1, 8, ids[1], ids[0]),
+        call("Root", 0, 10, ids[0]),
+        call("Root::Map", 1, 8, ids[1], ids[0]),
         call("Root::Map::Range", 2, 3, ids[2], ids[1]),
-    ]  # fmt: skip
-    pipelines = found(tmp_path, line("python", *events))
+    ]
+    pipelines = pipelines_of(tmp_path, line("python", *events))
     assert tree(pipelines) == ["Root", ".Map", "..Range"]
     assert pipelines.calls.around.tolist() == [-1, 0, 1]
     assert (pipelines.device, pipelines.cut) == ((False,), (False,))
@@ -49,11 +50,11 @@ def test_one_thread(first: int, tmp_path: Path) -> None:
 
 def test_the_unsigned_and_the_signed_form_of_an_id_are_the_same(tmp_path: Path) -> None:
     events = [call("Root", 0, 10, u64((1 << 64) - 7)), call("Root::Map", 1, 8, 5, -7)]
-    assert tree(found(tmp_path, line("python", *events))) == ["Root", ".Map"]
+    assert tree(pipelines_of(tmp_path, line("python", *events))) == ["Root", ".Map"]
 
 
 def test_across_threads_a_stage_is_found_by_its_consumer_s_id(tmp_path: Path) -> None:
-    pipelines = found(
+    pipelines = pipelines_of(
         tmp_path,
         line("main", call("Root", 0, 10, 1), call("Root::Prefetch", 1, 8, 2, 1, buffer_limit=4, buffered_elements=3)),
         line("reader", event("PrefetchProduce", 0, 7, element_id=1), call("Root::Prefetch::Map", 1, 5, 3, 2)),
@@ -66,14 +67,16 @@ def test_across_threads_a_stage_is_found_by_its_consumer_s_id(tmp_path: Path) ->
 
 
 def test_a_hand_over_that_fetches_nothing_belongs_to_the_others_on_its_thread(tmp_path: Path) -> None:
-    pipelines = found(
+    pipelines = pipelines_of(
         tmp_path,
         line("main", call("Root", 0, 10, 1), call("Root::Prefetch", 1, 8, 2, 1)),
         line(
             "reader",
-            event("PrefetchProduce", 0, 7), call("Root::Prefetch::Map", 1, 5, 3, 2), event("PrefetchProduce", 8, 2),
+            event("PrefetchProduce", 0, 7),
+            call("Root::Prefetch::Map", 1, 5, 3, 2),
+            event("PrefetchProduce", 8, 2),
         ),
-    )  # fmt: skip
+    )
     assert pipelines.produced.stage.tolist() == [1, 1]
 
 
@@ -82,30 +85,44 @@ def test_iterators_of_many_files_are_one_stage(tmp_path: Path) -> None:
     for number in range(5):
         events += [
             call(f"Root::ParallelInterleaveV4[{number}]::FlatMap", 10 * number + 2, 9, 10 + number, 2),
-            call(f"Root::ParallelInterleaveV4[{number}]::FlatMap[{number}]::TFRecord", 10 * number + 3, 5, 20 + number,
-                 10 + number),
-        ]  # fmt: skip
-    pipelines = found(tmp_path, line("python", *events))
+            call(
+                f"Root::ParallelInterleaveV4[{number}]::FlatMap[{number}]::TFRecord",
+                10 * number + 3,
+                5,
+                20 + number,
+                10 + number,
+            ),
+        ]
+    pipelines = pipelines_of(tmp_path, line("python", *events))
     assert tree(pipelines) == ["Root", ".ParallelInterleaveV4", "..FlatMap", "...TFRecord"]
     assert calls(pipelines, "TFRecord") == 5
 
 
 def test_the_inputs_of_zip_stay_apart(tmp_path: Path) -> None:
     events = [
-        call("Root", 0, 100, 1), call("Root::Zip", 1, 98, 2, 1), call("Root::Zip[0]::Map", 2, 9, 3, 2),
+        call("Root", 0, 100, 1),
+        call("Root::Zip", 1, 98, 2, 1),
+        call("Root::Zip[0]::Map", 2, 9, 3, 2),
         call("Root::Zip[1]::Map", 12, 9, 4, 2),
-    ]  # fmt: skip
-    pipelines = found(tmp_path, line("python", *events))
+    ]
+    pipelines = pipelines_of(tmp_path, line("python", *events))
     assert tree(pipelines) == ["Root", ".Zip", "..Map", "..Map"]
 
 
 def test_a_cache_hides_its_second_iterator_behind_the_same_path(tmp_path: Path) -> None:
     # TensorFlow names both below Prefetch; only the ids say that one asks the other.
     events = [
-        call("Root", 0, 100, 1), call("Root::MemoryCacheImpl", 2, 9, 3, 2), call("Root::MemoryCache", 1, 98, 2, 1),
+        call("Root", 0, 100, 1),
+        call("Root::MemoryCacheImpl", 2, 9, 3, 2),
+        call("Root::MemoryCache", 1, 98, 2, 1),
         call("Root::MemoryCacheImpl::Map", 3, 5, 4, 3),
-    ]  # fmt: skip
-    assert tree(found(tmp_path, line("python", *events))) == ["Root", ".MemoryCache", "..MemoryCacheImpl", "...Map"]
+    ]
+    assert tree(pipelines_of(tmp_path, line("python", *events))) == [
+        "Root",
+        ".MemoryCache",
+        "..MemoryCacheImpl",
+        "...Map",
+    ]
 
 
 def two_at_once() -> tuple[Line, Line]:
@@ -116,18 +133,21 @@ def two_at_once() -> tuple[Line, Line]:
 
 
 def test_two_pipelines_with_the_same_stages(tmp_path: Path) -> None:
-    pipelines = found(tmp_path, *two_at_once())
+    pipelines = pipelines_of(tmp_path, *two_at_once())
     assert [tree(pipelines, number) for number in (0, 1)] == [["Root", ".Map"]] * 2
 
 
 def test_a_new_iterator_in_each_epoch_is_the_same_pipeline(tmp_path: Path) -> None:
     # The second Map has the address, and so the id, of the first, which is gone.
     epochs = [
-        call("Root", 0, 10, 1), call("Root::Map", 1, 5, 7, 1),
-        call("Root", 20, 10, 2), call("Root::Map", 21, 5, 7, 2),
-        call("Root", 40, 10, 3), call("Root::Map", 41, 5, 8, 3),
-    ]  # fmt: skip
-    pipelines = found(tmp_path, line("python", *epochs))
+        call("Root", 0, 10, 1),
+        call("Root::Map", 1, 5, 7, 1),
+        call("Root", 20, 10, 2),
+        call("Root::Map", 21, 5, 7, 2),
+        call("Root", 40, 10, 3),
+        call("Root::Map", 41, 5, 8, 3),
+    ]
+    pipelines = pipelines_of(tmp_path, line("python", *epochs))
     assert tree(pipelines) == ["Root", ".Map"]
     assert (pipelines.roots, calls(pipelines, "Map"), pipelines.iterators) == ((0,), 3, (3,))
 
@@ -137,15 +157,17 @@ def test_training_and_validation_in_turn_stay_apart(tmp_path: Path) -> None:
     for turn, function in enumerate(("train_1", "test_2", "train_1", "test_2")):
         at = 100 * turn
         events += [
-            event(f"EagerExecute: __inference_{function}", at, 20), event("FunctionRun", at + 1, 3, id=50 + turn),
-            event("IteratorGetNextOp::DoCompute", at + 5, 12, id=50 + turn), call("Root", at + 6, 10, 1 + turn),
-        ]  # fmt: skip
-    pipelines = found(tmp_path, line("python", *events))
+            event(f"EagerExecute: __inference_{function}", at, 20),
+            event("FunctionRun", at + 1, 3, id=50 + turn),
+            event("IteratorGetNextOp::DoCompute", at + 5, 12, id=50 + turn),
+            call("Root", at + 6, 10, 1 + turn),
+        ]
+    pipelines = pipelines_of(tmp_path, line("python", *events))
     assert (pipelines.iterators, pipelines.calls.stage.tolist()) == ((2, 2), [0, 1, 0, 1])
 
 
 def test_what_hands_batches_to_a_device_is_a_device_pipeline(tmp_path: Path) -> None:
-    pipelines = found(
+    pipelines = pipelines_of(
         tmp_path,
         line("main", call("Prefetch", 0, 10, 1), call("Root", 20, 5, 7)),
         line("device", event("PrefetchProduce", 0, 9), call("Prefetch::Generator", 1, 8, 2, 1)),
@@ -158,7 +180,7 @@ def test_what_hands_batches_to_a_device_is_a_device_pipeline(tmp_path: Path) -> 
 
 def test_stages_whose_consumer_has_no_call_in_the_capture_find_their_place(tmp_path: Path) -> None:
     # The call of MapAndBatch lasts longer than the capture, so that it is not recorded.
-    pipelines = found(
+    pipelines = pipelines_of(
         tmp_path,
         line("main", call("Root", 0, 10, 1), call("Root::Prefetch", 1, 8, 2, 1)),
         line("runner", *[call("Root::Prefetch::MapAndBatch::Range", at, 1, 4, 3) for at in (2, 4, 6)]),
@@ -169,36 +191,37 @@ def test_stages_whose_consumer_has_no_call_in_the_capture_find_their_place(tmp_p
 
 
 def test_a_pipeline_without_its_outermost_stage_is_cut(tmp_path: Path) -> None:
-    pipelines = found(tmp_path, line("runner", call("Root::Prefetch::BatchV2::Range", 2, 1, 4, 3)))
+    pipelines = pipelines_of(tmp_path, line("runner", call("Root::Prefetch::BatchV2::Range", 2, 1, 4, 3)))
     assert tree(pipelines) == ["Root", ".Prefetch", "..BatchV2", "...Range"]
     assert pipelines.cut == (True,)
 
 
 def test_with_two_pipelines_of_the_same_path_a_lost_stage_is_not_guessed(tmp_path: Path) -> None:
-    pipelines = found(
-        tmp_path,
-        *two_at_once(),
-        line("runner", call("Root::BatchV2::Range", 2, 1, 4, 3)),
-    )
+    pipelines = pipelines_of(tmp_path, *two_at_once(), line("runner", call("Root::BatchV2::Range", 2, 1, 4, 3)))
     assert [tree(pipelines, number)[-1] for number in range(3)] == [".Map", ".Map", "..Range"]
     assert pipelines.cut == (False, False, True)
 
 
 @pytest.mark.parametrize("name", ["Run", "RunAsync", "RunWithBorrowedArgs"])
 def test_a_run_of_a_function_lasts_as_long_as_its_executor(name: str, tmp_path: Path) -> None:
-    pipelines = found(
+    pipelines = pipelines_of(
         tmp_path,
         line(
             "runner",
-            call("Root", 0, 90, 1), call("Root::Map", 1, 80, 2, 1),
+            call("Root", 0, 90, 1),
+            call("Root::Map", 1, 80, 2, 1),
             event(f"InstantiatedCapturedFunction::{name}", 2, 3, id=77),
         ),
-        line("pool", event("ExecutorState::Process", 4, 20, id=77), event("img/DecodeJpeg:DecodeJpeg", 5, 10),
-             event("ExecutorState::Process", 30, 5, id=78)),
+        line(
+            "pool",
+            event("ExecutorState::Process", 4, 20, id=77),
+            event("img/DecodeJpeg:DecodeJpeg", 5, 10),
+            event("ExecutorState::Process", 30, 5, id=78),
+        ),
         line("pool 2", event("ExecutorState::Process", 24, 6, id=77), event("ExecutorState::Process", 31, 1, id=77)),
-    )  # fmt: skip
+    )
     runs = pipelines.runs
-    assert (runs.begin.tolist(), runs.end.tolist(), runs.busy.tolist()) == ([2 * US], [32 * US], [27 * US])
+    assert (runs.start.tolist(), runs.end.tolist(), runs.busy.tolist()) == ([2 * US], [32 * US], [27 * US])
     assert [pipelines.stages[stage].name for stage in runs.stage] == ["Map"]
     assert runs.ops == {(int(runs.stage[0]), "img/DecodeJpeg", "DecodeJpeg"): (1, 10 * US)}
     assert runs.is_async.tolist() == [name == "RunAsync"]
@@ -206,17 +229,20 @@ def test_a_run_of_a_function_lasts_as_long_as_its_executor(name: str, tmp_path: 
 
 def test_a_function_without_executor_events_works_as_long_as_its_event(tmp_path: Path) -> None:
     events = [call("Root", 0, 90, 1), event("InstantiatedCapturedFunction::Run", 2, 30, id=5)]
-    runs = found(tmp_path, line("main", *events)).runs
+    runs = pipelines_of(tmp_path, line("main", *events)).runs
     assert (runs.busy.tolist(), runs.end.tolist()) == ([30 * US], [32 * US])
 
 
 def test_older_versions_record_no_hand_over_around_a_function(tmp_path: Path) -> None:
-    pipelines = found(
+    pipelines = pipelines_of(
         tmp_path,
         line("main", call("Model", 0, 90, 1), call("Model::ParallelMapV2", 1, 80, 2, 1)),
-        line("runner", call("Model::ParallelMapV2::TensorSlice", 2, 5, 3, 2),
-             event("InstantiatedCapturedFunction::RunAsync", 8, 1, id=5)),
-    )  # fmt: skip
+        line(
+            "runner",
+            call("Model::ParallelMapV2::TensorSlice", 2, 5, 3, 2),
+            event("InstantiatedCapturedFunction::RunAsync", 8, 1, id=5),
+        ),
+    )
     assert [pipelines.stages[stage].name for stage in pipelines.runs.stage] == ["ParallelMapV2"]
 
 
@@ -230,10 +256,8 @@ def test_at_the_edge_of_a_capture_the_consumer_that_runs_functions_gets_the_run(
         call("Root::ParallelMapV2::BatchV2::Range", 7, 1, 4, 3),
         event("InstantiatedCapturedFunction::RunAsync", 12, 1, id=51),
     )
-    pipelines = found(
-        tmp_path,
-        line("main", call("Root", 0, 90, 1), call("Root::ParallelMapV2", 1, 80, 2, 1)),
-        line("runner", *made),
+    pipelines = pipelines_of(
+        tmp_path, line("main", call("Root", 0, 90, 1), call("Root::ParallelMapV2", 1, 80, 2, 1)), line("runner", *made)
     )
     assert [pipelines.stages[stage].name for stage in pipelines.runs.stage] == ["ParallelMapV2"] * 2
 
@@ -244,17 +268,29 @@ def test_paths_lose_the_numbers_of_inputs_that_are_alike() -> None:
 
 
 names = st.sampled_from(
-    ["Root", "Root::A", "Root::A::B", "Root::A[0]::B", "Root::Zip[1]::C", "", "::", "Root::A[9]::B::C::D", "Prefetch",
-     "Prefetch::Generator"]
-)  # fmt: skip
+    [
+        "Root",
+        "Root::A",
+        "Root::A::B",
+        "Root::A[0]::B",
+        "Root::Zip[1]::C",
+        "",
+        "::",
+        "Root::A[9]::B::C::D",
+        "Prefetch",
+        "Prefetch::Generator",
+    ]
+)
 iterator_events = st.builds(
     call, names, st.integers(0, 50), st.integers(1, 50), st.integers(-3, 5), st.none() | st.integers(-3, 5)
 )
 other_events = st.builds(
-    lambda name, begin, length, own: event(name, begin, length, id=own),
+    lambda name, start, length, run: event(name, start, length, id=run),
     st.sampled_from(["PrefetchProduce", "InstantiatedCapturedFunction::RunAsync", "ExecutorState::Process", "a:Add"]),
-    st.integers(0, 50), st.integers(1, 50), st.integers(-3, 5),
-)  # fmt: skip
+    st.integers(0, 50),
+    st.integers(1, 50),
+    st.integers(-3, 5),
+)
 threads = st.lists(st.lists(iterator_events | other_events, max_size=8), min_size=1, max_size=4)
 
 
@@ -268,5 +304,5 @@ def test_whatever_the_ids_say_every_call_is_in_one_stage_of_one_tree(
     if pipelines is None:
         return
     assert ((pipelines.calls.stage >= 0) & (pipelines.calls.stage < len(pipelines.stages))).all()
-    members = [own for number in range(len(pipelines.roots)) for own in pipelines.members(number)]
+    members = [stage for number in range(len(pipelines.roots)) for stage in pipelines.members(number)]
     assert sorted(members) == list(range(len(pipelines.stages)))

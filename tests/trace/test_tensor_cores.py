@@ -8,16 +8,22 @@ from tfperf.trace.tensor_cores import is_op_eligible, is_product, tensorflow_ker
 
 ON_TENSOR_CORES = [
     # Volta
-    "volta_h884gemm_256x64_ldg8_nn", "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "volta_s884gemm_fp16_64x128_nt",
+    "volta_h884gemm_256x64_ldg8_nn",
+    "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn",
+    "volta_s884gemm_fp16_64x128_nt",
     "volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1",
     # Turing
-    "turing_h1688gemm_128x128_ldg8_nn", "turing_fp16_s1688gemm_fp16_256x64_sliced1x2_ldg8_f2f_nn",
-    "turing_fp16_s884gemm_fp16_64x128_ldg8_f2f_nn", "turing_fp16_s1688cudnn_fp16_256x64_ldg8_relu_f2f_small_nhwc_tn_v1",
+    "turing_h1688gemm_128x128_ldg8_nn",
+    "turing_fp16_s1688gemm_fp16_256x64_sliced1x2_ldg8_f2f_nn",
+    "turing_fp16_s884gemm_fp16_64x128_ldg8_f2f_nn",
+    "turing_fp16_s1688cudnn_fp16_256x64_ldg8_relu_f2f_small_nhwc_tn_v1",
     "turing_int8_i8816cudnn_int8_256x64_ldg16_relu_singleBuffer_medium_nt_v1",
     "void xmma_new::gemm::kernel<xmma_new::implicit_gemm::fprop::Kernel_traits<xmma_new::Turing_hmma_fp32_traits, 1> >",
     # Ampere
-    "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_nn", "ampere_h16816gemm_256x128_ldg8_stages_32x3_tn",
-    "ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x6_tn", "ampere_s16816gemm_fp16_64x64_ldg8_nn",
+    "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_nn",
+    "ampere_h16816gemm_256x128_ldg8_stages_32x3_tn",
+    "ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x6_tn",
+    "ampere_s16816gemm_fp16_64x64_ldg8_nn",
     "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x64x64_stage3_warpsize2x2x1_tensor16x8x8_kernel",
     "sm80_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x64x16_stage4_warpsize2x2x1_tensor8x8x4_kernel",
     "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_stage4_warpsize2x2x1_g1_"
@@ -31,7 +37,8 @@ ON_TENSOR_CORES = [
     "void cutlass::device_kernel<cutlass::gemm::device::Gemm<float, cutlass::arch::OpClassTensorOp> >(int)",
     "void kernel<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN> >(int)",
     # Hopper
-    "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_NNT", "nvjet_tst_192x192_64x4_1x2_h_bz_coopB_TNN",
+    "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_NNT",
+    "nvjet_tst_192x192_64x4_1x2_h_bz_coopB_TNN",
     "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
     "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_void_bf16_128x128x64_2x1x1_0_tnn_align8_warpspecialized",
     "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3i_64x256x256_4x1x1_cga1x1x1_kernel0_0",
@@ -46,18 +53,25 @@ ON_TENSOR_CORES = [
     "Cijk_Alik_Bljk_HHS_BH_Bias_AS_SAV_UserArgs_MT256x256x64_MI32x32x1_SN_LDSB1",
     "igemm_fwd_gtcx3_nhwc_fp16_bx0_ex1_bt256x256x32_wt32x32x8_ws2x2_wr2x2",
     "void ck::kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffle<ck::GridwiseGemmMultipleABD_xdl_cshuffle<float> >(int)",
-]  # fmt: skip
+]
 NOT_ON_TENSOR_CORES = [
-    "maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt", "volta_sgemm_128x64_nt", "volta_cgemm_32x32_tn",
-    "volta_scudnn_128x64_relu_interior_nn_v1", "volta_dgemm_64x64_nn", "ampere_sgemm_128x64_nn",
-    "ampere_scudnn_128x64_relu_medium_nn_v1", "volta_hgemm_128x64_nn",
+    "maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt",
+    "volta_sgemm_128x64_nt",
+    "volta_cgemm_32x32_tn",
+    "volta_scudnn_128x64_relu_interior_nn_v1",
+    "volta_dgemm_64x64_nn",
+    "ampere_sgemm_128x64_nn",
+    "ampere_scudnn_128x64_relu_medium_nn_v1",
+    "volta_hgemm_128x64_nn",
     "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execute_kernel",
     "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize64x64x8_stage3_warpsize1x4x1_g1_ffma_kernel",
     "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(cutlass_80_simt_sgemm_128x128_8x4::Params)",
     "void cutlass::Kernel<cutlass::gemm::kernel::Gemm<float, cutlass::arch::OpClassSimt> >(int)",
     "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, true, false, true>(int, int, int)",
     "void cudnn::detail::explicit_convolve_sgemm<float, int, 1024, 5, 5, 3, 3, 3, 0, true>(int, int, int)",
-    "void cudnn::cnn::wgrad_alg0_engine<float, 512, 6, 5, 3, 3, 3, false, 512>(int)", "im2col4d_kernel", "Im3d2Col.kd",
+    "void cudnn::cnn::wgrad_alg0_engine<float, 512, 6, 5, 3, 3, 3, false, 512>(int)",
+    "im2col4d_kernel",
+    "Im3d2Col.kd",
     "void cudnn::cnn::conv2d_grouped_direct_kernel<float, float, float>(cudnnTensorStruct, float const*)",
     "void gemmSN_NN_kernel<float, 256, 4, 2, 8, 4, 4, cublasGemvTensorStridedBatched<float const> >(int)",
     "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>(int)",
@@ -68,18 +82,32 @@ NOT_ON_TENSOR_CORES = [
     "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, (cudnnKernelDataType_t)0>(int)",
     "void tensorflow::DepthwiseConv2dGPUKernelNHWC<float, 3, 3, 1>(tensorflow::DepthwiseArgs, float const*)",
     "void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorConversionOp<float> > >(int)",
-    "gemm_k1_kernel<float>", "void tensorflow::functor::BroadcastDimMax<float>(int)", "loop_convert_fusion_3",
-    "input_reduce_fusion", "fusion_1688", "fusion_16816", "wrapped_broadcast.kd", "triton_softmax_2", "memset32_kernel",
+    "gemm_k1_kernel<float>",
+    "void tensorflow::functor::BroadcastDimMax<float>(int)",
+    "loop_convert_fusion_3",
+    "input_reduce_fusion",
+    "fusion_1688",
+    "fusion_16816",
+    "wrapped_broadcast.kd",
+    "triton_softmax_2",
+    "memset32_kernel",
     "",
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "void cub::DeviceReduceKernel<cub::DeviceReducePolicy<float>::Policy600>(float const*)",
-]  # fmt: skip
+]
 NAMES_DO_NOT_TELL = [
-    "gemm_fusion_dot_general_1.kd", "gemm_fusion_dot_12", "triton_gemm_dot_3", "matmul_kernel", "_attn_fwd",
+    "gemm_fusion_dot_general_1.kd",
+    "gemm_fusion_dot_12",
+    "triton_gemm_dot_3",
+    "matmul_kernel",
+    "_attn_fwd",
     "void fmha_v2_flash_attention_fp16_64_128_S_80_sm80_kernel_nl(bert::Fused_multihead_attention_params_v2)",
-    "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32", "ampere_dgemm_64x64_nn", "cudnn_generated_fort_native_conv",
-    "Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1", "mosaic_gpu_kernel",
-]  # fmt: skip
+    "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32",
+    "ampere_dgemm_64x64_nn",
+    "cudnn_generated_fort_native_conv",
+    "Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1",
+    "mosaic_gpu_kernel",
+]
 
 
 @pytest.mark.parametrize("name", ON_TENSOR_CORES)

@@ -8,9 +8,9 @@ import pytest
 from builders import event, host, line, plane, space
 from protobytes import field
 
+from tfperf.analysis import load
 from tfperf.errors import TraceFormatError
-from tfperf.session import load
-from tfperf.wire import contents
+from tfperf.wire import planes
 from tfperf.wire.contents import look_into
 
 
@@ -26,12 +26,12 @@ def test_events_are_counted_by_plane(tmp_path: Path) -> None:
         plane("/device:GPU:0", line("s", event("k", 0, 1), id=1), line("t", event("k", 2, 1), id=2)),
         plane("Task Environment"),
     )
-    found = look_into(written(tmp_path, data + field(2, b"no CUPTI") + field(3, b"careful")))
-    assert found.event_count == 4
-    assert found.events_by_plane == {"/host:CPU": 2, "/device:GPU:0": 2, "Task Environment": 0}
-    assert found.event_names >= {"a", "b", "k"}
-    assert (found.errors, found.warnings) == (("no CUPTI",), ("careful",))
-    assert not found.has_python_frames
+    contents_of_file = look_into(written(tmp_path, data + field(2, b"no CUPTI") + field(3, b"careful")))
+    assert contents_of_file.event_count == 4
+    assert contents_of_file.events_by_plane == {"/host:CPU": 2, "/device:GPU:0": 2, "Task Environment": 0}
+    assert contents_of_file.event_names >= {"a", "b", "k"}
+    assert (contents_of_file.errors, contents_of_file.warnings) == (("no CUPTI",), ("careful",))
+    assert not contents_of_file.has_python_frames
 
 
 def test_python_frames_are_seen(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_python_frames_are_seen(tmp_path: Path) -> None:
 
 def test_a_large_line_is_counted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path, space(host(*[event(f"op{n % 7}", n, 1) for n in range(2000)])))
-    monkeypatch.setattr(contents, "BATCH_BYTES", 999)
+    monkeypatch.setattr(planes, "BATCH_BYTES", 999)
     assert look_into(file).event_count == 2000
 
 
@@ -48,7 +48,7 @@ def test_as_many_as_an_analysis_counts(samples: Path) -> None:
     for logdir in sorted(path for path in samples.iterdir() if (path / "plugins").is_dir()):
         (analysed,) = load(logdir).hosts
         (file,) = logdir.rglob("*.xplane.pb")
-        assert look_into(file).event_count == analysed.environment.event_count > 0
+        assert look_into(file).event_count == analysed["environment"].event_count > 0
 
 
 @pytest.mark.parametrize("cut", [1, 10, 100, 1000])

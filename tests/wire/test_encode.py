@@ -48,12 +48,15 @@ def test_items_follow_their_heads(rows: list[tuple[int, list[int], list[int]]]) 
     trace = message_class("Trace").FromString(
         below(prefixed(tag("Trace", "packet"), body, extra), (counts[0], items), (counts[1], other))
     )
-    found = [
-        (one.track_event.type, [note.int_value for note in one.track_event.debug_annotations],
-         np.array(one.track_event.flow_ids, np.uint64).view(np.int64).tolist())
+    decoded = [
+        (
+            one.track_event.type,
+            [note.int_value for note in one.track_event.debug_annotations],
+            np.array(one.track_event.flow_ids, np.uint64).view(np.int64).tolist(),
+        )
         for one in trace.packet
-    ]  # fmt: skip
-    assert found == [(number, first, second) for number, first, second in rows]
+    ]
+    assert decoded == [(number, first, second) for number, first, second in rows]
 
 
 def test_a_part_may_be_left_out_of_rows() -> None:

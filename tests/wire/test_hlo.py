@@ -45,12 +45,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_instructions_name_their_op() -> None:
-    found = parse_program(program())
-    assert found is not None
-    assert found.module == "jit_step"
-    assert found.instructions == {
-        "dot.1": Instruction("dot", "model/dense/MatMul", "MatMul"), "copy.2": Instruction("copy", "", ""),
-    }  # fmt: skip
+    parsed = parse_program(program())
+    assert parsed is not None
+    assert parsed.module == "jit_step"
+    assert parsed.instructions == {
+        "dot.1": Instruction("dot", "model/dense/MatMul", "MatMul"),
+        "copy.2": Instruction("copy", "", ""),
+    }
 
 
 def test_the_program_id_is_a_stat_or_the_key(path: Path) -> None:
@@ -58,7 +59,7 @@ def test_the_program_id_is_a_stat_or_the_key(path: Path) -> None:
     stat = field(5, message(field(1, 2), field(3, (1 << 64) - 5)))
     path.write_bytes(plane_with(entry(7, blob(program(b"a"))), entry(8, blob(program(b"b")), stat)))
     programs = read_host(path).programs
-    assert {key: own.module for key, own in programs.items()} == {7: "a", -5: "b"}
+    assert {key: each.module for key, each in programs.items()} == {7: "a", -5: "b"}
 
 
 def test_bytes_that_are_no_program_are_left_out(path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Taking profiles, of a running job or from inside one: the only place that imports tensorflow, grpc or h2."""
+"""Taking profiles, of running jobs or from inside one: the only package that imports tensorflow or grpc."""

@@ -1,36 +1,35 @@
-"""Where a profiler server listens, as people write it."""
+"""Addresses of profiler servers, as people write them."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from urllib.parse import quote
+
+from msgspec import Struct
 
 from tfperf.errors import CaptureError
 
-_FORMS = "write HOST:PORT, [IPV6]:PORT, grpc://HOST:PORT or unix:/PATH"
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/@\s]+)):(?P<port>\d{1,5})")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1|0:0:0:0:0:0:0:1")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A place to connect to: `host` and `port`, or the `path` of a unix socket."""
+class Address(Struct, frozen=True):
+    """Where to connect: `host` and `port`, or the `path` of a unix socket."""
 
     host: str
     port: int
     path: str = ""
 
-    @property
-    def target(self) -> str:
-        """Return the name that gRPC's servers take."""
+    def __str__(self) -> str:
+        """Return the address as people write it."""
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def authority(self) -> str:
-        """Return the name by which a request calls the server: no path, and no interface of this machine."""
-        return "localhost" if self.path else Address(self.host.partition("%")[0], self.port).target
+    def target(self) -> str:
+        """Return the address as a URI, as gRPC takes it."""
+        return f"unix:{quote(self.path)}" if self.path else str(self)
 
     @property
     def label(self) -> str:
@@ -39,12 +38,8 @@ class Address:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is surely the machine that the client runs on."""
+        """Whether this is certainly the machine that the client runs on."""
         return bool(self.path or _LOOPBACK.fullmatch(self.host))
-
-    def __str__(self) -> str:
-        """Return the address as people write it."""
-        return self.target
 
 
 def parse_address(text: str) -> Address:
@@ -55,10 +50,11 @@ def parse_address(text: str) -> Address:
         if not path:
             raise CaptureError("bad_address", f"{text!r} names no socket; write unix:/PATH")
         return Address("", 0, path)
-    found = _HOST_PORT.fullmatch(rest)
-    if not found:
-        raise CaptureError("bad_address", f"{text!r} is no address of a profiler server; {_FORMS}")
-    port = int(found["port"])
+    parts = _HOST_PORT.fullmatch(rest)
+    if not parts:
+        hint = "write HOST:PORT, [IPV6]:PORT, grpc://HOST:PORT or unix:/PATH"
+        raise CaptureError("bad_address", f"{text!r} is not the address of a profiler server; {hint}")
+    port = int(parts["port"])
     if not 0 < port < 1 << 16:
-        raise CaptureError("bad_address", f"{text!r} has port {port}; ports go from 1 to 65535")
-    return Address(found["six"] or found["host"], port)
+        raise CaptureError("bad_address", f"{text!r} has port {port}; a port is a number from 1 to 65535")
+    return Address(parts["six"] or parts["host"], port)

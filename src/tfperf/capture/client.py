@@ -1,168 +1,159 @@
-"""One profiler server: the calls it takes, and what its refusals mean."""
+"""One profiler server: the calls it takes, over one gRPC channel."""
 
 from __future__ import annotations
 
-import time
-import weakref
+import math
 from collections.abc import Callable
-from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from msgspec.structs import asdict
+
 from tfperf.capture.address import Address
-from tfperf.capture.diagnosis import call_error
-from tfperf.capture.http2 import CONNECT_SECONDS, CallError, Connection
-from tfperf.capture.options import TracerOptions
-from tfperf.capture.rpc import Call, Outcome, Response, ask
+from tfperf.capture.connection import CONNECT_SECONDS, bad_reply, call_error, check_greeting
+from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError
-from tfperf.wire.profiler_service import OPTIONS_VERSION, SERVICE, Reply, message_class, split_reply
+from tfperf.wire.profiler_service import OPTIONS_VERSION, OVERHEAD_KEY, SERVICE, message_class, read_message
 from tfperf.wire.schema import LARGEST_MESSAGE
+from tfperf.wire.trace_file import SUFFIX
 
 _SHORT_CALL_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What is asked of a server: levels, times, and where a server that cannot send the trace shall write it."""
+def profile_request(options: TracerOptions, duration_ms: int, place: Path, start_timestamp_ns: int = 0) -> Any:
+    """Return a ProfileRequest.
 
-    options: TracerOptions
-    duration_ms: int
-    session_id: str
-    host_name: str
-    repository_root: str
-    start_timestamp_ns: int = 0
-    """When to start, on the server's clock; 0 is at once."""
-
-    def request(self) -> Any:
-        """Return the ProfileRequest."""
-        levels = message_class("ProfileOptions")(
-            version=OPTIONS_VERSION,
-            include_dataset_ops=True,
-            enable_hlo_proto=True,
-            host_tracer_level=self.options.host_tracer_level,
-            device_tracer_level=self.options.device_tracer_level,
-            python_tracer_level=self.options.python_tracer_level,
-            start_timestamp_ns=self.start_timestamp_ns,
-            duration_ms=self.duration_ms,
-            session_id=self.session_id,
-        )
-        return message_class("ProfileRequest")(
-            duration_ms=self.duration_ms,
-            opts=levels,
-            repository_root=self.repository_root,
-            session_id=self.session_id,
-            host_name=self.host_name,
-            emit_xspace=True,
-        )
+    `place` is the trace's ROOT/SESSION/HOST.xplane.pb; ROOT matters only to servers that cannot send a trace.
+    `start_timestamp_ns` is when to start, on the server's clock; 0 is at once.
+    """
+    session_id = place.parent.name
+    levels = message_class("ProfileOptions")(
+        version=OPTIONS_VERSION,
+        include_dataset_ops=True,
+        enable_hlo_proto=True,
+        **asdict(options),
+        start_timestamp_ns=start_timestamp_ns,
+        duration_ms=duration_ms,
+        session_id=session_id,
+    )
+    return message_class("ProfileRequest")(
+        duration_ms=duration_ms,
+        opts=levels,
+        repository_root=str(place.parent.parent),
+        session_id=session_id,
+        host_name=place.name.removesuffix(SUFFIX),
+        emit_xspace=True,
+    )
 
 
-class Pending:
-    """A call under way; `result` waits for what it gives."""
+class PendingReply:
+    """A call in progress; `result` waits for its reply."""
 
-    def __init__(self, call: Call[Response], fail: Callable[[CallError], CaptureError]) -> None:
-        self._call, self._fail = call, fail
+    def __init__(self, call: Any, address: Address, fail: Callable[[Any], CaptureError]) -> None:
+        self._call, self._address, self._fail = call, address, fail
 
-    def done(self) -> bool:
-        """Return whether `result` would not wait."""
-        return self._call.done()
+    def when_done(self, notify: Callable[[], object]) -> None:
+        """Have `notify` called, from another thread, once `result` would not wait."""
+        self._call.add_done_callback(lambda _: notify())
 
     def cancel(self) -> None:
-        """Let go of the call."""
+        """Give the call up: `result` then raises CaptureError `interrupted`."""
         self._call.cancel()
 
-    def metadata(self, key: str) -> str | None:
-        """Return what the server says beside its reply; waits and raises as `result` does."""
-        return _settled(self._call, self._fail).metadata.get(key)
+    def overhead_percent(self) -> float | None:
+        """Return by how much profiling made steps longer, if the server measured it; waits for the reply."""
+        metadata = dict(self._call.trailing_metadata() or ())
+        try:
+            percent = float(metadata.get(OVERHEAD_KEY, "nan"))
+        except ValueError:
+            return None
+        return percent if math.isfinite(percent) else None
 
-    def result(self) -> Reply:
-        """Wait for the reply; raises CaptureError with the cause if there is none."""
-        return split_reply(_settled(self._call, self._fail).message)
+    def result(self) -> Any:
+        """Wait for the ProfileResponse; raises CaptureError with the cause if there is none."""
+        import grpc
+
+        try:
+            reply = self._call.result()
+        except grpc.FutureCancelledError:
+            raise CaptureError("interrupted", f"profiling {self._address} was interrupted") from None
+        except grpc.RpcError as failure:
+            raise self._fail(failure) from None
+        if reply is None:  # gRPC's value for a status without a whole message.
+            raise bad_reply(self._address, "it is incomplete")
+        if isinstance(reply, ValueError):
+            raise bad_reply(self._address, str(reply))
+        return reply
 
 
 class ProfilerClient:
-    """Calls to one profiler server, each over a connection of its own; `with` ends those under way.
+    """A channel to one profiler server; `with` closes it and ends the calls in progress.
 
-    `tls_ca` is a file with the certificates to trust: the connections are then encrypted. Each call raises CaptureError
-    with the cause.
+    `tls_ca` is a file with the certificates to trust: the channel is then encrypted. A reply over `max_reply_bytes` is
+    refused. Each call raises CaptureError with the cause.
     """
 
     def __init__(self, address: Address, *, tls_ca: Path | None = None, max_reply_bytes: int = LARGEST_MESSAGE) -> None:
+        import grpc
+
         self.address = address
-        self._tls_ca, self._most_bytes = tls_ca, min(max_reply_bytes, LARGEST_MESSAGE)
-        self._calls: weakref.WeakSet[Call[Any]] = weakref.WeakSet()
-        """Those under way are kept alive by their threads; those that are done, by whoever wants the reply."""
-        if tls_ca is not None:
-            _check_readable(tls_ca)
+        self._tls_ca, self._max_reply_bytes = tls_ca, min(max_reply_bytes, LARGEST_MESSAGE)
+        options = [
+            ("grpc.max_receive_message_length", self._max_reply_bytes),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", 0),
+            # Of two channels to the same address, neither shares the other's connection, nor its pause after a failure.
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if tls_ca is None:
+            self._channel = grpc.insecure_channel(address.target, options)
+            return
+        try:
+            credentials = grpc.ssl_channel_credentials(tls_ca.read_bytes())
+        except OSError as error:
+            raise CaptureError("tls", f"cannot read {tls_ca}: {error.strerror}; name a PEM file") from error
+        self._channel = grpc.secure_channel(address.target, credentials, options)
 
     def __enter__(self) -> ProfilerClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for call in list(self._calls):
-            call.cancel()
+    def __exit__(self, *error: object) -> None:
+        self._channel.close()
 
     def connect(self, seconds: float = CONNECT_SECONDS) -> None:
-        """Wait until the server greets as gRPC servers do; raises CaptureError if nobody does."""
-        _settled(self._start(lambda connection: None, seconds), self._profile_error)
+        """Wait until a gRPC server answers at the address; raises CaptureError if none does."""
+        check_greeting(self.address, seconds, tls_ca=self._tls_ca)
 
-    def profile(self, session: Session, seconds: float) -> Pending:
-        """Ask for a trace; the server takes the time of the session, and `seconds` at most."""
-        return Pending(self._call("Profile", session.request(), seconds), self._profile_error)
+    def profile(self, request: Any, seconds: float) -> PendingReply:
+        """Ask for a trace; the server gets `seconds` at most."""
+        return self._call("Profile", request, seconds)
 
-    def terminate(self, session_id: str) -> None:
-        """End a session before its time: the server then answers the call that began it."""
-        self._short("Terminate", message_class("TerminateRequest")(session_id=session_id))
+    def terminate(self, session_id: str) -> PendingReply:
+        """End a session early: the server then answers the call that started it."""
+        return self._call("Terminate", message_class("TerminateRequest")(session_id=session_id), _SHORT_CALL_SECONDS)
 
-    def start_continuous(self, session: Session) -> None:
+    def start_continuous(self, request: Any) -> None:
         """Record until `stop_continuous`."""
-        self._short("StartContinuousProfiling", session.request())
+        self._call("StartContinuousProfiling", request, _SHORT_CALL_SECONDS, continuous=True).result()
 
-    def snapshot(self, seconds: float) -> Pending:
+    def snapshot(self, seconds: float) -> PendingReply:
         """Ask for what was recorded since the last snapshot."""
-        return Pending(self._call("GetSnapshot", message_class("Empty")(), seconds), self._continuous_error)
+        return self._call("GetSnapshot", message_class("Empty")(), seconds, continuous=True)
 
     def stop_continuous(self) -> None:
         """End continuous profiling."""
-        self._short("StopContinuousProfiling", message_class("Empty")())
+        self._call("StopContinuousProfiling", message_class("Empty")(), _SHORT_CALL_SECONDS, continuous=True).result()
 
-    def _call(self, method: str, request: Any, seconds: float) -> Call[Response]:
-        data, path = request.SerializeToString(), f"/{SERVICE}/{method}"
-        return self._start(
-            lambda connection: ask(connection, self.address.authority, path, data, seconds, self._most_bytes), seconds
-        )
-
-    def _start(self, work: Callable[[Connection], Outcome], seconds: float) -> Call[Outcome]:
-        until = time.monotonic() + seconds
-        call = Call(Connection(self.address, until, tls_ca=self._tls_ca), work, until)
-        self._calls.add(call)
-        return call
-
-    def _short(self, method: str, request: Any) -> None:
-        _settled(self._call(method, request, _SHORT_CALL_SECONDS), self._continuous_error)
-
-    def _profile_error(self, error: CallError) -> CaptureError:
-        return call_error(self.address, error)
-
-    def _continuous_error(self, error: CallError) -> CaptureError:
-        return call_error(self.address, error, continuous=True)
+    def _call(self, method: str, request: Any, seconds: float, *, continuous: bool = False) -> PendingReply:
+        send: Any = self._channel.unary_unary(f"/{SERVICE}/{method}", type(request).SerializeToString, _parsed_reply)
+        fail = partial(call_error, self.address, max_reply_bytes=self._max_reply_bytes, continuous=continuous)
+        return PendingReply(send.future(request, timeout=seconds), self.address, fail)
 
 
-def _settled(call: Call[Outcome], fail: Callable[[CallError], CaptureError]) -> Outcome:
-    """Wait for a call; raises CaptureError if it failed or was cancelled."""
+def _parsed_reply(data: bytes) -> Any:
+    """Return the ProfileResponse, or the error: gRPC would replace one that is raised by words of its own."""
     try:
-        return call.result()
-    except CallError as error:
-        raise fail(error) from None
-    except CancelledError:
-        raise CaptureError("interrupted", "interrupted before the trace came") from None
-
-
-def _check_readable(tls_ca: Path) -> None:
-    try:
-        tls_ca.open("rb").close()
-    except OSError as error:
-        raise CaptureError("tls", f"cannot read {tls_ca}: {error.strerror}; name a PEM file") from error
+        return read_message("ProfileResponse", data)
+    except ValueError as error:
+        return error

@@ -1,4 +1,4 @@
-"""What this machine, and a running job, can deliver: `tfperf doctor`. It looks, and changes nothing."""
+"""What can be profiled on this machine, and of a running job: the checks of `tfperf doctor`. They change nothing."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfperf.capture.address import Address
-from tfperf.capture.gpu import LIBRARY_FIX, PERMISSION_FIX
-from tfperf.capture.listeners import can_tell, find_listener
-from tfperf.capture.machine import Machine
-from tfperf.capture.software import has_gpu_tensorflow, software_checks
-from tfperf.capture.store import local_folder
-from tfperf.errors import CaptureError
-from tfperf.outcomes import Check, Status
+from tfperf.capture.doctor_software import has_gpu_tensorflow, software_checks
+from tfperf.capture.machine import Listener, Machine
+from tfperf.capture.outcomes import Check, Status
+from tfperf.capture.run_folder import local_folder
+from tfperf.capture.trace_problems import LIBRARY_FIX, PERMISSION_FIX, gpu_event_count, has_gpu_plane, missing_gpu
+from tfperf.capture.tracer_options import TracerOptions
+from tfperf.errors import CaptureError, TraceFormatError
+
+if TYPE_CHECKING:
+    from tfperf.capture.client import ProfilerClient
+    from tfperf.wire.contents import Contents
 
 USUAL_PORT = 6009
+_PERMISSION = "driver's permission"
 NOT_CHECKED = "not checked on this system"
 _NVIDIA_SMI_SECONDS = 5.0
 _SCARCE_BYTES, _TOO_FEW_BYTES = 10**9, 10**8
-_HIDING = {"NVIDIA": ("CUDA_VISIBLE_DEVICES",), "AMD": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")}
+_DURATIONS_MS = (50, 500)
+"""How long to profile; the second only if the first trace is empty."""
+_ANSWER_SECONDS = 30.0
+_HIDING_VARIABLES = {"NVIDIA": ("CUDA_VISIBLE_DEVICES",), "AMD": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")}
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What the doctor is asked: the job to look at (None: only the machine), and where traces shall go."""
-
-    logdir: Path = Path("logs")
-    job: Address | None = None
-    tls_ca: Path | None = None
-    machine: Machine = field(default_factory=Machine)
-
-
-def examine(question: Question) -> list[Check]:
-    """Return what was found, in the order in which it was looked at."""
-    checks = [*software_checks(question.machine), *gpu_checks(question.machine)]
-    if question.job is None:
-        checks.append(port_check(question.machine, USUAL_PORT))
+def run_checks(
+    logdir: Path, job: Address | None = None, *, tls_ca: Path | None = None, machine: Machine | None = None
+) -> list[Check]:
+    """Check the machine, the logdir and, if an address is given, the job with a profiler server there."""
+    machine = machine or Machine()
+    checks = [*software_checks(machine), *gpu_checks(machine)]
+    if job is None:
+        checks.append(port_check(machine, USUAL_PORT))
     else:
-        from tfperf.capture.doctor_job import job_checks
-
-        checks += job_checks(question.job, question.machine, tls_ca=question.tls_ca)
-    return [*checks, *logdir_checks(question.logdir)]
+        checks += job_checks(job, machine, tls_ca=tls_ca)
+    return [*checks, *logdir_checks(logdir)]
 
 
 def gpu_checks(machine: Machine) -> list[Check]:
     """Look for GPUs, and for what their tracer needs."""
-    maker, gpus = _gpus(machine)
-    return [_gpu(machine, maker, gpus), _cupti(machine, maker), _restriction(machine, maker)]
+    maker, models = _gpus(machine)
+    gpu = _gpu_check(machine, maker, models) if models else _no_gpu_check(machine)
+    if maker == "NVIDIA":
+        return [gpu, _cupti_check(machine), _permission_check(machine)]
+    return [gpu, *(Check(name, "ok", "not needed without an NVIDIA GPU") for name in ("libcupti", _PERMISSION))]
 
 
 def _gpus(machine: Machine) -> tuple[str, list[str]]:
@@ -60,7 +62,7 @@ def _gpus(machine: Machine) -> tuple[str, list[str]]:
         return "NVIDIA", models if len(models) == len(devices) else ["NVIDIA GPU"] * len(devices)
     if machine.has_rocm():
         return "AMD", ["AMD GPU (ROCm)"]
-    # Other systems, and Linux below Windows, have no such devices, but may have the driver's own tool.
+    # Other systems, and Linux inside Windows, have no such devices, but may have the driver's own tool.
     models = [] if models else _ask_nvidia_smi(machine)
     return ("NVIDIA", models) if models else ("", [])
 
@@ -77,104 +79,147 @@ def _ask_nvidia_smi(machine: Machine) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
 
 
-def _gpu(machine: Machine, maker: str, gpus: list[str]) -> Check:
-    if not gpus:
-        return _no_gpu(machine)
-    names = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
-    if hidden := _hidden_by(machine, maker):
-        return Check(
-            "GPU", "warn", f"{names}, hidden by {hidden}", f"unset {hidden.partition('=')[0]} where the job is started"
-        )
+def _gpu_check(machine: Machine, maker: str, models: list[str]) -> Check:
+    names = ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+    for variable in _HIDING_VARIABLES[maker]:
+        value = machine.environment.get(variable)
+        if value is not None and value.strip() in ("", "-1", "NoDevFiles"):
+            fix = f"unset {variable} where the job is started"
+            return Check("GPU", "warn", f"{names}, hidden by {variable}={value}", fix)
     if maker == "NVIDIA" and has_gpu_tensorflow(machine) is False:
-        found = f"{names}; this TensorFlow is built without GPU support"
-        return Check("GPU", "warn", found, 'pip uninstall -y tensorflow-cpu; pip install "tensorflow[and-cuda]"')
+        fix = 'pip uninstall -y tensorflow-cpu; pip install "tensorflow[and-cuda]"'
+        return Check("GPU", "warn", f"{names}; this TensorFlow is built without GPU support", fix)
     return Check("GPU", "ok", names)
 
 
-def _no_gpu(machine: Machine) -> Check:
+def _no_gpu_check(machine: Machine) -> Check:
     if models := machine.nvidia_models():
-        return Check(
-            "GPU", "warn", f"{len(models)} x {models[0]} in the machine, but none can be opened here",
-            "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1); without a container, run "
-            "`nvidia-smi` once as root",
-        )  # fmt: skip
+        in_container = "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1)"
+        fix = f"{in_container}; without a container, run `nvidia-smi` once as root"
+        return Check("GPU", "warn", f"{len(models)} x {models[0]} in the machine, but none can be opened here", fix)
     return Check("GPU", "ok", "none on this machine" if machine.is_linux else f"none found; {NOT_CHECKED} in full")
 
 
-def _hidden_by(machine: Machine, maker: str) -> str:
-    """Return the variable and value that hide all GPUs from programs that are started here."""
-    for name in _HIDING[maker]:
-        value = machine.environment.get(name)
-        if value is not None and value.strip() in ("", "-1", "NoDevFiles"):
-            return f"{name}={value}"
-    return ""
-
-
-def _cupti(machine: Machine, maker: str) -> Check:
-    if maker != "NVIDIA":
-        return Check("libcupti", "ok", "not needed without an NVIDIA GPU")
+def _cupti_check(machine: Machine) -> Check:
     if not machine.is_linux:
         return Check("libcupti", "ok", NOT_CHECKED)
     if loaded := machine.loaded_cupti():
         return Check("libcupti", "ok", loaded)
     if unused := machine.unused_cupti():
-        return Check(
-            "libcupti", "warn", f"{unused}, where programs do not look for it",
-            f"export LD_LIBRARY_PATH={Path(unused).parent}:$LD_LIBRARY_PATH",
-        )  # fmt: skip
-    # It may be that jobs run in another environment than this.
+        fix = f"export LD_LIBRARY_PATH={Path(unused).parent}:$LD_LIBRARY_PATH"
+        return Check("libcupti", "warn", f"{unused}, in a folder that programs do not search", fix)
+    # Without such a TensorFlow, jobs may run in another environment.
     status: Status = "fail" if has_gpu_tensorflow(machine) else "warn"
-    return Check("libcupti", status, "not found here: traces may lack the part of the GPU", LIBRARY_FIX)
+    return Check("libcupti", status, "not found here: traces may have no GPU events", LIBRARY_FIX)
 
 
-def _restriction(machine: Machine, maker: str) -> Check:
-    name = "driver's permission"
-    if maker != "NVIDIA":
-        return Check(name, "ok", "not needed without an NVIDIA GPU")
+def _permission_check(machine: Machine) -> Check:
     restricted = machine.profiling_is_restricted()
-    if restricted is None:
-        return Check(name, "ok", NOT_CHECKED)
     if not restricted:
-        return Check(name, "ok", "everybody may profile")
+        return Check(_PERMISSION, "ok", NOT_CHECKED if restricted is None else "all users may profile")
     if machine.may_profile():
-        return Check(name, "ok", "only administrators may profile, as this user may")
-    # Since CUDA 10.2 this restriction concerns counters, on most machines, which TensorFlow's tracer does not use.
-    return Check(name, "warn", "only administrators may profile: the GPU part may be refused", PERMISSION_FIX)
+        return Check(_PERMISSION, "ok", "only administrators may profile, and this user is one")
+    # Since CUDA 10.2, this restriction is mostly about counters, which TensorFlow's tracer does not use.
+    return Check(_PERMISSION, "warn", "only administrators may profile: GPU events may be refused", PERMISSION_FIX)
 
 
 def port_check(machine: Machine, port: int) -> Check:
-    """Look whether a port is free."""
-    if not can_tell(machine):
+    """Check whether a port is free."""
+    if not machine.shows_listeners():
         return Check("port", "ok", NOT_CHECKED)
-    listener = find_listener(machine, port)
+    listener = machine.find_listener(port)
     if listener is None:
         return Check("port", "ok", f"{port} is free")
     return Check("port", "ok", f"{listener} listens on {port}", f"if that is the job: tfperf doctor --port {port}")
 
 
 def logdir_checks(logdir: Path) -> Iterator[Check]:
-    """Look whether a trace can be written, and how large it may get; nothing is left behind."""
+    """Check whether a trace can be written, and how much space is left for it; nothing is left behind."""
     try:
         folder = local_folder(logdir)
         existing = next(path for path in (folder, *folder.parents) if path.is_dir())
         with tempfile.TemporaryFile(dir=existing):
             pass
-        free = shutil.disk_usage(existing).free
+        free_bytes = shutil.disk_usage(existing).free
     except CaptureError as error:
-        found, _, fix = str(error).partition("; ")
-        yield Check("log folder", "fail", found, fix)
+        yield Check.of_error("log folder", error)
         return
     except OSError as error:
         yield Check("log folder", "fail", f"cannot write to {existing}: {error.strerror}", "name another --logdir")
         return
     yield Check("log folder", "ok", f"{folder} {'is writable' if existing == folder else 'can be made'}")
-    yield space_check(free)
+    yield space_check(free_bytes)
 
 
 def space_check(free_bytes: int) -> Check:
-    """Judge the space that is left for traces."""
-    found = f"{free_bytes / 1e9:,.1f} GB free" if free_bytes >= _SCARCE_BYTES else f"{free_bytes / 1e6:,.0f} MB free"
+    """Check whether the space that is left is enough for traces."""
     if free_bytes >= _SCARCE_BYTES:
-        return Check("disk space", "ok", found)
-    fix = "make room, or name another --logdir; a trace takes 1 to 500 MB"
-    return Check("disk space", "fail" if free_bytes < _TOO_FEW_BYTES else "warn", found, fix)
+        return Check("disk space", "ok", f"{free_bytes / 1e9:,.1f} GB free")
+    status: Status = "fail" if free_bytes < _TOO_FEW_BYTES else "warn"
+    fix = "free some space, or name another --logdir; a trace takes 1 to 500 MB"
+    return Check("disk space", status, f"{free_bytes / 1e6:,.0f} MB free", fix)
+
+
+def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None) -> list[Check]:
+    """Look which process listens at the address, and ask its profiler for a very short trace."""
+    from tfperf.capture.client import ProfilerClient
+
+    listener = None
+    if address.is_here and not address.path and machine.shows_listeners():
+        listener = machine.find_listener(address.port)
+    checks = [Check("port", "ok", f"{listener} listens on {address.port}")] if listener else []
+    try:
+        with ProfilerClient(address, tls_ca=tls_ca) as client, tempfile.TemporaryDirectory() as folder:
+            client.connect()
+            for duration_ms in _DURATIONS_MS:
+                contents = _take_trace(client, Path(folder) / str(duration_ms), duration_ms)
+                if contents is None or contents.event_count:
+                    break
+    except CaptureError as error:
+        return [*checks, Check.of_error("profiler", error)]
+    except TraceFormatError as error:
+        fix = "is this TensorFlow's profiler, or tfperf.serve()?"
+        return [*checks, Check("profiler", "fail", f"the trace of {address} is damaged: {error}", fix)]
+    except OSError as error:
+        problem = f"no space for temporary files: {error.strerror}"
+        return [*checks, Check("profiler", "fail", problem, "free some space in /tmp, or set TMPDIR")]
+    checks.append(Check("profiler", "ok", f"{address} answers"))
+    if not contents or not contents.event_count:
+        idle = f"nothing in {duration_ms} ms: the job is idle, or waits outside TensorFlow"
+        fix = "check while it works; tfperf capture --wait-for-activity waits for that"
+        return [*checks, Check("trace of the job", "warn", idle, fix)]
+    checks.append(Check("trace of the job", "ok", f"{contents.event_count:,} events in {duration_ms} ms"))
+    return [*checks, _job_gpu_check(contents, machine if address.is_here else None, listener)]
+
+
+def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Contents | None:
+    """Profile the job; return what the trace holds, None if it is empty."""
+    from tfperf.capture.client import profile_request
+    from tfperf.wire.contents import look_into
+
+    # An older server writes the trace there by itself; it makes the folders, here or on its own machine.
+    place = folder / "doctor" / "job.xplane.pb"
+    request = profile_request(TracerOptions(), duration_ms, place)
+    reply = client.profile(request, duration_ms / 1000 + _ANSWER_SECONDS).result()
+    if reply.xspace:
+        place.parent.mkdir(parents=True)
+        place.write_bytes(reply.xspace)
+    elif reply.empty_trace:
+        return None
+    elif not place.is_file():
+        problem = f"{client.address} answers, but writes traces on its own disk (just now {place})"
+        raise CaptureError("written_remotely", f"{problem}; update the job's TensorFlow, or copy traces from there")
+    return look_into(place)
+
+
+def _job_gpu_check(contents: Contents, machine: Machine | None, listener: Listener | None) -> Check:
+    name = "job's GPU"
+    process = listener.process if listener else None
+    missing = missing_gpu(contents, machine, "self" if process is None else process)
+    if missing:
+        return Check(name, "fail", missing.cause, missing.fix)
+    if count := gpu_event_count(contents):
+        return Check(name, "ok", f"{count:,} events")
+    if has_gpu_plane(contents):
+        return Check(name, "ok", "no events: the GPU did nothing meanwhile, or the job does not use it")
+    return Check(name, "ok", "no GPU in the trace, and no sign that the job uses one")

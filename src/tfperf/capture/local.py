@@ -10,130 +10,88 @@ import atexit
 import contextlib
 import ctypes
 import os
-import shutil
 import socket
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from statistics import median
+from threading import get_ident
 from typing import Any
 
-from tfperf.capture.options import TracerOptions
-from tfperf.capture.step_times import StepTimes
-from tfperf.capture.store import RunFolder
-from tfperf.capture.verdict import judge
-from tfperf.errors import CaptureError, TraceFormatError
-from tfperf.outcomes import Captured
-from tfperf.wire.source import SUFFIX
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-step_times = StepTimes()
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.run_folder import RunFolder
+from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
+from tfperf.capture.trace_problems import captured_trace
+from tfperf.capture.tracer_options import TracerOptions
+from tfperf.errors import CaptureError, TraceFormatError
+
+_MIN_STEPS, _MAX_STEPS, _MAX_SESSIONS = 5, 10_000, 16
 _lock = threading.RLock()
-"""Held while a session begins or ends. A signal handler may call `stop` in the thread that holds it: hence an RLock."""
-_open: _Session | None = None
+"""Held while a session starts or ends. A signal handler may call `stop` in the thread that holds it: hence an RLock."""
+_running: _RunningSession | None = None
 _EXIT_SECONDS = 60.0
 """How long the end of the interpreter waits for another thread that writes a trace."""
 
 
-class _Level(int):
-    """A number that TensorFlow 2.21 does not mistake for a bool.
+class StepTimes:
+    """When the latest steps of each thread started, by a clock that counts seconds."""
 
-    Its binding tries to read each option as a bool first, which every int can be, and then drops the option because
-    it expects a number. A value whose truth cannot be told gets through, there and in every other version.
-    """
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._starts: deque[tuple[int, float]] = deque(maxlen=_MAX_STEPS)
+        self._sessions: deque[tuple[float, float]] = deque(maxlen=_MAX_SESSIONS)
 
-    def __bool__(self) -> bool:
-        raise TypeError("a level is neither true nor false")
+    def mark(self) -> None:
+        """Note that a step starts now in this thread; the one before it ends."""
+        self._starts.append((get_ident(), self._clock()))
+
+    def overhead_percent(self, started_s: float, ended_s: float) -> float | None:
+        """Return by how many percent the median step in a session is longer than the median step before it.
+
+        None if there are fewer than five whole steps before or in the session; 0 if steps did not get longer. Steps in
+        earlier sessions count as neither. A step lasts until the next one of its thread starts.
+        """
+        if (started_s, ended_s) not in self._sessions:
+            self._sessions.append((started_s, ended_s))
+        steps, latest = [], dict[int, float]()
+        for thread, start in self._starts.copy():
+            if thread in latest:
+                steps.append((latest[thread], start))
+            latest[thread] = start
+        during = [end - start for start, end in steps if started_s <= start and end <= ended_s]
+        before = [
+            end - start
+            for start, end in steps
+            if end <= started_s and not any(start < stop and end > begin for begin, stop in self._sessions)
+        ]
+        if min(len(before), len(during)) < _MIN_STEPS:
+            return None
+        # As many steps before as during: long ago, the job may have been in another phase.
+        usual = median(before[-max(len(during), _MIN_STEPS) :])
+        return max(0.0, 100 * (median(during) / usual - 1)) if usual else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """The session that runs."""
+step_times = StepTimes()
 
+
+class _RunningSession(Struct, frozen=True):
     profiler: TensorflowSession
     folder: RunFolder
     options: TracerOptions
-    began: float
+    started_s: float
 
 
-def running() -> bool:
+def is_running() -> bool:
     """Whether this process is being profiled by `start` or `profile`."""
-    return _open is not None
-
-
-class TensorflowSession:
-    """One run of TensorFlow's profiler in this process, from construction to `export` or `drop`.
-
-    `scratch` is a folder of its own for TensorFlow to write into; it is removed at the end. Raises CaptureError if
-    TensorFlow is not there (`no_tensorflow`), something else profiles the process (`busy`), or it fails (`refused`).
-    """
-
-    def __init__(self, options: TracerOptions, scratch: Path) -> None:
-        self._scratch = scratch
-        try:
-            self._session, self._failure = _begin(options, scratch)
-        except BaseException:
-            self._clear()
-            raise
-
-    @contextlib.contextmanager
-    def export(self) -> Iterator[Path]:
-        """Stop, and lend the file with the XSpace that TensorFlow writes; what is still there afterwards is removed."""
-        try:
-            try:
-                self._session.export_to_tb()
-            except self._failure as error:
-                raise CaptureError("not_written", f"TensorFlow could not write the trace: {error}") from error
-            finally:
-                self._session = None  # Its destructor ends the session in TensorFlow; another may begin now.
-            files = list(self._scratch.rglob(f"*{SUFFIX}"))
-            if not files:
-                raise CaptureError("not_written", f"TensorFlow wrote no trace below {self._scratch}")
-            yield files[0]
-        finally:
-            self.drop()
-
-    def drop(self) -> None:
-        """Stop if it still runs, and keep nothing."""
-        self._session = None  # Its destructor ends the session in TensorFlow.
-        self._clear()
-
-    def _clear(self) -> None:
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def require_tensorflow() -> None:
-    """Import TensorFlow; raises CaptureError `no_tensorflow` if it is not there."""
-    try:
-        import tensorflow  # noqa: F401
-    except ImportError as error:
-        raise CaptureError(
-            "no_tensorflow", f"profiling from inside a job needs TensorFlow ({error}); pip install tensorflow"
-        ) from error
-
-
-def _begin(options: TracerOptions, scratch: Path) -> tuple[Any, type[Exception]]:
-    """Start TensorFlow's profiler; return its session, and the error that it raises when it fails."""
-    require_tensorflow()
-    from tensorflow.python.framework import errors
-    from tensorflow.python.profiler.internal import _pywrap_profiler
-
-    session = _pywrap_profiler.ProfilerSession()
-    levels = ("host_tracer_level", "device_tracer_level", "python_tracer_level")
-    try:
-        session.start(str(scratch), {name: _Level(getattr(options, name)) for name in levels})
-    except errors.AlreadyExistsError:
-        raise CaptureError(
-            "busy", "something else profiles this process already (TensorBoard's callback, tf.profiler, or a remote "
-            "capture); stop it, or wait until it is done"
-        ) from None  # fmt: skip
-    except errors.OpError as error:
-        raise CaptureError("refused", f"TensorFlow's profiler did not start: {error.message}") from error
-    return session, errors.OpError
+    return _running is not None
 
 
 def start(
@@ -146,12 +104,12 @@ def start(
     """Start profiling this process; `stop` writes the trace below `logdir`.
 
     The levels are those of `TracerOptions`. Raises CaptureError with reason `already_started`, `busy`,
-    `no_tensorflow` or `not_written` (`logdir` cannot be written to: said before anything runs).
+    `no_tensorflow`, or `not_written` if `logdir` cannot be written to; then nothing was started.
     """
-    global _open
+    global _running
     options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
     with _lock:
-        if running():
+        if is_running():
             raise CaptureError("already_started", "tfperf already profiles this process; call tfperf.stop() first")
         folder = RunFolder(logdir)
         try:
@@ -159,49 +117,43 @@ def start(
         except BaseException:
             folder.drop_if_empty()
             raise
-        _open = _Session(profiler, folder, options, time.perf_counter())
-    # Registered last, it is called first at exit: before TensorFlow, imported just now, takes itself down.
+        _running = _RunningSession(profiler, folder, options, time.perf_counter())
+    # Registered last, it is called first at exit: before TensorFlow, imported just now, shuts itself down.
     atexit.unregister(_stop_at_exit)
     atexit.register(_stop_at_exit)
 
 
 def stop() -> Captured:
-    """Stop profiling, write the trace and return where it is and what it holds.
+    """Stop profiling, write the trace, and return where it is and what it holds.
 
-    Raises CaptureError with reason `not_started`, or `not_written`. The session is over in any case.
+    Raises CaptureError with reason `not_started`, `not_written`, or `bad_reply` if the trace is damaged. The session
+    ends in any case.
     """
-    global _open
+    global _running
     with _lock:
-        if _open is None:
-            raise CaptureError("not_started", "nothing is being profiled; call tfperf.start() first")
-        session, _open = _open, None
-        ended = time.perf_counter()
+        if _running is None:
+            raise CaptureError("not_started", "this process is not being profiled; call tfperf.start() first")
+        session, _running = _running, None
+        ended_s = time.perf_counter()
+        worker = socket.gethostname()
         try:
             with session.profiler.export() as file:
-                found = _keep(file, session.folder, session.options)
+                path, contents = session.folder.adopt(worker, file)
+        except TraceFormatError as error:
+            raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
         finally:
             session.folder.drop_if_empty()
-        return replace(found, overhead_percent=step_times.overhead_percent(session.began, ended))
-
-
-def _keep(file: Path, folder: RunFolder, options: TracerOptions) -> Captured:
-    """Store the trace of this process, and judge what it holds."""
-    worker = socket.gethostname()
-    try:
-        path, contents = folder.adopt(worker, file)
-    except TraceFormatError as error:
-        raise CaptureError("bad_reply", f"TensorFlow's profiler gave no whole trace: {error}") from error
-    reason, message = judge(contents, options, here=True)
-    if path is None:
-        message = "TensorFlow did nothing while it was profiled, so there is no trace; profile where it works"
-    return Captured(worker, path, contents.size_bytes if path else None, contents.event_count, reason, message)
+        captured = captured_trace(worker, path, contents, session.options, is_here=True)
+        idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
+        overhead = step_times.overhead_percent(session.started_s, ended_s)
+        return replace(captured, message=captured.message if path else idle, overhead_percent=overhead)
 
 
 class profile:  # noqa: N801 - used like a function
-    """Profile what runs inside `with tfperf.profile("logs") as captured:`; the trace is written also if that raises.
+    """Profile what runs inside `with tfperf.profile("logs") as profiled:`; the trace is written even if that raises.
 
-    Arguments are those of `start`. Afterwards `result` is a `Captured`. A problem (nothing ran, the part of the GPU is
-    missing) is a RuntimeWarning: the program goes on.
+    Arguments are those of `start`. Afterwards `result` is a `Captured`. A problem (nothing was recorded, the GPU events
+    are missing) is a RuntimeWarning: the program goes on.
     """
 
     def __init__(
@@ -213,32 +165,26 @@ class profile:  # noqa: N801 - used like a function
         python_tracer_level: int = 0,
     ) -> None:
         self._logdir = logdir
-        self._levels = {
-            "host_tracer_level": host_tracer_level,
-            "device_tracer_level": device_tracer_level,
-            "python_tracer_level": python_tracer_level,
-        }
-        self._session: _Session | None = None
+        self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
+        self._session: _RunningSession | None = None
         self.result: Captured | None = None
-        """What came of it, once the block is left."""
+        """The result, once the block has ended."""
 
     def __enter__(self) -> profile:
         with _lock:
-            start(self._logdir, **self._levels)
-            self._session = _open
+            start(self._logdir, **asdict(self._options))
+            self._session = _running
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if _open is not self._session:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if _running is not self._session:
             return  # The block called stop() itself, or this is a child process that it forked.
         try:
             self.result = stop()
         except CaptureError as failure:
             if error is None:
                 raise
-            # The error of the block matters more than the trace that it cost.
+            # The error of the block matters more than the lost trace.
             warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
             return
         if self.result.reason:
@@ -246,10 +192,10 @@ class profile:  # noqa: N801 - used like a function
 
 
 class step:  # noqa: N801 - used like a function
-    """Mark one training step: `with tfperf.step(number):`, also while nothing is being profiled (about 1 µs then).
+    """Mark one training step: `with tfperf.step(number):`. While nothing is profiled, this takes about 1 µs.
 
-    The step becomes a root event, which tfperf, TensorBoard and XProf all take for a step. Needs TensorFlow: raises
-    CaptureError `no_tensorflow` without.
+    The step becomes a root event, which tfperf, TensorBoard and XProf all recognize as a step. Raises CaptureError
+    `no_tensorflow` without TensorFlow.
     """
 
     __slots__ = ("_marker", "_name", "_number")
@@ -270,8 +216,8 @@ class step:  # noqa: N801 - used like a function
 
 
 def step_marker(name: str, number: int) -> Any:
-    """Begin the event of a step; `Stop()` of what is returned ends it."""
-    # TensorFlow takes what follows a "#" for statistics.
+    """Start the event of a step; `Stop()` of the returned object ends it."""
+    # TensorFlow reads what follows a "#" as statistics.
     return _tracing().TraceMe(name.replace("#", "_"), step_num=number, _r=1)
 
 
@@ -284,15 +230,15 @@ def _tracing() -> Any:
 
 
 def _stop_at_exit() -> None:
-    """End the session with the interpreter, so that what was recorded is kept and TensorFlow can shut down."""
-    # The program is over: whatever fails here is told in one line, and nothing is waited for without end.
+    """End the session with the interpreter, so that its trace is kept and TensorFlow can shut down."""
+    # The program is over: a failure is reported in one line, and no wait is endless.
     with contextlib.suppress(Exception):
         if not _lock.acquire(timeout=_EXIT_SECONDS):
             return
         try:
-            if running():
-                found = stop()
-                words = f"the trace is in {found.path}" if found.path else found.message
+            if is_running():
+                captured = stop()
+                words = f"the trace is in {captured.path}" if captured.path else captured.message
                 print(f"tfperf: the program ended while it was profiled; {words}", file=sys.stderr)
         except Exception as error:
             print(f"tfperf: the program ended while it was profiled; there is no trace: {error}", file=sys.stderr)
@@ -302,12 +248,12 @@ def _stop_at_exit() -> None:
 
 def _leave_to_parent() -> None:
     """In a forked child: the session goes on in the parent. To end it here could wait for threads that are gone."""
-    global _open, _lock
+    global _running, _lock
     _lock = threading.RLock()
-    if _open is not None:
-        # One reference too many keeps TensorFlow's session from being destructed, and thereby ended.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_open))
-        _open = None
+    if _running is not None:
+        # With a reference that is never given up, TensorFlow's session is not destructed, which would end it.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_running))
+        _running = None
 
 
 if hasattr(os, "register_at_fork"):

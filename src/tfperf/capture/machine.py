@@ -1,34 +1,50 @@
-"""What this machine has to profile with: GPUs, their driver's rules, libcupti. Files tell; nothing is loaded."""
+"""What a machine offers for profiling: GPUs, rules of their driver, libcupti, listeners. Read from files."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
-_GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd)$")
+from msgspec import Struct, field
+
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _RESTRICTED = re.compile(r"^(?:RmProfilingAdminOnly|NVreg_RestrictProfilingToAdminUsers):\s*(\d+)", re.MULTILINE)
-"""The option has one name where it is set; which one the driver publishes depends on its age."""
+"""Older drivers publish the option by one of these names, newer ones by the other."""
 _CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-fA-F]+)", re.MULTILINE)
 _PROFILING_CAPABILITIES = (1 << 21) | (1 << 38)
 """CAP_SYS_ADMIN and CAP_PERFMON."""
-_CUPTI = "libcupti.so*"
 _CACHED_CUPTI = re.compile(rb"/[^\0]*/libcupti\.so[^\0/]*")
 _WHEEL_FOLDERS = ("nvidia/cuda_cupti/lib", "nvidia/cu*/lib")
 _TOOLKIT_FOLDERS = (
-    "usr/local/cuda*/extras/CUPTI/lib64", "usr/local/cuda*/lib64", "usr/local/cuda*/targets/*/lib",
-    "opt/cuda/extras/CUPTI/lib64", "usr/lib/*/", "usr/lib64/",
-)  # fmt: skip
+    "usr/local/cuda*/extras/CUPTI/lib64",
+    "usr/local/cuda*/lib64",
+    "usr/local/cuda*/targets/*/lib",
+    "opt/cuda/extras/CUPTI/lib64",
+    "usr/lib/*",
+    "usr/lib64",
+)
+_SOCKET_TABLES = ("proc/net/tcp", "proc/net/tcp6")
+_LISTENING = "0A"
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine as its files and a program's environment show it; tests present others."""
+class Listener(Struct, frozen=True):
+    """A process that listens on a port; `process` is its id, None where Linux does not show it."""
+
+    process: int | None
+    command: str
+
+    def __str__(self) -> str:
+        """Return the process as messages name it."""
+        return self.command if self.process is None else f"{self.command} (pid {self.process})"
+
+
+class Machine(Struct, frozen=True):
+    """A machine as its files and the environment of a program show it."""
 
     root: Path = Path("/")
     """Where /proc, /dev, /etc and /usr are."""
@@ -52,8 +68,8 @@ class Machine:
         except OSError:
             return b""
 
-    def found(self, pattern: str) -> list[Path]:
-        """Return the files and folders of that pattern, sorted; none if there is no looking."""
+    def matching(self, pattern: str) -> list[Path]:
+        """Return the files and folders that match a pattern, sorted; none if they cannot be listed."""
         try:
             return sorted(self.root.glob(pattern))
         except OSError:
@@ -61,60 +77,80 @@ class Machine:
 
     def nvidia_devices(self) -> list[str]:
         """Return the names of the NVIDIA GPUs that programs can open here: `nvidia0`, ..."""
-        return [path.name for path in self.found("dev/nvidia*") if path.name.removeprefix("nvidia").isdigit()]
+        return [path.name for path in self.matching("dev/nvidia*") if path.name.removeprefix("nvidia").isdigit()]
 
     def nvidia_models(self) -> list[str]:
-        """Return the models of the GPUs that the driver runs, also of those that a container does not see."""
-        texts = [
-            self.text(f"{path.relative_to(self.root)}") for path in self.found("proc/driver/nvidia/gpus/*/information")
-        ]
-        return [found[1] if (found := _MODEL.search(text)) else "NVIDIA GPU" for text in texts]
+        """Return the models of the GPUs that the driver runs, even of those that a container does not see."""
+        files = self.matching("proc/driver/nvidia/gpus/*/information")
+        texts = [self.text(f"{path.relative_to(self.root)}") for path in files]
+        return [model[1] if (model := _MODEL.search(text)) else "NVIDIA GPU" for text in texts]
 
     def has_rocm(self) -> bool:
         """Whether programs can open an AMD GPU for computing."""
         return (self.root / "dev/kfd").exists()
 
     def profiling_is_restricted(self) -> bool | None:
-        """Return whether the NVIDIA driver lets only administrators profile; None if it does not say."""
-        found = _RESTRICTED.search(self.text("proc/driver/nvidia/params"))
-        return found[1] != "0" if found else None
+        """Return whether the NVIDIA driver allows profiling only for administrators; None if it does not say."""
+        option = _RESTRICTED.search(self.text("proc/driver/nvidia/params"))
+        return option[1] != "0" if option else None
 
     def may_profile(self, process: int | str = "self") -> bool:
-        """Return whether a process is an administrator to the driver."""
-        found = _CAPABILITIES.search(self.text(f"proc/{process}/status"))
-        return bool(found and int(found[1], 16) & _PROFILING_CAPABILITIES)
+        """Return whether a process counts as an administrator for the driver."""
+        effective = _CAPABILITIES.search(self.text(f"proc/{process}/status"))
+        return bool(effective and int(effective[1], 16) & _PROFILING_CAPABILITIES)
 
     def uses_gpu(self, process: int | str = "self") -> bool:
-        """Return whether a process has a GPU open; False also if that cannot be seen."""
-        return any(_GPU_DEVICE.search(target) for target in self.open_files(process))
+        """Return whether a process has a GPU open; False if that cannot be seen."""
+        return any(re.search(r"/dev/(?:nvidia\d+|kfd)$", target) for target in self.open_files(process))
 
     def open_files(self, process: int | str) -> Iterator[str]:
-        """Iterate over what a process has open: paths, and words as `socket:[123]`."""
+        """Iterate over what a process has open: paths, and names such as `socket:[123]`."""
         with contextlib.suppress(OSError):
             for path in (self.root / f"proc/{process}/fd").iterdir():
                 with contextlib.suppress(OSError):
                     yield str(path.readlink())
 
+    def shows_listeners(self) -> bool:
+        """Return whether this system shows which processes listen on a port."""
+        return any((self.root / table).exists() for table in _SOCKET_TABLES)
+
+    def find_listener(self, port: int) -> Listener | None:
+        """Return the process that listens on a TCP port, None if there is none."""
+        rows = [line.split() for table in _SOCKET_TABLES for line in self.text(table).splitlines()[1:]]
+        listening = [row for row in rows if len(row) > 9 and row[3] == _LISTENING and row[1].endswith(f":{port:04X}")]
+        sockets = {f"socket:[{row[9]}]" for row in listening}
+        if not sockets:
+            return None
+        for folder in self.matching("proc/[0-9]*"):
+            if any(file in sockets for file in self.open_files(folder.name)):
+                return Listener(int(folder.name), self._command(folder.name))
+        return Listener(None, "a process of another user or container")
+
+    def _command(self, process: str) -> str:
+        """Return the program, with its script or module: `python train.py`. Other arguments may be secret."""
+        words = [word for word in self.text(f"proc/{process}/cmdline").split("\0") if word]
+        if not words:
+            return self.text(f"proc/{process}/comm").strip() or "a process"
+        shown = words[:1] + (words[1:3] if words[1:2] == ["-m"] else [word for word in words[1:2] if word[0] != "-"])
+        return " ".join(PurePath(word).name for word in shown)
+
     def loaded_cupti(self) -> str:
-        """Return the path of the libcupti that programs of this environment load; empty if there is none."""
-        wheels = [Path(folder) for folder in self.python_path if folder]
-        named = [Path(folder) for folder in self.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+        """Return the path of the libcupti that programs in this environment load; empty if there is none."""
+        folders = [Path(folder) for folder in self.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
         if prefix := self.environment.get("CONDA_PREFIX"):
-            named.append(Path(prefix) / "lib")
-        patterns = [(folder, _CUPTI) for folder in named]
-        patterns += [(folder, f"{part}/{_CUPTI}") for folder in wheels for part in _WHEEL_FOLDERS]
+            folders.append(Path(prefix) / "lib")
+        wheels = [Path(folder) for folder in self.python_path if folder]
+        patterns = [*((folder, "") for folder in folders), *itertools.product(wheels, _WHEEL_FOLDERS)]
         cached = _CACHED_CUPTI.search(self.data("etc/ld.so.cache"))
-        return _first(patterns) or (cached[0].decode(errors="replace") if cached else "")
+        return _first_cupti(patterns) or (cached[0].decode(errors="replace") if cached else "")
 
     def unused_cupti(self) -> str:
-        """Return the path of a libcupti where programs do not look by themselves; empty if there is none."""
-        return _first([(self.root, f"{folder.rstrip('/')}/{_CUPTI}") for folder in _TOOLKIT_FOLDERS])
+        """Return the path of a libcupti in a folder that programs do not search; empty if there is none."""
+        return _first_cupti([(self.root, folder) for folder in _TOOLKIT_FOLDERS])
 
 
-def _first(patterns: list[tuple[Path, str]]) -> str:
+def _first_cupti(patterns: list[tuple[Path, str]]) -> str:
     for folder, pattern in patterns:
-        try:
-            return str(next(iter(sorted(folder.glob(pattern)))))
-        except (OSError, StopIteration):
-            continue
+        with contextlib.suppress(OSError, IndexError):
+            return str(sorted(folder.glob(f"{pattern}/libcupti.so*".lstrip("/")))[0])
     return ""

@@ -1,252 +1,260 @@
-"""Sampling running jobs: ask all workers at once, keep what comes, and say why something did not."""
+"""Profiling running jobs: ask all workers at once, keep the traces that come, and say why others do not."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
-import math
+import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfperf.capture.address import Address
-from tfperf.capture.client import Pending, ProfilerClient, Session
-from tfperf.capture.interrupt import stop_on_signal
-from tfperf.capture.options import TracerOptions
-from tfperf.capture.store import RunFolder
-from tfperf.capture.verdict import IDLE, judge
+from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
+from tfperf.capture.daemon_threads import DaemonThreads
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.run_folder import RunFolder
+from tfperf.capture.trace_problems import IDLE, captured_trace
+from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
-from tfperf.outcomes import Captured
-from tfperf.wire.profiler_service import OVERHEAD_KEY
 from tfperf.wire.schema import LARGEST_MESSAGE
-from tfperf.wire.source import SUFFIX
+from tfperf.wire.trace_file import SUFFIX
 
-if TYPE_CHECKING:
-    from tfperf.wire.contents import Contents
+Say = Callable[[str], object]
 
 _RETRIED = {"not_listening", "unreachable", "busy", "timeout", "died", "idle"}
 _PAUSE_SECONDS = 1.0
 _LEAD_SECONDS = 0.3
-"""What several workers get to receive the request before they start at the same moment."""
-_LOOK_MS = 200
+"""How long several workers get to receive the request before they start at the same moment."""
+_SAME_SIGNAL_SECONDS = 0.5
+_SHORT_PROFILE_MS = 200
 _SERVER_DELAY_SECONDS = 2.0
 _LAST_REPLY_SECONDS = 30.0
 _POLL_SECONDS = 0.02
+_MAX_THREADS = 64
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to ask of whom. Times are in seconds."""
+class CaptureRequest(Struct, frozen=True, kw_only=True):
+    """What to ask of which workers. Durations are in seconds."""
 
     workers: Sequence[Address]
     duration_s: float = 2.0
     options: TracerOptions = field(default_factory=TracerOptions)
     delay_s: float = 0.0
     timeout_s: float = 60.0
-    """What a server may take to answer, beyond delay and duration."""
+    """How long a server may take to answer, beyond delay and duration."""
     retries: int = 0
     wait_for_activity_s: float = 0.0
-    """How long to wait for an idle job to do something; 0 is not at all."""
+    """How long to wait until an idle job works; 0 is not at all."""
     tls_ca: Path | None = None
     max_reply_bytes: int = LARGEST_MESSAGE
 
 
-def sample(
-    request: Request, logdir: str | Path, say: Callable[[str], object] = lambda _: None
+def profile_workers(
+    request: CaptureRequest, logdir: str | Path, say: Say = lambda _: None
 ) -> tuple[Path, list[Captured]]:
     """Profile all workers at the same moment, into one run folder.
 
-    Returns the folder and an entry for each worker, in their order, also for those that failed. `say` gets a line
-    when there is something to wait for. The first Ctrl-C ends the sessions and keeps what came. Raises CaptureError
-    `not_written` if the logdir cannot be used, before anything is asked.
+    Returns the folder and one result per worker, in their order, also for those that failed. `say` gets a line
+    whenever there is something to wait for. The first Ctrl-C ends the sessions and keeps what was recorded. Raises
+    CaptureError `not_written` if the logdir cannot be used, before any worker is asked.
     """
     with contextlib.ExitStack() as stack:
         folder = RunFolder(logdir)
         stack.callback(folder.drop_if_empty)
         folder.make()
         stop = stack.enter_context(stop_on_signal())
-        return folder.path, _Sampling(request, folder, stop, say).run(open_clients(stack, request))
+        return folder.path, _Profiling(request, folder, stop, say).run(open_clients(stack, request))
 
 
-@dataclass(frozen=True)
-class _Sampling:
-    """One call of `sample`: rounds of asking all workers that have given nothing yet."""
+class _Profiling(Struct):
+    """One call of `profile_workers`: rounds in which all workers without a trace are asked."""
 
-    request: Request
+    request: CaptureRequest
     folder: RunFolder
     stop: threading.Event
-    say: Callable[[str], object]
+    say: Say
+    interrupted_s: float = 0.0
+    terminating: Sequence[PendingReply] = ()
+    """Calls that are cancelled if nobody holds them."""
 
     def run(self, clients: list[ProfilerClient]) -> list[Captured]:
-        """Return what came of each client."""
-        found: dict[ProfilerClient, Captured] = {}
+        results: dict[ProfilerClient, Captured] = {}
         for attempt in range(self.request.retries + 1):
-            left = [client for client in clients if client not in found or found[client].reason in _RETRIED]
+            left = [client for client in clients if client not in results or results[client].reason in _RETRIED]
             if not left or self.stop.is_set():
                 break
             if attempt:
-                self.say(f"trying again: {', '.join(sorted({found[client].message for client in left}))}")
+                self.say(f"trying again: {', '.join(sorted({results[client].message for client in left}))}")
                 if self.stop.wait(_PAUSE_SECONDS):
                     break
-            found.update(self._round(left))
-        return [found[client] for client in clients]
+            results.update(self._ask_once(left))
+        return [results[client] for client in clients]
 
-    def _round(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
-        """Ask all clients once."""
-        with ThreadPoolExecutor(max_workers=min(len(clients), 64)) as pool:
-            found = {
-                client: failure
-                for client, failure in zip(clients, pool.map(self._prepare, clients), strict=True)
-                if failure
-            }
-        ready = [client for client in clients if client not in found]
+    def _ask_once(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
+        """Connect to all clients and ask those that answer; return a result for each."""
+        results, ready = {}, []
+        # Daemon threads: after Ctrl-C, nobody waits for a host that does not answer.
+        with DaemonThreads(min(len(clients), _MAX_THREADS), "tfperf-connect") as threads:
+            preparing = {threads.submit(self._prepare, client): client for client in clients}
+        waiting: set[concurrent.futures.Future[None]] = set(preparing)
+        while waiting and not self.stop.is_set():
+            done, waiting = concurrent.futures.wait(waiting, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                try:
+                    future.result()
+                    ready.append(preparing[future])
+                except CaptureError as error:
+                    results[preparing[future]] = failed(preparing[future], error)
         if ready and not self.stop.is_set():
-            found.update(self._ask(ready))
-        for client in ready:
-            found.setdefault(client, failed(client, CaptureError("interrupted", "interrupted before profiling began")))
-        return found
+            results.update(self._profile(ready))
+        interrupted = CaptureError("interrupted", "interrupted before profiling started")
+        return {client: results.get(client) or failed(client, interrupted) for client in clients}
 
-    def _prepare(self, client: ProfilerClient) -> Captured | None:
-        """Connect, and wait until the job does something if that was asked for; return the failure, if any."""
-        try:
-            client.connect()
-            if self.request.wait_for_activity_s:
-                self._wait_for_activity(client)
-        except CaptureError as error:
-            return failed(client, error)
-        return None
-
-    def _wait_for_activity(self, client: ProfilerClient) -> None:
-        """Take short looks until one is not empty, or the time is over."""
-        until, told = time.monotonic() + self.request.wait_for_activity_s, False
+    def _prepare(self, client: ProfilerClient) -> None:
+        """Connect and, if the request says so, wait until the job does something; raises CaptureError."""
+        client.connect()
+        if not self.request.wait_for_activity_s:
+            return
+        until, is_said = time.monotonic() + self.request.wait_for_activity_s, False
         while not self.stop.is_set():
-            look = replace(session_for(client, self.request, self.folder), duration_ms=_LOOK_MS)
-            reply = client.profile(look, self.request.timeout_s).result()
-            if not reply.empty_trace or time.monotonic() > until:
+            short = profile_request_for(client, self.request, self.folder, duration_ms=_SHORT_PROFILE_MS)
+            if not client.profile(short, self.request.timeout_s).result().empty_trace or time.monotonic() > until:
                 return
-            if not told:
+            if not is_said:
                 self.say(f"{client.address} is idle; waiting up to {self.request.wait_for_activity_s:g} s for activity")
-                told = True
+                is_said = True
             self.stop.wait(_PAUSE_SECONDS / 2)
 
-    def _ask(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
+    def _profile(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
         """Start all sessions, end them early if interrupted, and keep each trace when it comes."""
         request = self.request
-        # A long delay is waited for here; servers only see the last seconds of it.
+        # A long delay passes here; servers see only its last seconds.
         if self.stop.wait(max(0.0, request.delay_s - _SERVER_DELAY_SECONDS)):
             return {}
         lead = min(request.delay_s, _SERVER_DELAY_SECONDS) + (_LEAD_SECONDS if len(clients) > 1 else 0.0)
         start_ns = time.time_ns() + int(lead * 1e9) if lead else 0
         seconds = lead + request.duration_s + request.timeout_s
         pending = {
-            client: client.profile(session_for(client, request, self.folder, start_ns), seconds) for client in clients
+            client: client.profile(profile_request_for(client, request, self.folder, start_ns), seconds)
+            for client in clients
         }
-        found, began = {}, time.monotonic()
-        for client, call in as_they_come(pending, _Interruption(self.stop, self.say, self.folder.name, pending).look):
+        results, started = {}, time.monotonic()
+        for client, call in as_they_come(pending, partial(self._end_if_interrupted, pending)):
             kept = receive(client, call, self.folder, request)
             if self.stop.is_set() and kept.path and not kept.reason:
-                kept = replace(kept, message=f"interrupted after {time.monotonic() - began:.1f} s; what came is kept")
-            found[client] = kept
-        return found
+                message = f"interrupted after {time.monotonic() - started:.1f} s; what was recorded is kept"
+                kept = replace(kept, message=message)
+            results[client] = kept
+        return results
 
-
-@dataclass
-class _Interruption:
-    """What happens to the calls under way when the user has enough."""
-
-    stop: threading.Event
-    say: Callable[[str], object]
-    session_id: str
-    pending: dict[ProfilerClient, Pending]
-    since: float = 0.0
-
-    def look(self) -> None:
-        """End the sessions once the stop is set; let go of the calls that still do not answer."""
+    def _end_if_interrupted(self, pending: dict[ProfilerClient, PendingReply]) -> None:
+        """End the sessions once the stop is set; give up the calls that are not answered then either."""
         if not self.stop.is_set():
             return
-        if not self.since:
-            self.since = time.monotonic()
-            self.say("interrupted: ending the session and waiting for what came (again to give up)")
-            for client in self.pending:
-                with contextlib.suppress(CaptureError):
-                    client.terminate(self.session_id)
-        elif time.monotonic() - self.since > _LAST_REPLY_SECONDS:
-            for call in self.pending.values():
+        if not self.interrupted_s:
+            self.interrupted_s = time.monotonic()
+            self.say("interrupted: ending the session and waiting for what it recorded (Ctrl-C again to give up)")
+            self.terminating = [client.terminate(self.folder.name) for client in pending]
+        elif time.monotonic() - self.interrupted_s > _LAST_REPLY_SECONDS:
+            for call in pending.values():
                 call.cancel()
 
 
-def open_clients(stack: contextlib.ExitStack, request: Request) -> list[ProfilerClient]:
+def open_clients(stack: contextlib.ExitStack, request: CaptureRequest) -> list[ProfilerClient]:
     """Return a client for each worker; the stack closes them."""
-    return [
-        stack.enter_context(ProfilerClient(address, tls_ca=request.tls_ca, max_reply_bytes=request.max_reply_bytes))
-        for address in request.workers
-    ]
+    limits: dict[str, Any] = {"tls_ca": request.tls_ca, "max_reply_bytes": request.max_reply_bytes}
+    return [stack.enter_context(ProfilerClient(address, **limits)) for address in request.workers]
 
 
-def session_for(client: ProfilerClient, request: Request, folder: RunFolder, start_ns: int = 0) -> Session:
-    """Return what to ask of one worker for a trace that goes to this folder."""
-    return Session(
-        request.options, max(1, round(request.duration_s * 1000)), folder.name, client.address.label,
-        str(folder.path.absolute().parent), start_ns,
-    )  # fmt: skip
+def profile_request_for(
+    client: ProfilerClient, request: CaptureRequest, folder: RunFolder, start_ns: int = 0, *, duration_ms: int = 0
+) -> Any:
+    """Return the ProfileRequest for a trace of one worker that goes to this folder; by default as long as asked for."""
+    duration_ms = duration_ms or max(1, round(request.duration_s * 1000))
+    return profile_request(request.options, duration_ms, trace_place(client, folder), start_ns)
+
+
+def trace_place(client: ProfilerClient, folder: RunFolder) -> Path:
+    """Return where a server that cannot send its trace writes it, if it can write to this folder."""
+    return folder.path.absolute() / f"{client.address.label}{SUFFIX}"
 
 
 def as_they_come(
-    pending: dict[ProfilerClient, Pending], meanwhile: Callable[[], object] = lambda: None
-) -> Iterator[tuple[ProfilerClient, Pending]]:
-    """Iterate over calls when they are done, each taken out of `pending`; `meanwhile` is called between looks."""
+    pending: dict[ProfilerClient, PendingReply], meanwhile: Callable[[], object] = lambda: None
+) -> Iterator[tuple[ProfilerClient, PendingReply]]:
+    """Iterate over calls in the order in which they end, each taken out of `pending`; `meanwhile` is called often."""
+    done: queue.SimpleQueue[ProfilerClient] = queue.SimpleQueue()
+    for client, call in pending.items():
+        call.when_done(partial(done.put, client))
     while pending:
-        for client in [client for client, call in pending.items() if call.done()]:
+        with contextlib.suppress(queue.Empty):
+            client = done.get(timeout=_POLL_SECONDS)
             yield client, pending.pop(client)
         meanwhile()
-        time.sleep(_POLL_SECONDS)
 
 
-def receive(client: ProfilerClient, call: Pending, folder: RunFolder, request: Request) -> Captured:
-    """Store the trace of one worker and judge it; what failed is an entry with a reason."""
+def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, request: CaptureRequest) -> Captured:
+    """Store the trace of one worker and check what it holds; a failure is a result with a reason."""
     address = client.address
     try:
         reply = call.result()
-        if reply.xspace is not None:
+        if reply.xspace:
             path, contents = folder.save(address.label, reply.xspace)
         elif reply.empty_trace:
             raise CaptureError("idle", f"{address}: {IDLE}")
-        else:
-            path, contents = _fetch(address, folder)
+        else:  # An older server writes the trace itself, perhaps to a disk that can be read here.
+            place = trace_place(client, folder)
+            if not place.is_file():
+                problem = f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine"
+                raise CaptureError("written_remotely", f"{problem}; copy it from there")
+            path, contents = folder.adopt(address.label, place)
     except CaptureError as error:
         return failed(client, error)
     except TraceFormatError as error:
-        return failed(client, CaptureError("bad_reply", f"{address} sent no whole trace: {error}"))
-    reason, message = judge(contents, request.options, here=address.is_here, port=address.port)
-    return Captured(
-        str(address), path, contents.size_bytes if path else None, contents.event_count, reason,
-        f"{address}: {message}" if message else "", _number(call.metadata(OVERHEAD_KEY)),
-    )  # fmt: skip
+        return failed(client, CaptureError("bad_reply", f"the trace of {address} is damaged: {error}"))
+    captured = captured_trace(str(address), path, contents, request.options, is_here=address.is_here, port=address.port)
+    message = f"{address}: {captured.message}" if captured.message else ""
+    return replace(captured, message=message, overhead_percent=call.overhead_percent())
 
 
 def failed(client: ProfilerClient, error: CaptureError) -> Captured:
-    """Return the entry of a worker that gave nothing."""
-    return Captured(str(client.address), reason=error.reason, message=str(error))
+    """Return the result of a worker that gave nothing."""
+    return Captured(worker=str(client.address), reason=error.reason, message=str(error))
 
 
-def _fetch(address: Address, folder: RunFolder) -> tuple[Path | None, Contents]:
-    """Pick up the trace that an older server wrote itself, where its disk is within reach."""
-    place = folder.path.absolute() / f"{address.label}{SUFFIX}"
-    if not place.is_file():
-        raise CaptureError(
-            "written_remotely", f"{address} has an older TensorFlow, which writes the trace itself: it lies at {place} "
-            "on that machine; copy it from there"
-        )  # fmt: skip
-    return folder.adopt(address.label, place)
+@contextlib.contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """Set an event at the first SIGINT or SIGTERM; a later one acts as it did before.
 
+    Signals within half a second count as one: `timeout` and shells send them to the process and to its group. Outside
+    the main thread, which alone can handle signals, the event stays unset.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    first_s: list[float] = []
+    with contextlib.ExitStack() as earlier_handlers:
 
-def _number(text: str | None) -> float | None:
-    """Return a finite number that a server sent as text."""
-    try:
-        value = float(text or "nan")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+        def note(number: int, frame: FrameType | None) -> None:
+            now = time.monotonic()
+            first_s.append(now)
+            stop.set()
+            if now - first_s[0] > _SAME_SIGNAL_SECONDS:
+                earlier_handlers.close()
+                signal.raise_signal(number)
+
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            earlier = signal.getsignal(kind)
+            earlier_handlers.callback(signal.signal, kind, signal.SIG_DFL if earlier is None else earlier)
+            signal.signal(kind, note)
+        yield stop

@@ -3,77 +3,44 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli.options import (
-    chosen_format,
-    default_top,
-    load_trace,
-    refuse_existing,
-    report_options,
-    show,
-    trace_options,
-)
-from tfperf.cli.parameters import REGEX
+from tfperf.cli import options
 
 if TYPE_CHECKING:
-    from tfperf.analyzers.op_groups import By
-    from tfperf.session import Trace
+    from tfperf.report.model import Report
 
-SECTIONS = (
-    "overview", "steps", "idle", "input", "tfdata", "ops", "kernels", "functions", "memory", "environment",
-    "recommendations", "gaps",
-)  # fmt: skip
+_GROUPS = click.Choice(("op", "type", "scope", "layer"))
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
-@trace_options
+@options.trace_options
 @click.option(
-    "-s", "--section", "sections", type=click.Choice(SECTIONS), multiple=True, help="Only this section (repeatable)."
+    "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Only this section (repeatable)."
 )
-@report_options
-@click.option(
-    "--top", type=click.IntRange(min=1), help="Rows of long tables (default: 10 for table and markdown, else all)."
-)
-@click.option(
-    "--by",
-    type=click.Choice(("op", "type", "scope", "layer")),
-    default="op",
-    show_default=True,
-    help="Group the ops (-s ops).",
-)
+@options.report_options
+@options.TOP
+@click.option("--by", type=_GROUPS, default="op", show_default=True, help="Group the ops (-s ops).")
 @click.option(
     "--filter",
     "filters",
-    type=REGEX,
+    type=options.regex,
     metavar="REGEX",
     multiple=True,
     help="Only ops with this in their name or type (repeatable: any of them).",
 )
 @click.option(
-    "--save-baseline", "baseline", type=click.Path(path_type=Path), metavar="FILE",
+    "--save-baseline",
+    "baseline",
+    type=options.PATH,
+    metavar="FILE",
     help="Also write what `tfperf check --baseline` and `tfperf diff` compare with (JSON).",
-)  # fmt: skip
-@click.option(
-    "--skip-first", type=click.IntRange(min=0), metavar="N", help="Leave the first N steps out of the baseline."
 )
+@click.option("--skip-first", type=options.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
-def command(
-    path: Path,
-    sections: tuple[str, ...],
-    format_name: str | None,
-    output: Path | None,
-    top: int | None,
-    by: By,
-    filters: tuple[str, ...],
-    baseline: Path | None,
-    skip_first: int | None,
-    list_runs: bool,
-    force: bool,
-    **options: object,
-) -> None:
+def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Say where the step time goes, whether the job is input-bound, and what to change.
 
     PATH is a logdir, a run folder or one *.xplane.pb file. Of a logdir, the newest run is analyzed; all hosts of a run
@@ -88,30 +55,34 @@ def command(
       tfperf analyze logs/ --format json -o report.json
       tfperf analyze logs/ --save-baseline baseline.json
     """
-    format_name = chosen_format(format_name, output)
-    top = top or default_top(format_name)
-    if list_runs and baseline:
+    baseline: Path | None = values["baseline"]
+    if values["list_runs"] and baseline:
         raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
-    if skip_first is not None and baseline is None:
+    if values["skip_first"] is not None and baseline is None:
         raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
-    refuse_existing(output, force=force)
-    refuse_existing(baseline, force=force)
-    if list_runs:
-        from tfperf.reports.runs import runs_report
+    options.refuse_existing(output, force=force)
+    options.refuse_existing(baseline, force=force)
+    if values["list_runs"]:
+        from tfperf.analysis import runs_report
         from tfperf.trace.logdir import find_runs
 
         report = runs_report(path, find_runs(path))
     else:
-        trace = load_trace(path, **options)
-        report = trace.report(sections, top, by=by, filters=filters, page=format_name == "html")
-        if baseline:
-            _save(trace, path, baseline, skip_first or 0, force=force)
-    show(report, format_name, output, force=force)
+        report = _report(path, force=force, **values)
+    options.show(report, format_name, output, force=force, is_whole=not values["sections"], top=values["top"])
 
 
-def _save(trace: Trace, path: Path, baseline: Path, skip_first: int, *, force: bool) -> None:
-    """Write what later runs are compared with."""
-    from tfperf.compare.snapshot import snapshot_text, take
-    from tfperf.render.output import write
+def _report(path: Path, *, force: bool, **values: Any) -> Report:
+    """Return the report, and write the baseline if one is to be saved."""
+    sections, baseline = values["sections"], values["baseline"]
+    reading = {key: values[key] for key in options.READING}
+    analysis = options.load_analysis(path, sections=() if baseline else sections, **reading)
+    report = analysis.report(sections, by=values["by"], filters=values["filters"])
+    if baseline:
+        from tfperf.compare.baseline_file import baseline_text
+        from tfperf.compare.summarize import summarize_run
+        from tfperf.render import write
 
-    write(snapshot_text(take(trace, str(path), skip_first=skip_first)), baseline, force=force)
+        summary = summarize_run(analysis, str(path), skip_first=values["skip_first"] or 0)
+        write(baseline_text(summary), baseline, force=force)
+    return report

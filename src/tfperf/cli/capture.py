@@ -4,70 +4,68 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli.options import (
-    LEVELS,
-    chosen_format,
-    decorated,
-    default_top,
-    refuse_existing,
-    report_options,
-    say,
-    show,
-    tracer_options,
-)
-from tfperf.cli.parameters import DURATION, SIZE
+from tfperf.cli import options
+
+if TYPE_CHECKING:
+    from tfperf.capture.remote import CaptureRequest
 
 
-def _worker_options(command: Any) -> Any:
-    """Add the options that say whom to ask, and for how long."""
-    return decorated(command, (
-        click.option("--port", type=click.IntRange(1, 65535), help="Port of a profiler server on this machine."),
-        click.option("--worker", "workers", metavar="HOST:PORT", multiple=True,
-                     help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment)."),
-        click.option("--logdir", type=click.Path(path_type=Path), default="logs", show_default=True,
-                     help="Where the traces go: LOGDIR/plugins/profile/TIME/HOST_PORT.xplane.pb."),
-        click.option("--duration", type=DURATION, default="2s", show_default=True, help="How long to profile."),
-        click.option("--delay", type=DURATION, default=0.0, help="Start this much later."),
-        click.option("--timeout", type=DURATION, default="60s", show_default=True,
-                     help="How long a server may take to answer beyond that."),
-        click.option("--retries", type=click.IntRange(0), default=0, show_default=True,
-                     help="Try again this often if nothing comes."),
-        click.option("--wait-for-activity", type=DURATION, is_flag=False, flag_value="10m", default=0.0,
-                     metavar="[DURATION]", help="Wait for an idle job to do something (10m if no time is given)."),
-        click.option("--max-size", type=SIZE, help="Refuse a larger trace (default: 2 GiB, the format's limit)."),
-        click.option("--tls-ca", metavar="FILE", type=click.Path(path_type=Path),
-                     help="Encrypt, and trust the certificates in this PEM file."),
-    ))  # fmt: skip
-
-
-@click.command("capture", short_help="Profile running jobs; say why if nothing comes.")
-@_worker_options
-@tracer_options
-@click.option("--continuous", is_flag=True, help="Profile until Ctrl-C, one trace every DURATION; keep the last ones.")
-@click.option("--keep", type=click.IntRange(1), default=5, show_default=True, help="Traces that --continuous keeps.")
+@click.command("capture", short_help="Profile running jobs; say why if no trace comes.")
+@click.option("--port", type=options.PORT, help="Port of a profiler server on this machine.")
 @click.option(
-    "--on-slow-step", type=DURATION, metavar="LIMIT",
-    help="With --continuous: keep only traces with a step longer than this, as 50ms.",
-)  # fmt: skip
-@click.option("--analyze", is_flag=True, help="Go on to the report of `tfperf analyze`.")
-@report_options
+    "--worker",
+    "workers",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
+)
+@options.logdir_option("Where the traces go: LOGDIR/plugins/profile/TIME/HOST_PORT.xplane.pb.")
+@click.option("--duration", type=options.DURATION, default="2s", show_default=True, help="How long to profile.")
+@click.option("--delay", type=options.DURATION, default=0.0, help="Start this much later.")
+@click.option(
+    "--timeout",
+    type=options.DURATION,
+    default="60s",
+    show_default=True,
+    help="How long a server may take to answer, beyond delay and duration.",
+)
+@click.option(
+    "--retries", type=options.COUNT, default=0, show_default=True, help="How often to try again if no trace comes."
+)
+@click.option(
+    "--wait-for-activity",
+    type=options.DURATION,
+    is_flag=False,
+    flag_value="10m",
+    default=0.0,
+    metavar="[DURATION]",
+    help="Wait until an idle job works (for 10m, unless a duration is given).",
+)
+@click.option("--max-size", type=options.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
+@options.TLS_CA
+@options.tracer_options
+@click.option("--continuous", is_flag=True, help="Profile until Ctrl-C, one trace every DURATION; keep the last ones.")
+@click.option("--keep", type=options.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
+@click.option(
+    "--on-slow-step",
+    type=options.DURATION,
+    metavar="LIMIT",
+    help="With --continuous: keep only traces with a step longer than this, for example 50ms.",
+)
+@click.option("--analyze", is_flag=True, help="Count the steps, and go on to the report of `tfperf analyze`.")
+@options.report_options
 def command(
-    logdir: Path,
-    continuous: bool,
-    analyze: bool,
-    format_name: str | None,
-    output: Path | None,
-    force: bool,
-    **options: Any,
+    logdir: Path, analyze: bool, format_name: str | None, output: Path | None, force: bool, **values: Any
 ) -> None:
-    """Profile running jobs over the network, and say why if nothing comes. TensorFlow is not needed here.
+    """Profile running jobs over the network, and say why if no trace comes. TensorFlow is not needed here.
 
     Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
-    Ctrl-C ends the profile early and keeps what came. Exit code 1 if a worker did not give all that was asked for.
+    Ctrl-C ends the profile early and keeps what was recorded. Exit code 1 if a worker did not give all that was asked
+    for.
 
     \b
     Example:
@@ -75,42 +73,39 @@ def command(
       tfperf capture --worker w0:6009 --worker w1:6009 --analyze
       tfperf capture --port 6009 --continuous --on-slow-step 50ms
     """
-    from tfperf import sampling
+    from tfperf.sampling.jobs import sample_continuously, sample_once
 
-    keep, slow_s = options.pop("keep"), options.pop("on_slow_step")
-    if slow_s is not None and not continuous:
-        raise click.UsageError("--on-slow-step belongs to --continuous")
-    request = _request(**options)
-    refuse_existing(output, force=force)
-    if sys.stderr.isatty() and not continuous:
-        say(f"profiling {', '.join(map(str, request.workers))} for {request.duration_s:g} s")
+    continuous, keep, slow_step_s = (values.pop(name) for name in ("continuous", "keep", "on_slow_step"))
+    if slow_step_s is not None and not continuous:
+        raise click.UsageError("--on-slow-step needs --continuous")
+    request = _request(**values)
+    options.refuse_existing(output, force=force)
     if continuous:
-        sampled = sampling.record(request, logdir, say, keep=keep, slow_step_s=slow_s)
+        sampled = sample_continuously(request, logdir, options.say, keep=keep, slow_step_s=slow_step_s)
     else:
-        sampled = sampling.sample_request(request, logdir, say)
-    format_name = chosen_format(format_name, output)
+        if sys.stderr.isatty():
+            options.say(f"profiling {', '.join(map(str, request.workers))} for {request.duration_s:g} s")
+        sampled = sample_once(request, logdir, options.say)
+    if analyze:
+        sampled = sampled.analyzed()
+    format_name = options.chosen_format(format_name, output)
     if sampled.kept or format_name != "table":
-        report = sampled.report(analyze=analyze, top=default_top(format_name), page=format_name == "html")
-        show(report, format_name, output, force=force)
+        options.show(sampled.report(), format_name, output, force=force)
     if sampled.kept and not analyze:
-        say(f"next: tfperf analyze {logdir}")
+        options.say(f"next: tfperf analyze {logdir}")
     sampled.raise_problem()
 
 
-def _request(port: int | None, workers: tuple[str, ...], **options: Any) -> Any:
-    """Return the typed request of the options."""
-    from tfperf import sampling
+def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> CaptureRequest:
+    from tfperf.capture.remote import CaptureRequest
 
     if port is None and not workers:
         raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")
-    try:
-        addresses = [sampling.parse_address(text) for text in ([f"localhost:{port}"] if port else []) + [*workers]]
-    except sampling.CaptureError as error:
-        raise click.UsageError(str(error)) from error
+    addresses = options.parse_addresses(port, workers)
     if len(set(addresses)) < len(addresses):
         raise click.UsageError("a worker is named twice; name each once")
-    levels = sampling.tracer_levels(**{name: options.pop(name) for name in LEVELS})
-    times = {f"{name}_s": options.pop(name) for name in ("duration", "delay", "timeout", "wait_for_activity")}
-    if max_size := options.pop("max_size"):
-        options["max_reply_bytes"] = int(max_size)
-    return sampling.Request(addresses, options=levels, **times, **options)
+    levels = options.take_tracer_options(values)
+    durations = {f"{name}_s": values.pop(name) for name in ("duration", "delay", "timeout", "wait_for_activity")}
+    if max_size := values.pop("max_size"):
+        values["max_reply_bytes"] = int(max_size)
+    return CaptureRequest(workers=addresses, options=levels, **durations, **values)

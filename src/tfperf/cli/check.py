@@ -2,71 +2,55 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
+from msgspec.structs import replace
 
-from tfperf.cli.options import (
-    chosen_format,
-    decorated,
-    load_trace,
-    refuse_existing,
-    report_options,
-    show,
-    trace_options,
-)
-from tfperf.cli.telling import done, tell, tell_failure
-from tfperf.errors import TfperfError
-from tfperf.gate.errors import LimitError
-from tfperf.gate.named import NAMED
+from tfperf.cli import options
+from tfperf.errors import OutputError, TfperfError
+from tfperf.gate.limits import NAMED, LimitError
 
 if TYPE_CHECKING:
+    from tfperf.gate.check import Outcome
     from tfperf.gate.config import CheckConfig
-    from tfperf.gate.model import Outcome
-    from tfperf.session import Trace
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_NO_LIMITS = "there is no limit to check: pass one, as --max-input-bound 10%, or write some into tfperf.toml"
-
-
-def _limit_options(command: Command) -> Command:
-    """Add an option for each named limit."""
-    options = (click.option(f"--{name}", metavar="LIMIT", help=known.help) for name, known in NAMED.items())
-    return decorated(command, tuple(options))
+_NO_LIMITS = "there is no limit to check: pass one, for example --max-input-bound 10%, or write some in tfperf.toml"
 
 
 @click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
-@trace_options
-@_limit_options
+@options.trace_options
+@options.together(*(click.option(f"--{name}", metavar="LIMIT", help=limit.help) for name, limit in NAMED.items()))
 @click.option("--limit", "limits", metavar="EXPR", multiple=True, help="A limit on any figure or column (repeatable).")
+@click.option("--stat", type=options.STATISTIC, help="Statistic of the step times.  [default: mean]")
+@click.option("--skip-first", type=options.COUNT, metavar="N", help="Skip the first N steps of each host.")
+@click.option("--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Whole steps needed.  [default: 3]")
 @click.option(
-    "--stat", type=click.Choice(("mean", "median", "p95")), help="What stands for the step times.  [default: mean]"
-)
-@click.option("--skip-first", type=click.IntRange(min=0), metavar="N", help="Leave out the first N steps of each host.")
-@click.option("--min-steps", type=click.IntRange(min=1), metavar="N", help="Whole steps needed.  [default: 3]")
-@click.option(
-    "--baseline", type=click.Path(path_type=Path), metavar="FILE", multiple=True,
+    "--baseline",
+    type=options.PATH,
+    metavar="FILE",
+    multiple=True,
     help="Compare with this earlier run (repeatable: what they differ by is noise).",
-)  # fmt: skip
+)
 @click.option("--max-regression", metavar="LIMIT", help="How much slower than the baseline.  [default: 5%]")
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE",
+    "--config",
+    "config_file",
+    type=options.PATH,
+    metavar="FILE",
     help="Read limits from here.  [default: tfperf.toml or pyproject.toml, of this folder or the next above]",
-)  # fmt: skip
+)
 @click.option("--no-config", is_flag=True, help="Read no file of limits.")
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML too.")
+@click.option("--junit", type=options.PATH, metavar="FILE", help="Write the results as JUnit XML too.")
 @click.option("--github", is_flag=True, help="Tell GitHub Actions: annotations, and the summary of the job.")
-@report_options
-@click.pass_context
-def command(
-    context: click.Context, /, path: Path, format_name: str | None, output: Path | None, force: bool,
-    junit: Path | None, github: bool, run: str | None, hosts: tuple[str, ...], attribution: str,
-    step_marker: str | None, **options: Any,
-) -> None:  # fmt: skip
+@options.report_options
+def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Check that a profile holds limits; the exit code says it to a CI job.
 
     PATH is a logdir, a run folder or one *.xplane.pb file. Of several hosts, the worst decides. Exit codes: 0 all
@@ -81,72 +65,94 @@ def command(
       tfperf check logs/ --baseline baseline.json --max-regression 5%
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github
     """
-    wanted = _wanted(**options)
-    format_name = chosen_format(format_name, output)
-    _refuse_the_same(output, junit)
-    try:
-        for file in (output, junit):
-            refuse_existing(file, force=force)
-        trace = load_trace(path, run=run, hosts=hosts, attribution=attribution, step_marker=step_marker)
-        outcome = _judged(trace, wanted)
-    except TfperfError as error:
-        tell_failure(wanted.limits, error, junit, github=github, force=force)
-        raise
-    told = tell(outcome, junit, github=github, force=force)
-    told &= done(lambda: show(outcome.report(), format_name, output, force=force))
-    context.exit(outcome.exit_code or int(not told))
+    from tfperf.gate.check import check, needed_sections, not_judged
 
-
-# --- what is wanted ---
-
-
-def _wanted(
-    limits: tuple[str, ...], config_file: Path | None, no_config: bool, max_regression: str | None, **options: Any
-) -> CheckConfig:
-    """Return the limits and settings of the file, and of the command line, which go first."""
-    from tfperf.gate.limits import merged, named_limit, parse_limit, regression_tolerance
-    from tfperf.render.text import safe
-
-    try:
-        found = _config(config_file, no_config=no_config)
-        named = {name: options.pop(name.replace("-", "_")) for name in NAMED}
-        own = [named_limit(name, value) for name, value in named.items() if value is not None]
-        own += [parse_limit(text) for text in limits]
-        options["max_regression"] = None if max_regression is None else regression_tolerance(max_regression)
-    except LimitError as error:
-        raise click.UsageError(safe(str(error))) from error
-    given = {key: value for key, value in options.items() if value not in (None, ())}
-    found = replace(found, limits=merged(found.limits, own), **given)
-    if found.max_regression is not None and not found.baseline:
-        raise click.UsageError("max-regression needs a baseline to compare with: pass --baseline FILE")
-    if not found.limits and not found.baseline:
-        raise click.UsageError(_NO_LIMITS)
-    return found
-
-
-def _config(file: Path | None, *, no_config: bool) -> CheckConfig:
-    from tfperf.gate.config import CheckConfig, find_config, read_config
-
-    if file is not None and no_config:
-        raise click.UsageError("--config and --no-config exclude each other")
-    found = None if no_config else file or find_config(Path.cwd())
-    return read_config(found) if found else CheckConfig(Path())
-
-
-def _refuse_the_same(output: Path | None, junit: Path | None) -> None:
-    from tfperf.render.output import STDOUT
-
-    if junit == STDOUT:
+    junit, github = values.pop("junit"), values.pop("github")
+    reading = {key: values.pop(key) for key in options.READING}
+    config = _config(**values)
+    if junit == Path("-"):
         raise click.UsageError("--junit - would mix with the report: name a file")
     if junit is not None and output is not None and junit.absolute() == output.absolute():
         raise click.UsageError("-o and --junit name the same file")
+    try:
+        for file in (output, junit):
+            options.refuse_existing(file, force=force)
+        outcome = check(options.load_analysis(path, sections=needed_sections(config), **reading), config)
+    except LimitError as error:
+        raise options.usage_error(error) from error
+    except TfperfError as error:
+        # A file in the way stays as it is.
+        write_to = None if isinstance(error, OutputError) else junit
+        _notify(not_judged(config.limits, str(error)), write_to, github=github, force=force)
+        raise
+    from tfperf.gate.outcome_report import check_report
+
+    notified = _notify(outcome, junit, github=github, force=force)
+    notified &= _done(lambda: options.show(check_report(outcome), format_name, output, force=force))
+    raise Exit(outcome.exit_code or int(not notified))
 
 
-def _judged(trace: Trace, wanted: CheckConfig) -> Outcome:
-    from tfperf.gate.ask import check_configured
-    from tfperf.render.text import safe
+def _config(
+    limits: tuple[str, ...], config_file: Path | None, no_config: bool, max_regression: str | None, **values: Any
+) -> CheckConfig:
+    """Return the limits and settings of the file, and of the command line, which go first."""
+    from tfperf.gate.config import CheckConfig, find_config, read_config
+    from tfperf.gate.grammar import read_limit
+    from tfperf.gate.limits import merged, named_limit, regression_tolerance
+
+    if config_file is not None and no_config:
+        raise click.UsageError("--config and --no-config exclude each other")
+    try:
+        file = None if no_config else config_file or find_config(Path.cwd())
+        config = read_config(file) if file else CheckConfig()
+        named = {name: values.pop(name.replace("-", "_")) for name in NAMED}
+        given = [named_limit(name, value) for name, value in named.items() if value is not None]
+        given += [read_limit(text) for text in limits]
+        values["max_regression"] = None if max_regression is None else regression_tolerance(max_regression)
+    except LimitError as error:
+        raise options.usage_error(error) from error
+    settings = {key: value for key, value in values.items() if value not in (None, ())}
+    config = replace(config, limits=merged(config.limits, given), **settings)
+    if config.max_regression is not None and not config.baseline:
+        raise click.UsageError("max-regression needs a baseline to compare with: pass --baseline FILE")
+    if not config.limits and not config.baseline:
+        raise click.UsageError(_NO_LIMITS)
+    return config
+
+
+def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
+    """Tell the CI systems what a gate came to; return whether all could be told."""
+    from tfperf.gate.ci_output import annotation_text, write_junit, write_summary
+
+    notified = True
+    if junit is not None:
+        notified &= _done(partial(write_junit, outcome, junit, force=force))
+    if github:
+        # Before the report: a name in it must not be able to stop these commands.
+        _say(annotation_text(outcome))
+        notified &= _done(lambda: _say(write_summary(outcome, os.environ)))
+    return notified
+
+
+def _done(write: Callable[[], None]) -> bool:
+    """Write something; if that cannot be, say so and go on: the verdict is the exit code, whatever else fails."""
+    from tfperf.render.values import safe
 
     try:
-        return check_configured(trace, wanted)
-    except LimitError as error:
-        raise click.UsageError(safe(str(error))) from error
+        write()
+    except OutputError as error:
+        _say(f"Error: {safe(str(error))}")
+        return False
+    return True
+
+
+def _say(text: str) -> None:
+    """Write lines to stderr; if its reader has left, nothing more is told and the exit code stays."""
+    if not text:
+        return
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        from tfperf.render import discard
+
+        discard(sys.stderr)

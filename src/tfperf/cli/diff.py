@@ -3,62 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from tfperf.cli.options import (
-    chosen_format,
-    default_top,
-    load_trace,
-    read_options,
-    refuse_existing,
-    report_options,
-    show,
-)
-
-if TYPE_CHECKING:
-    from tfperf.compare.model import Stat
+from tfperf.cli import options
 
 
-@click.command("diff", short_help="Say whether a job became slower, and what explains it.")
-@click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
-@read_options
+@click.command("diff", short_help="Compare runs: is a job slower, and why?")
+@click.argument("paths", type=options.PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
+@options.read_options
 @click.option(
-    "--stat", type=click.Choice(("mean", "median", "p95")), default="mean", show_default=True,
-    help="What stands for the step times of a run.",
-)  # fmt: skip
-@click.option("--skip-first", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N steps.")
-@report_options
-@click.option(
-    "--top", type=click.IntRange(min=1), help="Rows of long tables (default: 10 for table and markdown, else all)."
+    "--stat", type=options.STATISTIC, default="mean", show_default=True, help="Statistic of the step times to compare."
 )
-def command(
-    paths: tuple[Path, ...],
-    stat: Stat,
-    skip_first: int,
-    format_name: str | None,
-    output: Path | None,
-    force: bool,
-    top: int | None,
-    **options: object,
-) -> None:
-    """Compare runs: is the job slower, by how much and how sure is that, and what explains the change.
+@click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Omit the first N steps.")
+@options.report_options
+@options.TOP
+def command(paths: tuple[Path, ...], format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
+    """Compare runs: is the job slower, by how much, how certain is that, and what explains the change.
 
     Each of BEFORE, AFTER and MORE is a logdir, a run folder, one *.xplane.pb file, or a baseline that
-    `tfperf analyze --save-baseline` wrote. Of more than two, there is a trend too.
+    `tfperf analyze --save-baseline` wrote. More than two runs also give a trend.
 
     \b
     Example:
       tfperf diff logs_before/ logs_after/
       tfperf diff baseline.json logs/ -o diff.html
     """
-    from tfperf.compare.report import diff_report
-    from tfperf.compare.runs import snapshots
+    from tfperf.compare.diff_report import diff_report, run_summaries
 
     if len(paths) < 2:
-        raise click.UsageError("name at least two runs: tfperf diff BEFORE AFTER")
-    format_name = chosen_format(format_name, output)
-    refuse_existing(output, force=force)
-    runs = snapshots(paths, skip_first=skip_first, read=lambda path: load_trace(path, **options))
-    show(diff_report(runs, stat=stat, top=top or default_top(format_name)), format_name, output, force=force)
+        raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
+    options.refuse_existing(output, force=force)
+    stat, top, skip_first = (values.pop(name) for name in ("stat", "top", "skip_first"))
+    runs = run_summaries(paths, skip_first=skip_first, read=lambda path: options.load_analysis(path, **values))
+    options.show(diff_report(runs, stat=stat), format_name, output, force=force, top=top)

@@ -6,31 +6,25 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli.options import FORCE, load_trace, trace_options
+from tfperf.cli import options
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
-@trace_options
-@FORCE
+@options.trace_options
+@options.FORCE
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="Folder for the files; made if need be.",
+    "-o", "--output", type=options.PATH, required=True, metavar="DIR", help="Folder for the files; made if need be."
 )
-def command(path: Path, output: Path, force: bool, **options: object) -> None:
+def command(path: Path, output: Path, force: bool, **values: object) -> None:
     """Write every table of a profile as a CSV file: raw numbers, units in the column names.
 
     \b
     Example:
       tfperf export-csv logs/ -o tables/
     """
+    from tfperf.render import write_folder
     from tfperf.render.csv_file import csv_files
-    from tfperf.render.output import write_folder
-    from tfperf.render.text import safe
 
-    files = csv_files(load_trace(path, **options).report())
+    files = csv_files(options.load_analysis(path, **values).report())
     write_folder(files, output, force=force)
-    click.echo(f"wrote {len(files)} files to {safe(str(output))}: {', '.join(files)}", err=True)
+    options.say(f"wrote {len(files)} files to {output}: {', '.join(files)}")

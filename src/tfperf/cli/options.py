@@ -1,155 +1,262 @@
-"""Options that several commands share, and how they become a loaded trace."""
+"""Options that several commands share, values as people type them, and how they become a loaded trace."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfperf.render import FORMATS, format_of_file
+from tfperf.units import DURATIONS, SIZES, converted, split_quantity
+
 if TYPE_CHECKING:
+    from tfperf.analysis import Analysis
+    from tfperf.capture.address import Address
+    from tfperf.capture.tracer_options import TracerOptions
+    from tfperf.render import RenderOptions
     from tfperf.report.model import Report
-    from tfperf.session import Trace
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-FORMATS = ("table", "json", "csv", "markdown", "html")
-ATTRIBUTIONS = ("corrected", "tensorflow")
+Decorator = Callable[[Any], Any]
 
 
-def trace_options(command: Command) -> Command:
-    """Add the options that choose what is read and how it is attributed."""
-    path = click.argument("path", type=click.Path(path_type=Path))
-    run = click.option("--run", metavar="NAME", help="Analyze this run instead of the newest.")
-    return decorated(command, (path, run, read_options))
+def together(*decorators: Decorator) -> Decorator:
+    """Return what adds several options to a command, in this order in its help."""
+
+    def decorate(command: Any) -> Any:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
 
 
-def read_options(command: Command) -> Command:
-    """Add the options that say how a run is read, whichever it is."""
-    return decorated(command, (
-        click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable)."),
-        click.option(
-            "--attribution", type=click.Choice(ATTRIBUTIONS), default="corrected", show_default=True,
-            help="corrected, or exactly what TensorFlow's own profiler concludes.",
-        ),
-        click.option(
-            "--step-marker", metavar="NAME", help="Events of this name are the steps (* is a wildcard).",
-        ),
-    ))  # fmt: skip
+class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A positive number with a unit; a number without one is refused, since it could mean anything."""
+
+    def __init__(self, name: str, units: Mapping[str, int], per: int, example: str) -> None:
+        self.name, self._units, self._per, self._example = name, units, per, example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        quantity = split_quantity(str(value))
+        if not quantity or quantity[1] not in self._units:
+            self.fail(f"{value!r} is not a {self.name}: write {self._example}", param, ctx)
+        amount = converted(quantity[0], self._units[quantity[1]], self._per)
+        if not amount:
+            self.fail(f"{value!r} is zero: write {self._example}", param, ctx)
+        return amount
 
 
+DURATION = _Quantity("duration", DURATIONS, DURATIONS["s"], "2s, 500ms or 1.5m")
+"""Seconds."""
+SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
+"""Bytes."""
+
+
+def regex(text: str) -> str:
+    """Return a regular expression, still as text."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        hint = "write \\ before ( ) [ ] * + ? . that are text"
+        raise click.BadParameter(f"{text!r} is not a regular expression: {error}; {hint}") from error
+    return text
+
+
+def step_range(text: str) -> tuple[int, int]:
+    """Return the first and the last number, both included, of `3..5` or `3`."""
+    numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text.strip(), re.ASCII)
+    if not numbers:
+        raise click.BadParameter(f"{text!r} is not a range of steps: write 3..5, or 3")
+    first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+    if first > last:
+        raise click.BadParameter(f"{text!r} ends before it starts: write {last}..{first}")
+    return first, last
+
+
+class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The name of a section; the list is made when it is needed, for other packages may add to it."""
+
+    name = "section"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(self.choices)}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            self.fail(f"{value!r} is not a section: choose one of {', '.join(self.choices)}", param, ctx)
+        return str(value)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return the names of all sections."""
+        from tfperf.sections.registry import section_names
+
+        return section_names()
+
+
+SECTION = _Section()
+PATH = click.Path(path_type=Path)
+STATISTIC = click.Choice(("mean", "median", "p95"))
+COUNT, AT_LEAST_ONE, PORT = click.IntRange(min=0), click.IntRange(min=1), click.IntRange(1, 65535)
+
+HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
+STEP_MARKER = click.option("--step-marker", metavar="NAME", help="Events of this name are the steps (* is a wildcard).")
 FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
+TOP = click.option(
+    "--top", type=AT_LEAST_ONE, help="Rows of long tables (default: 10 for table and markdown, else all)."
+)
+TLS_CA = click.option(
+    "--tls-ca", metavar="FILE", type=PATH, help="Encrypt, and trust the certificates in this PEM file."
+)
 
 
-def report_options(command: Command) -> Command:
-    """Add the options that say how a report is shown, and where."""
-    decorators = (
-        click.option(
-            "--format", "format_name", type=click.Choice(FORMATS), help="Default: by the suffix of -o, else table."
-        ),
-        click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout."),
-        FORCE,
-    )
-    return decorated(command, decorators)
+def run_option(verb: str) -> Decorator:
+    """Return the option that chooses a run; `verb` is what the command does with it."""
+    return click.option("--run", metavar="NAME", help=f"{verb} this run instead of the newest.")
 
 
-LEVELS = ("host_tracer_level", "device_tracer_level", "python_trace")
-"""Names of the parameters that `tracer_options` adds."""
+def logdir_option(help: str) -> Decorator:
+    """Return the option that says where traces go."""
+    return click.option("--logdir", type=PATH, default="logs", show_default=True, help=help)
 
 
-def tracer_options(command: Command) -> Command:
-    """Add the options that say what to record."""
-    return decorated(command, (
-        click.option("--host-tracer-level", type=click.IntRange(0, 3), default=2, show_default=True,
-                     help="0 off, 1 the program's own marks, 2 ops, 3 everything."),
-        click.option("--device-tracer-level", type=click.IntRange(0, 1), default=1, show_default=True,
-                     help="0 off, 1 on."),
-        click.option("--python-trace", is_flag=True, help="Record every Python call (slows the job down a lot)."),
-    ))  # fmt: skip
+def attribution_option(help: str) -> Decorator:
+    """Return the option that says how time is attributed."""
+    choice = click.Choice(("corrected", "tensorflow"))
+    return click.option("--attribution", type=choice, default="corrected", show_default=True, help=help)
+
+
+read_options = together(
+    HOST, attribution_option("corrected, or exactly what TensorFlow's own profiler concludes."), STEP_MARKER
+)
+"""How a run is read, whichever it is."""
+trace_options = together(click.argument("path", type=PATH), run_option("Analyze"), read_options)
+"""What is read, and how it is attributed."""
+READING = ("run", "hosts", "attribution", "step_marker")
+"""Names of the parameters of `trace_options`, but for the path."""
+
+report_options = together(
+    click.option(
+        "--format", "format_name", type=click.Choice(list(FORMATS)), help="Default: by the suffix of -o, else table."
+    ),
+    click.option("-o", "--output", type=PATH, help="Write to this file instead of stdout."),
+    FORCE,
+)
+"""How a report is shown, and where."""
+
+_HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
+tracer_options = together(
+    click.option("--host-tracer-level", type=click.IntRange(0, 3), default=2, show_default=True, help=_HOST_LEVELS),
+    click.option("--device-tracer-level", type=click.IntRange(0, 1), default=1, show_default=True, help="0 off, 1 on."),
+    click.option("--python-trace", is_flag=True, help="Record every Python call (slows the job down a lot)."),
+)
+"""What to record."""
+
+
+def take_tracer_options(options: dict[str, Any]) -> TracerOptions:
+    """Return what `tracer_options` said, and remove it from the options of the command."""
+    from tfperf.capture.tracer_options import TracerOptions
+
+    names = ("host_tracer_level", "device_tracer_level", "python_trace")
+    return TracerOptions(*(int(options.pop(name)) for name in names))
+
+
+def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
+    """Return the addresses of the jobs that --port and --worker name."""
+    from tfperf.capture.address import parse_address
+    from tfperf.errors import CaptureError
+
+    try:
+        return [parse_address(text) for text in ([f"localhost:{port}"] if port else []) + [*workers]]
+    except CaptureError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def usage_error(error: Exception) -> click.UsageError:
+    """Return the error as one of usage."""
+    from tfperf.render.values import safe
+
+    return click.UsageError(safe(str(error)))
 
 
 def say(line: str) -> None:
     """Tell the user something on stderr that is no part of the report."""
-    from tfperf.render.text import safe
+    from tfperf.render.values import safe
 
     click.echo(safe(line), err=True)
 
 
-def decorated(command: Command, decorators: Sequence[Callable[[Any], Any]]) -> Command:
-    """Return the command with options that appear in this order in its help."""
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
-
-
 def chosen_format(format_name: str | None, output: Path | None) -> str:
     """Return the format that was asked for, in so many words or by the suffix of the file."""
-    from tfperf.render import guess_format
-
-    return format_name or (guess_format(output) if output else None) or "table"
-
-
-def default_top(format_name: str) -> int | None:
-    """Return how many rows of a long table a format shows: people get ten, programs all."""
-    return 10 if format_name in ("table", "markdown") else None
+    return format_name or (format_of_file(output) if output else None) or "table"
 
 
 def refuse_existing(output: Path | None, *, force: bool) -> None:
     """Raise OutputError if the report could not be written for what is there: before the work, not after."""
-    from tfperf.render.output import STDOUT
-    from tfperf.render.output import refuse_existing as refuse
+    from tfperf.render import STDOUT
+    from tfperf.render import refuse_existing as refuse
 
     if output is not None and output != STDOUT:
         refuse([output], force=force)
 
 
-def show(report: Report, format_name: str, output: Path | None, *, force: bool) -> None:
-    """Render a report and write it to a file or to stdout."""
-    from tfperf.render import RenderOptions, options_for_stdout, render
-    from tfperf.render.output import write
+def suitable_for(output: Path | None) -> RenderOptions:
+    """Return the width and so on of a report on stdout, or in this file."""
+    from tfperf.render import RenderOptions, options_for_stdout
 
-    write(render(report, format_name, RenderOptions() if output else options_for_stdout()), output, force=force)
+    return RenderOptions() if output else options_for_stdout()
 
 
-def load_trace(path: Path, **options: Any) -> Trace:
-    """Load a trace, with a progress bar on stderr if that takes over a second and stderr is a terminal."""
-    from tfperf.session import load
+def show(report: Report, format_name: str | None, output: Path | None, *, force: bool, **options: Any) -> None:
+    """Render a report and write it to a file or to stdout; `options` are fields of `RenderOptions`."""
+    from tfperf.render import render, write
+
+    for line in report.omitted:
+        say(line)
+    text = render(report, chosen_format(format_name, output), suitable_for(output)._replace(**options))
+    write(text, output, force=force)
+
+
+def load_analysis(path: Path, **options: Any) -> Analysis:
+    """Load a profile, with a progress bar on stderr if that takes over a second and stderr is a terminal.
+
+    `options` are those of `tfperf.load`.
+    """
+    from tfperf.analysis import load
 
     if options["attribution"] == "tensorflow" and options.get("step_marker") is not None:
-        raise click.UsageError("--step-marker has no meaning with --attribution tensorflow, which takes its own steps")
+        raise click.UsageError("--step-marker has no meaning with --attribution tensorflow, which has its own steps")
     if sys.stderr is None or not sys.stderr.isatty():
         return load(path, **options)
-    with _ProgressBar() as bar:
-        return load(path, progress=bar.update, **options)
+    with _progress_bar() as update:
+        return load(path, progress=update, **options)
 
 
-class _ProgressBar:
-    """A bar that stays away for the first second."""
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[int, int], None]]:
+    """Give what shows how far reading has come, in a bar that stays away for the first second."""
+    started, bar = time.monotonic(), None
 
-    def __init__(self) -> None:
-        self._begin = time.monotonic()
-        self._bar: Any = None
-
-    def __enter__(self) -> _ProgressBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def update(self, done: int, total: int) -> None:
-        """Show how far reading has come."""
-        if self._bar is None:
-            if time.monotonic() - self._begin < 1:
+    def update(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None:
+            if time.monotonic() - started < 1:
                 return
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
             columns = TextColumn("reading"), BarColumn(), TaskProgressColumn()
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("reading", total=total)
-        self._bar.update(self._task, completed=done, total=total)
+            bar = closing.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+            bar.add_task("reading", total=total)
+        bar.update(bar.task_ids[0], completed=done, total=total)
+
+    with ExitStack() as closing:
+        yield update

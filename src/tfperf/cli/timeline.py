@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import tempfile
+import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from tfperf.cli.options import FORCE, say
-from tfperf.cli.parameters import DURATION, STEP_RANGE
-
-if TYPE_CHECKING:
-    from tfperf.timeline.export import Exported
-    from tfperf.timeline.serve import FileServer
+from tfperf.cli import options
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--run", metavar="NAME", help="Take this run instead of the newest.")
-@click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
-@click.option("--step-marker", metavar="NAME", help="Events of this name are the steps (* is a wildcard).")
-@click.option("--steps", metavar="A..B", type=STEP_RANGE, help="Only what overlaps these steps, as 3..5.")
+@click.argument("path", type=options.PATH)
+@options.run_option("Take")
+@options.HOST
+@options.STEP_MARKER
+@click.option(
+    "--steps", metavar="A..B", type=options.step_range, help="Only what overlaps these steps, both included (3..5)."
+)
 @click.option("--threads", metavar="PATTERN", multiple=True, help="Only these threads or planes (* is a wildcard).")
-@click.option("--min-duration", type=DURATION, help="Only events at least that long, as 10us.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A .pftrace, .json or .json.gz file.")
+@click.option(
+    "--min-duration",
+    "min_duration_us",
+    type=options.DURATION,
+    default=0.0,
+    help="Only events of at least this duration, as 10us.",
+)
+@click.option("-o", "--output", type=options.PATH, help="A .pftrace, .json or .json.gz file.")
 @click.option("--open", "show", is_flag=True, help="Show it in the browser, in the viewer of Perfetto.")
-@FORCE
-def command(
-    path: Path, run: str | None, hosts: tuple[str, ...], step_marker: str | None, steps: tuple[int, int] | None,
-    threads: tuple[str, ...], min_duration: float | None, output: Path | None, show: bool, force: bool,
-) -> None:  # fmt: skip
-    """Write all events of a profile as a file for a trace viewer: by default of Perfetto (https://ui.perfetto.dev).
+@options.FORCE
+def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
+    """Write all events of a profile to a file for a trace viewer, by default Perfetto (https://ui.perfetto.dev).
 
-    The suffix of the file says the format: .pftrace for Perfetto; .json or .json.gz for chrome://tracing and others.
+    The suffix of the file gives the format: .pftrace for Perfetto; .json or .json.gz for chrome://tracing and others.
 
     \b
     Example:
@@ -41,38 +42,26 @@ def command(
       tfperf timeline logs/ --steps 3..5 --min-duration 10us -o part.json.gz
       tfperf timeline logs/ --open
     """
-    from tfperf.timeline.file import format_of
-    from tfperf.timeline.serve import FileServer
-    from tfperf.timeline.write import write_timeline
+    from tfperf.timeline.export import format_of, write_timeline
+    from tfperf.timeline.viewer_server import FileServer, has_browser
 
     if output is None and not show:
-        raise click.UsageError("name the file to write with -o (as trace.pftrace), or show it with --open")
+        raise click.UsageError("name the file to write with -o, for example -o trace.pftrace, or show it with --open")
     if output is not None and format_of(output) is None:
-        raise click.UsageError(f"{output.name}: end the file in .pftrace, .perfetto-trace, .json or .json.gz")
+        raise click.UsageError(f"{output.name}: end the file name in .pftrace, .perfetto-trace, .json or .json.gz")
+    values["min_duration_us"] *= 1e6
     with tempfile.TemporaryDirectory(prefix="tfperf-") as folder:
         target = output or Path(folder, "tfperf.pftrace")
         server = FileServer(target) if show else None
-        _tell(write_timeline(
-            path, target, run=run, hosts=hosts, steps=steps, threads=threads,
-            min_duration_us=(min_duration or 0) * 1e6, step_marker=step_marker, force=force,
-        ))  # fmt: skip
+        result = write_timeline(path, target, **values)
+        for sentence in result.sentences():
+            options.say(sentence)
         if server is None:
-            say("to see it: open https://ui.perfetto.dev and drop the file there, or pass --open")
-        else:
-            _serve(server)
-
-
-def _tell(exported: Exported) -> None:
-    from tfperf.timeline.tell import sentences
-
-    for sentence in sentences(exported):
-        say(sentence)
-
-
-def _serve(server: FileServer) -> None:
-    from tfperf.timeline.serve import open_browser
-
-    say(f"{'opened' if open_browser(server.viewer_url) else 'open in a browser on this machine:'} {server.viewer_url}")
-    say("waiting for the browser to fetch the file (Ctrl-C ends this)")
-    if not server.serve():
-        say("nobody fetched it")
+            options.say("to view it, open https://ui.perfetto.dev and drop the file there, or pass --open")
+            return
+        url = server.viewer_url
+        is_open = has_browser() and webbrowser.open(url)
+        options.say(f"{'opened' if is_open else 'open in a browser on this machine:'} {url}")
+        options.say("waiting for the browser to fetch the file (Ctrl-C stops)")
+        if not server.serve():
+            options.say("the file was not fetched")

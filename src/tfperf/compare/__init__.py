@@ -1,1 +1,1 @@
-"""Runs side by side: what a run came to, whether another is slower, and what explains the change."""
+"""Runs side by side: what is kept of a run, whether another is slower, and what explains the change."""

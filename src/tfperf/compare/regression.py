@@ -1,85 +1,169 @@
-"""Is a run slower than the one before it? Three answers: slower, holds, cannot tell."""
+"""Is a run slower than one or several baselines? Three verdicts: slower, not slower, inconclusive.
+
+Several baselines. The steps of one capture cannot show how much the machine changes from one capture to the next.
+Several captures of the same version can: if nothing changed, the new run is one more draw from where they came from.
+With k baselines whose logarithms of the step time have the mean m and the standard deviation s, the logarithm of the
+new one then lies within t(k - 1) s sqrt(1 + 1/k) of m (the prediction interval of a normal sample). On each side, that
+or the usual interval from the noise within the captures counts, whichever is wider.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Literal
 
-from tfperf.compare.model import Change, Comparison, Ratio, Stat
-from tfperf.compare.resample import MOST_STEPS_NEEDED, resample, statistic
-from tfperf.compare.snapshot import HostSnapshot, Snapshot
-from tfperf.units import format_ms
+from msgspec import Struct
+from msgspec.structs import replace
 
-FEWEST_STEPS: dict[Stat, int] = {"mean": 5, "median": 5, "p95": 40}
+from tfperf.compare.bootstrap import MOST_STEPS_NEEDED, Ratio, StepStatistic, bootstrap_ratio, statistic, student
+from tfperf.units import format_ms, format_percent
+
+if TYPE_CHECKING:
+    from tfperf.compare.run_summary import HostSummary, RunSummary
+
+RegressionVerdict = Literal["slower", "not slower", "inconclusive"]
+"""slower: the interval lies above the tolerance. not slower: it does not, and it is narrow enough to show a regression.
+inconclusive: it is so wide that a regression could hide in it."""
+
+FEWEST_STEPS: dict[StepStatistic, int] = {"mean": 5, "median": 5, "p95": 40}
 """Fewer whole steps in a run give no interval: it would be too narrow (for p95: fewer than two steps lie above it)."""
 
 CONFIDENCE = 0.90
 """Of the interval: 5 % lie above it and 5 % below, and only the lower end can call a run slower."""
 
-STAT_WORDS: dict[Stat, str] = {"mean": "mean", "median": "median", "p95": "95th percentile"}
+STATISTIC_TITLES: dict[StepStatistic, str] = {"mean": "mean", "median": "median", "p95": "95th percentile"}
+
+
+class StepComparison(Struct, frozen=True, kw_only=True):
+    """Whether one run is slower than one or several others by more than `tolerance` (0.05: 5 %).
+
+    `ratio` is None where a run has too few steps for any interval. `steps_needed` is how many steps in each run would
+    give a verdict, None where enough are there or nothing can be said. `why` explains `verdict` in one sentence. Hosts
+    are those that were compared: the slowest of each run.
+    """
+
+    verdict: RegressionVerdict
+    ratio: Ratio | None
+    tolerance: float
+    stat: StepStatistic
+    before_ms: float | None
+    after_ms: float | None
+    before_steps: int
+    after_steps: int
+    before_host: str
+    after_host: str
+    steps_needed: int | None
+    why: str
 
 
 def compare_steps(
-    before: Snapshot, after: Snapshot, *, tolerance: float, stat: Stat = "mean", confidence: float = CONFIDENCE
-) -> Comparison:
-    """Tell whether `after` is slower per step than `before` by more than `tolerance` (0.05: 5 %).
+    before: RunSummary, after: RunSummary, *, tolerance: float, stat: StepStatistic = "mean"
+) -> StepComparison:
+    """Judge whether `after` is slower per step than `before` by more than `tolerance` (0.05: 5 %).
 
-    Slower: the whole interval of the ratio lies above 1 + tolerance. Holds: its upper end does not, or half of its
-    width is at most the tolerance, so that a clear regression would have shown. Each run is that of its slowest host.
-    The interval knows the noise inside the two captures, not how the machine changed between them.
+    Slower: the whole interval of the ratio lies above 1 + tolerance. Not slower: its upper end does not, or half of its
+    width is at most the tolerance, so that a clear regression would show. Each run is that of its slowest host. The
+    interval covers the noise within the two captures, not how the machine changed between them.
     """
-    one, other = slowest(before, stat), slowest(after, stat)
-    times = (one.step_ms if one else (), other.step_ms if other else ())
-    fewest = min(map(len, times))
-    found = resample(times[0], times[1], stat, confidence) if fewest >= FEWEST_STEPS[stat] else None
-    change = judged(found.ratio, tolerance) if found else "cannot tell"
-    needed = None
-    if change == "cannot tell":
-        needed = found.steps_needed(tolerance) if found else FEWEST_STEPS[stat] if fewest < FEWEST_STEPS[stat] else None
-    return Comparison(
-        change=change, ratio=found.ratio if found else None, tolerance=tolerance, stat=stat,
-        before_ms=statistic(times[0], stat), after_ms=statistic(times[1], stat),
-        before_steps=len(times[0]), after_steps=len(times[1]),
-        before_host=one.host if one else "", after_host=other.host if other else "", steps_needed=needed,
-        why=_why(change, found.ratio if found else None, tolerance, stat, times, needed),
-    )  # fmt: skip
+    hosts = slowest_host(before, stat), slowest_host(after, stat)
+    before_ms, after_ms = (host.step_ms if host else () for host in hosts)
+    enough = min(len(before_ms), len(after_ms)) >= FEWEST_STEPS[stat]
+    ratio = bootstrap_ratio(before_ms, after_ms, stat, CONFIDENCE) if enough else None
+    needed = None if enough else FEWEST_STEPS[stat]
+    verdict: RegressionVerdict = "inconclusive"
+    if ratio is not None:
+        verdict = _verdict(ratio, tolerance)
+        needed = ratio.steps_needed(tolerance) if verdict == "inconclusive" else None
+    comparison = StepComparison(
+        verdict=verdict,
+        ratio=ratio,
+        tolerance=tolerance,
+        stat=stat,
+        before_ms=statistic(before_ms, stat),
+        after_ms=statistic(after_ms, stat),
+        before_steps=len(before_ms),
+        after_steps=len(after_ms),
+        before_host=hosts[0].host if hosts[0] else "",
+        after_host=hosts[1].host if hosts[1] else "",
+        steps_needed=needed,
+        why="",
+    )
+    return replace(comparison, why=_why_of_two(comparison))
 
 
-def slowest(run: Snapshot, stat: Stat) -> HostSnapshot | None:
+def compare_with_baselines(
+    baselines: Sequence[RunSummary], after: RunSummary, *, tolerance: float, stat: StepStatistic = "mean"
+) -> StepComparison:
+    """Judge whether `after` is slower per step than one or more baselines, by more than `tolerance` (0.05: 5 %)."""
+    comparisons = [compare_steps(baseline, after, tolerance=tolerance, stat=stat) for baseline in baselines]
+    ratios = [comparison.ratio for comparison in comparisons if comparison.ratio is not None]
+    if len(comparisons) == 1:
+        return comparisons[0]
+    if len(ratios) < len(comparisons):
+        return next(comparison for comparison in comparisons if comparison.ratio is None)
+    logarithms = [math.log(ratio.value) for ratio in ratios]
+    middle, spread = fmean(logarithms), stdev(logarithms)
+    between = student(CONFIDENCE, len(ratios) - 1) * spread * math.sqrt(1 + 1 / len(ratios))
+    below = fmean(math.log(ratio.value / ratio.low) for ratio in ratios)
+    above = fmean(math.log(ratio.high / ratio.value) for ratio in ratios)
+    low, high = math.exp(middle - max(below, between)), math.exp(middle + max(above, between))
+    ratio = Ratio(math.exp(middle), low, high, CONFIDENCE)
+    verdict = _verdict(ratio, tolerance)
+    more_baselines = between > max(below, above)
+    needed = max(comparison.steps_needed or 0 for comparison in comparisons)
+    first = comparisons[0]
+    combined = replace(
+        first,
+        verdict=verdict,
+        ratio=ratio,
+        before_ms=first.after_ms / ratio.value if first.after_ms else None,
+        before_steps=sum(comparison.before_steps for comparison in comparisons),
+        steps_needed=needed if needed and verdict == "inconclusive" and not more_baselines else None,
+    )
+    among = f"{len(ratios)} baselines that differ by {format_percent(100 * math.expm1(spread))}% among themselves"
+    times = format_times(combined.before_ms, combined.after_ms)
+    advice = f"capture {f'about {combined.steps_needed:,}' if combined.steps_needed else 'more'} steps"
+    if more_baselines:
+        advice = "save more baselines, or reduce the noise of the machine"
+    text = _conclusion(combined, f"no sign of a regression above {_percent(tolerance)}", advice)
+    interval = format_interval(ratio, 1 + tolerance)
+    return replace(combined, why=f"step time {times} against {among}, {interval}: {text}.")
+
+
+def slowest_host(run: RunSummary, stat: StepStatistic) -> HostSummary | None:
     """Return the host whose steps take longest, the first of equals; None if no host has steps."""
-    found = [host for host in run.hosts if host.step_ms]
-    return max(found, key=lambda host: statistic(host.step_ms, stat) or 0.0, default=None)
+    hosts = [host for host in run.hosts if host.step_ms]
+    return max(hosts, key=lambda host: statistic(host.step_ms, stat) or 0.0, default=None)
 
 
-def judged(ratio: Ratio, tolerance: float) -> Change:
-    """Tell what an interval says about a tolerance."""
+def _verdict(ratio: Ratio, tolerance: float) -> RegressionVerdict:
     if ratio.low > 1 + tolerance:
         return "slower"
-    tells = ratio.high <= 1 + tolerance or ratio.half_width <= tolerance
-    return "holds" if tells else "cannot tell"
+    shows_regressions = ratio.high <= 1 + tolerance or ratio.half_width <= tolerance
+    return "not slower" if shows_regressions else "inconclusive"
 
 
-# --- in words ---
-
-
-def interval_words(ratio: Ratio, bound: float = 1.0) -> str:
+def format_interval(ratio: Ratio, bound: float = 1.0) -> str:
     """Return `ratio 1.123 (90% interval 1.091 to 1.154)`, in digits that stand to `bound` as the numbers do."""
+
+    def agrees(value: float, digits: int) -> bool:
+        shown = float(format_ratio(value, digits))
+        return (shown > bound) == (value > bound) and (shown < bound) == (value < bound)
+
     values = (ratio.value, ratio.low, ratio.high)
-    digits = next((own for own in range(3, 12) if all(_told(value, bound, own) for value in values)), 12)
-    value, low, high = (shown_ratio(one, digits) for one in values)
+    digits = next((count for count in range(3, 12) if all(agrees(value, count) for value in values)), 12)
+    value, low, high = (format_ratio(number, digits) for number in values)
     return f"ratio {value} ({100 * ratio.confidence:.3g}% interval {low} to {high})"
 
 
-def _told(value: float, bound: float, digits: int) -> bool:
-    shown = float(shown_ratio(value, digits))
-    return (shown > bound) == (value > bound) and (shown < bound) == (value < bound)
-
-
-def shown_ratio(value: float, digits: int = 3) -> str:
+def format_ratio(value: float, digits: int = 3) -> str:
     """Return a ratio with some digits behind the point, with three digits in all where it is large or tiny."""
     return f"{value:.{digits}f}" if 0.1 <= value < 100 else f"{value:.3g}"
 
 
-def times_words(before_ms: float | None, after_ms: float | None) -> str:
+def format_times(before_ms: float | None, after_ms: float | None) -> str:
     """Return `10.2 -> 11.4 ms`, with more digits where few would make different times look equal."""
     texts = [format_ms(value) for value in (before_ms, after_ms)]
     if texts[0] == texts[1] and before_ms != after_ms and before_ms and after_ms:
@@ -88,33 +172,39 @@ def times_words(before_ms: float | None, after_ms: float | None) -> str:
     return f"{texts[0]} -> {texts[1]} ms"
 
 
-def _why(
-    change: Change, ratio: Ratio | None, tolerance: float, stat: Stat, times: Sequence[Sequence[float]],
-    needed: int | None,
-) -> str:  # fmt: skip
-    counts = [len(own) for own in times]
-    limit = f"{100 * tolerance:.3g}%"
+def _why_of_two(comparison: StepComparison) -> str:
+    ratio, tolerance, stat = comparison.ratio, comparison.tolerance, comparison.stat
+    counts = comparison.before_steps, comparison.after_steps
+    if ratio is None and min(counts) >= FEWEST_STEPS[stat]:
+        return "the step times of the two runs are too far apart for a ratio."
     if ratio is None:
-        return _too_few(counts, stat)
-    step = f"the {STAT_WORDS[stat]} step time went {times_words(statistic(times[0], stat), statistic(times[1], stat))}"
-    seen = f"{step}: {interval_words(ratio, 1 + tolerance)}, from {counts[0]:,} and {counts[1]:,} steps"
-    if change == "slower":
-        return f"{seen}; all of the interval is above the tolerance of {limit}."
-    if change == "holds" and ratio.high <= 1 + tolerance:
-        return f"{seen}; none of the interval is above the tolerance of {limit}."
-    if change == "holds":
-        return f"{seen}; it reaches below the tolerance of {limit}, and is narrow enough to tell."
-    advice = f"about {needed:,} steps in each run would tell" if needed else (
-        f"more than {MOST_STEPS_NEEDED:,} steps would be needed: make the runs steadier (a quiet machine, fixed clocks)"
-    )  # fmt: skip
-    return f"{seen}; a regression above {limit} could hide in so wide an interval: {advice}."
-
-
-def _too_few(counts: Sequence[int], stat: Stat) -> str:
-    fewest = FEWEST_STEPS[stat]
-    if min(counts) < fewest:
         return (
-            f"there are {counts[0]:,} and {counts[1]:,} whole steps, and the {STAT_WORDS[stat]} of fewer than {fewest} "
-            f"in a run tells nothing certain; capture {max(fewest, 20)} or more."
+            f"there are {counts[0]:,} and {counts[1]:,} whole steps, but the {STATISTIC_TITLES[stat]} needs at least "
+            f"{FEWEST_STEPS[stat]} in each run; capture {max(FEWEST_STEPS[stat], 20)} or more."
         )
-    return "the step times of the two runs are so far apart that there is no ratio of them."
+    limit, times = _percent(tolerance), format_times(comparison.before_ms, comparison.after_ms)
+    measured = (
+        f"{STATISTIC_TITLES[stat]} step time {times}, {format_interval(ratio, 1 + tolerance)}, "
+        f"from {counts[0]:,} and {counts[1]:,} steps"
+    )
+    fine = f"the interval overlaps the tolerance of {limit} and is narrow enough to show a regression"
+    if ratio.high <= 1 + tolerance:
+        fine = f"the whole interval is within the tolerance of {limit}"
+    advice = f"more than {MOST_STEPS_NEEDED:,} steps are needed, so reduce the noise (a quiet machine, fixed clocks)"
+    if comparison.steps_needed:
+        advice = f"capture about {comparison.steps_needed:,} steps in each run"
+    return f"{measured}: {_conclusion(comparison, fine, advice)}."
+
+
+def _conclusion(comparison: StepComparison, fine: str, advice: str) -> str:
+    """Say what the interval shows: `fine` if the run is not slower, `advice` if that is unknown."""
+    limit = _percent(comparison.tolerance)
+    return {
+        "slower": f"the whole interval is above the tolerance of {limit}",
+        "not slower": fine,
+        "inconclusive": f"the interval is too wide to rule out a regression above {limit}; {advice}",
+    }[comparison.verdict]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"

@@ -1,172 +1,323 @@
-"""The gate: every limit judged on the host that is worst for it, and a regression against a baseline.
+"""The gate: each limit is judged on the worst host for it, and a regression against a baseline.
 
-A breach on any host is a breach, whatever is not known; what could not be judged is never a pass.
+A breach on any host is a breach, whatever is unknown; unknown is never a pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfperf.compare.model import Comparison, Stat
-from tfperf.gate.bounds import bound_text
-from tfperf.gate.catalogue import OVER_HOSTS
-from tfperf.gate.counted import View, views_of
-from tfperf.gate.evidence import evidence_of
-from tfperf.gate.figures import FIGURES, REGRESSION, REGRESSION_TITLE
-from tfperf.gate.grammar import unit_measured
-from tfperf.gate.measure import measure, measure_skew
-from tfperf.gate.measured import Measured, status_of, unknown
-from tfperf.gate.model import Judged, Limit, Metric, Outcome, Status
-from tfperf.gate.tables import title_of
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.analysis import Analysis, load
+from tfperf.errors import TfperfError
+from tfperf.gate.config import CheckConfig
+from tfperf.gate.evidence import evidence_of, evidence_sections
+from tfperf.gate.grammar import limit_tables, read_limit, unit_measured
+from tfperf.gate.limits import (
+    FIGURES,
+    REGRESSION,
+    Limit,
+    LimitError,
+    Measurement,
+    Metric,
+    Status,
+    bound_text,
+    named_limit,
+    regression_tolerance,
+    unknown,
+)
+from tfperf.gate.measure import JudgedHost, judged_hosts, measure, measure_skew
+from tfperf.gate.table_rows import metric_title
+from tfperf.report.model import Finding
+from tfperf.sections.registry import find_table, section_names
 
 if TYPE_CHECKING:
-    from tfperf.compare.snapshot import Snapshot
-    from tfperf.session import Trace
+    from tfperf.compare.bootstrap import StepStatistic
+    from tfperf.compare.regression import StepComparison
+    from tfperf.compare.run_summary import RunSummary
+    from tfperf.units import Unit
 
 MIN_STEPS = 3
-"""Averaged whole steps of a host without which nothing about steps is judged."""
+"""Averaged whole steps that a host needs before anything about its steps is judged."""
 MAX_REGRESSION = 0.05
-"""How much slower than the baseline a run may be if nothing is said: 5 %."""
+"""How much slower than the baseline a run may be by default: 5 %."""
 
-_SURE = ("high", "medium")
-
-
-def check(
-    trace: Trace, limits: Sequence[Limit], *, stat: Stat = "mean", skip_first: int = 0, min_steps: int = MIN_STEPS,
-    baselines: Sequence[Snapshot] = (), max_regression: float | None = None,
-) -> Outcome:  # fmt: skip
-    """Judge a profile by limits, over its whole steps after the first `skip_first` of each host.
-
-    `stat` stands for step times; a host with fewer than `min_steps` averaged steps cannot be judged where a limit rests
-    on steps. With `baselines` the run may be slower by `max_regression` (0.05: 5 %, the default). Raises no error for
-    what cannot be measured: that is `unknown`, with the reason.
-    """
-    views = views_of(trace, stat=stat, skip_first=skip_first, min_steps=min_steps)
-    judged = [_judge(limit, views) for limit in limits]
-    if baselines or max_regression is not None:
-        tolerance = MAX_REGRESSION if max_regression is None else max_regression
-        judged.append(_judge_regression(trace, views, baselines, tolerance, skip_first))
-    return Outcome(
-        tuple(judged), trace.run.name, str(trace.run.folder), tuple(host.host for host in trace.hosts),
-        min(view.summary.averaged_count for view in _hosts(views)), _notes(trace, views, skip_first),
-    )  # fmt: skip
-
-
-def _hosts(views: Sequence[View]) -> Sequence[View]:
-    """Return the views of single hosts; with several there is one of all of them behind."""
-    return views if len(views) == 1 else views[:-1]
-
-
-def _judge(limit: Limit, views: Sequence[View]) -> Judged:
-    hosts = _hosts(views)
-    if limit.metric.name == "skew" and not limit.metric.table:
-        return _of_all_hosts(limit, measure_skew(hosts), hosts)
-    if limit.metric.table in OVER_HOSTS:
-        return _of_all_hosts(limit, measure(limit, views[-1]), hosts)
-    found = [measure(limit, view) for view in hosts]
-    states = [status_of(own, limit.relation, limit.bound) for own in found]
-    status = min(states, key=_ORDER.index)
-    rows = [at for at, state in enumerate(states) if state == status]
-    if status == "unknown":
-        return _judged(limit, status, hosts[0], None, _all_gaps([(hosts[at], found[at]) for at in rows]))
-    worst = (max if limit.relation.startswith("<") else min)(rows, key=lambda at: found[at].value or 0.0)
-    return _judged(limit, status, hosts[worst], found[worst].value, found[worst].why)
-
-
-_ORDER: tuple[Status, ...] = ("breach", "unknown", "pass")
+_ORIGIN = "tfperf.check"
+_WORST_FIRST: tuple[Status, ...] = ("breach", "unknown", "pass")
 """What decides for all hosts, if any host has it."""
 
 
-def _of_all_hosts(limit: Limit, found: Measured, hosts: Sequence[View]) -> Judged:
-    """Judge what is measured once for all hosts; the figure itself says which host is the worst."""
-    status = status_of(found, limit.relation, limit.bound)
-    about = next((view for view in hosts if view.name == found.host), hosts[0])
-    if status == "unknown":
-        return _judged(limit, status, about, None, _gap(found))
-    return _judged(limit, status, about, found.value, found.why)
+class Judged(Struct, frozen=True, kw_only=True):
+    """One limit, judged on the worst host for it."""
+
+    limit: Limit
+    status: Status
+    title: str
+    """What was measured, in words: `Input-bound`, `Step time (p95)`, `sum of kernels.total_us[name~nccl]`."""
+    measured: float | None
+    """In the unit of the limit; None if it could not be measured."""
+    unit: Unit
+    host: str
+    """The worst host; empty where there is one host only, or none was measured."""
+    why: str = ""
+    """If unknown: what is missing, and what to try. Else: what the number rests on; may be empty."""
+    evidence: tuple[Finding, ...] = ()
+    """For a breach: the sentences of the report that explain it, with the first advice."""
+    comparison: StepComparison | None = None
+    """For a limit on the regression against a baseline."""
 
 
-def _judged(limit: Limit, status: Status, view: View, value: float | None, why: str) -> Judged:
-    """Return the verdict; a value that is None is of no host."""
-    return Judged(
-        limit, status, _title(limit, view.stat), value, unit_measured(limit.metric),
-        "" if value is None else view.name, _sentence(why),
-        evidence_of(limit.metric, view) if status == "breach" else (),
-    )  # fmt: skip
+class Outcome(Struct, frozen=True, kw_only=True):
+    """A gate, judged: the result of each limit, and which profile it is about.
+
+    `exit_code` is 3 if a limit is breached, else 1 if one could not be judged (or there is none), else 0.
+    """
+
+    judged: tuple[Judged, ...]
+    run: str = ""
+    folder: str = ""
+    hosts: tuple[str, ...] = ()
+    step_count: int = 0
+    """Whole steps judged, of the host that has fewest."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def breached(self) -> tuple[Judged, ...]:
+        """Return the limits that do not hold."""
+        return tuple(judged for judged in self.judged if judged.status == "breach")
+
+    @property
+    def unknown(self) -> tuple[Judged, ...]:
+        """Return the limits that could not be judged."""
+        return tuple(judged for judged in self.judged if judged.status == "unknown")
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every limit holds, 3 if one is breached, 1 if that is unknown."""
+        if self.breached:
+            return 3
+        return 1 if self.unknown or not self.judged else 0
 
 
-def _title(limit: Limit, stat: Stat) -> str:
-    metric = limit.metric
+def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
+    """Return the outcome of a gate that got no profile to judge: every limit is unknown."""
+    return Outcome(
+        judged=tuple(
+            Judged(limit=limit, status="unknown", title=limit.metric.name, measured=None, unit="", host="", why=reason)
+            for limit in limits
+        )
+    )
+
+
+def check_profile(
+    profile: Analysis | str | Path,
+    *,
+    limits: Sequence[str] = (),
+    stat: StepStatistic = "mean",
+    skip_first: int = 0,
+    min_steps: int = MIN_STEPS,
+    baseline: str | Path | Sequence[str | Path] = (),
+    **named: str | float,
+) -> Outcome:
+    """Judge a profile by limits, in the words of `tfperf check`.
+
+    `named` are its options with limits (`max_input_bound="10%"`, `max_regression="5%"`), `limits` those of `--limit`,
+    `baseline` is a file of `tfperf analyze --save-baseline`, or several. What cannot be judged is not an error: the
+    `exit_code` of the outcome is 0 if all limits hold, 3 if one is breached, 1 if that is unknown. Raises LimitError
+    for a limit that cannot be read, if there is none, and for `max_regression` without a baseline; and what
+    `tfperf.load` raises.
+    """
+    max_regression = named.pop("max_regression", None)
+    config = CheckConfig(
+        limits=(
+            *(named_limit(name, str(value), _ORIGIN) for name, value in named.items()),
+            *(read_limit(text, _ORIGIN) for text in limits),
+        ),
+        stat=stat,
+        skip_first=skip_first,
+        min_steps=min_steps,
+        baseline=tuple(map(Path, [baseline] if isinstance(baseline, (str, Path)) else baseline)),
+        max_regression=None if max_regression is None else regression_tolerance(str(max_regression), _ORIGIN),
+    )
+    if not config.limits and not config.baseline and max_regression is None:
+        raise LimitError('no limit is given: name one, as in max_input_bound="10%"')
+    return check(profile if isinstance(profile, Analysis) else load(profile, sections=needed_sections(config)), config)
+
+
+def needed_sections(config: CheckConfig) -> tuple[str, ...]:
+    """Return the sections that judging needs; those that explain a breach are read when there is one.
+
+    Raises LimitError for a tolerance without the baseline that it is about: as a limit, it would always hold.
+    """
+    if config.baseline:
+        return section_names()
+    if config.max_regression is not None:
+        raise LimitError("max-regression needs a baseline to compare with")
+    needed: list[str] = []
+    for metric in (limit.metric for limit in config.limits):
+        needed += [find_table(metric.table)[0]] if metric.table else FIGURES[metric.name].sections
+    return tuple(dict.fromkeys(needed)) or ("steps",)
+
+
+def check(profile: Analysis, config: CheckConfig) -> Outcome:
+    """Judge a profile as a configuration says; what is not set has its default.
+
+    Whole steps count, after the first `skip_first` of each host; a host with fewer than `min_steps` averaged ones
+    cannot be judged where a limit rests on steps. What cannot be measured is not an error: it is unknown, with the
+    reason. Raises LimitError for `max_regression` without a baseline, and what reading a baseline raises.
+    """
+    baselines = []
+    if config.baseline:
+        from tfperf.compare.baseline_file import read_baseline
+
+        baselines = [read_baseline(path) for path in config.baseline]
+    profile = profile.more(needed_sections(config))
+    skip_first = config.skip_first or 0
+    hosts = _hosts_of(profile, config)
+    judged = [_judge(limit, hosts) for limit in config.limits]
+    if baselines:
+        # Not `or`: 0 is a setting.
+        tolerance = MAX_REGRESSION if config.max_regression is None else config.max_regression
+        judged.append(_judge_regression(profile, hosts, baselines, tolerance, skip_first))
+    single = _single(hosts)
+    return Outcome(
+        judged=_explained(judged, profile, config),
+        run=profile.run.name,
+        folder=str(profile.run.folder),
+        hosts=tuple(host.host for host in profile.hosts),
+        step_count=min(host.summary.averaged_count for host in single),
+        notes=_notes(single, skip_first),
+    )
+
+
+def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
+    return judged_hosts(
+        profile,
+        stat=config.stat or "mean",
+        skip_first=config.skip_first or 0,
+        min_steps=MIN_STEPS if config.min_steps is None else config.min_steps,
+    )
+
+
+def _single(hosts: Sequence[JudgedHost]) -> Sequence[JudgedHost]:
+    """Return the hosts without the last, which is all of them together if there are several."""
+    return hosts if len(hosts) == 1 else hosts[:-1]
+
+
+def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig) -> tuple[Judged, ...]:
+    breached = [each for each in judged if each.status == "breach"]
+    sections = {section for each in breached for section in evidence_sections(each.limit.metric)}
+    if not sections:
+        return tuple(judged)
+    try:
+        hosts = _single(_hosts_of(profile.more(sections), config))
+        by_name = {host.name: host for host in hosts}
+        evidence = [evidence_of(each.limit.metric, by_name.get(each.host, hosts[0])) for each in breached]
+    except TfperfError as error:
+        # A file that is gone by now takes the evidence away, not the verdict.
+        evidence = [(Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)] * len(breached)
+    explained = iter(evidence)
+    return tuple(replace(each, evidence=next(explained)) if each in breached else each for each in judged)
+
+
+def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
+    metric, single = limit.metric, _single(hosts)
     if metric.table:
-        return title_of(limit)
-    title = FIGURES[metric.name].title
-    return f"{title} ({metric.function or stat})" if metric.name == "step_time" else title
+        title = metric_title(limit)
+    else:
+        title = FIGURES[metric.name].title
+        title += f" ({metric.function or single[0].stat})" if metric.name == "step_time" else ""
+    if metric.name == "skew" and not metric.table:
+        measurement = measure_skew(single)
+    elif metric.table and limit_tables()[metric.table].over_hosts:
+        measurement = measure(limit, hosts[-1])
+    else:
+        measurement = _measure_worst(limit, single)
+    status = measurement.status(limit)
+    is_known = status != "unknown"
+    return Judged(
+        limit=limit,
+        status=status,
+        title=title,
+        measured=measurement.value if is_known else None,
+        unit=unit_measured(metric),
+        host=measurement.host if is_known else "",
+        why=_sentence(measurement.why if is_known else measurement.reason),
+    )
 
 
-def _all_gaps(found: Sequence[tuple[View, Measured]]) -> str:
-    """Say why hosts could not be judged: the first in full, the others counted."""
-    view, own = found[0]
-    where = f"host {view.name}: " if view.name else ""
-    more = f"; so it is on {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{where}{_gap(own)}{more}"
+def _measure_worst(limit: Limit, hosts: Sequence[JudgedHost]) -> Measurement:
+    """Return what decides about a limit that is measured on each host alone."""
+    measurements = [measure(limit, host) for host in hosts]
+    statuses = [measurement.status(limit) for measurement in measurements]
+    status = min(statuses, key=_WORST_FIRST.index)
+    rows = [row for row, other in enumerate(statuses) if other == status]
+    if status == "unknown":
+        more = len(rows) - 1
+        others = f"; {more} other {'host' if more == 1 else 'hosts'} cannot be judged either" if more else ""
+        return unknown(f"{_gap(hosts[rows[0]], measurements[rows[0]].reason)}{others}")
+    worst = (max if limit.relation.startswith("<") else min)(rows, key=lambda row: measurements[row].value or 0.0)
+    return replace(measurements[worst], host=hosts[worst].name)
 
 
-def _gap(found: Measured) -> str:
-    return found.gap or "the measured value is not a number"
+def _gap(host: JudgedHost, reason: str) -> str:
+    return f"host {host.name}: {reason}" if host.name else reason
 
 
 def _sentence(text: str) -> str:
     return text if not text or text.endswith(".") else f"{text}."
 
 
-# --- against a baseline ---
-
-
 def _judge_regression(
-    trace: Trace, views: Sequence[View], baselines: Sequence[Snapshot], tolerance: float, skip_first: int
+    profile: Analysis, hosts: Sequence[JudgedHost], baselines: Sequence[RunSummary], tolerance: float, skip_first: int
 ) -> Judged:
-    bound = float(f"{100.0 * tolerance:.12g}")
-    limit = Limit(f"max-regression {bound_text(bound, '%')}", Metric(REGRESSION), "<=", bound, "baseline")
-    if not baselines:
-        return Judged(limit, "unknown", REGRESSION_TITLE, None, "%", "", "There is no baseline to compare with.")
-    from tfperf.compare.baselines import compare_with
     from tfperf.compare.fairness import differences
-    from tfperf.compare.snapshot import kept_name, take
+    from tfperf.compare.regression import compare_with_baselines
+    from tfperf.compare.summarize import short_name, summarize_run
 
-    after = take(trace, trace.run.name, skip_first=skip_first)
-    found = compare_with(baselines, after, tolerance=tolerance, stat=views[0].stat)
-    unfair = [own for before in baselines for own in differences(before, after) if own.unfair]
-    reasons = list(dict.fromkeys(f"{own.what}: {own.before} before, {own.after} now; {own.text}" for own in unfair))
-    hosts = _hosts(views)
-    slowest = next((view for view in hosts if kept_name(view.name) == found.after_host), None)
-    return _compared(limit, found, hosts, slowest, " ".join(reasons))
-
-
-def _compared(limit: Limit, found: Comparison, hosts: Sequence[View], slowest: View | None, unfair: str) -> Judged:
-    states: dict[str, Status] = {"slower": "breach", "holds": "pass"}
-    status, why = states.get(found.change, "unknown"), found.why
-    thin = next((view for view in hosts if view.too_few_steps), None)
+    single = _single(hosts)
+    after = summarize_run(profile, profile.run.name, skip_first=skip_first)
+    comparison = compare_with_baselines(baselines, after, tolerance=tolerance, stat=single[0].stat)
+    unfair = [
+        f"{difference.what}: {difference.before} before, {difference.after} now; {difference.text}"
+        for before in baselines
+        for difference in differences(before, after)
+        if difference.unfair
+    ]
+    slowest = next((host.name for host in single if short_name(host.name) == comparison.after_host), "")
+    states: dict[str, Status] = {"slower": "breach", "not slower": "pass"}
+    status, why = states.get(comparison.verdict, "unknown"), comparison.why
+    thin = next((host for host in single if host.too_few_steps), None)
     if unfair:
-        status, why = "unknown", f"The runs cannot be compared. {unfair}"
+        status, why = "unknown", f"The runs cannot be compared. {' '.join(dict.fromkeys(unfair))}"
     elif thin is not None and status == "pass":
-        status, why = "unknown", _all_gaps([(thin, unknown(thin.too_few_steps))])
-    measured = 100.0 * (found.ratio.value - 1.0) if found.ratio and status != "unknown" else None
-    evidence = evidence_of(limit.metric, slowest or hosts[0]) if status == "breach" else ()
+        status, why = "unknown", _gap(thin, thin.too_few_steps)
+    measured = 100.0 * (comparison.ratio.value - 1.0) if comparison.ratio and status != "unknown" else None
+    bound = float(f"{100.0 * tolerance:.12g}")
     return Judged(
-        limit, status, REGRESSION_TITLE, measured, "%", slowest.name if slowest and measured is not None else "",
-        _sentence(why), evidence, found,
-    )  # fmt: skip
+        limit=Limit(f"max-regression {bound_text(bound, '%')}", Metric(REGRESSION), "<=", bound, "baseline"),
+        status=status,
+        title="Regression",
+        measured=measured,
+        unit="%",
+        host=slowest if measured is not None else "",
+        why=_sentence(why),
+        comparison=comparison,
+    )
 
 
-def _notes(trace: Trace, views: Sequence[View], skip_first: int) -> tuple[str, ...]:
+def _notes(hosts: Sequence[JudgedHost], skip_first: int) -> tuple[str, ...]:
     notes = []
     if skip_first:
-        whose = " of each host" if len(trace.hosts) > 1 else ""
-        notes.append(f"Skipped: the first {skip_first:,} {'step' if skip_first == 1 else 'steps'}{whose}.")
-    unsure = [view for view in _hosts(views) if view.host.breakdown.steps.confidence not in _SURE]
-    if unsure and unsure[0].summary.averaged_count:
-        steps = unsure[0].host.breakdown.steps
-        where = f"On host {unsure[0].name}, steps" if unsure[0].name else "Steps"
+        first = "step" if skip_first == 1 else f"{skip_first:,} steps"
+        notes.append(f"Skipped: the first {first}{' of each host' if len(hosts) > 1 else ''}.")
+    unsure = next((host for host in hosts if host.breakdown.steps.confidence not in ("high", "medium")), None)
+    if unsure is not None and unsure.summary.averaged_count:
+        steps = unsure.breakdown.steps
+        where = f"On host {unsure.name}, steps" if unsure.name else "Steps"
         notes.append(f"{where} were found with {steps.confidence} confidence: {steps.explanation}.")
     return tuple(notes)

@@ -11,33 +11,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from tfperf.compare.model import Stat
-from tfperf.gate.catalogue import did_you_mean
-from tfperf.gate.errors import ConfigError, LimitError
-from tfperf.gate.limits import NAMED, named_limit, parse_limit, regression_tolerance
-from tfperf.gate.model import Limit
+from msgspec import Struct
+
+from tfperf.compare.bootstrap import StepStatistic
+from tfperf.gate.grammar import read_limit
+from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, did_you_mean, named_limit, regression_tolerance
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-OWN_FILE, SHARED_FILE = "tfperf.toml", "pyproject.toml"
-STATS: tuple[Stat, ...] = ("mean", "median", "p95")
+_SHARED_FILE = "pyproject.toml"
+STATS: tuple[StepStatistic, ...] = ("mean", "median", "p95")
 _MOST = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class CheckConfig:
-    """What a file says about `tfperf check`; None is not set."""
+class CheckConfig(Struct, frozen=True, kw_only=True):
+    """What a gate is to judge: limits, and settings; None is not set."""
 
-    path: Path
     limits: tuple[Limit, ...] = ()
-    stat: Stat | None = None
+    stat: StepStatistic | None = None
     skip_first: int | None = None
     min_steps: int | None = None
     baseline: tuple[Path, ...] | None = None
@@ -46,71 +43,72 @@ class CheckConfig:
 
 
 def find_config(start: Path) -> Path | None:
-    """Return the nearest file upwards from a folder that says anything about tfperf, None if there is none.
+    """Return the nearest file about tfperf, from a folder upwards; None if there is none.
 
-    In one folder tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is no TOML: limits that
-    nobody sees must not get lost.
+    In one folder, tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is not TOML: its limits
+    must not get lost unnoticed.
     """
     start = start.absolute()
     for folder in (start, *start.parents):
-        own, shared = folder / OWN_FILE, folder / SHARED_FILE
-        if own.is_file():
-            return own
-        if shared.is_file() and "tfperf" in _tool(_toml(shared)):
-            return shared
+        own_file, shared_file = folder / "tfperf.toml", folder / _SHARED_FILE
+        if own_file.is_file():
+            return own_file
+        if shared_file.is_file() and "tfperf" in _tool_tables(_read_toml(shared_file)):
+            return shared_file
     return None
 
 
 def read_config(path: Path) -> CheckConfig:
-    """Return what a file says; paths in it are relative to its folder. Raises ConfigError, naming file and key."""
+    """Return the limits and settings of a file; paths in it are relative to its folder.
+
+    Raises ConfigError, which names the file and the key.
+    """
     table, name = _check_table(path)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     limits: list[Limit] = []
+    keys: set[str] = set()
     for written, value in table.items():
-        key = written.replace("_", "-")
-        origin = f"{path}, {name}.{written[:80]}"
-        if key in found or any(limit.origin.replace("_", "-") == origin.replace("_", "-") for limit in limits):
+        key, origin = written.replace("_", "-"), f"{path}, {name}.{written[:80]}"
+        if key in keys:
             raise ConfigError(f"{origin}: this is set twice, with - and with _")
+        keys.add(key)
         if key in NAMED:
-            limits.append(_named(key, value, origin))
+            limits.append(_in_file(named_limit, key, _text(value, NAMED[key].example, origin), origin))
         elif key == "limits":
-            limits += _listed(value, origin)
-            found[key] = None
+            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+                raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
+            limits += [_in_file(read_limit, text, origin) for text in value]
         elif key in _SETTINGS:
-            found[key] = _SETTINGS[key](value, origin, path)
+            settings[key.replace("-", "_")] = _SETTINGS[key](value, origin, path)
         else:
-            raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {_close_key(key)}")
-    found.pop("limits", None)
-    return CheckConfig(path, tuple(limits), **{key.replace("-", "_"): value for key, value in found.items()})
+            close = did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
+            raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {close}")
+    return CheckConfig(limits=tuple(limits), **settings)
 
 
-# --- the file ---
-
-
-def _toml(path: Path) -> Mapping[str, Any]:
+def _read_toml(path: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: it cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: it is no valid TOML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path}: it is not valid TOML: {' '.join(str(error).split())}") from error
 
 
-def _tool(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    tool = found.get("tool")
+def _tool_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    tool = document.get("tool")
     return tool if isinstance(tool, dict) else {}
 
 
 def _check_table(path: Path) -> tuple[Mapping[str, Any], str]:
-    """Return the table about `check`, and its name."""
-    found, prefix = _toml(path), ""
-    if path.name == SHARED_FILE:
-        found, prefix = _table(_tool(found).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."
-    for key in found:
+    document, prefix = _read_toml(path), ""
+    if path.name == _SHARED_FILE:
+        document, prefix = _table(_tool_tables(document).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."
+    for key in document:
         if key != "check":
             where = prefix.rstrip(".") or "it"
             raise ConfigError(f"{path}: {where} has no key {key[:80]!r}: limits are in [{prefix}check]")
-    return _table(found.get("check", {}), path, f"{prefix}check"), f"{prefix}check"
+    return _table(document.get("check", {}), path, f"{prefix}check"), f"{prefix}check"
 
 
 def _table(value: Any, path: Path, name: str) -> Mapping[str, Any]:
@@ -119,63 +117,53 @@ def _table(value: Any, path: Path, name: str) -> Mapping[str, Any]:
     return value
 
 
-def _close_key(key: str) -> str:
-    return did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
-
-
-# --- values ---
-
-
-def _named(key: str, value: Any, origin: str) -> Limit:
+def _text(value: Any, example: str, origin: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ConfigError(f'{origin}: it must be text such as "{NAMED[key].example}"')
-    return _in_file(lambda: named_limit(key, str(value), origin))
+        raise ConfigError(f'{origin}: it must be text such as "{example}"')
+    return str(value)
 
 
-def _listed(value: Any, origin: str) -> list[Limit]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ConfigError(f'{origin}: it must be a list of texts such as ["input_bound <= 10%"]')
-    return [_in_file(lambda text=text: parse_limit(text, origin)) for text in value]  # type: ignore[misc]
-
-
-def _in_file(read: Callable[[], Limit]) -> Limit:
+def _in_file(read: Callable[..., Limit], *arguments: str) -> Limit:
     try:
-        return read()
+        return read(*arguments)
     except LimitError as error:
         raise ConfigError(str(error)) from None
 
 
-def _whole(least: int) -> Callable[[Any, str, Path], int]:
+def _integer_from(least: int) -> Callable[[Any, str, Path], int]:
     def read(value: Any, origin: str, _: Path) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            raise ConfigError(f"{origin}: it must be a whole number from {least} on")
+            raise ConfigError(f"{origin}: it must be an integer from {least} to {_MOST}")
         return value
 
     return read
 
 
-def _stat(value: Any, origin: str, _: Path) -> Stat:
+def _stat(value: Any, origin: str, _: Path) -> StepStatistic:
     if value not in STATS:
         raise ConfigError(f"{origin}: it must be one of {', '.join(STATS)}")
-    return cast("Stat", value)
+    return cast("StepStatistic", value)
 
 
 def _paths(value: Any, origin: str, file: Path) -> tuple[Path, ...]:
-    listed = value if isinstance(value, list) else [value]
-    if not listed or not all(isinstance(one, str) and one and "\0" not in one for one in listed):
-        raise ConfigError(f"{origin}: it must be the path of a file, or a list of such")
-    return tuple(file.parent / one for one in listed)
+    paths = value if isinstance(value, list) else [value]
+    if not paths or not all(isinstance(path, str) and path and "\0" not in path for path in paths):
+        raise ConfigError(f"{origin}: it must be the path of a file, or a list of paths")
+    return tuple(file.parent / path for path in paths)
 
 
 def _tolerance(value: Any, origin: str, _: Path) -> float:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ConfigError(f'{origin}: it must be text such as "5%"')
+    text = _text(value, "5%", origin)
     try:
-        return regression_tolerance(str(value), origin)
+        return regression_tolerance(text, origin)
     except LimitError as error:
         raise ConfigError(str(error).replace(": max-regression:", ":", 1)) from None
 
 
 _SETTINGS: Mapping[str, Callable[[Any, str, Path], Any]] = {
-    "skip-first": _whole(0), "min-steps": _whole(1), "stat": _stat, "baseline": _paths, "max-regression": _tolerance,
-}  # fmt: skip
+    "skip-first": _integer_from(0),
+    "min-steps": _integer_from(1),
+    "stat": _stat,
+    "baseline": _paths,
+    "max-regression": _tolerance,
+}

@@ -12,138 +12,143 @@
               | "TiB" ;
     value     = quoted | bare ;
     quoted    = '"' , { character | '""' } , '"' | "'" , { character | "''" } , "'" ;
-    bare      = { any character but white space , quotes , comma and brackets , not beginning with an operator } ;
+    bare      = { any character but white space , quotes , comma and brackets , not starting with an operator } ;
 
 Figures are `input_bound`, `step_time`, `kernel_launch`, `all_others`, `device_busy`, `memory`, `retraces` and `skew`;
 tables and their keys are those that `tfperf query --schema` lists, without the recorded ones. White space between parts
-means nothing. Without a function a limit must hold for every row. `~` and `!~` search for a regular expression (letters
-as they are; `(?i)` makes them alike). `name` is the column that says which row it is, where none is called so. A bound
-without a unit is in the unit of the column.
+has no meaning. Without a function, every row must hold the limit. `~` and `!~` search for a regular expression, which
+is case-sensitive unless it starts with `(?i)`. `name` stands for the column that names the rows, if none is called so.
+A bound without a unit is in the unit of the column.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, NoReturn, cast
 
-from tfperf.gate.bounds import bound_text, read_bound
-from tfperf.gate.catalogue import NAME_COLUMNS, TABLES, column_of, did_you_mean, type_of, unit_of
-from tfperf.gate.errors import LimitError, as_written
-from tfperf.gate.figures import FIGURES
-from tfperf.gate.model import Condition, Limit, Metric, Relation
-from tfperf.gate.patterns import compiled
-from tfperf.query.tables import RECORDED, SqlColumn
-from tfperf.report.model import Unit
+from msgspec import Struct
+
+from tfperf.gate.limits import (
+    COMMAND_LINE,
+    FIGURES,
+    Condition,
+    Limit,
+    LimitError,
+    Metric,
+    Relation,
+    bound_text,
+    check_bound,
+    compiled,
+    did_you_mean,
+    quoted,
+    read_bound,
+)
+from tfperf.query.sql_tables import RECORDED
+from tfperf.report.model import Column
+from tfperf.sections.registry import TableSpec, all_tables
+from tfperf.units import Unit
 
 FUNCTIONS = ("sum", "max", "min", "mean", "median", "p95", "count")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPACE = re.compile(r"\s*")
 _RELATION = re.compile(r"<=|>=|<|>")
 _OPERATOR = re.compile(r"!~|!=|<=|>=|~|=|<|>")
 _BARE = re.compile(r"[^\s\[\]\"',=~!<>][^\s\[\]\"',]*")
 _QUOTED = re.compile(r"\"((?:[^\"]|\"\")*)\"|'((?:[^']|'')*)'")
-_RELATIONS = "< <= > >="
-_ONLY_NUMBERS = ("<", "<=", ">", ">=")
+_RELATIONS = ("<", "<=", ">", ">=")
+_SUITABLE: Mapping[type, str] = {**dict.fromkeys((int, float), "= != < <= > >="), bool: "= or !=", str: "~ !~ = or !="}
 _TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _LONGEST = 2000
+_SHOWN_COLUMNS = 8
 _EXAMPLE = "write it like input_bound <= 10% or sum(kernels.total_us[name~nccl]) < 500us"
 
 
-class _WrongError(Exception):
-    """What is wrong, and where it stands in the text."""
-
-    def __init__(self, message: str, at: int) -> None:
-        super().__init__(message)
-        self.at = at
+@cache
+def limit_tables() -> Mapping[str, TableSpec]:
+    """Return the tables that a limit may name, also by their other names."""
+    return {name: table for table in all_tables() if table.in_limits for name in (table.name, *table.aliases)}
 
 
-@dataclass
-class _Reader:
-    """A text, and how far it is read."""
+def column_of(table: str, name: str) -> Column | None:
+    """Return the column of a table, None if it has none of that name."""
+    return next((column for column in limit_tables()[table].columns if column.key == name), None)
+
+
+def holds_numbers(column: Column) -> bool:
+    """Tell whether a column can be compared with a number."""
+    return column.dtype in (int, float)
+
+
+class _Reader(Struct):
+    """A text, where it is from, and how far it is read."""
 
     text: str
+    origin: str
     at: int = 0
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Return what comes next if it is that, without the space after it."""
-        found = pattern.match(self.text, self.at)
-        if found:
-            self.at = found.end()
-            self.skip()
-        return found
-
-    def skip(self) -> None:
-        """Go on to what is no space."""
-        space = _SPACE.match(self.text, self.at)
-        self.at = space.end() if space else self.at
+        """Return what comes next if it matches, and skip the space after it."""
+        match = pattern.match(self.text, self.at)
+        if match:
+            self.at = len(self.text) - len(self.text[match.end() :].lstrip())
+        return match
 
     def has(self, mark: str) -> bool:
         """Tell whether this comes next, and take it if so."""
         return self.take(re.compile(re.escape(mark))) is not None
 
-    def word(self, what: str) -> tuple[str, int]:
-        """Return the name that comes next, and where it begins."""
+    def word(self, what: str, example: str = "") -> tuple[str, int]:
+        """Return the name that comes next, and where it starts."""
         at = self.at
-        found = self.take(_WORD)
-        return (found[0], at) if found else self.wrong(f"{what} is missing")
+        match = self.take(_WORD)
+        return (match[0], at) if match else self.wrong(f"{what} is missing{example}")
 
     def wrong(self, message: str, at: int | None = None) -> NoReturn:
-        """Say what is wrong here, or there."""
-        raise _WrongError(message, self.at if at is None else at)
+        """Raise LimitError for what is wrong here, or there."""
+        place = (self.at if at is None else at) + 1
+        raise LimitError(f"{self.origin}: limit {quoted(self.text)}, character {place}: {message}") from None
 
 
-def read_limit(text: str, origin: str = "command line") -> Limit:
-    """Return the limit that a text says. Raises LimitError."""
-    reader = _Reader(text)
-    try:
-        if len(text) > _LONGEST:
-            reader.wrong(f"it is longer than {_LONGEST} characters")
-        reader.skip()
-        metric = _measured(reader)
-        relation = _relation(reader)
-        return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
-    except _WrongError as wrong:
-        raise LimitError(f"{origin}: limit {as_written(text)!r}, character {wrong.at + 1}: {wrong}") from None
+def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
+    """Return the limit that a text states. Raises LimitError."""
+    reader = _Reader(text, origin, len(text) - len(text.lstrip()))
+    if len(text) > _LONGEST:
+        reader.wrong(f"it is longer than {_LONGEST} characters", 0)
+    metric = _measured(reader)
+    match = reader.take(_RELATION)
+    if match is None:
+        operator = _OPERATOR.match(text, reader.at)
+        known = " ".join(_RELATIONS)
+        reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
+    relation = cast("Relation", match[0])
+    return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
 
 
 def metric_text(metric: Metric) -> str:
-    """Return what is measured as a limit says it."""
-    conditions = ",".join(_condition_text(metric.table, own) for own in metric.conditions)
+    """Return a metric as it is written in a limit."""
+    conditions = ",".join(_condition_text(metric.table, condition) for condition in metric.conditions)
     text = f"{metric.table}.{metric.name}" if metric.table else metric.name
     text += f"[{conditions}]" if conditions else ""
     return f"{metric.function}({text})" if metric.function else text
 
 
 def unit_measured(metric: Metric) -> Unit:
-    """Return the unit of what a limit is on."""
+    """Return the unit of a metric."""
     if metric.function == "count":
         return "count"
     if not metric.table:
         return FIGURES[metric.name].unit if metric.name in FIGURES else "%"
     column = column_of(metric.table, metric.name)
-    return unit_of(column) if column else ""
-
-
-def check_bound(value: float, name: str, relation: Relation) -> None:
-    """Raise ValueError for a bound that a figure can never pass, or always does."""
-    figure = FIGURES[name]
-    if figure.is_share and value > 100:
-        verdict = "never be broken" if relation.startswith("<") else "never hold"
-        raise ValueError(f"a share is at most 100%, so {value:g}% could {verdict}")
-    if not value and figure.unit in ("ms", "bytes"):
-        raise ValueError(f"a bound of 0 says nothing here; write {'50ms' if figure.unit == 'ms' else '10GiB'}")
-
-
-# --- the parts of a limit ---
+    return column.unit if column else ""
 
 
 def _measured(reader: _Reader) -> Metric:
-    word, at = reader.word(f"what is limited ({_EXAMPLE})")
+    word, at = reader.word("a figure or table.column", example=f": {_EXAMPLE}")
     if not reader.has("("):
         return _figure_or_column(reader, word, at, "")
     if word not in FUNCTIONS:
-        reader.wrong(f"there is no function {as_written(word)}: {did_you_mean(word, FUNCTIONS)}", at)
+        reader.wrong(f"there is no function {word[:80]}: {did_you_mean(word, FUNCTIONS)}", at)
     metric = _figure_or_column(reader, *reader.word("a figure or table.column"), word)
     if not reader.has(")"):
         reader.wrong("a ) is missing")
@@ -155,65 +160,55 @@ def _figure_or_column(reader: _Reader, word: str, at: int, function: str) -> Met
         return _column(reader, word, at, function)
     if word in FIGURES:
         if function and function not in FIGURES[word].functions:
-            reader.wrong(f"{function}({word}) cannot be taken: {word} is one number for a host", at)
+            reader.wrong(f"{function}({word}) has no meaning: {word} is one number per host", at)
         return Metric(word, function=function)
-    if word in TABLES:
+    if word in limit_tables():
         reader.wrong(f"{word} is a table: write {word}.COLUMN, where COLUMN is {_columns(word)}", at)
     if word in FUNCTIONS:
         reader.wrong(f"{word} is a function: write {word}(table.column), or a figure: {_EXAMPLE}", at)
-    return reader.wrong(f"there is no figure {as_written(word)}: {did_you_mean(word, FIGURES) or _EXAMPLE}", at)
+    return reader.wrong(f"there is no figure {word[:80]}: {did_you_mean(word, FIGURES) or _EXAMPLE}", at)
 
 
 def _column(reader: _Reader, table: str, at: int, function: str) -> Metric:
-    if table not in TABLES:
+    if table not in limit_tables():
         reader.wrong(_no_table(table), at)
-    name, at = reader.word("the name of a column")
-    column = _named_column(reader, table, name, at)
-    if type_of(column) != "number" and function != "count":
-        reader.wrong(f"{table}.{column.name} holds no numbers; only count({table}.{column.name}) can be limited", at)
+    column, at = _named_column(reader, table, "the name of a column")
+    if not holds_numbers(column) and function != "count":
+        reader.wrong(f"{table}.{column.key} does not hold numbers: only count({table}.{column.key}) can be limited", at)
     conditions: list[Condition] = []
     if reader.has("["):
         conditions.append(_condition(reader, table))
         while reader.has(","):
             conditions.append(_condition(reader, table))
         if not reader.has("]"):
-            reader.wrong("a , or ] is missing; put values with spaces, commas or brackets into quotes")
-    return Metric(column.name, table, function, tuple(conditions))
+            reader.wrong("a , or ] is missing: put values with spaces, commas or brackets in quotes")
+    return Metric(column.key, table, function, tuple(conditions))
 
 
-def _named_column(reader: _Reader, table: str, name: str, at: int) -> SqlColumn:
+def _named_column(reader: _Reader, table: str, what: str) -> tuple[Column, int]:
+    name, at = reader.word(what)
     column = column_of(table, name)
     if column is None and name == "name":
-        column = column_of(table, NAME_COLUMNS.get(table, ""))
-    return column or reader.wrong(f"{table} has no column {as_written(name)}: {_close_columns(table, name)}", at)
-
-
-def _close_columns(table: str, name: str) -> str:
-    names = [own.name for own in TABLES[table].columns]
-    return did_you_mean(name, names) or f"it has {_columns(table)}"
+        column = column_of(table, limit_tables()[table].name_key)
+    if column is None:
+        close = did_you_mean(name, [other.key for other in limit_tables()[table].columns])
+        reader.wrong(f"{table} has no column {name[:80]}: {close or f'it has {_columns(table)}'}", at)
+    return column, at
 
 
 def _columns(table: str) -> str:
-    names = [own.name for own in TABLES[table].columns]
-    return ", ".join(names[:8]) + (f" or one of {len(names) - 8} more (tfperf query --schema)" if names[8:] else "")
+    names = [column.key for column in limit_tables()[table].columns]
+    more = len(names) - _SHOWN_COLUMNS
+    return ", ".join(names[:_SHOWN_COLUMNS]) + (f" or one of {more} more (tfperf query --schema)" if more > 0 else "")
 
 
 def _no_table(table: str) -> str:
     if table == "host_steps":
-        return "host_steps cannot be limited; every host is judged by itself, so its steps are in the table steps"
-    if table in {own.name for own in RECORDED}:
-        return f"{table} holds what was recorded; limits are on what was found out, as in kernels.total_us"
-    close = did_you_mean(table, TABLES)
-    return f"there is no table {as_written(table)}: {close or 'tfperf query --schema lists those that there are'}"
-
-
-def _relation(reader: _Reader) -> Relation:
-    found = reader.take(_RELATION)
-    if found is None:
-        given = _OPERATOR.match(reader.text, reader.at)
-        reader.wrong(f"{given[0]} is none of {_RELATIONS}" if given else f"one of {_RELATIONS} is missing")
-    relations: dict[str, Relation] = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
-    return relations[found[0]]
+        return "host_steps cannot be limited: each host is judged alone, and the table steps holds its steps"
+    if table in {recorded.name for recorded in RECORDED}:
+        return f"{table} holds what was recorded: limits are on tables of the analysis, for example kernels.total_us"
+    close = did_you_mean(table, limit_tables())
+    return f"there is no table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
 
 
 def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
@@ -221,7 +216,7 @@ def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
     of_table = bool(metric.table)
     try:
         if not text:
-            raise ValueError("a number is missing after the relation")
+            raise ValueError("the bound is missing")
         value = read_bound(text, unit, bare=of_table, signed=of_table and metric.function != "count")
         if not of_table:
             check_bound(value, metric.name, relation)
@@ -230,58 +225,52 @@ def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
     return value
 
 
-# --- conditions ---
-
-
 def _condition(reader: _Reader, table: str) -> Condition:
-    name, at = reader.word("the column of a condition")
-    column = _named_column(reader, table, name, at)
+    column, _ = _named_column(reader, table, "the column of a condition")
     at = reader.at
     operator = reader.take(_OPERATOR)
     if operator is None:
         reader.wrong("a condition needs one of ~ !~ = != < <= > >=")
-    value_at, value = reader.at, _value(reader)
-    return _typed(reader, column, operator[0], value, (at, value_at))
+    suitable = _SUITABLE[column.dtype]
+    if operator[0] not in suitable.split():
+        holds = "holds" if holds_numbers(column) else "does not hold"
+        reader.wrong(f"{column.key} {holds} numbers: compare it with {suitable}", at)
+    at = reader.at
+    match = reader.take(_QUOTED) or reader.take(_BARE)
+    if match is None:
+        reader.wrong("the value of the condition is missing: put special characters in quotes")
+    value = match[0]
+    if value[0] in "\"'":
+        value = value[1:-1].replace(value[0] * 2, value[0])
+    try:
+        return Condition(column.key, cast("Any", operator[0]), _typed(column, operator[0], value))
+    except ValueError as error:
+        reader.wrong(str(error), at)
 
 
-def _value(reader: _Reader) -> str:
-    quoted = reader.take(_QUOTED)
-    if quoted:
-        return quoted[1].replace('""', '"') if quoted[1] is not None else quoted[2].replace("''", "'")
-    bare = reader.take(_BARE)
-    return bare[0] if bare else reader.wrong("the value of a condition is missing; put odd characters into quotes")
-
-
-def _typed(reader: _Reader, column: SqlColumn, operator: str, value: str, at: tuple[int, int]) -> Condition:
-    """Return the condition, with a value of the kind that the column holds."""
-    kind = type_of(column)
-    if kind == "number":
-        if operator in ("~", "!~"):
-            reader.wrong(f"{column.name} holds numbers: compare it with = != < <= > >=", at[0])
+def _typed(column: Column, operator: str, value: str) -> str | float:
+    """Return a value of the kind that the column holds; raises ValueError."""
+    if holds_numbers(column):
         try:
-            return _made(column, operator, read_bound(value, unit_of(column), bare=True, signed=True))
+            return read_bound(value, column.unit, bare=True, signed=True)
         except ValueError as error:
-            reader.wrong(f"{column.name}: {error}", at[1])
-    if operator in _ONLY_NUMBERS or (kind == "truth" and operator not in ("=", "!=")):
-        fitting = "= or !=" if kind == "truth" else "~ !~ = or !="
-        reader.wrong(f"{column.name} holds no numbers: compare it with {fitting}", at[0])
-    if kind == "truth" and value.lower() not in _TRUTHS:
-        reader.wrong(f"{column.name} is true or false, not {as_written(value)!r}", at[1])
+            raise ValueError(f"{column.key}: {error}") from error
+    if column.dtype is bool:
+        if value.lower() not in _TRUTHS:
+            raise ValueError(f"{column.key} is true or false, not {quoted(value)}")
+        return _TRUTHS[value.lower()]
     if operator in ("~", "!~"):
-        try:
-            compiled(value)
-        except ValueError as error:
-            reader.wrong(str(error), at[1])
-    return _made(column, operator, _TRUTHS[value.lower()] if kind == "truth" else value)
+        compiled(value)
+    return value
 
 
-def _made(column: SqlColumn, operator: str, value: str | float) -> Condition:
-    return Condition(column.name, cast("Any", operator), value)
-
-
-def _condition_text(table: str, own: Condition) -> str:
-    column = column_of(table, own.column)
-    if isinstance(own.value, float):
-        return f"{own.column}{own.relation}{bound_text(own.value, unit_of(column) if column else '')}"
-    doubled = own.value.replace('"', '""')
-    return f"{own.column}{own.relation}{own.value if _BARE.fullmatch(own.value) else f'{chr(34)}{doubled}{chr(34)}'}"
+def _condition_text(table: str, condition: Condition) -> str:
+    if isinstance(condition.value, float):
+        column = column_of(table, condition.column)
+        text = bound_text(condition.value, column.unit if column else "")
+    elif _BARE.fullmatch(condition.value):
+        text = condition.value
+    else:
+        doubled = condition.value.replace('"', '""')
+        text = f'"{doubled}"'
+    return f"{condition.column}{condition.relation}{text}"

@@ -1,29 +1,207 @@
-"""Limits as options and files name them, and how those of both are put together."""
+"""Limits on a profile: their parts, the named ones, bounds as people write them, and what a measured value means.
+
+The command line needs the named limits for its help, so this imports next to nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import operator
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tfperf.gate.bounds import as_fraction, read_bound
-from tfperf.gate.catalogue import did_you_mean
-from tfperf.gate.errors import LimitError
-from tfperf.gate.grammar import check_bound, read_limit
-from tfperf.gate.model import Limit, Metric
-from tfperf.gate.named import NAMED, NamedLimit
+from msgspec import Struct
 
-__all__ = ["NAMED", "NamedLimit", "merged", "named_limit", "parse_limit", "regression_tolerance"]
+from tfperf.errors import TfperfError
+from tfperf.units import DURATIONS, SIZES, converted, split_quantity
+
+if TYPE_CHECKING:
+    from tfperf.units import Unit
+
+Relation = Literal["<", "<=", ">", ">="]
+RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+COMMAND_LINE = "command line"
+Status = Literal["pass", "breach", "unknown"]
+"""Of a limit; unknown: it could not be judged."""
+_LONGEST_QUOTE = 80
 
 
-def parse_limit(text: str, origin: str = "command line") -> Limit:
-    """Return the limit that `--limit` says; `tfperf.gate.grammar` has the grammar. Raises LimitError."""
-    return read_limit(text, origin)
+class LimitError(TfperfError):
+    """A limit cannot be read, or could never tell anything; the message says where, and what to try (exit code 2)."""
 
 
-def named_limit(name: str, value: str, origin: str = "command line") -> Limit:
+class ConfigError(LimitError):
+    """A file of limits cannot be read; the message names the file and the key."""
+
+
+class Condition(Struct, frozen=True):
+    """Keeps rows of a table: `name~nccl`. `value` is text, or a number in the unit of the column."""
+
+    column: str
+    relation: Literal["~", "!~", "=", "!=", "<", "<=", ">", ">="]
+    value: str | float
+
+
+class Metric(Struct, frozen=True):
+    """What is measured: a named figure (`table` is empty), or a column of a table of a section.
+
+    `function` is one of sum, max, min, mean, median, p95, count; empty for a column: each row by itself.
+    """
+
+    name: str
+    table: str = ""
+    function: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Limit(Struct, frozen=True):
+    """`metric` `relation` `bound` must hold. `text` is how the user wrote it, `origin` where (command line, a file)."""
+
+    text: str
+    metric: Metric
+    relation: Relation
+    bound: float
+    """In the unit of what is measured: ms, us, % (0 to 100), bytes, count."""
+    origin: str = COMMAND_LINE
+
+
+class Measurement(Struct, frozen=True):
+    """The value of a metric. `gap` says what is unknown about it; empty if nothing is.
+
+    With a gap, `value` is the smallest that is possible (for an upper limit) or the largest (for a lower one): if even
+    that breaches a limit, the limit is breached. It is None where nothing is known.
+    """
+
+    value: float | None
+    why: str = ""
+    """What the value rests on."""
+    gap: str = ""
+    host: str = ""
+    """The host with this value, where the metric itself is about several."""
+
+    @property
+    def reason(self) -> str:
+        """Return why a limit on it is unknown, where it is."""
+        return self.gap or "the measured value is not a number"
+
+    def status(self, limit: Limit) -> Status:
+        """Return the result of a limit, unrounded: a breach counts in spite of gaps, and unknown is never a pass."""
+        if self.value is None or not math.isfinite(self.value):
+            return "unknown"
+        if not RELATIONS[limit.relation](self.value, limit.bound):
+            return "breach"
+        return "unknown" if self.gap else "pass"
+
+
+def unknown(gap: str) -> Measurement:
+    """Return a measurement without a value, and why it has none."""
+    return Measurement(None, gap=gap)
+
+
+class Figure(Struct, frozen=True):
+    """A figure that a limit can name without a table."""
+
+    title: str
+    unit: Unit
+    meaning: str
+    sections: tuple[str, ...] = ("steps",)
+    """The sections whose results it is taken from; with steps, it rests on averaged ones."""
+    is_share: bool = False
+    """Whether it is at most 100 %."""
+    functions: tuple[str, ...] = ()
+    """What can be taken of it, as in `p95(step_time)`."""
+
+
+FIGURES: Mapping[str, Figure] = {
+    "input_bound": Figure(
+        "Input-bound",
+        "%",
+        "share of the step time that goes to input: waiting for tf.data, and copying batches in",
+        is_share=True,
+    ),
+    "step_time": Figure(
+        "Step time",
+        "ms",
+        "step time: the mean unless --stat or a function says otherwise",
+        functions=("mean", "median", "p95", "max", "min"),
+    ),
+    "kernel_launch": Figure(
+        "Kernel launch", "%", "share of the step time that goes to launching kernels", is_share=True
+    ),
+    "all_others": Figure(
+        "All others", "%", "share of the step time that is in no category: Python, I/O, idle", is_share=True
+    ),
+    "device_busy": Figure(
+        "Device busy",
+        "%",
+        "share of the step time in which the least busy device works",
+        sections=("steps", "idle"),
+        is_share=True,
+    ),
+    "memory": Figure(
+        "Peak memory",
+        "bytes",
+        "bytes in use at the peak of the fullest allocator (of devices, if there are any)",
+        sections=("memory",),
+    ),
+    "retraces": Figure(
+        "Retraces",
+        "count",
+        "calls in the capture that traced a tf.function again, beyond its first tracing",
+        sections=("functions",),
+    ),
+    "skew": Figure("Skew", "%", "step time of the slowest host / median of the hosts - 1"),
+}
+REGRESSION = "regression"
+"""The name of the metric that compares with a baseline; it is not a figure of one profile."""
+
+
+class NamedLimit(NamedTuple):
+    """A limit that is an option, and a key of a file."""
+
+    figure: str
+    relation: Relation
+    help: str
+
+    @property
+    def unit(self) -> Unit:
+        """Return the unit of the bound."""
+        return FIGURES[self.figure].unit
+
+    @property
+    def example(self) -> str:
+        """Return a bound as one may write it."""
+        return EXAMPLES[self.unit]
+
+
+NAMED: Mapping[str, NamedLimit] = {
+    "max-input-bound": NamedLimit("input_bound", "<=", "Largest share of the step time for input, for example 10%."),
+    "max-step-time": NamedLimit(
+        "step_time", "<=", "Longest step time, for example 50ms; --stat chooses the statistic."
+    ),
+    "max-kernel-launch": NamedLimit("kernel_launch", "<=", "Largest share of the step time for launching kernels."),
+    "max-all-others": NamedLimit("all_others", "<=", "Largest share of the step time in no category (Python, I/O)."),
+    "min-device-busy": NamedLimit("device_busy", ">=", "Smallest share of the step time in which a device works."),
+    "max-memory": NamedLimit("memory", "<=", "Largest peak of an allocator, for example 10GiB."),
+    "max-retraces": NamedLimit("retraces", "<=", "Most calls that trace a tf.function again, for example 0."),
+    "max-skew": NamedLimit("skew", "<=", "How much slower than the median host the slowest may be."),
+}
+"""Option without its dashes -> what it limits."""
+
+
+def named_limit(name: str, value: str, origin: str = COMMAND_LINE) -> Limit:
     """Return the limit that an option or key sets, such as `max-input-bound` and `10%`. Raises LimitError."""
     name = name.replace("_", "-")
     if name not in NAMED:
-        raise LimitError(f"{origin}: there is no limit {name[:80]!r}: {did_you_mean(name, NAMED)}")
+        raise LimitError(f"{origin}: there is no limit {quoted(name)}: {did_you_mean(name, NAMED)}")
     named = NAMED[name]
     try:
         bound = read_bound(value, named.unit, bare=False)
@@ -33,22 +211,119 @@ def named_limit(name: str, value: str, origin: str = "command line") -> Limit:
     return Limit(f"{name} {value.strip()}", Metric(named.figure), named.relation, bound, origin)
 
 
-def regression_tolerance(value: str, origin: str = "command line") -> float:
-    """Return what `--max-regression` says as a share: 5% is 0.05. Raises LimitError."""
+def regression_tolerance(value: str, origin: str = COMMAND_LINE) -> float:
+    """Return the value of `--max-regression` as a share: 5% is 0.05. Raises LimitError."""
     try:
-        return as_fraction(read_bound(value, "%", bare=False))
+        percent = read_bound(value, "%", bare=False)
     except ValueError as error:
         raise LimitError(f"{origin}: max-regression: {error}") from None
+    # In decimal digits, so that 7 % is the float nearest to 0.07.
+    return float(Decimal(repr(percent)) / 100)
 
 
-def merged(of_file: Sequence[Limit], own: Sequence[Limit]) -> tuple[Limit, ...]:
+def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[Limit, ...]:
     """Return the limits of a file and of the command line, which replace those of the file on the same figure.
 
     The same figure is the same metric in the same direction; every limit of the command line stays.
     """
-    said = {_key(limit) for limit in own}
-    return (*(limit for limit in of_file if _key(limit) not in said), *own)
+    replaced = {(limit.metric, limit.relation[0]) for limit in of_command_line}
+    kept = (limit for limit in of_file if (limit.metric, limit.relation[0]) not in replaced)
+    return (*kept, *of_command_line)
 
 
-def _key(limit: Limit) -> tuple[Metric, str]:
-    return limit.metric, limit.relation[0]
+EXAMPLES: Mapping[Unit, str] = {
+    "%": "10%",
+    "ms": "50ms",
+    "us": "500us",
+    "ps": "500us",
+    "bytes": "10GiB or 500MB",
+    "count": "3",
+    "": "3",
+}
+_FACTORS: Mapping[str, Mapping[str, int]] = {
+    "bytes": SIZES,
+    "%": {"%": 1},
+    **dict.fromkeys(("ms", "us", "ps"), DURATIONS),
+}
+
+
+def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> float:
+    """Return the number in a text, in `unit`.
+
+    `bare` allows a number without its unit, `signed` a minus sign. Raises ValueError, which says what is wrong.
+    """
+    text = text.strip()
+    negative = text.startswith("-")
+    quantity = split_quantity(text[1:] if negative else text)
+    if quantity is None:
+        raise ValueError(f"{quoted(text)} is not a number: write {EXAMPLES[unit]}")
+    if negative and not signed:
+        raise ValueError(f"{quoted(text)} is negative, which the value never is: write {EXAMPLES[unit]}")
+    value = _in_unit(text, *quantity, unit=unit, bare=bare)
+    return -value if negative else value
+
+
+def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -> float:
+    factors = _FACTORS.get(unit, {})
+    if mark not in {"", "%", *DURATIONS, *SIZES}:
+        raise ValueError(f"{mark!r} in {quoted(text)} is not a unit: write {EXAMPLES[unit]}")
+    if unit == "%" and not mark and 0 < number < 1:
+        percent = format((100 * number).normalize(), "f")
+        raise ValueError(f"{text!r} may mean {percent}% or {text}%: add the unit")
+    if not mark and (bare or unit in ("%", "count", "")):
+        return float(number)
+    if not mark:
+        raise ValueError(f"{quoted(text)} has no unit: write {EXAMPLES[unit]}")
+    if mark not in factors:
+        kind = {"%": "a percentage", "count": "a count", "": "a plain number"}.get(unit, f"in {unit}")
+        raise ValueError(f"{quoted(text)} has the wrong unit: the value is {kind}, for example {EXAMPLES[unit]}")
+    value = converted(number, factors[mark], factors.get(unit, 1))
+    if not math.isfinite(value):
+        raise ValueError(f"{quoted(text)} is too large")
+    return value
+
+
+def check_bound(value: float, figure: str, relation: Relation) -> None:
+    """Raise ValueError for a bound that every value of a figure holds, or none."""
+    unit = FIGURES[figure].unit
+    if FIGURES[figure].is_share and value > 100:
+        verdict = "never be breached" if relation.startswith("<") else "never hold"
+        raise ValueError(f"a share is at most 100%, so {value:g}% could {verdict}")
+    if not value and unit in ("ms", "bytes"):
+        raise ValueError(f"a bound of 0 has no meaning here: write {'50ms' if unit == 'ms' else '10GiB'}")
+
+
+def bound_text(value: float, unit: Unit) -> str:
+    """Return a bound as `read_bound` takes it."""
+    number = format(Decimal(repr(value)), "f")
+    marks: Mapping[Unit, str] = {"%": "%", "ms": "ms", "us": "us", "bytes": "B"}
+    return number.removesuffix(".0") + marks.get(unit, "")
+
+
+def quoted(text: str) -> str:
+    """Return what a user wrote as messages quote it: cut if it is long."""
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the names that are close to a word as a question; else all of them, if they are few."""
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(word.lower()[:100], names, n=3, cutoff=0.5)
+    close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"there are {', '.join(names)}" if len(names) <= 16 else ""
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression that a user gave; raises ValueError with what is wrong with it."""
+    try:
+        with warnings.catch_warnings():
+            # Python warns of patterns whose meaning may change in a later version.
+            warnings.simplefilter("ignore")
+            return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        reason = error.msg if isinstance(error, re.error) else "it is too large"
+        raise ValueError(f"{quoted(pattern)} is not a regular expression: {reason}") from None

@@ -1,164 +1,257 @@
-"""What a limit measures on one host, or on all: named figures, and columns of tables."""
+"""What a limit measures on a host: named figures, and columns of tables.
+
+A gate counts whole steps only, after those that the user skips, each host by itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from tfperf.analyzers.functions import FunctionStats
-from tfperf.analyzers.memory import Allocator
-from tfperf.analyzers.summary import Statistics
-from tfperf.gate.catalogue import OVER_HOSTS, counts_all_steps, rests_on_steps
-from tfperf.gate.counted import View
-from tfperf.gate.figures import FIGURES
-from tfperf.gate.measured import Measured, unknown
-from tfperf.gate.model import Limit
-from tfperf.gate.tables import measure_rows, numbers
-from tfperf.intervals import median
+from msgspec import Struct
+from msgspec.structs import replace
 
-_STAT_NAMES: Mapping[str, str] = {
-    "mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum",
-}  # fmt: skip
+from tfperf.arrays import median
+from tfperf.compare.summarize import whole_steps
+from tfperf.errors import TfperfError
+from tfperf.gate.grammar import limit_tables
+from tfperf.gate.limits import FIGURES, Limit, Measurement, unknown
+from tfperf.gate.table_rows import measure_rows, numbers
+from tfperf.report.model import Finding
+from tfperf.sections.overview.summary import Statistics, Summary, summarize
+from tfperf.sections.registry import call, find_section
+
+if TYPE_CHECKING:
+    from tfperf.compare.bootstrap import StepStatistic
+    from tfperf.sections.functions.analysis import FunctionStats
+    from tfperf.sections.memory.allocator import Allocator
+    from tfperf.sections.results import HostResults, Results
+    from tfperf.sections.steps.breakdown import Breakdown
+
 _NO_DEVICE = "no device recorded anything in this profile, so nothing is known about devices"
+_STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
 
 
-def measure(limit: Limit, view: View) -> Measured:
+class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
+    """One host, over the steps that count; or all hosts together, for tables over hosts."""
+
+    results: Results
+    """Of this host alone, over the steps that count."""
+    name: str
+    """How messages name the host: empty where there is only one."""
+    stat: StepStatistic
+    min_steps: int
+    recorded_steps: int
+    """Steps in the profile, also those that do not count."""
+    is_narrowed: bool
+    """Whether other steps are averaged than when the profile was analyzed."""
+
+    @property
+    def host(self) -> HostResults:
+        """Return the results of the host."""
+        return self.results.hosts[0]
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Return the breakdown of the steps that count."""
+        breakdown: Breakdown = self.host["steps"]
+        return breakdown
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Return the averages over the headline steps."""
+        return summarize(self.breakdown)
+
+    @property
+    def too_few_steps(self) -> str:
+        """Say that the host has too few averaged steps, and what to try; empty if it has enough."""
+        count, steps = self.summary.averaged_count, self.breakdown.steps
+        if count >= self.min_steps:
+            return ""
+        whole = "1 whole step counts" if count == 1 else f"{count} whole steps count"
+        why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
+        advice = ", or choose the hosts that count with --host" if self.name else ""
+        return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
+
+    def findings(self, section: str) -> tuple[Finding, ...]:
+        """Return the findings of a section; none of a section about devices where no device recorded anything."""
+        spec = find_section(section)
+        if spec.without_device and not self.results.has_device:
+            return ()
+        findings: tuple[Finding, ...] = call(spec.build, self.results).findings
+        return findings
+
+
+def judged_hosts(results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int) -> tuple[JudgedHost, ...]:
+    """Return each host alone, then, if there are several, all of them together."""
+    counted = whole_steps(results, skip_first)
+    several = results.has_several_hosts
+    pairs = list(zip(results.hosts, counted.hosts, strict=True))
+    changed = [_averaged_starts(before["steps"]) != _averaged_starts(after["steps"]) for before, after in pairs]
+    together = JudgedHost(
+        results=counted,
+        name="",
+        stat=stat,
+        min_steps=max(min_steps, 1),
+        recorded_steps=len(results["steps"].steps),
+        is_narrowed=any(changed),
+    )
+    alone = [
+        replace(
+            together,
+            results=counted.only([after]),
+            name=after.host if several else "",
+            recorded_steps=len(before["steps"].steps),
+            is_narrowed=is_narrowed,
+        )
+        for (before, after), is_narrowed in zip(pairs, changed, strict=True)
+    ]
+    return (*alone, together) if several else tuple(alone)
+
+
+def _averaged_starts(breakdown: Breakdown) -> list[int]:
+    return [int(start) for start in breakdown.steps.start_ps[breakdown.headline]]
+
+
+def measure(limit: Limit, host: JudgedHost) -> Measurement:
     """Return what a limit measures on a host."""
     metric = limit.metric
     if metric.table:
-        return _column(limit, view)
-    if FIGURES[metric.name].needs_steps and view.too_few_steps:
-        return unknown(view.too_few_steps)
+        return _measure_column(limit, host)
+    if "steps" in FIGURES[metric.name].sections and host.too_few_steps:
+        return unknown(host.too_few_steps)
     if metric.name == "step_time":
-        return _step_time(view, metric.function)
-    found = _FIGURES[metric.name](view)
-    # What is known in part is the least that it can be, which says nothing about a lower limit.
-    return unknown(found.gap) if found.gap and limit.relation.startswith(">") else found
+        return _step_time(host, metric.function)
+    measurement = _FIGURES[metric.name](host)
+    # A part of the value is the smallest that is possible, which says nothing about a lower limit.
+    return unknown(measurement.gap) if measurement.gap and limit.relation.startswith(">") else measurement
 
 
-def measure_skew(views: Sequence[View]) -> Measured:
+def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     """Return by how much the slowest host's step time is above the median of the hosts, in %."""
-    if len(views) < 2:
-        return unknown("there is one host only, and skew is between hosts")
-    thin = next((view for view in views if view.too_few_steps), None)
+    if len(hosts) < 2:
+        return unknown("there is only one host, and skew compares hosts")
+    thin = next((host for host in hosts if host.too_few_steps), None)
     if thin is not None:
         return unknown(f"host {thin.name}: {thin.too_few_steps}")
-    times = [_step_time(view, "").value or 0.0 for view in views]
+    times = [_step_time(host, "").value or 0.0 for host in hosts]
     slowest, middle = max(times), median(numbers(times))
-    name = views[times.index(slowest)].name
     if not middle:
-        return unknown("half of the hosts have steps without length")
-    why = f"its steps take {slowest:.6g} ms, the median of {len(views)} hosts is {middle:.6g} ms"
-    return Measured(100.0 * (slowest / middle - 1.0), why, host=name)
+        return unknown("the median step time of the hosts is 0")
+    why = f"its steps take {slowest:.6g} ms, the median of {len(hosts)} hosts is {middle:.6g} ms"
+    return Measurement(100.0 * (slowest / middle - 1.0), why, host=hosts[times.index(slowest)].name)
 
 
-def _column(limit: Limit, view: View) -> Measured:
-    table, key = limit.metric.table, limit.metric.name
-    if table in OVER_HOSTS:
-        if len(view.trace.hosts) < 2:
-            return unknown(f"there is one host only, and {table} compares hosts")
-    elif rests_on_steps(table, key) and view.too_few_steps:
-        return unknown(view.too_few_steps)
-    if table == "pauses" and view.host.breakdown.steps.source != "none" and table not in view.tables:
-        return measure_rows(limit, _no_rows(limit))
-    if table not in view.tables:
-        return unknown(f"this profile has no table {table} (tfperf query --schema PATH lists those that it has)")
+def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
+    name, key = limit.metric.table, limit.metric.name
+    table = limit_tables()[name]
+    columns = {column.key: column for column in table.columns}
+    if table.over_hosts:
+        if not host.results.has_several_hosts:
+            return unknown(f"there is only one host, and {name} compares hosts")
+    elif (table.about_steps or columns[key].over_steps) and host.too_few_steps:
+        return unknown(host.too_few_steps)
     used = {key, *(condition.column for condition in limit.metric.conditions)}
-    if view.is_narrowed and (stale := sorted(own for own in used if counts_all_steps(table, own))):
-        return unknown(f"{table}.{stale[0]} counts steps too that are skipped or cut off, and cannot be told without")
-    return measure_rows(limit, view.tables[table])
+    try:
+        data = host.results.table(name)
+    except TfperfError as error:
+        return unknown(str(error))
+    if data is None:
+        if table.empty_means_none:
+            return measure_rows(limit, {column: [] for column in used})
+        return unknown(f"this profile has no table {name} (tfperf query --schema PATH lists those that it has)")
+    if host.is_narrowed:
+        stale = sorted(column for column in used if table.counts_all_steps or columns[column].over_steps)
+        if stale:
+            return unknown(f"{name}.{stale[0]} also counts steps that are skipped or cut off")
+    return measure_rows(limit, data)
 
 
-def _no_rows(limit: Limit) -> Mapping[str, Sequence[object]]:
-    return {key: [] for key in (limit.metric.name, *(condition.column for condition in limit.metric.conditions))}
+def _over_steps(host: JudgedHost) -> str:
+    summary = host.summary
+    kind = "" if summary.kind == "step" else f"{summary.kind} "
+    return f"over {summary.averaged_count:,} {kind}{'step' if summary.averaged_count == 1 else 'steps'}"
 
 
-# --- figures ---
-
-
-def _over_steps(view: View) -> str:
-    found = view.summary
-    kind = "" if found.kind == "step" else f"{found.kind} "
-    return f"over {found.averaged_count:,} {kind}{'step' if found.averaged_count == 1 else 'steps'}"
-
-
-def _step_time(view: View, function: str) -> Measured:
-    times: Statistics | None = view.summary.step_time_ms
+def _step_time(host: JudgedHost, function: str) -> Measurement:
+    times: Statistics | None = host.summary.step_time_ms
     if times is None:
-        return unknown("no step has any length")
-    return Measured(float(getattr(times, _STAT_NAMES[function or view.stat])), _over_steps(view))
+        return unknown("no step has a duration")
+    return Measurement(float(getattr(times, _STATISTICS[function or host.stat])), _over_steps(host))
 
 
-def _input_bound(view: View) -> Measured:
-    if view.summary.input_percent is None:
+def _input_bound(host: JudgedHost) -> Measurement:
+    if host.summary.input_percent is None:
         return unknown(
             "the trace does not show where input comes from (no fetch from tf.data, no copy to a device), so its share "
-            "is unknown, not 0; profile with host tracer level 2"
+            "is unknown, not 0: profile with host tracer level 2"
         )
-    return Measured(view.summary.input_percent, _over_steps(view))
+    return Measurement(host.summary.input_percent, _over_steps(host))
 
 
-def _kernel_launch(view: View) -> Measured:
-    return _share(view, "kernel_launch") if view.host.breakdown.has_device else unknown(_NO_DEVICE)
-
-
-def _share(view: View, category: str) -> Measured:
-    return Measured(view.summary.percent[category], _over_steps(view))
-
-
-def _device_busy(view: View) -> Measured:
-    idle = view.host.idle
-    if not idle.devices:
+def _kernel_launch(host: JudgedHost) -> Measurement:
+    if not host.breakdown.has_device:
         return unknown(_NO_DEVICE)
-    if view.host.breakdown.attribution == "tensorflow":
-        return unknown("the steps of attribution tensorflow are not those that device time is cut by; use corrected")
-    if any(not own.counted_window_ps for own in idle.averaged):
+    return Measurement(host.summary.percent["kernel_launch"], _over_steps(host))
+
+
+def _device_busy(host: JudgedHost) -> Measurement:
+    idle = host.host["idle"]
+    if idle is None or not idle.devices:
+        return unknown(_NO_DEVICE)
+    if host.breakdown.attribution == "tensorflow":
+        return unknown(
+            "steps of attribution tensorflow are not windows in time, which device time needs: use corrected"
+        )
+    if any(not device.counted_window_ps for device in idle.averaged):
         return unknown("the time of a device could not be cut by the steps that count")
-    worst = max(idle.averaged, key=lambda own: own.percent())
+    worst = max(idle.averaged, key=lambda device: device.percent())
     unused = len(idle.devices) - len(idle.averaged)
-    left_out = f"; {unused} that did nothing in the steps are left out" if unused else ""
+    omitted = f"; {unused} that did nothing in the steps are omitted" if unused else ""
     of_several = f", the least busy of {len(idle.averaged)} devices" if len(idle.averaged) > 1 else ""
-    why = f"{worst.device}{of_several}, {_over_steps(view)}{left_out}"
-    busy = int(worst.busy_ps[worst.counted].sum())
-    return Measured(100.0 * busy / worst.counted_window_ps, why)
+    why = f"{worst.device}{of_several}, {_over_steps(host)}{omitted}"
+    busy_ps = int(worst.busy_ps[worst.counted].sum())
+    return Measurement(100.0 * busy_ps / worst.counted_window_ps, why)
 
 
-def _memory(view: View) -> Measured:
-    memory = view.host.memory
+def _memory(host: JudgedHost) -> Measurement:
+    memory = host.host["memory"]
     if not memory.allocators:
-        return unknown("no allocator noted anything, so nothing is known about memory (tfperf analyze -s memory)")
-    fullest = fullest_allocator(view)
+        return unknown("no allocator recorded anything, so nothing is known about memory (tfperf analyze -s memory)")
+    fullest = fullest_allocator(host)
     if fullest is None:
-        return unknown("no allocator of a device noted anything, so nothing is known about its memory")
+        return unknown("no allocator of a device recorded anything, so nothing is known about its memory")
     count = memory.malformed_events
-    gap = f"{count:,} events of allocators do not say how much is in use, so the peak may be higher" if count else ""
-    part = ", which notes only what it gives out itself" if fullest.place == "host" else ""
+    gap = f"{count:,} events of allocators do not show how much is in use, so the peak may be higher" if count else ""
+    part = ", which records only what it allocates itself" if fullest.place == "host" else ""
     why = f"in {fullest.name}{part}; in the whole capture, at {fullest.peak_ms:.6g} ms"
-    return Measured(float(fullest.peak_bytes), why, gap)
+    return Measurement(float(fullest.peak_bytes), why, gap)
 
 
-def fullest_allocator(view: View) -> Allocator | None:
+def fullest_allocator(host: JudgedHost) -> Allocator | None:
     """Return the allocator with the highest peak: of devices, or of the host in a job without any device."""
-    found = view.host.memory.allocators
-    of_devices = [own for own in found if own.place in ("device", "other")]
-    if of_devices or view.host.breakdown.has_device:
-        return max(of_devices, key=lambda own: own.peak_bytes, default=None)
-    return max(found, key=lambda own: own.peak_bytes, default=None)
+    allocators: tuple[Allocator, ...] = host.host["memory"].allocators
+    of_devices = [allocator for allocator in allocators if allocator.place in ("device", "other")]
+    candidates = of_devices if of_devices or host.breakdown.has_device else allocators
+    return max(candidates, key=lambda allocator: allocator.peak_bytes, default=None)
 
 
-def _retraces(view: View) -> Measured:
-    functions = view.host.functions.functions
+def _retraces(host: JudgedHost) -> Measurement:
+    functions: tuple[FunctionStats, ...] = host.host["functions"].functions
     if not functions:
         return unknown("no call of a tf.function is in the trace, so nothing is known about tracing")
-    counts = [retraces_of(own) for own in functions]
+    counts = [retraces_of(function) for function in functions]
     known = [count for count in counts if count is not None]
     silent = len(counts) - len(known)
-    gap = f"of {silent:,} traced functions the profile does not tell whether they were traced before" if silent else ""
-    calls = sum(own.call_count for own in functions)
-    return Measured(float(sum(known)), f"of {calls:,} calls of tf.functions in the whole capture", gap)
+    which = "1 traced function was" if silent == 1 else f"{silent:,} traced functions were"
+    gap = f"the profile does not show whether {which} traced before" if silent else ""
+    calls = sum(function.call_count for function in functions)
+    return Measurement(float(sum(known)), f"of {calls:,} calls of tf.functions in the whole capture", gap)
 
 
 def retraces_of(function: FunctionStats) -> int | None:
-    """Return the calls in the capture that traced a function again; None if it is not told whether one was the first.
+    """Return the calls in the capture that traced a function again; None if it is unknown whether one was the first.
 
     Functions of one name count as one: where each call makes a new one, all but the first call trace again.
     """
@@ -170,10 +263,10 @@ def retraces_of(function: FunctionStats) -> int | None:
     return traced if function.tracing_count > traced else traced - 1
 
 
-_FIGURES: Mapping[str, Callable[[View], Measured]] = {
+_FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
     "input_bound": _input_bound,
     "kernel_launch": _kernel_launch,
-    "all_others": lambda view: _share(view, "all_others"),
+    "all_others": lambda host: Measurement(host.summary.percent["all_others"], _over_steps(host)),
     "device_busy": _device_busy,
     "memory": _memory,
     "retraces": _retraces,

@@ -1,22 +1,27 @@
-"""DuckDB, shut in: it sees the tables of a profile and nothing else, and it changes nothing.
+"""DuckDB in a sandbox: it sees the tables of a profile and nothing else, and it changes nothing.
 
-A query is checked against empty tables first, so that a mistake is told before anything is read.
+A query is checked against empty tables first, so that mistakes are reported before anything is read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from tfperf.analysis import Analysis
 from tfperf.errors import TfperfError
-from tfperf.query.columns import VIEWS
-from tfperf.query.sources import Source
-from tfperf.query.tables import all_tables
+from tfperf.query.sources import Source, source_of
+from tfperf.query.sql_tables import every_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HINT = "tfperf query --schema shows tables and columns"
 _ALLOWED = "SELECT (or WITH, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE)"
@@ -29,22 +34,21 @@ _CLOSED = (
     "enable_external_access = false",
 )
 _CLOSED_SINCE_1_2 = ("allowed_paths = []", "allowed_directories = []")
-"""Set apart, because older versions do not know them. Newer ones let files of the database itself through."""
+"""Unknown to older versions; newer ones allow files of the database itself without them."""
 
+_LOCK = "SET lock_configuration = true"
 _ABOUT_TABLES = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
-"""What these statements say is the same for empty tables."""
-
+"""Statements with the same answer for empty tables."""
 
 _AGAIN_S = 0.05
-"""How long to wait for a query before looking for Ctrl-C, or telling it again to stop: before it runs, it is deaf."""
+"""How long to wait for a query before checking for Ctrl-C, or stopping it again: before it runs, it ignores that."""
 
 
 class QueryError(TfperfError):
-    """The SQL is wrong, or asks for more than reading the profile: wrong usage."""
+    """The SQL is wrong, or does more than read the profile: wrong usage."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a query returned: column names, all different, and the values of each column as plain Python."""
 
     names: tuple[str, ...]
@@ -56,28 +60,26 @@ class Answer:
 
 
 def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
-    """Return what one SELECT says about a profile.
+    """Return the answer to one SELECT about a profile.
 
-    Only the tables whose names stand in the SQL are read. `memory_limit` ("500MB") is DuckDB's own; by default it takes
+    Only the tables whose names occur in the SQL are read. `memory_limit` ("500MB") is DuckDB's own; by default it takes
     up to 80 % of the machine's. Raises QueryError if the SQL is wrong or refused, TfperfError if DuckDB is missing, if
     memory does not suffice or if the profile lacks a table, TraceNotFoundError and TraceFormatError.
     """
-    declared = all_tables()
+    declared = every_table()
     empty = _connect(memory_limit)
     for table in declared.values():
         empty.execute(table.ddl())
-    _lock(empty)
-    with _told():
+    empty.execute(_LOCK)
+    with _our_errors():
         _refuse_all_but_select(empty, sql)
         empty.execute(f"EXPLAIN\n{sql}")
         if _ABOUT_TABLES.match(sql):
             return _fetch(empty, sql)
     empty.close()
     named = set(re.findall(r"\w+", sql.lower())) & declared.keys()
-    return _ask_filled(source, sql, named, memory_limit)
+    from tfperf.query.recorded import VIEWS
 
-
-def _ask_filled(source: Source, sql: str, named: set[str], memory_limit: str) -> Answer:
     filled = _connect(memory_limit)
     tables = source.tables(named)
     for name, table in tables.items():
@@ -86,9 +88,39 @@ def _ask_filled(source: Source, sql: str, named: set[str], memory_limit: str) ->
             filled.execute(f"CREATE VIEW {name} AS {VIEWS[name]} FROM _{name}")
         else:
             filled.register(name, table)
-    _lock(filled)
-    with _told(absent=named - tables.keys()):
+    filled.execute(_LOCK)
+    lacks = "this profile has no table {}: --schema lists those that it has"
+    with _our_errors({name: source.omitted.get(name, lacks.format(name)) for name in named - tables.keys()}):
         return _fetch_unless_stopped(filled, sql)
+
+
+def sql(path: str | Path | Analysis, query: str, **options: Any) -> pd.DataFrame:
+    """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
+
+    `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of
+    `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay exact: a
+    column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. Raises
+    TfperfError.
+    """
+    import pandas as pd
+
+    answer = ask(source_of(path, **options), query)
+    return pd.DataFrame(
+        {name: _series(values) for name, values in zip(answer.names, answer.columns, strict=True)},
+        index=range(len(answer)),
+    )
+
+
+def _series(values: Sequence[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    kinds = set(map(type, values))
+    if kinds == {int, type(None)}:
+        try:
+            return pd.Series(values, dtype="Int64")
+        except OverflowError:
+            return pd.Series(values, dtype=object)
+    return pd.Series(values)
 
 
 def _duckdb() -> Any:
@@ -115,11 +147,6 @@ def _connect(memory_limit: str) -> Any:
     return connection
 
 
-def _lock(connection: Any) -> None:
-    """Make all settings final."""
-    connection.execute("SET lock_configuration = true")
-
-
 def _refuse_all_but_select(connection: Any, sql: str) -> None:
     """Raise QueryError unless the text is one statement that only reads."""
     try:
@@ -128,22 +155,22 @@ def _refuse_all_but_select(connection: Any, sql: str) -> None:
         raise QueryError("the query is not UTF-8 text") from error
     statements = connection.extract_statements(sql)
     if not statements:
-        raise QueryError(f"the query is empty; write one {_ALLOWED}")
+        raise QueryError(f"the query is empty: write one {_ALLOWED}")
     if len(statements) > 1:
-        raise QueryError(f"{len(statements)} statements; write one {_ALLOWED}")
+        raise QueryError(f"the query has {len(statements)} statements: write one {_ALLOWED}")
     kind = statements[0].type.name
     if kind == "MULTI":
-        raise QueryError("this takes several statements; a PIVOT needs its values: PIVOT ... ON x IN (...)")
+        raise QueryError("this takes several statements: give a PIVOT its values, as in PIVOT ... ON x IN (...)")
     if kind != "SELECT":
-        raise QueryError(f"{kind} is refused, for a query only reads; write one {_ALLOWED}")
+        raise QueryError(f"{kind} is refused, because a query only reads: write one {_ALLOWED}")
 
 
 def _fetch_unless_stopped(connection: Any, sql: str) -> Answer:
-    """Return the answer; Ctrl-C ends it. DuckDB looks for that only now and then, so it works on another thread."""
+    """Return the answer; Ctrl-C ends it. DuckDB checks for that only now and then, so it runs on another thread."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(_fetch, connection, sql)
         try:
-            # Time and again: a thread that waits without an end does not always hear Ctrl-C.
+            # With a timeout: a thread that waits without one does not always get Ctrl-C.
             while not answer.done():
                 wait([answer], timeout=_AGAIN_S)
         except KeyboardInterrupt:
@@ -158,26 +185,24 @@ def _fetch(connection: Any, sql: str) -> Answer:
     cursor = connection.execute(sql)
     names = [column[0] for column in cursor.description]
     rows = cursor.fetchall()
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return Answer(_different(names), tuple(_plain_column(values) for values in columns))
+    columns = []
+    for values in zip(*rows, strict=True) if rows else ((),) * len(names):
+        kinds = set(map(type, values))
+        converted = kinds & {Decimal, bytes, bytearray, list, dict, tuple}
+        columns.append([_plain(value) for value in values] if converted else values)
+    return Answer(_different(names), tuple(columns))
 
 
 def _different(names: Sequence[str]) -> tuple[str, ...]:
-    """Number names that occur again: `n`, `n_2`."""
-    found: dict[str, None] = {}
+    """Return the names, with numbers for those that occur again: `n`, `n_2`."""
+    different: dict[str, None] = {}
     for name in names:
-        number, own = 1, name
-        while own in found:
+        number, numbered = 1, name
+        while numbered in different:
             number += 1
-            own = f"{name}_{number}"
-        found[own] = None
-    return tuple(found)
-
-
-def _plain_column(values: Sequence[Any]) -> Sequence[Any]:
-    """Return the column with plain values; one that has only those is not touched."""
-    kinds = set(map(type, values))
-    return [_plain(value) for value in values] if kinds & {Decimal, bytes, bytearray, list, dict, tuple} else values
+            numbered = f"{name}_{number}"
+        different[numbered] = None
+    return tuple(different)
 
 
 def _plain(value: Any) -> Any:
@@ -192,26 +217,26 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _told(absent: Collection[str] = ()) -> Iterator[None]:
-    """Turn DuckDB's errors into ours; `absent` are tables that exist, but not in this profile."""
+def _our_errors(absent: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turn DuckDB's errors into ours; `absent` says of tables that exist why this profile does not have them."""
     duckdb = _duckdb()
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise TfperfError("the query needs more memory than there is; select fewer rows or columns") from error
+        raise TfperfError("the query needs more memory than there is: select fewer rows or columns") from error
     except duckdb.PermissionException as error:
-        raise QueryError(f"refused, for a query reads the profile and nothing else: {_sentence(error)}") from error
+        raise QueryError(f"refused, because a query reads only the profile: {_sentence(error)}") from error
     except duckdb.CatalogException as error:
-        missing = sorted(name for name in absent if re.search(rf"\bname {name}\b", str(error), re.IGNORECASE))
-        if missing:
-            raise TfperfError(f"this profile has no table {missing[0]}; add --schema to list those it has") from error
+        for name, reason in sorted((absent or {}).items()):
+            if re.search(rf"\bname {name}\b", str(error), re.IGNORECASE):
+                raise TfperfError(reason) from error
         raise QueryError(f"{_sentence(error)} ({HINT})") from error
     except duckdb.Error as error:
         raise QueryError(f"{_sentence(error)} ({HINT})") from error
 
 
 def _sentence(error: Exception) -> str:
-    """Return DuckDB's message on one line, without its picture of the SQL or what Python said inside."""
+    """Return DuckDB's message on one line, without its excerpt of the SQL and without a Python traceback."""
     text = re.split(r"\n+LINE \d+:|\nTraceback", str(error))[0]
     line = re.search(r"\nLINE (\d+):", str(error))
     # The check puts a line above the query.

@@ -2,101 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfperf.query.tables import BUILT, RECORDED, RENAMED, SqlTable, found_out
-from tfperf.trace.logdir import Run
+from msgspec import Struct, field
+
+from tfperf.analysis import Analysis, load
+from tfperf.errors import TfperfError
+from tfperf.query.sql_tables import RECORDED, analyzed_tables
+from tfperf.sections.registry import find_table
+from tfperf.trace.activities import Attribution
+from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 
 if TYPE_CHECKING:
-    from tfperf.report.model import Table
-    from tfperf.session import Trace
     from tfperf.trace.host_trace import HostTrace
 
 
-@dataclass(frozen=True)
-class Source:
-    """The tables of one run; `analyse` makes its analysis when that is needed."""
+class Source(Struct, frozen=True, dict=True):
+    """The tables of one run; `analyze(sections)` analyzes it by the sections whose tables are needed."""
 
     run: Run
-    analyse: Callable[[], Trace]
+    analyze: Callable[[Collection[str]], Analysis]
+    omitted: dict[str, str] = field(default_factory=dict)
+    """Tables of sections of other packages that failed when they were asked for, with the reason."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
-        """Return those of the tables that this profile has, each as a `pyarrow.Table`.
+        """Return those that this profile has as `pyarrow.Table`s. Raises TraceNotFoundError and TraceFormatError."""
+        from tfperf.query.recorded import as_declared, recorded
 
-        Raises TraceNotFoundError and TraceFormatError.
-        """
-        from tfperf.query.columns import recorded
-
-        tables = {table.name: recorded(table.name, self._recorded) for table in RECORDED if table.name in names}
-        for table in found_out():
-            if table.name in names and (made := self._found_out(table)) is not None:
-                tables[table.name] = made
+        tables = {table.name: recorded(table.name, self._traces) for table in RECORDED if table.name in names}
+        declared = {name: table for name, table in analyzed_tables().items() if name in names}
+        if not declared:
+            return tables
+        analysis = self.analyze(sorted({find_table(name)[0] for name in declared}))
+        for name, table in declared.items():
+            try:
+                data = analysis.table(name)
+            except TfperfError as error:
+                self.omitted[name] = str(error)
+                continue
+            if data is not None:
+                tables[name] = as_declared(table, data)
         return tables
 
     @cached_property
-    def _recorded(self) -> tuple[HostTrace, ...]:
+    def _traces(self) -> tuple[HostTrace, ...]:
         from tfperf.trace.read import read_host
 
         return tuple(read_host(file.path, file.host, everything=True) for file in self.run.files)
 
-    @cached_property
-    def _analysis(self) -> Trace:
-        return self.analyse()
 
-    @cached_property
-    def _reported(self) -> Mapping[str, Table]:
-        """Return the tables of the report by their names in SQL."""
-        return {RENAMED.get(table.name, table.name): table for table in self._analysis.report().tables()}
+def source_of(
+    path: str | Path | Analysis,
+    *,
+    run: str | None = None,
+    hosts: Sequence[str] = (),
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+) -> Source:
+    """Return what can be queried of a profile; nothing is read yet. Raises TraceNotFoundError.
 
-    def _found_out(self, declared: SqlTable) -> Any:
-        """Return a table of the analysis; None if this profile has none of that name."""
-        import pyarrow as pa
+    `path` and the options are those of `tfperf.load`; an analysis is used as it is, and completed where a query needs
+    sections that it lacks.
+    """
+    if isinstance(path, Analysis):
+        return Source(path.run, path.more)
+    chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
 
-        if declared.name == "host_steps":
-            steps = pa.concat_tables(self._host_steps(declared))
-            return steps if len(steps) else None
-        names = [name for name in BUILT.get(declared.name, (declared.name,)) if name in self._reported]
-        parts = [_side(name) | dict(self._reported[name].data) for name in names]
-        return pa.concat_tables([_arrow(declared, part) for part in parts]) if parts else None
+    def analyze(sections: Collection[str]) -> Analysis:
+        # The folder of the run: by now, there may be a newer one.
+        return load(
+            path,
+            sections=tuple(sections),
+            run=str(chosen.folder),
+            hosts=hosts,
+            attribution=attribution,
+            step_marker=step_marker,
+        )
 
-    def _host_steps(self, declared: SqlTable) -> list[Any]:
-        made = []
-        for host in self._analysis.hosts:
-            steps = host.breakdown.steps
-            own = {"host": [host.host] * len(steps), "start_ps": steps.start_ps, "end_ps": steps.end_ps}
-            made.append(_arrow(declared, {**own, **host.breakdown.columns()}))
-        return made
-
-
-def _side(name: str) -> dict[str, Any]:
-    """Return the column that tells ops of devices from those of hosts, as a single value."""
-    return {"side": name.removesuffix("_ops")}
-
-
-def _arrow(declared: SqlTable, data: Mapping[str, Any]) -> Any:
-    """Return columns as the table declares them; a single text stands for all rows."""
-    import pyarrow as pa
-
-    rows = max(len(values) for values in data.values() if not isinstance(values, str))
-    return pa.table({
-        column.name: _column([own] * rows if isinstance(own := data[column.name], str) else own, column.type)
-        for column in declared.columns
-    })  # fmt: skip
-
-
-def _column(values: Sequence[Any], type_name: str) -> Any:
-    """Return values in that type, or if they do not fit in the one that they have; NaN is not known."""
-    import pyarrow as pa
-
-    from tfperf.query.columns import words
-
-    if type_name == "VARCHAR":
-        return words([None if value is None else str(value) for value in values])
-    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
-    try:
-        return pa.array(values, kinds[type_name], from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array(values, from_pandas=True)
+    return Source(chosen, analyze)

@@ -1,73 +1,204 @@
-"""Renderers: `render(report, "table", options)` turns a Report into text; `output.write` is the only writer.
+"""Renderers: `render(report, "table", options)` turns a Report into text; `write` is the only writer of reports.
 
-Each format is imported when it is asked for, so that choosing one costs nothing for the others.
+`FORMATS` has a record for each format, read by the command line, by `render` and by the tests. A format is imported
+when it is chosen, so that `tfperf --help` lists the formats at once. A file is written beside its place and then moved
+there, so that nobody ever reads half a report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tfperf.errors import OutputError
-from tfperf.render.options import RenderOptions, options_for_stdout
-from tfperf.report.model import Report
+from tfperf.files import replace_file
 
-__all__ = ["FORMATS", "RenderOptions", "Renderer", "guess_format", "options_for_stdout", "render"]
+if TYPE_CHECKING:
+    from tfperf.report.model import Level, Report
 
-Renderer = Callable[[Report, RenderOptions], str]
-
-
-def _table(report: Report, options: RenderOptions) -> str:
-    """Render for a terminal."""
-    from tfperf.render.terminal import render_terminal
-
-    return render_terminal(report, options)
+PIPE_WIDTH = 80
+"""Width of text that no person's window decides: files, pipes, CI logs."""
 
 
-def _json(report: Report, options: RenderOptions) -> str:
-    """Render as one JSON document."""
-    from tfperf.render.json_file import render_json
+class RenderOptions(NamedTuple):
+    """Width in cells, whether to colour, and who reads."""
 
-    return render_json(report, options)
-
-
-def _csv(report: Report, options: RenderOptions) -> str:
-    """Render every table as CSV."""
-    from tfperf.render.csv_file import render_csv
-
-    return render_csv(report, options)
-
-
-def _markdown(report: Report, options: RenderOptions) -> str:
-    """Render as GitHub Markdown."""
-    from tfperf.render.markdown import render_markdown
-
-    return render_markdown(report, options)
+    width: int = PIPE_WIDTH
+    colour: bool = False
+    interactive: bool = False
+    """A person's terminal: long names are cut in the middle. Files and pipes lose nothing."""
+    is_whole: bool = True
+    """A whole report: people see its brief form. False: they asked for these sections, and see them in full."""
+    top: int | None = None
+    """How many rows of a table people see; None: as many as the table says."""
 
 
-def _html(report: Report, options: RenderOptions) -> str:
-    """Render as one HTML page that needs no network."""
-    from tfperf.render.page.page import render_page
+class Format(NamedTuple):
+    """One format: its name, the suffixes of its files (the first is the usual one), and what renders it.
 
-    return render_page(report, options)
+    `level` is how much it shows: "brief" what people read from top to bottom, "full" what they can browse, "data" all
+    that programs can use.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    level: Level
+    renderer: str
+    """`module:function`, imported when the format is chosen; called with the report and RenderOptions."""
 
 
-FORMATS: Mapping[str, Renderer] = {"table": _table, "json": _json, "csv": _csv, "markdown": _markdown, "html": _html}
+FORMATS: Mapping[str, Format] = {
+    each.name: each
+    for each in (
+        Format("table", (".txt",), "brief", "tfperf.render.terminal:render_terminal"),
+        Format("json", (".json",), "data", "tfperf.render.json_file:render_json"),
+        Format("csv", (".csv",), "data", "tfperf.render.csv_file:render_csv"),
+        Format("markdown", (".md", ".markdown"), "brief", "tfperf.render.markdown:render_markdown"),
+        Format("html", (".html", ".htm"), "full", "tfperf.render.page.page:render_page"),
+    )
+}
+"""Every format by name, in the order of the help."""
 
-_SUFFIXES = {
-    ".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown", ".txt": "table", ".html": "html",
-    ".htm": "html",
-}  # fmt: skip
+
+def format_of_file(path: Path) -> str | None:
+    """Return the name of the format that a file's suffix asks for, or None where it asks for none."""
+    suffix = path.suffix.lower()
+    return next((each.name for each in FORMATS.values() if suffix in each.suffixes), None)
 
 
 def render(report: Report, format_name: str, options: RenderOptions | None = None) -> str:
     """Return the report as text in one of `FORMATS`; without options, as a file or a pipe gets it."""
-    renderer = FORMATS.get(format_name)
-    if renderer is None:
+    from pkgutil import resolve_name
+
+    from tfperf.report.model import Detail, shown
+
+    if format_name not in FORMATS:
         raise OutputError(f"unknown format {format_name!r}; choose one of {', '.join(FORMATS)}")
-    return renderer(report, options or RenderOptions())
+    options = options or RenderOptions()
+    level = FORMATS[format_name].level
+    if level == "brief":
+        people: Level = "brief" if options.is_whole else "full"
+        detail = Detail(people, people, top=options.top)
+    else:
+        sections: Level = "brief" if options.is_whole and level == "full" else "data"
+        detail = Detail(sections, "data", top=options.top, for_people=False, leads_first=level == "full")
+    renderer: Callable[[Report, RenderOptions], str] = resolve_name(FORMATS[format_name].renderer)
+    return renderer(shown(report, detail), options)
 
 
-def guess_format(path: Path) -> str | None:
-    """Return the format that a file's suffix asks for, or None where it asks for none."""
-    return _SUFFIXES.get(path.suffix.lower())
+def options_for_stdout(*, colour: bool | None = None) -> RenderOptions:
+    """Return what suits the current stdout; `colour` overrides the guess (a terminal without NO_COLOR)."""
+    interactive = sys.stdout is not None and sys.stdout.isatty()
+    width = PIPE_WIDTH
+    if interactive:
+        # Importing shutil takes 4 ms, which a pipe need not wait for.
+        from shutil import get_terminal_size
+
+        width = get_terminal_size((PIPE_WIDTH, 24)).columns
+    if colour is None:
+        # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
+        knows_codes = os.environ.get("TERM") != "dumb" and (os.name != "nt" or "WT_SESSION" in os.environ)
+        colour = interactive and knows_codes and not os.environ.get("NO_COLOR")
+    return RenderOptions(width=width, colour=colour, interactive=interactive)
+
+
+STDOUT = Path("-")
+
+
+def write(text: str, destination: Path | None, *, force: bool = False) -> None:
+    """Write a report to a file, or to stdout (None or `-`); a file is replaced only with `force`."""
+    if destination is None or destination == STDOUT:
+        _write_stdout(text)
+        return
+    refuse_existing([destination], force=force)
+    _write_file(text, destination)
+
+
+def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
+    """Write files by name into a folder, made if need be; write none if one exists, but for `force`."""
+    targets = {folder / name: text for name, text in files.items()}
+    refuse_existing(list(targets), force=force)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise OutputError(f"{_names([folder])} is a file; name a folder") from None
+    except OSError as error:
+        raise _failed(folder, error) from error
+    for target, text in targets.items():
+        _write_file(text, target)
+
+
+def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
+    """Raise OutputError where a target is a folder, or a file that may not be replaced."""
+    try:
+        folders = [target for target in targets if target.is_dir()]
+        files = [target for target in targets if target.is_file()]
+    except OSError as error:
+        raise _failed(targets[0], error) from error
+    if folders:
+        raise OutputError(f"{_names(folders)} is a folder; name a file")
+    if files and not force:
+        if len(files) == 1:
+            raise OutputError(f"{_names(files)} exists; pass --force to replace it")
+        names = _names([Path(file.name) for file in files])
+        raise OutputError(f"{names} exist in {_names([files[0].parent])}; pass --force to replace them")
+
+
+def _write_file(text: str, destination: Path) -> None:
+    data = text.encode("utf-8", errors="backslashreplace")
+    try:
+        if destination.exists() and not destination.is_file():
+            # A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
+            destination.write_bytes(data)
+        else:
+            replace_file(Path(os.path.realpath(destination)), data)
+    except OSError as error:
+        raise _failed(destination, error) from error
+
+
+def _write_stdout(text: str) -> None:
+    """Write to stdout, what its encoding lacks as escapes; no error if the reader leaves (`| head`)."""
+    stream = sys.stdout
+    if stream is None:
+        raise OutputError("stdout is closed; name an output file")
+    encoding = stream.encoding or "utf-8"
+    data = text.encode(encoding, errors="backslashreplace")
+    try:
+        stream.flush()
+        if hasattr(stream, "buffer"):
+            stream.buffer.write(data)
+        else:
+            stream.write(data.decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        discard(stream)
+    except OSError as error:
+        discard(stream)
+        raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
+
+
+def discard(stream: TextIO) -> None:
+    """Send what is still buffered nowhere, or the interpreter tries again at its end and complains."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _failed(path: Path, error: OSError) -> OutputError:
+    reason = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError):
+        reason = f"{_names([path.parent])} does not exist; create it first"
+    if isinstance(error, PermissionError):
+        reason = "permission denied; choose a place where you may write"
+    return OutputError(f"cannot write {_names([path])}: {reason}")
+
+
+def _names(paths: Sequence[Path]) -> str:
+    from tfperf.render.values import safe
+
+    return ", ".join(safe(str(path)) for path in paths)

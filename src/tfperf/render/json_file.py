@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tfperf.render.options import RenderOptions
+from tfperf import __version__
+from tfperf.render import RenderOptions
 from tfperf.render.values import Plain, plain
 from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 
@@ -22,34 +22,25 @@ _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 def render_json(report: Report, _options: RenderOptions) -> str:
     """Return the whole report as JSON text, which looks the same wherever it goes."""
-    text = json.dumps(_document(report), indent=2, ensure_ascii=False, allow_nan=False)
+    document = {
+        "format": FORMAT_VERSION,
+        "tfperf_version": __version__,
+        "source": _jsonable(report.source),
+        "summary": _jsonable(report.summary),
+        "sections": {_text(section.name): _section(section) for section in report.sections},
+    }
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     # All of these stand inside strings only, where their escapes mean the same.
     text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def _document(report: Report) -> dict[str, Any]:
-    """Return the report as dicts, lists and plain values."""
-    return {
-        "format": FORMAT_VERSION,
-        "tfperf_version": _own_version(),
-        "source": _jsonable(report.source),
-        "summary": _jsonable(report.summary),
-        "sections": {_text(section.name): _section(section) for section in report.sections},
-    }
-
-
 def _section(section: Section) -> dict[str, Any]:
-    """Return one section; charts are left out, for tables hold their data."""
+    """Return one section; charts are omitted, for tables hold their data."""
     return {
         "title": _text(section.title),
         "findings": [
-            {
-                "code": _text(finding.code),
-                "severity": finding.severity,
-                "text": _text(finding.text),
-                "action": _text(finding.action),
-            }
+            {key: _text(getattr(finding, key)) for key in ("code", "severity", "text", "action")}
             for finding in section.findings
         ],
         "facts": {_text(fact.key): _fact(fact) for fact in section.facts},
@@ -59,13 +50,7 @@ def _section(section: Section) -> dict[str, Any]:
 
 
 def _fact(fact: Fact) -> dict[str, Any]:
-    """Return one fact."""
-    return {
-        "value": _jsonable(fact.value),
-        "unit": fact.unit,
-        "title": _text(fact.title),
-        "note": _text(fact.note),
-    }
+    return {"value": _jsonable(fact.value), "unit": fact.unit, "title": _text(fact.title), "note": _text(fact.note)}
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -98,11 +83,3 @@ def _jsonable(value: Any) -> Any:
 def _text(text: str) -> str:
     """Return text that can be written as UTF-8."""
     return _LONE_SURROGATE.sub("\ufffd", text)
-
-
-def _own_version() -> str:
-    """Return the version of the installed tfperf."""
-    try:
-        return version("tfperf")
-    except PackageNotFoundError:
-        return "unknown"

@@ -1,50 +1,67 @@
-"""The report: the neutral middle between analyzers and renderers.
-
-Analyzers know nothing of it, renderers know nothing else. Values are plain Python (or numpy) numbers and text in the
-unit that the column or fact names; None is "not known" and is never shown as zero.
-"""
+"""The neutral middle between sections and formats: what a report holds, and what of it a reader is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.units import Unit
 
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
 
-Unit = Literal["", "ms", "us", "%", "count", "bytes"]
 Severity = Literal["problem", "hint", "info"]
+Level = Literal["brief", "full", "data"]
+"""Where a part of a report appears. brief: in a whole report for people, and wherever there is more. full: where people
+ask for the section by name. data: in JSON and CSV, and on a page."""
+Data = Mapping[str, Sequence[Any]]
+"""The columns of a table by their keys, all of one length."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One declared column: `key` names it in JSON and CSV (with its unit), `title` heads it for people."""
+class Column(Struct, frozen=True):
+    """One declared column: `key` names it in JSON, CSV and SQL (with its unit), `title` heads it for people."""
 
     key: str
     title: str
+    dtype: type[int] | type[float] | type[str] | type[bool]
+    """What a cell holds, unless it is None."""
     unit: Unit = ""
     meaning: str = ""
-    compact: bool = True
-    """False: left out of terminal and Markdown tables, which must fit 80 columns; always in JSON and CSV."""
+    level: Level = "brief"
     depth_key: str = ""
     """If set, people see the column as a tree: this column of the table holds the level of each row, from 0."""
+    over_steps: bool = False
+    """Whether a cell is an average over the steps that counted when the profile was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[Column, ...]:
+    """Return the columns, those whose keys are in `levels` at another level."""
+    return tuple(replace(column, level=levels.get(column.key, column.level)) for column in columns)
+
+
+class Table(Struct, frozen=True):
     """Rows by column; `total_rows` says how many there were before `head` cut the list."""
 
     name: str
     title: str
     columns: tuple[Column, ...]
-    data: Mapping[str, Sequence[Any]]
+    data: Data
     total_rows: int
     note: str = ""
     bar_key: str = ""
     """The column that a page draws as bars, one for each row; empty: none.
 
-    Labels are from the first compact column without a unit whose texts tell the rows apart."""
+    Labels are from the first column without a unit whose texts tell the rows apart."""
+    level: Level = "brief"
+    top: int | None = None
+    """How many rows people see, unless they say how many; None: all."""
+    split_key: str = ""
+    """If set, people see a table for each value of this column, and not the column."""
+    rows_for_people: tuple[int, ...] | None = None
+    """The rows that people see, if not all."""
 
     def __len__(self) -> int:
         """Return the number of rows held."""
@@ -58,9 +75,19 @@ class Table:
         """Return the table with its first `count` rows; `total_rows` stays."""
         return replace(self, data={key: values[:count] for key, values in self.data.items()})
 
+    def only(self, rows: Sequence[int]) -> Table:
+        """Return the table with some of its rows, as if it had no others."""
+        data = {key: [values[row] for row in rows] for key, values in self.data.items()}
+        return replace(self, data=data, total_rows=len(rows))
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+
+def table_of(name: str, title: str, columns: Sequence[Column], data: Data, **attributes: Any) -> Table:
+    """Return a table of the declared columns of `data`, with all its rows; `attributes` are other fields of Table."""
+    rows = len(data[columns[0].key])
+    return Table(name, title, tuple(columns), {column.key: data[column.key] for column in columns}, rows, **attributes)
+
+
+class Fact(Struct, frozen=True):
     """One named value, shown as a line: `Average step time  15.9 ms`."""
 
     key: str
@@ -68,51 +95,51 @@ class Fact:
     value: float | int | str | bool | None
     unit: Unit = ""
     note: str = ""
+    level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One conclusion in words: what was seen (with its number), and what to do about it."""
 
     code: str
     severity: Severity
     text: str
     action: str = ""
+    level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class StepChart:
+class StepChart(Struct, frozen=True):
     """Stacked bars, one per step: `series` maps a category title to its milliseconds per step."""
 
     title: str
     labels: tuple[str, ...]
     series: Mapping[str, Sequence[float]]
     flags: tuple[str, ...]
-    """Per step: empty, or why the step is left out of averages ("partial", "retrace", ...)."""
+    """Per step: empty, or why the step is omitted from averages ("partial", "retrace", ...)."""
+    level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class BarChart:
-    """One bar per label; values are in `unit`, None is not known."""
+class BarChart(Struct, frozen=True):
+    """One bar per label; values are in `unit`, None is unknown."""
 
     title: str
     unit: Unit
     labels: tuple[str, ...]
     values: tuple[float | None, ...]
+    level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedBars:
-    """Bars side by side for each label, one of each series ("before", "after"); None is not known."""
+class GroupedBars(Struct, frozen=True):
+    """Bars side by side for each label, one of each series ("before", "after"); None is unknown."""
 
     title: str
     unit: Unit
     labels: tuple[str, ...]
     series: Mapping[str, tuple[float | None, ...]]
+    level: Level = "brief"
 
 
-@dataclass(frozen=True, slots=True)
-class Sparkline:
+class Sparkline(Struct, frozen=True, kw_only=True):
     """A value over time in one row: each value holds from its time (ms) to the next; `low` and `high` are the scale."""
 
     title: str
@@ -121,13 +148,13 @@ class Sparkline:
     low: float
     high: float
     unit: Unit = ""
+    level: Level = "brief"
 
 
 Chart = StepChart | BarChart | GroupedBars | Sparkline
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """What one `-s NAME` shows, in the order findings, facts, charts, tables, notes."""
 
     name: str
@@ -137,17 +164,103 @@ class Section:
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    detail_notes: tuple[str, ...] = ()
+    """Notes that a whole report for people omits."""
+    pointer: str = ""
+    """Where people read more: the last line of the section in a whole report."""
+    level: Level = "brief"
+    """full: only where the section is asked for by name, and in JSON and CSV."""
+    is_lead: bool = False
+    """Whether the section belongs at the top of a document that is read from its top."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """A whole analysis. `source` says what was read, `summary` holds the fixed JSON keys."""
 
     source: Mapping[str, Any]
     summary: Mapping[str, Any]
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[Section, ...] = ()
+    omitted: tuple[str, ...] = ()
+    """A line for each section of another package that is missing, with the reason."""
 
     def tables(self) -> Iterator[Table]:
         """Iterate over every table of every section."""
         for section in self.sections:
             yield from section.tables
+
+
+_ORDER: dict[Level, int] = {"brief": 0, "full": 1, "data": 2}
+
+
+Part = TypeVar("Part", Section, Finding, Fact, Chart, Table, Column)
+
+
+class Detail(Struct, frozen=True):
+    """How much of a report is shown: `sections` and their `parts` up to a level.
+
+    Tables are cut to `top` rows; None is as many as each table says `for_people`, who see their columns only, else all.
+    """
+
+    sections: Level
+    parts: Level
+    top: int | None = None
+    for_people: bool = True
+    leads_first: bool = False
+    """Whether sections that lead stand at the top: for a document that is read from its top."""
+
+
+EVERYTHING = Detail("data", "data", for_people=False)
+
+
+def shown(report: Report, detail: Detail) -> Report:
+    """Return the report with what is to be shown of it."""
+    sections = [_section(section, detail) for section in _up_to(detail.sections, report.sections)]
+    if detail.leads_first:
+        sections.sort(key=lambda section: not section.is_lead)
+    return replace(report, sections=tuple(sections))
+
+
+def _up_to(level: Level, parts: Sequence[Part]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if _ORDER[part.level] <= _ORDER[level])
+
+
+def _section(section: Section, detail: Detail) -> Section:
+    is_brief = detail.parts == "brief"
+    notes = section.notes if is_brief else (*section.notes, *section.detail_notes)
+    return replace(
+        section,
+        findings=_up_to(detail.parts, section.findings),
+        facts=_up_to(detail.parts, section.facts),
+        charts=_up_to(detail.parts, section.charts),
+        tables=tuple(part for table in _up_to(detail.parts, section.tables) for part in _tables(table, detail)),
+        notes=(*notes, section.pointer) if is_brief and section.pointer else notes,
+        detail_notes=(),
+        pointer="",
+    )
+
+
+def _tables(table: Table, detail: Detail) -> list[Table]:
+    """Return a table as people see it: its columns, the rows for people, and apart what `split_key` tells apart."""
+    if not detail.for_people:
+        return [table if detail.top is None else table.head(detail.top)]
+    if table.rows_for_people is not None:
+        table = table.only(table.rows_for_people)
+    table = replace(table, columns=_up_to(detail.parts, table.columns))
+    tables = _split(table) if table.split_key else [table]
+    top = detail.top or table.top
+    return [part if top is None else part.head(top) for part in tables]
+
+
+def _split(table: Table) -> list[Table]:
+    """Return a table for each value of the column `split_key`, in the order of their first rows."""
+    values = table.data[table.split_key]
+    columns = tuple(column for column in table.columns if column.key != table.split_key)
+    title = table.title[:1].lower() + table.title[1:]
+    return [
+        replace(
+            table.only([row for row, other in enumerate(values) if other == value]),
+            columns=columns,
+            title=f"{str(value).capitalize()} {title}",
+        )
+        for value in dict.fromkeys(values)
+    ]

@@ -6,16 +6,16 @@ Groups are processes, tracks threads. Times are microseconds with six digits, so
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.timeline.model import ArrowEnds, Counter, Group
+from tfperf.arrays import Int64s
+from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, TrackGroup
 from tfperf.wire import json_lines as text
-from tfperf.wire.stats import StatKind
+from tfperf.wire.event_columns import StatKind
 
 BATCH = 1 << 16
 """Events that are made at once, at most."""
@@ -23,91 +23,86 @@ BATCH = 1 << 16
 _BATCH_BYTES = 1 << 28
 """What the longest texts of a batch may add up to."""
 
-HEAD, TAIL = b'{"displayTimeUnit":"ns","traceEvents":[\n', b"]}\n"
 _END = ",\n"
-_ARROW = '"cat":"link","name":"link"'
-
-Job = Callable[[], bytes]
-"""Makes the text of some events."""
 
 
-class _Place(NamedTuple):
-    """The numbers of a group: its process, and the first of its threads."""
-
-    process: int
-    thread: int
+def head() -> bytes:
+    """Return what starts the file."""
+    return b'{"displayTimeUnit":"ns","traceEvents":[\n'
 
 
-def jobs(groups: Iterable[Group], process: int = 1, thread: int = 1) -> Iterator[Job]:
+def tail(event_count: int) -> bytes:
+    """Return what ends the file: JSON allows no comma before the bracket, so an event of metadata comes last."""
+    return json.dumps({"ph": "M", "pid": 0, "name": "tfperf", "args": {"events": event_count}}).encode() + b"]}\n"
+
+
+def track_count(group: TrackGroup) -> int:
+    """Return how many thread numbers a group takes."""
+    return len(group.tracks)
+
+
+def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1) -> Iterator[EncodeJob]:
     """Iterate over what makes the events of groups, in order; each event ends with a comma and a new line."""
     for group in groups:
-        place = _Place(process, thread)
-        yield partial(_descriptions, group, place)
-        track = np.repeat(np.arange(len(group.tracks)), [shown.stop - shown.start for shown in group.tracks])
+        ids = GroupIds(process, thread)
+        yield partial(_descriptions, group, ids)
+        track = group.track_of_row
         size = _batch_size(group)
         for start in range(0, len(track), size):
-            yield partial(_events, group, place, track[start : start + size], start)
+            yield partial(_events, group, ids, track[start : start + size], start)
         for ends, head in ((group.leaving, '{"ph":"s",'), (group.arriving, '{"ph":"f","bp":"e",')):
             for start in range(0, len(ends.row), BATCH):
                 part = slice(start, start + BATCH)
-                yield partial(_arrows, group, place, track, ArrowEnds(ends.row[part], ends.arrow[part]), head)
+                yield partial(_arrows, group, ids, track, ArrowEnds(ends.row[part], ends.arrow[part]), head)
         for counter in group.counters:
-            yield partial(_counter, counter, place)
+            yield partial(_counter, counter, ids)
         process, thread = process + 1, thread + len(group.tracks)
 
 
-def _batch_size(group: Group) -> int:
+def _batch_size(group: TrackGroup) -> int:
     """Return how many events to make at once: few if their texts are huge, for these are written with every event."""
     arguments = group.arguments
-    most = int(np.diff(arguments.stop).max(initial=0))
-    longest = max(map(len, group.names), default=0) + most * max(
-        map(len, (*arguments.keys, *arguments.texts)), default=0
-    )
+    most_arguments = int(np.diff(arguments.stop).max(initial=0))
+    longest_argument = max(map(len, (*arguments.keys, *arguments.texts)), default=0)
+    longest = max(map(len, group.names), default=0) + most_arguments * longest_argument
     return max(1, min(BATCH, _BATCH_BYTES // (1 + longest)))
 
 
-def last(event_count: int) -> bytes:
-    """Return what ends the file: JSON allows no comma before the bracket, so an event of metadata comes last."""
-    return json.dumps({"ph": "M", "pid": 0, "name": "tfperf", "args": {"events": event_count}}).encode() + TAIL
-
-
-def _descriptions(group: Group, place: _Place) -> bytes:
+def _descriptions(group: TrackGroup, ids: GroupIds) -> bytes:
     """Name the process and its threads, and say in which order to show them."""
-    found = [
-        {"ph": "M", "pid": place.process, "name": "process_name", "args": {"name": group.title}},
-        {"ph": "M", "pid": place.process, "name": "process_sort_index", "args": {"sort_index": place.process}},
+    events = [
+        {"ph": "M", "pid": ids.group, "name": "process_name", "args": {"name": group.title}},
+        {"ph": "M", "pid": ids.group, "name": "process_sort_index", "args": {"sort_index": ids.group}},
     ]
-    for thread, track in enumerate(group.tracks, place.thread):
+    for thread, track in enumerate(group.tracks, ids.track):
         for name, args in (("thread_name", {"name": track.name}), ("thread_sort_index", {"sort_index": thread})):
-            found.append({"ph": "M", "pid": place.process, "tid": thread, "name": name, "args": args})
-    return "".join(json.dumps(event) + _END for event in found).encode()
+            events.append({"ph": "M", "pid": ids.group, "tid": thread, "name": name, "args": args})
+    return "".join(json.dumps(event) + _END for event in events).encode()
 
 
-def _events(group: Group, place: _Place, track: Int64s, start: int) -> bytes:
-    rows = slice(start, start + len(track))
-    begin, duration = group.start_ps[rows], group.end_ps[rows] - group.start_ps[rows]
+def _events(group: TrackGroup, ids: GroupIds, track: Int64s, first_row: int) -> bytes:
+    rows = slice(first_row, first_row + len(track))
+    start, duration = group.start_ps[rows], group.end_ps[rows] - group.start_ps[rows]
     names, name = np.unique(group.name[rows], return_inverse=True)
     is_slice = duration > 0
     heads = text.chosen(text.plain(['{"ph":"i","s":"t",', '{"ph":"X",']), is_slice.astype(np.int64))
-    lines = text.line(
-        heads, _threads(group, place, track), text.microseconds(begin),
-        text.where(is_slice, text.line(',"dur":', text.microseconds(duration))),
-        f',"cat":{json.dumps(group.category)},"name":',
-        text.chosen(text.quoted([group.names[i] for i in names.tolist()]), name.reshape(-1)),
-        ',"args":{', _arguments(group, rows), "}}" + _END,
-    )  # fmt: skip
-    return text.to_bytes(lines)
+    durations = text.where(is_slice, text.line(',"dur":', text.microseconds(duration)))
+    labels = text.chosen(text.quoted([group.names[i] for i in names.tolist()]), name.reshape(-1))
+    category = f',"cat":{json.dumps(group.category)},"name":'
+    times, arguments = text.microseconds(start), _arguments(group, rows)
+    places, tail = _threads(ids, track), "}}" + _END
+    return text.to_bytes(text.line(heads, places, times, durations, category, labels, ',"args":{', arguments, tail))
 
 
-def _threads(group: Group, place: _Place, track: Int64s) -> Any:
+def _threads(ids: GroupIds, track: Int64s) -> Any:
     """Return for each track number the fields of its process and thread, up to the time."""
     first = int(track.min(initial=0))
     count = int(track.max(initial=0)) - first + 1
-    known = [f'"pid":{place.process},"tid":{place.thread + first + i},"ts":' for i in range(count)]
-    return text.chosen(text.plain(known), track - first)
+    fields = [f'"pid":{ids.group},"tid":{ids.track + first + i},"ts":' for i in range(count)]
+    return text.chosen(text.plain(fields), track - first)
 
 
-def _arguments(group: Group, rows: slice) -> Any:
+def _arguments(group: TrackGroup, rows: slice) -> Any:
     arguments = group.arguments
     stops = arguments.stop[rows.start : rows.stop + 1]
     items = slice(int(stops[0]), int(stops[-1]))
@@ -117,7 +112,7 @@ def _arguments(group: Group, rows: slice) -> Any:
     index = np.zeros(len(value), np.int64)
     index[is_text] = place.reshape(-1)
     keys = [json.dumps(key) + ":" for key in (*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys))]
-    shown = text.first_known(
+    shown = text.first_present(
         text.whole(value, (kind == StatKind.INT) | is_bytes),
         text.whole(value.view(np.uint64), kind == StatKind.UNSIGNED),
         text.real(value.view(np.float64), kind == StatKind.REAL),
@@ -127,14 +122,16 @@ def _arguments(group: Group, rows: slice) -> Any:
     return text.listed(stops, text.line(text.chosen(text.plain(keys), key), shown))
 
 
-def _arrows(group: Group, place: _Place, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
-    """Return ends of arrows: they hang on the slice that begins at their time."""
+def _arrows(group: TrackGroup, ids: GroupIds, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
+    """Return ends of arrows: they belong to the slice that starts at their time."""
     time = text.microseconds(group.start_ps[ends.row])
-    threads = _threads(group, place, track[ends.row])
-    return text.to_bytes(text.line(head, threads, time, f',{_ARROW},"id":', text.whole(ends.arrow), "}" + _END))
+    threads = _threads(ids, track[ends.row])
+    return text.to_bytes(
+        text.line(head, threads, time, ',"cat":"link","name":"link","id":', text.whole(ends.arrow), "}" + _END)
+    )
 
 
-def _counter(counter: Counter, place: _Place) -> bytes:
-    head = f'{{"ph":"C","pid":{place.process},"name":{json.dumps(counter.name)},"ts":'
+def _counter(counter: Counter, ids: GroupIds) -> bytes:
+    head = f'{{"ph":"C","pid":{ids.group},"name":{json.dumps(counter.name)},"ts":'
     time, value = text.microseconds(counter.time_ps), text.whole(counter.value)
     return text.to_bytes(text.line(head, time, ',"args":{"bytes":', value, "}}" + _END))

@@ -1,45 +1,60 @@
-"""A profile as a file for trace viewers: read each host, lay out what to show, write it, let it go."""
+"""A profile as a file for trace viewers: read each host, lay out what to show, write it, release it."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypedDict
 
-import numpy as np
+from msgspec import Struct, field
 
-from tfperf.errors import TfperfError
-from tfperf.intervals import Int64s
-from tfperf.timeline.choose import chosen_steps, matching_lines, nothing_chosen
-from tfperf.timeline.file import Format, format_of, new_file
-from tfperf.timeline.layout import host_timeline
-from tfperf.timeline.model import HostTimeline, Selection
-from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.logdir import HostFile
-from tfperf.trace.read import read_host
-from tfperf.trace.steps import find_steps
+from tfperf.errors import OutputError, TfperfError
+from tfperf.files import temporary_beside
+from tfperf.timeline.host_timeline import EncodeJob, HostTimeline
+from tfperf.timeline.selection import Selection, SelectionCheck, selected_steps
+from tfperf.timeline.track_groups import host_timeline
+from tfperf.trace.find_steps import find_steps
+from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
+from tfperf.trace.read import Progress, progress_by_file, read_host
 
-EVERYTHING = Selection()
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+TimelineFormat = Literal["perfetto", "json", "json.gz"]
+
+FORMATS: dict[str, TimelineFormat] = {
+    ".pftrace": "perfetto",
+    ".perfetto-trace": "perfetto",
+    ".json": "json",
+    ".json.gz": "json.gz",
+}
+"""The format of each suffix."""
+
+
+def format_of(path: Path) -> TimelineFormat | None:
+    """Return the format that the name of a file asks for; None if it asks for none."""
+    return next((form for suffix, form in FORMATS.items() if path.name.endswith(suffix)), None)
+
+
+_EVERYTHING = Selection()
+_PS_PER_US = 1_000_000
 _WORKERS = 2
 _GZIP = 31
 """What zlib calls the frame of a gzip file."""
 _LEVEL = 1
 
-Job = Callable[[], bytes]
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
 
+class ExportResult(Struct, kw_only=True):
+    """What is in a timeline file. `omitted` counts by reason the `events` of the profile that are not in it.
 
-@dataclass
-class Exported:
-    """What was written. `left_out` says why how many of the `events` of the profile are not in the file.
-
-    `cut_arrows` are not there because one of their ends is not, `backwards` are drawn from target to source, because
-    the target begins before the source.
+    `cut_arrows` are not there because one of their ends is not; `backward_arrows` are drawn from target to source,
+    because the target starts before the source.
     """
 
     path: Path
@@ -51,131 +66,156 @@ class Exported:
     counters: int = 0
     arrows: int = 0
     cut_arrows: int = 0
-    backwards: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
+    backward_arrows: int = 0
+    omitted: Counter[str] = field(default_factory=Counter)
     warnings: tuple[str, ...] = ()
 
+    def add(self, timeline: HostTimeline, *, steps: int, warnings: tuple[str, ...]) -> None:
+        """Add what is shown of a host, with how many steps and what its profiler warned of."""
+        self.events += timeline.events
+        self.steps += steps
+        self.shown += sum(len(group.start_ps) for group in timeline.groups) - steps
+        self.tracks += sum(len(group.tracks) for group in timeline.groups)
+        self.counters += sum(len(group.counters) for group in timeline.groups)
+        self.arrows += timeline.arrows
+        self.cut_arrows += timeline.cut_arrows
+        self.backward_arrows += timeline.backward_arrows
+        self.omitted.update(timeline.omitted)
+        self.warnings += warnings
 
-@dataclass
-class _Found:
-    """What hosts have of what was asked for, and what there is, for the message if none has anything."""
+    def sentences(self) -> Iterator[str]:
+        """Iterate over what to tell the user about the file."""
+        parts = [_counted(self.tracks, "track"), _counted(self.shown, "event")]
+        parts += [_counted(self.steps, "step"), _counted(self.arrows, "arrow")]
+        if self.counters:
+            parts.append(_counted(self.counters, "counter"))
+        yield f"wrote {self.path} ({self.size_bytes / 1e6:,.1f} MB): {', '.join(parts)}"
+        for reason, count in self.omitted.items():
+            yield f"omitted {count:,} of {self.events:,} events: {reason}"
+        if self.cut_arrows:
+            yield f"omitted {_counted(self.cut_arrows, 'arrow')}: an event at one end is omitted"
+        if self.backward_arrows:
+            yield f"reversed {_counted(self.backward_arrows, 'arrow')}: the target starts before the source"
+        if not self.events:
+            yield "the profile contains no events"
+        for warning in dict.fromkeys(self.warnings):
+            yield f"warning of the profiler: {warning}"
 
-    chosen: bool = False
-    threads: list[str] = field(default_factory=list)
-    numbers: list[Int64s] = field(default_factory=list)
 
-    def add(self, trace: HostTrace, numbers: Int64s, selection: Selection) -> None:
-        """Note what a host has; `numbers` are those of its steps."""
-        first, last = selection.steps or (0, -1)
-        has_steps = selection.steps is None or bool(((numbers >= first) & (numbers <= last)).any())
-        has_threads = not selection.threads or bool(matching_lines(trace, selection.threads))
-        self.chosen |= has_steps and has_threads
-        self.numbers.append(numbers)
-        self.threads += [line.name for line in trace.lines]
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+class TimelineParts(TypedDict, total=False):
+    """The parts of a profile that `write_timeline` writes; without any, the whole profile."""
+
+    hosts: Sequence[str]
+    """Names of hosts."""
+    steps: tuple[int, int] | None
+    """First and last number of the steps that events overlap."""
+    threads: Sequence[str]
+    """Names of lines or planes; `*` is a wildcard."""
+    min_duration_us: float
+    """Duration that an event must have at least, in microseconds."""
+
+
+def write_timeline(
+    path: str | Path,
+    output: str | Path,
+    *,
+    run: str | None = None,
+    step_marker: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **parts: Unpack[TimelineParts],
+) -> ExportResult:
+    """Write the events of a profile as a file for a trace viewer, and return what is in it.
+
+    `path`, `run`, `hosts` and `step_marker` are those of `tfperf.load`. The suffix of `output` gives the format:
+    `.pftrace` for Perfetto, `.json` or `.json.gz` for chrome://tracing and others. `steps` are the first and the last
+    number, `threads` patterns of the names of lines or planes, `min_duration_us` is the duration that an event must
+    have at least. A file that exists is replaced only with `force`. `progress` is called with the bytes read so far and
+    the bytes of all hosts. Raises TfperfError.
+    """
+    unknown = parts.keys() - TimelineParts.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"write_timeline() has no parameter {unknown.pop()!r}")
+    chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(parts.get("hosts", ())))
+    min_duration_ps = round(parts.get("min_duration_us", 0.0) * _PS_PER_US)
+    selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps)
+    return export(chosen.files, Path(output), selection, step_marker=step_marker, force=force, progress=progress)
 
 
 def export(
     files: Sequence[HostFile],
     output: Path,
-    selection: Selection = EVERYTHING,
+    selection: Selection = _EVERYTHING,
     *,
     step_marker: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
-) -> Exported:
-    """Write the traces of these hosts into one file; its suffix says in which format (`file.SUFFIXES`).
+) -> ExportResult:
+    """Write the traces of these hosts into one file; its suffix gives the format (`FORMATS`).
 
     `step_marker` names the events that are steps. Raises TraceNotFoundError, TraceFormatError and OutputError, and
     TfperfError if there is nothing of what was asked for.
     """
     form = format_of(output)
     if form is None:
-        raise TfperfError(f"{output.name} has no suffix of a trace; end it in .pftrace, .json or .json.gz")
-    exported, found = Exported(output), _Found()
-    with new_file(output, force=force) as file:
-        hosts = _hosts(files, selection, step_marker, exported, found, progress)
-        for data in _perfetto(hosts) if form == "perfetto" else _chrome(hosts, exported, form):
-            exported.size_bytes += len(data)
-            file.write(data)
-        if not found.chosen:
-            raise nothing_chosen(selection, found.threads, np.concatenate([np.empty(0, np.int64), *found.numbers]))
-    return exported
+        raise TfperfError(f"{output.name} has an unknown suffix; end it in .pftrace, .json or .json.gz")
+    result, check = ExportResult(path=output), SelectionCheck(selection)
+    with open_new_file(output, force=force) as file:
+        hosts = _host_timelines(files, step_marker, result, check, progress)
+        chunks = _chunks(form, hosts, result)
+        for chunk in _compressed(chunks) if form == "json.gz" else chunks:
+            result.size_bytes += len(chunk)
+            file.write(chunk)
+        check.raise_if_empty()
+    return result
 
 
-def _hosts(
-    files: Sequence[HostFile], selection: Selection, step_marker: str | None, exported: Exported, found: _Found,
+def _host_timelines(
+    files: Sequence[HostFile],
+    step_marker: str | None,
+    result: ExportResult,
+    check: SelectionCheck,
     progress: Progress | None,
-) -> Iterator[HostTimeline]:  # fmt: skip
+) -> Iterator[HostTimeline]:
     """Read host after host; add up what is in it."""
-    sizes = [file.size_bytes or 0 for file in files]
-    for number, file in enumerate(files):
-        told = partial(_shifted, progress, sum(sizes[:number]), sum(sizes)) if progress else None
-        trace = read_host(file.path, file.host, everything=True, progress=told)
+    for file, report in zip(files, progress_by_file(files, progress), strict=True):
+        trace = read_host(file.path, file.host, everything=True, progress=report)
         steps = find_steps(trace, step_marker)
-        found.add(trace, steps.numbers, selection)
+        check.add(trace, steps.numbers)
         prefix = f"{file.host} " if len(files) > 1 else ""
-        timeline = host_timeline(trace, steps, selection, prefix=prefix, first_arrow=exported.arrows + 1)
-        _count(exported, timeline, trace, len(chosen_steps(steps, selection)))
+        timeline = host_timeline(trace, steps, check.selection, prefix=prefix, first_arrow=result.arrows + 1)
+        selected = len(selected_steps(steps, check.selection))
+        result.add(timeline, steps=selected, warnings=trace.errors + trace.warnings)
+        # While the timeline is written, which takes long, only what is shown of the trace stays in memory.
         del trace
         yield timeline
 
 
-def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
-
-
-def _count(exported: Exported, timeline: HostTimeline, trace: HostTrace, steps: int) -> None:
-    exported.events += timeline.events
-    exported.steps += steps
-    exported.shown += sum(len(group.start_ps) for group in timeline.groups) - steps
-    exported.tracks += sum(len(group.tracks) for group in timeline.groups)
-    exported.counters += sum(len(group.counters) for group in timeline.groups)
-    exported.arrows += timeline.arrows
-    exported.cut_arrows += timeline.cut_arrows
-    exported.backwards += timeline.backwards
-    for reason, count in timeline.left_out.items():
-        exported.left_out[reason] = exported.left_out.get(reason, 0) + count
-    exported.warnings += trace.errors + trace.warnings
-
-
-def _perfetto(hosts: Iterable[HostTimeline]) -> Iterator[bytes]:
-    from tfperf.timeline import perfetto
-
-    yield perfetto.root()
-    sequence, track = 1, 1
+def _chunks(form: TimelineFormat, hosts: Iterable[HostTimeline], result: ExportResult) -> Iterator[bytes]:
+    encoder = import_module(f"tfperf.timeline.{'perfetto' if form == 'perfetto' else 'chrome'}")
+    yield encoder.head()
+    group, track = 1, 1
     for host in hosts:
-        yield from _side_by_side(perfetto.jobs(host.groups, sequence, track))
-        sequence += len(host.groups)
-        track += sum(perfetto.track_count(group) for group in host.groups)
+        yield from _encoded(encoder.encode_jobs(host.groups, group, track))
+        group += len(host.groups)
+        track += sum(map(encoder.track_count, host.groups))
+    yield encoder.tail(result.shown)
 
 
-def _chrome(hosts: Iterable[HostTimeline], exported: Exported, form: Format) -> Iterator[bytes]:
-    text = _json(hosts, exported)
-    return _zipped(text) if form == "json.gz" else text
-
-
-def _json(hosts: Iterable[HostTimeline], exported: Exported) -> Iterator[bytes]:
-    from tfperf.timeline import chrome
-
-    yield chrome.HEAD
-    process, thread = 1, 1
-    for host in hosts:
-        yield from _side_by_side(chrome.jobs(host.groups, process, thread))
-        process += len(host.groups)
-        thread += sum(len(group.tracks) for group in host.groups)
-    yield chrome.last(exported.shown)
-
-
-def _zipped(text: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress text as one stream: not every viewer reads a gzip file of several."""
+def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress chunks as one stream: not every viewer reads a gzip file of several."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    for data in text:
-        yield packer.compress(data)
+    for chunk in chunks:
+        yield packer.compress(chunk)
     yield packer.flush()
 
 
-def _side_by_side(jobs: Iterable[Job]) -> Iterator[bytes]:
-    """Do jobs on several threads and return what they make, in order; few wait, so that memory stays bounded."""
+def _encoded(jobs: Iterable[EncodeJob]) -> Iterator[bytes]:
+    """Run jobs on several threads and return what they make, in order; few wait, so that memory stays bounded."""
     waiting: deque[Future[bytes]] = deque()
     with ThreadPoolExecutor(_WORKERS) as pool:
         try:
@@ -188,3 +228,30 @@ def _side_by_side(jobs: Iterable[Job]) -> Iterator[bytes]:
         finally:
             for job_left in waiting:
                 job_left.cancel()
+
+
+@contextlib.contextmanager
+def open_new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """Open a file that takes its place when all is written; an existing one is replaced only with `force`.
+
+    Raises OutputError.
+    """
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name a file")
+    if path.is_file() and not force:
+        raise OutputError(f"{path} exists; pass --force to replace it")
+    try:
+        if path.exists() and not path.is_file():
+            # A device or a named pipe is written to, not replaced.
+            with path.open("wb") as device:
+                yield device
+            return
+        target = Path(os.path.realpath(path))
+        with temporary_beside(target) as temporary:
+            with temporary.open("xb") as file:
+                yield file
+            temporary.replace(target)
+    except FileNotFoundError as error:
+        raise OutputError(f"cannot write {path}: {path.parent} does not exist; create it first") from error
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another place") from error

@@ -1,4 +1,4 @@
-"""Perfetto's own format: packets of track descriptors, names, and begins and ends of slices, compressed.
+"""Perfetto's own format: packets of track descriptors, names, and starts and ends of slices, compressed.
 
 Each group is a sequence of packets with names and texts of its own, which events refer to by number. Packets are made
 in batches, and each batch is deflated into one packet of compressed packets, so batches can be made side by side.
@@ -7,24 +7,27 @@ in batches, and each batch is deflated into one packet of compressed packets, so
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.timeline.model import ArrowEnds, Counter, Group
-from tfperf.timeline.tracks import END, Marks, marks_of_tracks
-from tfperf.trace.host_trace import Bools
-from tfperf.wire.arrow import Int32s, Uint8s
-from tfperf.wire.encode import Cells, below, beside, cells, constant, fixed64, prefixed, sums, varint
+from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
+from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
+from tfperf.timeline.overlaps import start_end_order
+from tfperf.wire.encode import Cells, below, beside, constant, fixed64, prefixed, sums, varint
+from tfperf.wire.event_columns import StatKind
 from tfperf.wire.perfetto_schema import message_class, tag
-from tfperf.wire.stats import StatKind
 
 BATCH = 1 << 17
 """Packets that are made at once."""
 
+START, END, INSTANT = 1, 2, 3
+"""What a mark is; the numbers are those of events in the format."""
+
+_PS_PER_NS = 1000
 _LEVEL = 1
 """Of compression: names repeat so much that more effort gains little."""
 
@@ -42,38 +45,44 @@ _COUNTER_VALUE, _ANNOTATION = tag("TrackEvent", "counter_value"), tag("TrackEven
 _FLOW, _TERMINATING_FLOW = tag("TrackEvent", "flow_ids"), tag("TrackEvent", "terminating_flow_ids")
 _ANNOTATION_NAME = tag("DebugAnnotation", "name_iid")
 _VALUE_OF_KIND = {
-    StatKind.INT: "int_value", StatKind.UNSIGNED: "uint_value", StatKind.REAL: "double_value",
-    StatKind.TEXT: "string_value_iid", StatKind.BYTES: "uint_value",
-}  # fmt: skip
+    StatKind.INT: "int_value",
+    StatKind.UNSIGNED: "uint_value",
+    StatKind.REAL: "double_value",
+    StatKind.TEXT: "string_value_iid",
+    StatKind.BYTES: "uint_value",
+}
 _TAG_OF_KIND = np.array(
     [list(tag("DebugAnnotation", _VALUE_OF_KIND[kind]).ljust(2, b"\0")) for kind in StatKind], np.uint8
 )
 
-Job = Callable[[], bytes]
-"""Makes the bytes of some packets."""
+
+def head() -> bytes:
+    """Return the packet that a file starts with: processes and threads are shown in the order of their ranks."""
+    trace = message_class("Trace")()
+    root = trace.packet.add(trusted_packet_sequence_id=1).track_descriptor
+    root.uuid, root.process_ordering, root.thread_ordering = 0, _BY_RANK, _BY_RANK
+    return bytes(trace.SerializeToString())
 
 
-class _Place(NamedTuple):
-    """The numbers of a group: its sequence, which is its process too, and the first of its tracks (the process's)."""
-
-    sequence: int
-    track: int
+def tail(_event_count: int) -> bytes:
+    """Return what ends the file: nothing."""
+    return b""
 
 
-def jobs(groups: Iterable[Group], sequence: int = 1, track: int = 1) -> Iterator[Job]:
+def encode_jobs(groups: Iterable[TrackGroup], sequence: int = 1, track: int = 1) -> Iterator[EncodeJob]:
     """Iterate over what makes the packets of groups, in order; `sequence` and `track` are the first numbers to use."""
     for group in groups:
-        place = _Place(sequence, track)
-        yield partial(_descriptors, group, place)
-        yield partial(_texts, group, place)
-        for batch in _batches(group, place):
+        ids = GroupIds(sequence, track)
+        yield partial(_descriptors, group, ids)
+        yield partial(_texts, group, ids)
+        for batch in _batches(group, ids):
             yield partial(_events, batch)
         for position, counter in enumerate(group.counters):
-            yield partial(_counter, counter, place, track + 1 + len(group.tracks) + position)
+            yield partial(_counter, counter, ids, track + 1 + len(group.tracks) + position)
         sequence, track = sequence + 1, track + track_count(group)
 
 
-def track_count(group: Group) -> int:
+def track_count(group: TrackGroup) -> int:
     """Return how many track numbers a group takes."""
     return 1 + len(group.tracks) + len(group.counters)
 
@@ -93,37 +102,27 @@ def _varint(number: int) -> bytes:
     return bytes((*out, number))
 
 
-def root() -> bytes:
-    """Return the packet that a file begins with: processes and threads are shown in the order of their ranks."""
+def _descriptors(group: TrackGroup, ids: GroupIds) -> bytes:
+    """Describe the process and its tracks: threads, the extra tracks of events that do not nest on them, counters."""
     trace = message_class("Trace")()
-    root = trace.packet.add(trusted_packet_sequence_id=1).track_descriptor
-    root.uuid, root.process_ordering, root.thread_ordering = 0, _BY_RANK, _BY_RANK
-    data: bytes = trace.SerializeToString()
-    return data
-
-
-def _descriptors(group: Group, place: _Place) -> bytes:
-    """Describe the process and its tracks: threads, what did not nest on them, counters."""
-    trace = message_class("Trace")()
-    packet = trace.packet.add(trusted_packet_sequence_id=place.sequence, sequence_flags=_CLEARED)
-    process = packet.track_descriptor
-    process.uuid, process.name, process.child_ordering = place.track, _utf8(group.title), _EXPLICIT
-    process.sibling_order_rank = process.process.pid = place.sequence
+    process = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_CLEARED).track_descriptor
+    process.uuid, process.name, process.child_ordering = ids.track, _utf8(group.title), _EXPLICIT
+    process.sibling_order_rank = process.process.pid = ids.group
     process.process.process_name = _utf8(group.title)
-    thread = place.track
+    thread = ids.track
     for rank, shown in enumerate(group.tracks, 1):
-        track = trace.packet.add(trusted_packet_sequence_id=place.sequence).track_descriptor
-        track.uuid, track.name, track.sibling_order_rank = place.track + rank, _utf8(shown.name), rank
+        track = trace.packet.add(trusted_packet_sequence_id=ids.group).track_descriptor
+        track.uuid, track.name, track.sibling_order_rank = ids.track + rank, _utf8(shown.name), rank
         if shown.extra:
             track.parent_uuid, track.sibling_merge_behavior = thread, _NO_MERGE
         else:
             thread = track.uuid
-            track.parent_uuid, track.child_ordering = place.track, _EXPLICIT
-            track.thread.pid, track.thread.tid = place.sequence, track.uuid
+            track.parent_uuid, track.child_ordering = ids.track, _EXPLICIT
+            track.thread.pid, track.thread.tid = ids.group, track.uuid
             track.thread.thread_name = _utf8(shown.name)
     for rank, counter in enumerate(group.counters, 1 + len(group.tracks)):
-        track = trace.packet.add(trusted_packet_sequence_id=place.sequence).track_descriptor
-        track.uuid, track.name, track.parent_uuid = place.track + rank, _utf8(counter.name), place.track
+        track = trace.packet.add(trusted_packet_sequence_id=ids.group).track_descriptor
+        track.uuid, track.name, track.parent_uuid = ids.track + rank, _utf8(counter.name), ids.track
         track.sibling_order_rank, track.sibling_merge_behavior = rank, _NO_MERGE
         track.counter.unit = _BYTES_UNIT
     return _compressed(trace.SerializeToString())
@@ -133,12 +132,11 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _texts(group: Group, place: _Place) -> bytes:
+def _texts(group: TrackGroup, ids: GroupIds) -> bytes:
     """Give numbers to the names and texts that the events of the group use: their indices plus 1."""
     arguments = group.arguments
     trace = message_class("Trace")()
-    packet = trace.packet.add(trusted_packet_sequence_id=place.sequence, sequence_flags=_NEEDED)
-    data = packet.interned_data
+    data = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_NEEDED).interned_data
     data.event_categories.add(iid=1, text=_utf8(group.category))
     keys = [*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys)]
     texts = arguments.value[arguments.kind == StatKind.TEXT]
@@ -164,88 +162,126 @@ def _keys(key: Int32s, kind: Uint8s, count: int) -> Int64s:
 class _Batch(NamedTuple):
     """Marks of a group; those that are no ends are of the rows from `start` to `stop`, in this order."""
 
-    group: Group
-    place: _Place
+    group: TrackGroup
+    ids: GroupIds
     marks: Marks
     track: Int64s
     start: int
     stop: int
 
 
-def _batches(group: Group, place: _Place) -> Iterator[_Batch]:
+def _batches(group: TrackGroup, ids: GroupIds) -> Iterator[_Batch]:
     marks = marks_of_tracks(group.tracks, group.start_ps, group.end_ps)
-    track = np.repeat(np.arange(len(group.tracks)), [shown.stop - shown.start for shown in group.tracks])
+    track = group.track_of_row
     start = 0
     for at in range(0, len(marks.kind), BATCH):
         part = Marks(marks.event[at : at + BATCH], marks.kind[at : at + BATCH])
         stop = start + int((part.kind != END).sum())
-        yield _Batch(group, place, part, track[part.event] + place.track + 1, start, stop)
+        yield _Batch(group, ids, part, track[part.event] + ids.track + 1, start, stop)
         start = stop
 
 
 def _events(batch: _Batch) -> bytes:
-    """Return the events of a batch. Begin and end are both cut to nanoseconds, so what nests still does."""
+    """Return the events of a batch. Start and end are both cut to nanoseconds, so what nests still does."""
     group, (event, kind) = batch.group, batch.marks
-    named = kind != END
-    time = np.where(named, group.start_ps[event], group.end_ps[event]) // 1000
-    annotations, leaving, arriving = (
-        _annotations(batch, named),
-        _flows(batch, named, _FLOW, group.leaving),
-        _flows(batch, named, _TERMINATING_FLOW, group.arriving),
-    )
-    repeated = [part for part in (annotations, leaving, arriving) if len(part[1].size)]
-    fields = beside(
-        constant(_TYPE, len(kind)), varint(kind),
-        constant(_TRACK, len(kind)), varint(batch.track),
-        beside(constant(_CATEGORY + _NAME, len(kind)), varint(group.name[event] + 1)).only(named),
-    )  # fmt: skip
-    extra = sum((sums(counts, items) for counts, items in repeated), np.zeros(len(kind), np.int64))
-    heads = _packets(time, batch.place, prefixed(_TRACK_EVENT, fields, extra), extra)
+    is_start, count = kind != END, len(kind)
+    time_ns = np.where(is_start, group.start_ps[event], group.end_ps[event]) // _PS_PER_NS
+    flows = [(_FLOW, group.leaving), (_TERMINATING_FLOW, group.arriving)]
+    all_repeated = [_annotations(batch, is_start), *(_flows(batch, is_start, *flow) for flow in flows)]
+    repeated = [part for part in all_repeated if len(part[1].size)]
+    label = beside(constant(_CATEGORY + _NAME, count), varint(group.name[event] + 1)).only(is_start)
+    fields = beside(constant(_TYPE, count), varint(kind), constant(_TRACK, count), varint(batch.track), label)
+    extra = sum((sums(counts, items) for counts, items in repeated), np.zeros(count, np.int64))
+    heads = _packets(time_ns, batch.ids, prefixed(_TRACK_EVENT, fields, extra), extra)
     return _compressed(below(heads, *repeated) if repeated else heads.to_bytes())
 
 
-def _packets(time_ns: Int64s, place: _Place, track_event: Cells, extra: Int64s | int = 0) -> Cells:
+def _packets(time_ns: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
     """Return the packets around events, with their lengths before them."""
-    count = len(time_ns)
-    body = beside(
-        constant(_SEQUENCE + _varint(place.sequence) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, count),
-        varint(time_ns), track_event,
-    )  # fmt: skip
-    return prefixed(_PACKET_TAG, body, extra)
+    head = constant(_SEQUENCE + _varint(ids.group) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, len(time_ns))
+    return prefixed(_PACKET_TAG, beside(head, varint(time_ns), track_event), extra)
 
 
 _Repeated = tuple[Int64s, Cells]
 """How many each mark has, and all of them in order."""
 
 
-def _annotations(batch: _Batch, named: Bools) -> _Repeated:
+def _annotations(batch: _Batch, is_start: Bools) -> _Repeated:
     arguments = batch.group.arguments
     items = slice(int(arguments.stop[batch.start]), int(arguments.stop[batch.stop]))
-    counts = np.zeros(len(named), np.int64)
-    counts[named] = np.diff(arguments.stop[batch.start : batch.stop + 1])
+    counts = np.zeros(len(is_start), np.int64)
+    counts[is_start] = np.diff(arguments.stop[batch.start : batch.stop + 1])
     kind, value = arguments.kind[items], arguments.value[items]
     key = _keys(arguments.key[items], kind, len(arguments.keys))
     is_real, is_text = kind == StatKind.REAL, kind == StatKind.TEXT
     number = np.where(is_text, value + 1, value)
     tags = _TAG_OF_KIND[kind]
-    body = beside(
-        constant(_ANNOTATION_NAME, len(kind)), varint(key + 1),
-        cells(tags, tags != 0, (tags != 0).sum(axis=1)),
-        varint(np.where(is_real, 0, number)).only(~is_real),
-        *([fixed64(value).only(is_real)] if is_real.any() else []),
-    )  # fmt: skip
+    tag_cells = Cells.of(tags, tags != 0, (tags != 0).sum(axis=1))
+    values = [varint(np.where(is_real, 0, number)).only(~is_real)]
+    if is_real.any():
+        values.append(fixed64(value).only(is_real))
+    body = beside(constant(_ANNOTATION_NAME, len(kind)), varint(key + 1), tag_cells, *values)
     return counts, prefixed(_ANNOTATION, body)
 
 
-def _flows(batch: _Batch, named: Bools, tag: bytes, ends: ArrowEnds) -> _Repeated:
+def _flows(batch: _Batch, is_start: Bools, flow_tag: bytes, ends: ArrowEnds) -> _Repeated:
     first, last = np.searchsorted(ends.row, (batch.start, batch.stop)).tolist()
-    counts = np.zeros(len(named), np.int64)
-    counts[named] = np.bincount(ends.row[first:last] - batch.start, minlength=batch.stop - batch.start)
-    return counts, beside(constant(tag, last - first), fixed64(ends.arrow[first:last]))
+    counts = np.zeros(len(is_start), np.int64)
+    counts[is_start] = np.bincount(ends.row[first:last] - batch.start, minlength=batch.stop - batch.start)
+    return counts, beside(constant(flow_tag, last - first), fixed64(ends.arrow[first:last]))
 
 
-def _counter(counter: Counter, place: _Place, track: int) -> bytes:
-    """Return the values of a counter."""
+def _counter(counter: Counter, ids: GroupIds, track: int) -> bytes:
     head = _TYPE + _varint(_COUNTER) + _TRACK + _varint(track) + _COUNTER_VALUE
     fields = beside(constant(head, len(counter.value)), varint(counter.value))
-    return _compressed(_packets(counter.time_ps // 1000, place, prefixed(_TRACK_EVENT, fields)).to_bytes())
+    return _compressed(_packets(counter.time_ps // _PS_PER_NS, ids, prefixed(_TRACK_EVENT, fields)).to_bytes())
+
+
+class Marks(NamedTuple):
+    """What happens on tracks, in order: `kind` at the event in row `event`."""
+
+    event: Int64s
+    kind: Uint8s
+
+
+def marks_of_tracks(tracks: Sequence[Track], start: Int64s, end: Int64s) -> Marks:
+    """Return the marks of all tracks, one after the other; starts and instants are in order of rows."""
+    parts = []
+    # Single tracks, and runs of extra ones: of these there may be very many.
+    runs = groupby(tracks, lambda track: track.extra)
+    for block in chain.from_iterable(([*run],) if extra else ([track] for track in run) for extra, run in runs):
+        first, stop = block[0].start, block[-1].stop
+        if block[0].extra:
+            lane = np.repeat(np.arange(len(block)), [track.stop - track.start for track in block])
+            order = start_end_order(lane, start[first:stop], end[first:stop])
+            marks = Marks(order % len(lane), np.where(order < len(lane), START, END).astype(np.uint8))
+        else:
+            marks = nested_marks(start[first:stop], end[first:stop])
+        parts.append(Marks(marks.event + first, marks.kind))
+    if not parts:
+        return Marks(np.empty(0, np.int64), np.empty(0, np.uint8))
+    return Marks(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def nested_marks(start: Int64s, end: Int64s) -> Marks:
+    """Return the marks of one track whose events nest; rows are sorted by start, the longer first.
+
+    At one time, ends come first (the inner before the outer), then starts (the outer before the inner), then instants.
+    So the place of a mark is the number of marks before it: those of rows before, and ends up to then.
+    """
+    is_slice = end > start
+    slices, instants = np.flatnonzero(is_slice), np.flatnonzero(~is_slice)
+    starts, slice_ends, moments = start[slices], end[slices], start[instants]
+    ends = np.sort(slice_ends)
+    number, count = np.arange(len(slices)), 2 * len(slices) + len(instants)
+    depth = number - np.searchsorted(ends, starts, side="right")
+    place_of_start = 2 * number - depth + np.searchsorted(moments, starts, side="left")
+    started = np.searchsorted(starts, slice_ends, side="left")
+    place_of_end = 2 * started - depth - 1 + np.searchsorted(moments, slice_ends, side="left")
+    marks_before = np.searchsorted(starts, moments, side="right") + np.searchsorted(ends, moments, side="right")
+    place_of_instant = marks_before + np.arange(len(instants))
+    event, kind = np.empty(count, np.int64), np.empty(count, np.uint8)
+    event[place_of_start], kind[place_of_start] = slices, START
+    event[place_of_end], kind[place_of_end] = slices, END
+    event[place_of_instant], kind[place_of_instant] = instants, INSTANT
+    return Marks(event, kind)

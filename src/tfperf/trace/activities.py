@@ -1,26 +1,26 @@
-"""Which kind of activity an event stands for: two small rule tables over one engine.
+"""Which kind of activity each event stands for: two small tables of rules over one engine.
 
 `tensorflow` reproduces what TensorFlow's profiler concluded; `corrected` repairs what is wrong there. The tables
 differ in how names map to activities and in the priority of copies; docs/differences.md explains each difference.
 
-At any moment the activity of highest priority wins (see `analyzers/step_breakdown.py`).
+At any moment the activity of highest priority wins (see `activity_times.py`).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from tfperf.arrays import Uint8s
+from tfperf.trace.event_names import is_fetch, is_memory, is_python_frame, parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import is_fetch, is_memory, is_python_frame, parse_op
 
 Attribution = Literal["corrected", "tensorflow"]
-Codes = npt.NDArray[np.uint8]
+Codes = Uint8s
+"""An `Activity` for each name or event."""
 
 
 class Activity(IntEnum):
@@ -42,75 +42,63 @@ class Activity(IntEnum):
     WAIT_WHILE_IDLE = 13
 
 
+def _activities(names: str) -> tuple[Activity, ...]:
+    return tuple(Activity[name] for name in names.split())
+
+
 PRIORITY: dict[Attribution, tuple[Activity, ...]] = {
-    "tensorflow": (
-        Activity.COMPUTE_16, Activity.COMPUTE_32, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_DEVICE,
-        Activity.WAIT_INPUT, Activity.COLLECTIVES, Activity.KERNEL_LAUNCH, Activity.HOST_TO_DEVICE,
-        Activity.HOST_TO_HOST, Activity.COMPILE, Activity.HOST_COMPUTE,
+    "tensorflow": _activities(
+        "COMPUTE_16 COMPUTE_32 DEVICE_TO_HOST DEVICE_TO_DEVICE WAIT_INPUT COLLECTIVES KERNEL_LAUNCH HOST_TO_DEVICE "
+        "HOST_TO_HOST COMPILE HOST_COMPUTE"
     ),
-    "corrected": (
-        Activity.COMPUTE_16, Activity.COMPUTE_32, Activity.DEVICE_TO_HOST, Activity.HOST_TO_DEVICE,
-        Activity.DEVICE_TO_DEVICE, Activity.WAIT_INPUT, Activity.STAGING, Activity.COLLECTIVES,
-        Activity.KERNEL_LAUNCH, Activity.COMPILE, Activity.HOST_COMPUTE,
+    "corrected": _activities(
+        "COMPUTE_16 COMPUTE_32 DEVICE_TO_HOST HOST_TO_DEVICE DEVICE_TO_DEVICE WAIT_INPUT STAGING COLLECTIVES "
+        "KERNEL_LAUNCH COMPILE HOST_COMPUTE"
     ),
-}  # fmt: skip
+}
 """Highest first."""
 
-TPU_PRIORITY = (
-    Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.COLLECTIVES,
-    Activity.DEVICE_TO_DEVICE, Activity.COMPUTE_32, Activity.WAIT_WHILE_IDLE,
-)  # fmt: skip
-"""On a TPU core: an op that waits holds inside the loop around it; the host's waiting explains idle time only."""
+TPU_PRIORITY = _activities(
+    "WAIT_INPUT HOST_TO_DEVICE DEVICE_TO_HOST COLLECTIVES DEVICE_TO_DEVICE COMPUTE_32 WAIT_WHILE_IDLE"
+)
+"""On a TPU core: an op that waits counts inside the loop around it; waiting of the host explains idle time only."""
 
+_COLLECTIVES = ("all-reduce", "all-reduce fusion", "all-to-all", "all-gather", "reduce-scatter", "collective-permute")
 _TPU_CATEGORIES = {
-    "infeed": Activity.WAIT_INPUT,
-    "host recv": Activity.HOST_TO_DEVICE, "host recv-done": Activity.HOST_TO_DEVICE,
-    "outfeed": Activity.DEVICE_TO_HOST,
-    "host send": Activity.DEVICE_TO_HOST, "host send-done": Activity.DEVICE_TO_HOST,
-    "all-reduce": Activity.COLLECTIVES, "all-reduce fusion": Activity.COLLECTIVES, "all-to-all": Activity.COLLECTIVES,
-    "all-gather": Activity.COLLECTIVES, "reduce-scatter": Activity.COLLECTIVES,
-    "collective-permute": Activity.COLLECTIVES,
-    "send": Activity.DEVICE_TO_DEVICE, "send-done": Activity.DEVICE_TO_DEVICE,
-    "recv": Activity.DEVICE_TO_DEVICE, "recv-done": Activity.DEVICE_TO_DEVICE,
-}  # fmt: skip
+    Activity.WAIT_INPUT: ("infeed",),
+    Activity.HOST_TO_DEVICE: ("host recv", "host recv-done"),
+    Activity.DEVICE_TO_HOST: ("outfeed", "host send", "host send-done"),
+    Activity.COLLECTIVES: _COLLECTIVES,
+    Activity.DEVICE_TO_DEVICE: ("send", "send-done", "recv", "recv-done"),
+}
 
 
 def tpu_activity(hlo_category: str) -> Activity:
     """Return what an op of this HLO category does on a TPU core."""
-    return _TPU_CATEGORIES.get(hlo_category.lower(), Activity.COMPUTE_32)
+    category = hlo_category.lower()
+    return next((activity for activity, names in _TPU_CATEGORIES.items() if category in names), Activity.COMPUTE_32)
 
 
 _IGNORED_CALLS = ("EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "FunctionRun")
-_COPY_KINDS = {
-    "h2d": Activity.HOST_TO_DEVICE, "htod": Activity.HOST_TO_DEVICE,
-    "d2h": Activity.DEVICE_TO_HOST, "dtoh": Activity.DEVICE_TO_HOST,
-    "d2d": Activity.DEVICE_TO_DEVICE, "dtod": Activity.DEVICE_TO_DEVICE,
-    "p2p": Activity.DEVICE_TO_DEVICE, "ptop": Activity.DEVICE_TO_DEVICE,
-}  # fmt: skip
-_COPY = re.compile(r"(?:hip)?memcpy\s*_?(h2d|htod|d2h|dtoh|d2d|dtod|p2p|ptop)", re.IGNORECASE)
-_STAGING = re.compile(r"(?:.*/)?IteratorGetNext(?:/_\d+|_\d+)*:_(?:Send|HostSend|Recv|HostRecv)$")
-_COMPILING = re.compile(
+_COPY = r"(?i)(?:hip)?memcpy\s*_?(h(?:2|to)d|d(?:2|to)h|d(?:2|to)d|p(?:2|to)p)"
+_COPY_KIND = r"(?i)(?:kind:)?\b(?:Memcpy)?(H2D|D2H|D2D|P2P|HtoD|DtoH|DtoD|PtoP)\b"
+_STAGING = r"(?:.*/)?IteratorGetNext(?:/_\d+|_\d+)*:_(?:Send|HostSend|Recv|HostRecv)$"
+_COMPILING = (
     r"tf\.function-graph_building$|Xla(?:Compil|.*Compile)|.*(?:Compiler|Client)::(?:Compile|RunBackend|RunHloPasses)"
 )
 
 
-@dataclass(frozen=True)
-class HostRules:
-    """How host events of a trace are typed: a code per name, and what a `correlation_id` means."""
+def host_codes(trace: HostTrace, attribution: Attribution, *, has_device: bool) -> Codes:
+    """Return the activity of host events by name; NONE marks events that do not count (markers, wrappers).
 
-    by_name: Codes
-    launches: bool
-    """True: an event with a `correlation_id` is a kernel launch (only where there is a device)."""
-
-
-def host_rules(trace: HostTrace, attribution: Attribution, *, has_device: bool) -> HostRules:
-    """Return the activity of host events by name; 0 marks events that count as none (markers, wrappers)."""
+    Where there is a device, an event with a `correlation_id` is a kernel launch, whatever its name.
+    """
     code = _tensorflow_host if attribution == "tensorflow" else _corrected_host
     codes = np.array([code(name, has_device) for name in trace.names], np.uint8)
     if attribution == "corrected":
         for stat in ("tf_function_call", "step_num"):
             codes[trace.name[trace.stat(stat).event]] = Activity.NONE
-    return HostRules(codes, has_device)
+    return codes
 
 
 def _tensorflow_host(name: str, has_device: bool) -> Activity:
@@ -134,52 +122,48 @@ def _corrected_host(name: str, has_device: bool) -> Activity:
         return Activity.WAIT_INPUT
     if ":InfeedEnqueue" in name or parse_op(name).type == "MemcpyHToD":
         return Activity.HOST_TO_DEVICE
-    if has_device and _STAGING.match(name):
+    if has_device and re.match(_STAGING, name):
         return Activity.STAGING
     if has_device and name.startswith("ExecutorState::Process"):
         return Activity.KERNEL_LAUNCH
-    return Activity.COMPILE if _COMPILING.match(name) else Activity.HOST_COMPUTE
+    return Activity.COMPILE if re.match(_COMPILING, name) else Activity.HOST_COMPUTE
 
 
 def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
     """Return the activity of every event as if it ran on a GPU (rows on other planes mean nothing)."""
-    if attribution == "tensorflow":
-        by_name = np.array([_tensorflow_device(name) for name in trace.names], np.uint8)
-        return _with_shapes(trace, by_name[trace.name])
-    codes = np.array([_corrected_device(name) for name in trace.names], np.uint8)[trace.name]
-    codes = _with_shapes(trace, codes)
-    details = trace.stat("memcpy_details")
-    kind = np.array([_copy_kind(text) for text in details.texts], np.uint8)
-    if len(kind):
-        told = kind[details.value]
-        codes[details.event] = np.where(told > 0, told, codes[details.event])
+    code = _tensorflow_device if attribution == "tensorflow" else _corrected_device
+    codes = np.array([code(name) for name in trace.names], np.uint8)[trace.name]
+    shape = trace.stat("shape")
+    if shape.texts:  # where a kernel has one, it decides about 16 bit
+        half = np.array(["half" in text for text in shape.texts], np.bool_)[shape.value]
+        has_text = np.array([bool(text) for text in shape.texts], np.bool_)[shape.value]
+        compute = has_text & (codes[shape.event] >= Activity.COMPUTE_32)
+        codes[shape.event[compute]] = np.where(half[compute], Activity.COMPUTE_16, Activity.COMPUTE_32)
+    copies = trace.stat("memcpy_details")
+    if attribution == "corrected" and copies.texts:
+        kinds = (re.search(_COPY_KIND, text) for text in copies.texts)
+        kind = np.array([_copy_direction(copy[1]) if copy else 0 for copy in kinds], np.uint8)[copies.value]
+        codes[copies.event] = np.where(kind > 0, kind, codes[copies.event])
     return codes
 
 
+def _copy_direction(kind: str) -> Activity:
+    """Return what a copy of this kind (`HtoD`, `d2h`) is."""
+    ends = (kind[0] + kind[-1]).lower()
+    return {"hd": Activity.HOST_TO_DEVICE, "dh": Activity.DEVICE_TO_HOST}.get(ends, Activity.DEVICE_TO_DEVICE)
+
+
 def _tensorflow_device(name: str) -> Activity:
-    copies = {"MemcpyHToD": Activity.HOST_TO_DEVICE, "MemcpyDToH": Activity.DEVICE_TO_HOST,
-              "MemcpyDToD": Activity.DEVICE_TO_DEVICE}  # fmt: skip
-    if (kind := parse_op(name).type) in copies:
-        return copies[kind]
+    if (kind := parse_op(name).type) in ("MemcpyHToD", "MemcpyDToH", "MemcpyDToD"):
+        return _copy_direction(kind.removeprefix("Memcpy"))
     if name.lower().startswith("nccl"):
         return Activity.COLLECTIVES
     return Activity.COMPUTE_16 if "half" in name or "fp16" in name else Activity.COMPUTE_32
 
 
-def _with_shapes(trace: HostTrace, codes: Codes) -> Codes:
-    """Let a `shape` stat decide about 16 bit, where a kernel has one."""
-    shape = trace.stat("shape")
-    half = np.array(["half" in text for text in shape.texts], np.bool_)
-    told = np.array([bool(text) for text in shape.texts], np.bool_)
-    for row, value in ((shape.event, shape.value),) if len(half) else ():
-        compute = told[value] & (codes[row] >= Activity.COMPUTE_32)
-        codes[row[compute]] = np.where(half[value[compute]], Activity.COMPUTE_16, Activity.COMPUTE_32)
-    return codes
-
-
 def _corrected_device(name: str) -> Activity:
-    if (found := _COPY.match(name)) is not None:
-        return _COPY_KINDS[found.group(1).lower()]
+    if (copy := re.match(_COPY, name)) is not None:
+        return _copy_direction(copy[1])
     lowered = name.lower()
     if lowered.startswith(("nccl", "rccl", "void nccl", "mscclkernel")):
         return Activity.COLLECTIVES
@@ -187,8 +171,3 @@ def _corrected_device(name: str) -> Activity:
         return Activity.DEVICE_TO_DEVICE
     half = "half" in lowered or "fp16" in lowered or "bf16" in lowered or "bfloat16" in lowered
     return Activity.COMPUTE_16 if half or "h884" in lowered or "h1688" in lowered else Activity.COMPUTE_32
-
-
-def _copy_kind(details: str) -> Activity:
-    found = re.search(r"(?:kind:)?\b(?:Memcpy)?(H2D|D2H|D2D|P2P|HtoD|DtoH|DtoD|PtoP)\b", details, re.IGNORECASE)
-    return _COPY_KINDS[found.group(1).lower()] if found else Activity.NONE

@@ -1,25 +1,27 @@
-"""When each device was busy: with compute, with copies, with neither, in wall-clock time.
+"""When each device was busy with compute and with copies, in wall-clock time.
 
 Streams of a device run side by side, so their times are united, not summed; all is on the clock of the trace.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Intervals, capped_sum, difference, union_all, union_sorted
+from tfperf.arrays import Bools, Intervals, capped_sum, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, device_codes
-from tfperf.trace.host_trace import Bools, HostTrace, Line
-from tfperf.trace.names import mask
-from tfperf.trace.timeline import OP_LINES
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.event_columns import Line
+
+OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
+"""Lines of a TPU core that hold its ops."""
 
 COPIES = (Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_DEVICE)
 
 
-@dataclass(frozen=True)
-class DeviceTime:
+class DeviceTime(NamedTuple):
     """One device: flat sets of intervals in picoseconds. `copies` holds memsets too, and may overlap `compute`."""
 
     plane: int
@@ -31,12 +33,12 @@ class DeviceTime:
     """Sum over kernels; more than `compute` holds where streams overlap."""
     copy_sum_ps: int
     start_ps: int
-    """Where the capture begins: the first event of the host or of any device."""
+    """Where the capture starts: the first event of the host or of any device."""
     end_ps: int
 
     @property
     def wall_ps(self) -> int:
-        """Return the length of the capture."""
+        """Return the duration of the capture."""
         return self.end_ps - self.start_ps
 
     @property
@@ -56,7 +58,7 @@ def device_label(plane_name: str) -> str:
 
 
 def is_memset(name: str) -> bool:
-    """Tell whether a device event fills memory, which is no kernel."""
+    """Tell whether a device event fills memory, which is not a kernel."""
     return name.lower().startswith(("memset", "hipmemset"))
 
 
@@ -88,20 +90,20 @@ def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:
     if not trace.devices:
         return ()
     moves = moves_data(trace, device_codes(trace, "corrected")) if trace.device_kind == "gpu" else None
-    begin, end = int(trace.start_ps.min()), int(trace.end_ps.max())
-    return tuple(_device_time(trace, plane, moves, begin, end) for plane in trace.devices)
+    return tuple(_device_time(trace, plane, moves) for plane in trace.devices)
 
 
-def _device_time(trace: HostTrace, plane: int, moves: Bools | None, begin: int, end: int) -> DeviceTime:
+def _device_time(trace: HostTrace, plane: int, moves: Bools | None) -> DeviceTime:
     sets: dict[bool, list[Intervals]] = {False: [], True: []}
     sums = {False: 0, True: 0}
     for line in work_lines(trace, plane):
         copying = moves[line.start : line.stop] if moves is not None else np.zeros(line.stop - line.start, np.bool_)
         for copies in (False, True):
-            mine = np.flatnonzero(copying == copies) + line.start
-            sets[copies].append(union_sorted(trace.start_ps[mine], trace.end_ps[mine]))
-            sums[copies] += capped_sum(trace.duration_ps[mine])
-    compute, copied = (union_all(sets[copies]) for copies in (False, True))
-    busy = union_all([compute, copied])
-    kernels = sums[False] if moves is not None else compute.total()  # ops on a TPU core nest
-    return DeviceTime(plane, trace.planes[plane].name, compute, copied, busy, kernels, sums[True], begin, end)
+            rows = np.flatnonzero(copying == copies) + line.start
+            sets[copies].append(union_sorted(trace.start_ps[rows], trace.end_ps[rows]))
+            sums[copies] += capped_sum(trace.duration_ps[rows])
+    compute, copied = union_all(sets[False]), union_all(sets[True])
+    kernel_sum = sums[False] if moves is not None else compute.total()  # ops on a TPU core nest
+    capture = int(trace.start_ps.min()), int(trace.end_ps.max())
+    name, busy = trace.planes[plane].name, union_all([compute, copied])
+    return DeviceTime(plane, name, compute, copied, busy, kernel_sum, sums[True], *capture)

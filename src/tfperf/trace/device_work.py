@@ -9,23 +9,19 @@ profile, or through the stat `name` where JAX notes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tfperf.intervals import MOST, Int64s
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, group_equal
 from tfperf.trace.activities import Attribution, Codes, device_codes
+from tfperf.trace.activity_times import stored_groups
 from tfperf.trace.device_time import is_memset, moves_data
-from tfperf.trace.groups import stored_groups
-from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace, Program
-from tfperf.trace.names import mask, parse_op
+from tfperf.trace.event_names import mask, parse_op
+from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.hlo import Instruction, Program
 
 NO_TYPE = "Unknown"
-Column = npt.NDArray[np.signedinteger[Any]]
 
 
 class DeviceOp(NamedTuple):
@@ -39,8 +35,7 @@ class DeviceOp(NamedTuple):
     """What kind of HLO op it is (`fusion`, `custom-call`)."""
 
 
-@dataclass(frozen=True)
-class DeviceWork:
+class DeviceWork(NamedTuple):
     """What devices did: one row per recorded event with a duration, in the order of the trace.
 
     `rows` are rows of the trace, `plane` and `line` indices into its planes and lines; `op` is an index into `ops`, -1
@@ -57,64 +52,25 @@ class DeviceWork:
     ops: tuple[DeviceOp, ...]
 
 
+_NONE = np.empty(0, np.bool_)
+NO_WORK = DeviceWork(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, _NONE.astype(np.uint8), _NONE, _NONE, NO_NUMBERS, ())
+
+
 def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> DeviceWork:
-    """Return what GPUs did (a TPU's ops are names of their own, see `analyzers/ops.py`)."""
-    gpus = trace.devices if trace.device_kind == "gpu" else ()
-    lines = [(index, line) for index, line in enumerate(trace.lines) if line.plane in gpus and not line.derived]
-    rows = np.concatenate([NO_EVENTS, *(np.arange(line.start, line.stop) for _, line in lines)])
-    counts = [line.stop - line.start for _, line in lines]
-    of_line = np.repeat(np.array([index for index, _ in lines], np.int64), counts)
-    of_plane = np.repeat(np.array([line.plane for _, line in lines], np.int64), counts)
-    lasting = trace.duration_ps[rows] > 0
-    rows, of_line, of_plane = rows[lasting], of_line[lasting], of_plane[lasting]
-    if not len(rows):
-        nothing = np.empty(0, np.bool_)
-        return DeviceWork(rows, of_plane, of_line, np.empty(0, np.uint8), nothing, nothing, rows, ())
+    """Return what GPUs did (a TPU's ops are names of their own, see `sections/ops`)."""
+    if trace.device_kind != "gpu":
+        return NO_WORK
+    lines = [line for line in trace.lines if line.plane in trace.devices and not line.derived]
+    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    rows = rows[trace.duration_ps[rows] > 0]
+    of_line = trace.line_of[rows].astype(np.int64)
+    plane_of = np.array([line.plane for line in trace.lines], np.int64)
     codes = device_codes(trace, "corrected")
-    moves = moves_data(trace, codes)[rows]
+    moves = moves_data(trace, codes)
     codes = codes if attribution == "corrected" else device_codes(trace, attribution)
     op, ops = _ops(trace, rows, old=attribution == "tensorflow" and stored_groups(trace) is not None)
-    fills = mask(trace.names, is_memset)[trace.name[rows]]
-    return DeviceWork(rows, of_plane, of_line, codes[rows], fills, moves, op, ops)
-
-
-def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
-    """Return an order that brings equal rows of the columns together, and where in it each group begins.
-
-    Columns are packed into one number where it is large enough, which sorts several times faster.
-    """
-    count = len(columns[0])
-    if not count:
-        return NO_EVENTS, NO_EVENTS
-    lowest = [int(column.min()) for column in columns]
-    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
-    if prod(sizes) < MOST:
-        packed = np.zeros(count, np.int64)
-        for column, low, size in zip(columns, lowest, sizes, strict=True):
-            packed = packed * size + (column - low)
-        columns = [packed]
-    order = np.lexsort(columns[::-1]) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
-    changes = np.zeros(count, np.bool_)
-    changes[0] = True
-    for column in columns:
-        ordered = column[order]
-        changes[1:] |= ordered[1:] != ordered[:-1]
-    return np.asarray(order, np.int64), np.flatnonzero(changes)
-
-
-def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[list[int], tuple[int, int, int, int]]]:
-    """Iterate over the distinct rows of the columns: (values, (count, sum, least, most of the durations))."""
-    order, starts = group_equal(columns)
-    if not len(order):
-        return
-    ordered = duration[order]
-    rough = np.add.reduceat(ordered.astype(np.float64), starts)
-    total = np.where(rough < MOST, np.add.reduceat(ordered, starts), MOST)
-    least, most = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
-    numbers = np.stack((np.diff(starts, append=len(order)), total, least, most), axis=1)
-    values = np.stack([column[order[starts]] for column in columns], axis=1)
-    for row, own in zip(values.tolist(), numbers.tolist(), strict=True):
-        yield row, (own[0], own[1], own[2], own[3])
+    memset = mask(trace.names, is_memset)[trace.name[rows]]
+    return DeviceWork(rows, plane_of[of_line], of_line, codes[rows], memset, moves[rows], op, ops)
 
 
 def trace_texts(trace: HostTrace, stat: str) -> tuple[str, ...]:
@@ -126,42 +82,38 @@ _ANNOTATIONS = ("hlo_op", "hlo_module", "program_id", "name", "annotation", "lev
 
 
 def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[DeviceOp, ...]]:
-    """Return for each row the index of its op (-1: not known), and the ops; work is done per distinct annotation."""
+    """Return for each row the index of its op (-1: unknown), and the ops; work is done per distinct annotation."""
     values = [trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS]
+    texts_of = {stat: trace_texts(trace, stat) for stat in _ANNOTATIONS if stat != "program_id"}
     order, starts = group_equal(values)
-    known: dict[DeviceOp, int] = {}
+    index_of: dict[DeviceOp, int] = {}
     index = []
     for row in np.stack([column[order[starts]] for column in values], axis=1).tolist():
-        given = dict(zip(_ANNOTATIONS, row, strict=True))
-        program = trace.programs.get(given["program_id"])
-        texts = {
-            stat: trace.stat(stat).texts[at] if at >= 0 else "" for stat, at in given.items() if stat != "program_id"
-        }
-        op = _op(texts, program, old=old)
-        index.append(-1 if op is None else known.setdefault(op, len(known)))
+        value_of = dict(zip(_ANNOTATIONS, row, strict=True))
+        texts = {stat: texts[value_of[stat]] for stat, texts in texts_of.items()}
+        op = _op(texts, trace.programs.get(value_of["program_id"]), old=old)
+        index.append(-1 if op is None else index_of.setdefault(op, len(index_of)))
     of_row = np.empty(len(rows), np.int64)
     of_row[order] = np.repeat(np.array(index, np.int64), np.diff([*starts, len(rows)]))
-    return of_row, tuple(known)
+    return of_row, tuple(index_of)
 
 
 def _op(texts: dict[str, str], program: Program | None, *, old: bool) -> DeviceOp | None:
     """Return what the stats of an event say; XLA names a whole module in `tf_op` where it knows no more."""
     outermost = "" if old else re.split("#|::", texts["annotation"], maxsplit=1)[0]
-    told = next((text for text in (texts["tf_op"], texts["level 0"], outermost) if _tells(text)), "")
+    candidates = (texts["tf_op"], texts["level 0"], outermost)
+    annotation = next((text for text in candidates if text and not text.startswith("XlaModule:")), "")
     hlo_op = texts["hlo_op"].split("::")[-1]
     if not hlo_op:
-        if not told:
+        if not annotation:
             return None
-        op = parse_op(told, old_names=old)
+        op = parse_op(annotation, old_names=old)
         return DeviceOp(op.name, op.type or NO_TYPE)
-    instruction = program.instructions.get(hlo_op) if program is not None else None
-    module = texts["hlo_module"] or (program.module if program is not None else "")
-    opcode = instruction.opcode if instruction is not None else ""
-    told = (instruction.op_name if instruction is not None else "") or texts["name"] or told
-    op = parse_op(told)
-    kind = (instruction.op_type if instruction is not None else "") or op.type or opcode or "HLO op"
-    return DeviceOp(op.name or hlo_op, kind if told else opcode or "HLO op", hlo_op, module, opcode)
-
-
-def _tells(text: str) -> bool:
-    return bool(text) and not text.startswith("XlaModule:")
+    program = program or Program("", {})
+    instruction = program.instructions.get(hlo_op, Instruction("", "", ""))
+    module = texts["hlo_module"] or program.module
+    opcode = instruction.opcode
+    name = instruction.op_name or texts["name"] or annotation
+    op = parse_op(name)
+    kind = instruction.op_type or op.type or opcode or "HLO op"
+    return DeviceOp(op.name or hlo_op, kind if name else opcode or "HLO op", hlo_op, module, opcode)

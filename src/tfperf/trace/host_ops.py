@@ -7,26 +7,27 @@ event bears the name of an HLO op, and the compiled program in the profile tells
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from tfperf.intervals import MOST, Int64s, capped_sum, distinct
+from tfperf.arrays import MOST, NO_NUMBERS, Bools, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
-from tfperf.trace.eager import run_from_python
-from tfperf.trace.groups import stored_groups
-from tfperf.trace.host_trace import NO_EVENTS, Bools, HostTrace
-from tfperf.trace.names import Op, is_python_frame, parse_op
-from tfperf.trace.nesting import Stacked, nest, nest_on_stack, self_time
+from tfperf.trace.activity_times import stored_groups
+from tfperf.trace.eager_events import run_from_python
+from tfperf.trace.event_names import Op, is_python_frame, parse_op
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import nest, nest_on_stack, self_time
+from tfperf.wire.hlo import Instruction, Program
 
 
 class Work(NamedTuple):
-    """Stretches of time in which an op worked itself: `name` as in the trace, `begin` and `end` in picoseconds."""
+    """Stretches of time in which an op worked itself: `name` as in the trace, `start` and `end` in picoseconds."""
 
     name: Int64s
-    begin: Int64s
+    start: Int64s
     end: Int64s
 
 
@@ -36,14 +37,13 @@ EAGER, FUNCTION, UNKNOWN = 1, 0, -1
 
 
 class Hlo(NamedTuple):
-    """What XLA calls an op that it compiled, and the program that it is part of (empty: not known)."""
+    """What XLA calls an op that it compiled, and the program that it is part of (empty: unknown)."""
 
     op: str
     module: str
 
 
-@dataclass(frozen=True)
-class HostOps:
+class HostOps(Struct, frozen=True, eq=False, kw_only=True):
     """For each name of the trace, which op it is and what its events add up to over all threads (picoseconds).
 
     Behind the names follow the ops that XLA compiled, one entry for each HLO op of each program.
@@ -80,46 +80,58 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
     ops = (*named, *compiled)
     is_op = np.array([bool(op.kind) for op in ops], np.bool_)
     is_input = np.array([bool(op.kind) and is_input_op(op) for op in ops], np.bool_)
-    count, total, own, threads = np.zeros((4, len(ops)))
-    work: list[Work] = []
+    count, total, of_itself, threads = np.zeros((4, len(ops)))
+    input_work = [Work(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)]
     idle, thread_count = 0, 0
     for line in trace.host_lines:
         rows = np.flatnonzero(is_op[name_of[line.start : line.stop]]) + line.start
         if not len(rows):
             continue
-        name, begin, end = name_of[rows], trace.start_ps[rows], trace.end_ps[rows]
-        parent, kept = _nested(begin, end, attribution)
-        names, duration, own_time = name[kept], (end - begin)[kept], self_time(end - begin, parent)[kept]
+        name, start, end = name_of[rows], trace.start_ps[rows], trace.end_ps[rows]
+        if attribution == "tensorflow":
+            parent, kept = nest_on_stack(start, end)
+        else:
+            parent, kept = nest(start, end).parent, np.ones(len(start), np.bool_)
+        names, duration, self_ps = name[kept], (end - start)[kept], self_time(end - start, parent)[kept]
         here = np.bincount(names, minlength=len(ops))
         count, threads = count + here, threads + (here > 0)
         total += np.bincount(names, weights=duration, minlength=len(ops))
-        own += np.bincount(names, weights=own_time, minlength=len(ops))
-        idle += max(0, int(end.max()) - int(begin.min()) - capped_sum(own_time))
+        of_itself += np.bincount(names, weights=self_ps, minlength=len(ops))
+        idle += max(0, int(end.max()) - int(start.min()) - capped_sum(self_ps))
         thread_count += 1
         wanted = is_input[name] & kept
         if wanted.any():
-            at, begin, end = _without_children(begin, end, parent, wanted)
-            work.append(Work(name[at].astype(np.int64), begin, end))
-    sums = np.minimum((count, total, own, threads), MOST).astype(np.int64)
+            row, start, end = _without_children(start, end, parent, wanted)
+            input_work.append(Work(name[row].astype(np.int64), start, end))
+    count, total, of_itself, threads = np.minimum((count, total, of_itself, threads), MOST).astype(np.int64)
     return HostOps(
-        ops, sums[0], sums[1], sums[2], sums[3], _joined(work), _flags(trace, ops, hlo), hlo, idle, thread_count
+        ops=ops,
+        count=count,
+        total_ps=total,
+        self_ps=of_itself,
+        threads=threads,
+        input_work=Work(*map(np.concatenate, zip(*input_work, strict=True))),
+        eager=_flags(trace, ops, hlo),
+        hlo=hlo,
+        idle_ps=idle,
+        thread_count=thread_count,
     )
 
 
 def _compiled(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], dict[int, Hlo]]:
     """Return the name of each event, where an event that XLA compiled gets a new one, and what these new ones are."""
     stat = trace.stat("hlo_op")
-    mine = np.flatnonzero(trace.on_host[stat.event]) if len(stat.event) else NO_EVENTS
-    if not len(mine):
+    on_host = trace.on_host[stat.event]
+    if not on_host.any():
         return trace.name, (), {}
-    rows, text = stat.event[mine].astype(np.int64), stat.value[mine]
+    rows, text = stat.event[on_host].astype(np.int64), stat.value[on_host]
     program = trace.number_at("program_id", rows, -1)
     ids = distinct(program)
     key = text * len(ids) + np.searchsorted(ids, program)
     keys = distinct(key)
     ops, hlo, first = [], {}, len(trace.names)
-    for at, value in enumerate(keys.tolist()):
-        op, hlo[first + at] = _compiled_op(trace, stat.texts[value // len(ids)], int(ids[value % len(ids)]))
+    for index, value in enumerate(keys.tolist()):
+        op, hlo[first + index] = _compiled_op(trace, stat.texts[value // len(ids)], int(ids[value % len(ids)]))
         ops.append(op)
     name = trace.name.copy()
     name[rows] = first + np.searchsorted(keys, key)
@@ -128,12 +140,11 @@ def _compiled(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], 
 
 def _compiled_op(trace: HostTrace, text: str, program_id: int) -> tuple[Op, Hlo]:
     """Return the framework's op of an HLO op, or the HLO op under its own name where nothing leads further."""
-    program, hlo_op = trace.programs.get(program_id), text.split("::")[-1]
-    instruction = program.instructions.get(hlo_op) if program is not None else None
-    hlo = Hlo(hlo_op, program.module if program is not None else "")
-    if instruction is None or not instruction.op_name:
-        kind = instruction.opcode if instruction is not None else ""
-        return Op("tensorflow", hlo_op, kind or "HLO op"), hlo
+    program, hlo_op = trace.programs.get(program_id, Program("", {})), text.split("::")[-1]
+    instruction = program.instructions.get(hlo_op, Instruction("", "", ""))
+    hlo = Hlo(hlo_op, program.module)
+    if not instruction.op_name:
+        return Op("tensorflow", hlo_op, instruction.opcode or "HLO op"), hlo
     op = parse_op(instruction.op_name)
     return Op("tensorflow", op.name, instruction.op_type or op.type or instruction.opcode), hlo
 
@@ -142,28 +153,24 @@ def _flags(trace: HostTrace, ops: tuple[Op, ...], hlo: dict[int, Hlo]) -> Flags:
     """Return how ops were run: as the profiler noted on events (up to TensorFlow 2.4), or by what is around them."""
     flags = np.full(len(ops), UNKNOWN, np.int8)
     flags[list(hlo)] = FUNCTION
-    noted = trace.stat("is_eager")
-    if len(noted.event):
-        on_host = trace.on_host[noted.event]
-        names = trace.name[noted.event]
-        flags[names[on_host & (noted.value == 0)]] = FUNCTION
-        flags[names[on_host & (noted.value == 1)]] = EAGER
+    is_eager = trace.stat("is_eager")
+    if len(is_eager.event):
+        on_host = trace.on_host[is_eager.event]
+        names = trace.name[is_eager.event]
+        flags[names[on_host & (is_eager.value == 0)]] = FUNCTION
+        flags[names[on_host & (is_eager.value == 1)]] = EAGER
         return flags
     inside = run_from_python(trace)
     if inside is not None:
-        flags[[at for at, op in enumerate(ops) if op.kind == "tensorflow"]] = FUNCTION
-        flags[[at for at in distinct(trace.name[inside]).tolist() if ops[at].kind == "tensorflow"]] = EAGER
+        is_tensorflow = np.array([op.kind == "tensorflow" for op in ops], np.bool_)
+        flags[is_tensorflow] = FUNCTION
+        run_eagerly = distinct(trace.name[inside])
+        flags[run_eagerly[is_tensorflow[run_eagerly]]] = EAGER
     return flags
 
 
-def _nested(begin: Int64s, end: Int64s, attribution: Attribution) -> Stacked:
-    if attribution == "tensorflow":
-        return nest_on_stack(begin, end)
-    return Stacked(nest(begin, end).parent, np.ones(len(begin), np.bool_))
-
-
-def _without_children(begin: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the parts of the wanted events that no child covers: row, begin and end of each part.
+def _without_children(start: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the parts of the wanted events that no child covers: row, start and end of each part.
 
     Children of one parent follow each other, so a part lies before each child, and one behind the last.
     """
@@ -171,18 +178,14 @@ def _without_children(begin: Int64s, end: Int64s, parent: Int64s, wanted: Bools)
     child = child[np.argsort(parent[child], kind="stable")]
     above = parent[child]
     is_next = above[1:] == above[:-1]
-    before = begin[above]
+    before = start[above]
     before[1:][is_next] = end[child[:-1]][is_next]
     rest = np.flatnonzero(wanted)
-    behind = begin.copy()
+    behind = start.copy()
     is_last = np.append(~is_next, True)[: len(child)]
     behind[above[is_last]] = end[child[is_last]]
-    row, start, stop = (
-        np.concatenate(parts) for parts in ((above, rest), (before, behind[rest]), (begin[child], end[rest]))
-    )
-    some = stop > start
-    return row[some], start[some], stop[some]
-
-
-def _joined(work: list[Work]) -> Work:
-    return Work(*(np.concatenate([NO_EVENTS, *(part[at] for part in work)]) for at in range(3)))
+    row = np.concatenate((above, rest))
+    part_start = np.concatenate((before, behind[rest]))
+    part_end = np.concatenate((start[child], end[rest]))
+    some = part_end > part_start
+    return row[some], part_start[some], part_end[some]

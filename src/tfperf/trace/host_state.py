@@ -8,28 +8,28 @@ what merely goes on:
    counts: what threads of tf.data do meanwhile is how input is made, and what they do at other times keeps nobody.
 2. Tracing and compiling stop the call that needs them; so does a copy to the device, for the kernels that read it.
 3. A call that launches work, or an op around such a call, leads to the next kernel. An op that launches nothing
-   computes on the host. An executor without any op inside is preparing launches.
+   computes on the host. An executor without any op inside prepares launches.
 4. Synchronising is waiting, so it counts only when no thread is at work: the thread that waits for a result waits for
    whoever makes it.
-5. A call into the runtime under which nothing else is visible is preparing a launch too.
+5. A call into the runtime under which nothing else is visible prepares a launch too.
 6. A main thread that is in no call at all runs Python. That is known only of a thread whose calls are recorded.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from tfperf.intervals import EMPTY, Int64s, Intervals, difference, distinct, union_all, union_sorted
-from tfperf.trace.activities import Activity, Codes, host_rules
-from tfperf.trace.host_trace import NO_EVENTS, HostTrace
-from tfperf.trace.names import is_memory, is_python_frame, mask, parse_op
+from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, lookup, union_all, union_sorted
+from tfperf.trace.activities import Activity, Codes, host_codes
+from tfperf.trace.event_names import is_memory, is_python_frame, mask, parse_op
+from tfperf.trace.host_trace import HostTrace
 
 
 class State(IntEnum):
@@ -49,7 +49,79 @@ class State(IntEnum):
     """An event that says nothing by its name, on a thread that is not the main one."""
 
 
-class Launches(NamedTuple):
+# Patterns are texts, compiled at their first use: a job without a device needs none of them.
+_NOT_OF_THE_STEP = (
+    r"Iterator::|(?:Prefetch|ParallelMap|ParallelInterleave|MapAndBatch|ParallelBatch)\w*(?:Produce|Consume)"
+    r"|InstantiatedCapturedFunction|ThreadpoolListener::|(?:cu|hip|cuda)(?:Event|Stream)Query"
+)
+"""tf.data's own threads, and polling."""
+_FRAMES = (
+    (r".* (?:block_until_ready|try_to_block|numpy|_numpy|__array__|synchronize)$", State.SYNC),
+    (
+        r".* (?:backend_compile\w*|compile_or_get_cached|trace_to_jaxpr\w*|lower_jaxpr\w*|func_graph_from_py_func)$",
+        State.COMPILE,
+    ),
+)
+_WAITS = (
+    r"(?:cu|hip|cuda)(?:Stream|Ctx|Device|Event)Synchronize|TFE_TensorHandle|.*TensorHandle::(?:WaitReady|Resolve|Tensor)"
+    r"|.*(?:BlockHostUntil|BlockUntilReady|block_until_ready|::Await\b|CopyToHost|ToLiteral)|np\.asarray|.*numpy\(\)$"
+)
+_COPIES = (
+    r".*:_(?:Host)?(?:Send|Recv)$|EagerCopyToDevice$|CopyToDevice|.*(?:BufferFromHost|TransferToDevice|CopyRawToDevice)"
+    r"|.*:InfeedEnqueue"
+)
+_COPY_CALL = r"(?i)(?:cu|hip|cuda)?memcpy|_?(?:InfeedEnqueue|TransferLiteral|TransferToDevice)"
+_COPY_KIND = r"(?i).*memcpy\s*_?(h(?:to|2)d|d(?:to|2)h|d(?:to|2)d|p(?:to|2)p)"
+_CALLS = (
+    r"TFE_|Eager(?:Local|Kernel)?Execute|EagerCopyToDeviceAndAdd|KernelAndDevice|FunctionRun|PjitFunction|PJRT_|PjRt"
+)
+_BEFORE_COPY_CALLS = (
+    (_WAITS, State.SYNC),
+    (r"(?:cu|hip|cuda)(?:Module|Library|Link)(?:Load|Complete|AddData|Get)", State.COMPILE),
+    (r"(?i).*(?:PJRT_Client_Compile|backend_compile|trace_to_jaxpr|lower_jaxpr|XlaCompile)", State.COMPILE),
+    (_COPIES, State.COPY),
+)
+_AFTER_COPY_CALLS = (
+    (r"(?:cu|hip|cuda|nccl|rccl)[A-Z]", State.LAUNCH),
+    (r".*(?:Executable_Execute|Executable::(?:Execute|Run)|ExecuteAsyncOnStream|ExecuteHelper)", State.LAUNCH),
+    (_CALLS, State.CALL),
+    (r"Executor(?:PropagateOutputs|DoneCallback)", State.EXECUTOR),
+)
+
+
+def state_of(name: str) -> State:
+    """Return what an event of this name does; copies out of a device count as waiting for it."""
+    if is_memory(name) or re.match(_NOT_OF_THE_STEP, name):
+        return State.NONE
+    if is_python_frame(name):
+        return _first_match(name, _FRAMES) or State.PYTHON
+    if state := _first_match(name, _BEFORE_COPY_CALLS):
+        return state
+    if re.match(_COPY_CALL, name):  # handing over, waiting for a result, or (inside devices) launching work
+        copy = re.match(_COPY_KIND, name)
+        kind = copy.group(1).lower() if copy else "h"
+        return State.COPY if kind[0] == "h" else State.SYNC if kind[-1] == "h" else State.LAUNCH
+    if state := _first_match(name, _AFTER_COPY_CALLS):
+        return state
+    return State.COMPUTE if ":" in name and parse_op(name).kind in ("tensorflow", "jax") else State.OTHER
+
+
+def _first_match(name: str, patterns: tuple[tuple[str, State], ...]) -> State | None:
+    return next((state for pattern, state in patterns if re.match(pattern, name)), None)
+
+
+_FROM_PYTHON = ("TFE_", "EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "PjitFunction")
+"""Calls that Python makes; workers of a cluster run functions too, but nobody's Python."""
+_BY_ACTIVITY = {
+    Activity.WAIT_INPUT: State.INPUT,
+    Activity.STAGING: State.COPY,
+    Activity.HOST_TO_DEVICE: State.COPY,
+    Activity.COMPILE: State.COMPILE,
+    Activity.KERNEL_LAUNCH: State.EXECUTOR,
+}
+
+
+class LaunchLinks(NamedTuple):
     """Links from device work to the host: `device` rows (ascending) and the `host` row that launched each."""
 
     device: Int64s
@@ -57,14 +129,20 @@ class Launches(NamedTuple):
 
     def of(self, rows: Int64s) -> Int64s:
         """Return the host row that launched each device row, -1 where the trace does not tell."""
-        if not len(self.device):
-            return np.full(len(rows), -1, np.int64)
-        place = np.minimum(np.searchsorted(self.device, rows), len(self.device) - 1)
-        return np.where(self.device[place] == rows, self.host[place], -1)
+        return np.append(self.host, -1)[lookup(self.device, rows)]
 
 
-@dataclass(frozen=True)
-class HostStates:
+def launch_links(trace: HostTrace, device_rows: Int64s) -> LaunchLinks:
+    """Link device work to the calls that launched it, by `correlation_id`; `device_rows` ascend."""
+    stat = trace.stat("correlation_id")
+    called = trace.on_host[stat.event] & (stat.value > 0)
+    host, ids = stat.event[called].astype(np.int64), stat.value[called]
+    order = np.argsort(ids, kind="stable")
+    place = lookup(ids[order], trace.number_at("correlation_id", device_rows, 0))
+    return LaunchLinks(device_rows[place >= 0], host[order][place[place >= 0]])
+
+
+class HostStates(Struct, frozen=True, eq=False, dict=True):
     """The states of a host: `code` holds the `State` of every event, `lines` the flat times of each thread by state."""
 
     code: Codes
@@ -72,7 +150,7 @@ class HostStates:
     main: int | None
     """Index of the line of the main thread; None: no thread's calls are recorded."""
     recorded: Intervals
-    """From the first to the last event of any host thread: outside, what the host did is not known."""
+    """From the first to the last event of any host thread: outside, what the host did is unknown."""
     drives: dict[int, frozenset[int]]
     """Line -> planes of the devices that it launches work for; lines that launch nothing are absent."""
 
@@ -82,146 +160,58 @@ class HostStates:
         A thread that launches work only for other devices says nothing about this one.
         """
         strangers = frozenset(line for line, planes in self.drives.items() if plane not in planes)
-        return self._common if not strangers else self._covered(strangers)
+        return self._of_all_lines if not strangers else self._covered(strangers)
 
     @cached_property
-    def _common(self) -> tuple[tuple[State, Intervals], ...]:
+    def _of_all_lines(self) -> tuple[tuple[State, Intervals], ...]:
         return self._covered(frozenset())
 
     def _covered(self, without: frozenset[int]) -> tuple[tuple[State, Intervals], ...]:
-        covered, found = EMPTY, []
+        covered, until = EMPTY, []
         for state in list(State)[1:]:
             parts = [sets[state] for line, sets in self.lines.items() if state in sets and line not in without]
             if state == State.PYTHON and self.main is not None:
                 parts = [self.recorded]
             if parts:
                 covered = union_all([covered, *parts])
-                found.append((state, covered))
-        return tuple(found)
+                until.append((state, covered))
+        return tuple(until)
 
 
-_DRIVER = re.compile(r"(?:cu|hip|cuda|nccl|rccl)[A-Z]")
-_POLLS = re.compile(r"(?:cu|hip|cuda)(?:Event|Stream)Query")
-_LOADS = re.compile(r"(?:cu|hip|cuda)(?:Module|Library|Link)(?:Load|Complete|AddData|Get)")
-_WAITS = re.compile(
-    r"(?:cu|hip|cuda)(?:Stream|Ctx|Device|Event)Synchronize|TFE_TensorHandle|.*TensorHandle::(?:WaitReady|Resolve|Tensor)"
-    r"|.*(?:BlockHostUntil|BlockUntilReady|block_until_ready|::Await\b|CopyToHost|ToLiteral)|np\.asarray|.*numpy\(\)$"
-)
-_COPY = re.compile(r".*memcpy\s*_?(h(?:to|2)d|d(?:to|2)h|d(?:to|2)d|p(?:to|2)p)", re.IGNORECASE)
-_COPY_CALL = re.compile(r"(?:cu|hip|cuda)?memcpy|_?(?:InfeedEnqueue|TransferLiteral|TransferToDevice)", re.IGNORECASE)
-_COPIES = re.compile(
-    r".*:_(?:Host)?(?:Send|Recv)$|EagerCopyToDevice$|CopyToDevice|.*(?:BufferFromHost|TransferToDevice|CopyRawToDevice)"
-    r"|.*:InfeedEnqueue"
-)
-_COMPILES = re.compile(
-    r".*(?:PJRT_Client_Compile|backend_compile|trace_to_jaxpr|lower_jaxpr|XlaCompile)", re.IGNORECASE
-)
-_EXECUTES = re.compile(r".*(?:Executable_Execute|Executable::(?:Execute|Run)|ExecuteAsyncOnStream|ExecuteHelper)")
-_CALLS = re.compile(
-    r"TFE_|Eager(?:Local|Kernel)?Execute|EagerCopyToDeviceAndAdd|KernelAndDevice|FunctionRun|PjitFunction|PJRT_|PjRt"
-)
-_OF_TFDATA = re.compile(
-    r"Iterator::|(?:Prefetch|ParallelMap|ParallelInterleave|MapAndBatch|ParallelBatch)\w*(?:Produce|Consume)"
-    r"|InstantiatedCapturedFunction"
-)
-_DRIVES_STEPS = re.compile(r"TFE_|Eager(?:Local|Kernel)?Execute|PjitFunction")
-"""Calls that Python makes; workers of a cluster run functions too, but nobody's Python."""
-_EXECUTOR = re.compile(r"Executor(?:PropagateOutputs|DoneCallback)")
-_FRAME_WAITS = re.compile(r".* (?:block_until_ready|try_to_block|numpy|_numpy|__array__|synchronize)$")
-_FRAME_COMPILES = re.compile(
-    r".* (?:backend_compile\w*|compile_or_get_cached|trace_to_jaxpr\w*|lower_jaxpr\w*|func_graph_from_py_func)$"
-)
-_BY_ACTIVITY = {
-    Activity.WAIT_INPUT: State.INPUT, Activity.STAGING: State.COPY, Activity.HOST_TO_DEVICE: State.COPY,
-    Activity.COMPILE: State.COMPILE, Activity.KERNEL_LAUNCH: State.EXECUTOR,
-}  # fmt: skip
-
-
-def state_of(name: str) -> State:
-    """Return what an event of this name does; copies out of a device count as waiting for it."""
-    if is_memory(name) or name.startswith("ThreadpoolListener::") or _OF_TFDATA.match(name) or _POLLS.match(name):
-        return State.NONE
-    if is_python_frame(name):
-        return (
-            State.SYNC if _FRAME_WAITS.match(name) else State.COMPILE if _FRAME_COMPILES.match(name) else State.PYTHON
-        )
-    for pattern, state in (
-        (_WAITS, State.SYNC), (_LOADS, State.COMPILE), (_COMPILES, State.COMPILE), (_COPIES, State.COPY),
-    ):  # fmt: skip
-        if pattern.match(name):
-            return state
-    if _COPY_CALL.match(name):
-        return _copy_state(name)
-    for pattern, state in (
-        (_DRIVER, State.LAUNCH), (_EXECUTES, State.LAUNCH), (_CALLS, State.CALL), (_EXECUTOR, State.EXECUTOR),
-    ):  # fmt: skip
-        if pattern.match(name):
-            return state
-    return State.COMPUTE if ":" in name and parse_op(name).kind in ("tensorflow", "jax") else State.OTHER
-
-
-def _copy_state(name: str) -> State:
-    """Return what a copy call is: handing over, waiting for a result, or (inside devices) launching work."""
-    found = _COPY.match(name)
-    kind = found.group(1).lower() if found else "h"
-    return State.COPY if kind[0] == "h" else State.SYNC if kind[-1] == "h" else State.LAUNCH
-
-
-def launches(trace: HostTrace, device_rows: Int64s) -> Launches:
-    """Link device work to the calls that launched it, by `correlation_id`; `device_rows` ascend."""
-    stat = trace.stat("correlation_id")
-    called = trace.on_host[stat.event] & (stat.value > 0)
-    host, ids = stat.event[called].astype(np.int64), stat.value[called]
-    if not len(host) or not len(device_rows):
-        return Launches(NO_EVENTS, NO_EVENTS)
-    order = np.argsort(ids, kind="stable")
-    host, ids = host[order], ids[order]
-    wanted = trace.number_at("correlation_id", device_rows, 0)
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    known = ids[place] == wanted
-    return Launches(device_rows[known], host[place[known]])
-
-
-def host_states(trace: HostTrace, links: Launches) -> HostStates:
+def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
     """Return what the threads of a host do; `links` tell which of them drive which device."""
     code = _codes(trace)
     main = _main_line(trace)
     lines: dict[int, dict[State, Intervals]] = {}
+    starts, ends = [], []
     for index, line in enumerate(trace.lines):
         if trace.planes[line.plane].kind != "host" or line.derived or line.stop <= line.start:
             continue
         rows = slice(line.start, line.stop)
         code[rows] = _on_thread(code[rows], line.name, is_main=index == main)
         lines[index] = _times(code[rows], trace.start_ps[rows], trace.end_ps[rows])
-    return HostStates(code, lines, main, _recorded(trace), _drives(trace, links))
-
-
-def _recorded(trace: HostTrace) -> Intervals:
-    """Return the time from the first to the last event of any host thread."""
-    spans = [slice(line.start, line.stop) for line in trace.host_lines if line.stop > line.start]
-    if not spans:
-        return EMPTY
-    begin, end = min(trace.start_ps[span].min() for span in spans), max(trace.end_ps[span].max() for span in spans)
-    return Intervals(np.array([begin], np.int64), np.array([end], np.int64))
+        starts.append(int(trace.start_ps[rows].min()))
+        ends.append(int(trace.end_ps[rows].max()))
+    recorded = Intervals(np.array([min(starts)]), np.array([max(ends)])) if starts else EMPTY
+    return HostStates(code, lines, main, recorded, _drives(trace, links))
 
 
 def _codes(trace: HostTrace) -> Codes:
     """Return the state of every event by its name, by what it launches, and by whom it works for."""
     by_name = np.array([state_of(name) for name in trace.names], np.uint8)
-    rules = host_rules(trace, "corrected", has_device=True)
+    activities = host_codes(trace, "corrected", has_device=True)
     for activity, state in _BY_ACTIVITY.items():
-        by_name[rules.by_name == activity] = state
+        by_name[activities == activity] = state
     for stat in ("tf_function_call", "step_num"):
         by_name[trace.name[trace.stat(stat).event]] = State.PYTHON
     code = by_name[trace.name]
     called = trace.stat("correlation_id")
-    row = called.event[called.value > 0]
-    unnamed = np.isin(
-        code[row], (State.OTHER, State.PYTHON, State.COMPUTE)
-    )  # files before 2021 name the call like the kernel
-    code[row[unnamed]] = State.LAUNCH
-    _mark_launching_ops(trace, code, np.asarray(row[code[row] == State.LAUNCH], np.int64))
-    _leave_out_input_functions(trace, code)
+    rows = called.event[called.value > 0]
+    # Files before 2021 name the call like the kernel.
+    unnamed = np.isin(code[rows], (State.OTHER, State.PYTHON, State.COMPUTE))
+    code[rows[unnamed]] = State.LAUNCH
+    _mark_launching_ops(trace, code, rows[code[rows] == State.LAUNCH].astype(np.int64))
+    _silence_input_functions(trace, code)
     return code
 
 
@@ -236,23 +226,20 @@ def _mark_launching_ops(trace: HostTrace, code: Codes, calls: Int64s) -> None:
             code[ops[inside > 0]] = State.LAUNCH
 
 
-def _leave_out_input_functions(trace: HostTrace, code: Codes) -> None:
+def _silence_input_functions(trace: HostTrace, code: Codes) -> None:
     """Silence executors that run functions of tf.data, and all inside them: they share threads with the step."""
-    captured = mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction"))
-    ids = distinct(trace.number_at("id", trace.host_events(captured).astype(np.int64), 0))
-    work = trace.host_events(mask(trace.names, lambda name: name.startswith("ExecutorState::Process"))).astype(np.int64)
-    if not len(ids) or not len(work):
-        return
-    wanted = trace.number_at("id", work, 0)
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    runs = work[(ids[place] == wanted) & (wanted != 0)]
+    captured = trace.host_events(mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction")))
+    ids = distinct(trace.number_at("id", captured))
+    work = trace.host_events(mask(trace.names, lambda name: name.startswith("ExecutorState::Process")))
+    id_of_work = trace.number_at("id", work)
+    runs = work[(lookup(ids, id_of_work) >= 0) & (id_of_work != 0)]
     for line in trace.host_lines:
-        own = runs[np.searchsorted(runs, line.start) : np.searchsorted(runs, line.stop)]
-        if len(own):
-            begin = trace.start_ps[line.start : line.stop]
-            first = own - line.start
-            after = np.maximum(np.searchsorted(begin, trace.end_ps[own]), first + 1)
-            depth = np.bincount(first, minlength=len(begin) + 1) - np.bincount(after, minlength=len(begin) + 1)
+        on_line = runs[np.searchsorted(runs, line.start) : np.searchsorted(runs, line.stop)]
+        if len(on_line):
+            start = trace.start_ps[line.start : line.stop]
+            first = on_line - line.start
+            after = np.maximum(np.searchsorted(start, trace.end_ps[on_line]), first + 1)
+            depth = np.bincount(first, minlength=len(start) + 1) - np.bincount(after, minlength=len(start) + 1)
             code[line.start : line.stop][np.cumsum(depth)[:-1] > 0] = State.NONE
 
 
@@ -265,13 +252,13 @@ def _on_thread(code: Codes, name: str, *, is_main: bool) -> Codes:
     return np.where(code == State.PYTHON, State.NONE, code).astype(np.uint8)
 
 
-def _times(code: Codes, begin: Int64s, end: Int64s) -> dict[State, Intervals]:
+def _times(code: Codes, start: Int64s, end: Int64s) -> dict[State, Intervals]:
     """Return when one thread is in each state; while it waits for the device, it does nothing else."""
     sets = {}
     for state in np.flatnonzero(np.bincount(code)).tolist():
         if state not in (State.NONE, State.PYTHON):
             which = code == state
-            sets[State(state)] = union_sorted(begin[which], end[which])
+            sets[State(state)] = union_sorted(start[which], end[which])
     if State.SYNC in sets:
         for state in {State.LAUNCH, State.COMPUTE, State.EXECUTOR} & sets.keys():
             sets[state] = difference(sets[state], sets[State.SYNC])
@@ -283,28 +270,24 @@ def _main_line(trace: HostTrace) -> int | None:
 
     Without a single recorded call, time without one says nothing, and no thread counts as main.
     """
-    calls = _per_line(trace, trace.host_events(mask(trace.names, _DRIVES_STEPS.match)))
+    calls = _per_line(trace, trace.host_events(mask(trace.names, lambda name: name.startswith(_FROM_PYTHON))))
     if not calls.any():
         return None
     for stat in ("step_num", "tf_function_call"):
-        row = trace.stat(stat).event
-        marks = np.where(calls > 0, _per_line(trace, row[trace.on_host[row]]), 0)
+        rows = trace.stat(stat).event
+        marks = np.where(calls > 0, _per_line(trace, rows[trace.on_host[rows]]), 0)
         if marks.any():
             return int(marks.argmax())
     return int(calls.argmax())
 
 
 def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:
-    """Return how many of the rows lie on each line."""
     return np.bincount(trace.line_of[rows], minlength=len(trace.lines))
 
 
-def _drives(trace: HostTrace, links: Launches) -> dict[int, frozenset[int]]:
-    """Return which devices each thread launches work for."""
+def _drives(trace: HostTrace, links: LaunchLinks) -> dict[int, frozenset[int]]:
     plane_of = np.array([line.plane for line in trace.lines], np.int64)
     count = max(len(trace.planes), 1)
     pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + plane_of[trace.line_of[links.device]])
-    found: dict[int, set[int]] = {}
-    for pair in pairs.tolist():
-        found.setdefault(pair // count, set()).add(pair % count)
-    return {line: frozenset(planes) for line, planes in found.items()}
+    lines, planes = np.divmod(pairs, count)
+    return {line: frozenset(planes[lines == line].tolist()) for line in lines.tolist()}

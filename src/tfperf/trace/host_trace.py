@@ -1,34 +1,26 @@
 """HostTrace: the events of one host as columns.
 
-One row per event, ordered by line, and within a line by begin (the longer event first, so that parents precede their
+One row per event, ordered by line, and within a line by start (the longer event first, so that parents precede their
 children). Nothing here changes after it is built.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from msgspec import Struct
 
-from tfperf.intervals import Int64s
-from tfperf.wire.arrow import Int32s, Uint8s
-from tfperf.wire.hlo import Program, parse_program
-from tfperf.wire.stats import StatKind
+from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
+from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
+from tfperf.wire.hlo import HLO_PROTO, Program, parse_program
 
-__all__ = ["HostTrace", "Line", "MemoryEvents", "Plane", "Program", "Stat", "StatKind", "StatRows"]
-
-Bools = npt.NDArray[np.bool_]
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
 
-NO_EVENTS = np.empty(0, np.int64)
 
-
-@dataclass(frozen=True, slots=True)
-class Plane:
+class Plane(NamedTuple):
     """A plane of the XSpace. `event_count` counts all events of the file, also those not kept."""
 
     id: int
@@ -43,53 +35,7 @@ class Plane:
         return self.kind in ("gpu", "tpu", "sparse core") and self.event_count > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A timeline (host thread, device stream): rows `start` to `stop` of the event columns."""
-
-    plane: int
-    id: int
-    name: str
-    start: int
-    stop: int
-    derived: bool
-    """True for lines that the profiler computed (steps, name scopes, ops) instead of recording."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """One stat: the rows that carry it (ascending) and its values; for a text, indices into `texts`."""
-
-    event: Int32s
-    value: Int64s
-    texts: tuple[str, ...] = ()
-
-    def text(self, position: int) -> str:
-        """Return the text of the stat at this position of `event`."""
-        return self.texts[int(self.value[position])]
-
-
-NO_STAT = Stat(np.empty(0, np.int32), NO_EVENTS)
-
-
-@dataclass(frozen=True, slots=True)
-class StatRows:
-    """Every stat of every event, one row per stat, ordered by event.
-
-    `event` is the row of the event, `key` an index into `keys`. What `value` is depends on `kind` (a `StatKind`): a
-    number, the bits of a uint64 or of a float64, an index into `texts`, or how many bytes there are.
-    """
-
-    event: Int32s
-    key: Int32s
-    kind: Uint8s
-    value: Int64s
-    keys: tuple[str, ...]
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryEvents:
+class MemoryEvents(Struct, frozen=True, eq=False):
     """Allocations and deallocations that the host noted, of all allocators, in the order of the file.
 
     `start_ps` is on the clock of the trace; `event` of each stat is an index into these columns.
@@ -110,7 +56,7 @@ class MemoryEvents:
         values[stat.event] = stat.value
         return values
 
-    def real(self, stat_name: str) -> npt.NDArray[np.float64]:
+    def real(self, stat_name: str) -> Float64s:
         """Return a stat of real numbers of each event, NaN where it has none."""
         stat = self.stats.get(stat_name, NO_STAT)
         values = np.full(len(self), np.nan)
@@ -122,14 +68,11 @@ class MemoryEvents:
         return self.number(stat_name, -1), self.stats.get(stat_name, NO_STAT).texts
 
 
-NO_MEMORY = MemoryEvents(NO_EVENTS, np.empty(0, np.bool_), {})
+class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
+    """All of one host's file that was asked for.
 
-
-@dataclass(frozen=True)
-class HostTrace:
-    """All of one host's file that analyzers need.
-
-    `name` indexes `names`; `start_ps` and `duration_ps` are int64 picoseconds on the file's own clock.
+    `name` indexes `names`; `start_ps` and `duration_ps` are int64 picoseconds on the file's own clock. `read_stats`
+    are the stats that were asked for; only these can be had.
     """
 
     host: str
@@ -142,22 +85,24 @@ class HostTrace:
     duration_ps: Int64s
     names: tuple[str, ...]
     display_names: tuple[str, ...]
+    read_stats: frozenset[str]
     stats: dict[str, Stat]
-    name_stats: dict[str, dict[int, int | str]]
+    name_stats: dict[str, dict[int, int | float | str]]
     """Stats that stand on event names: stat -> index into `names` -> value."""
+    every_stat: StatRows | None
+    """All stats of all events, if they were asked for."""
+    allocations: MemoryEvents | None
+    """None: not asked for (see `memory`)."""
+    hlo_protos: dict[int, bytes] | None
+    """XLA programs of the capture by program id, still serialized (see `programs`). None: not asked for."""
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     malformed_events: int
-    """Events left out because their times are impossible (negative duration, beyond 13 days)."""
+    """Events omitted because their times are impossible (negative duration, beyond 13 days)."""
+    aggregated_events: int
+    """Events omitted because they stand for several that have no time of their own."""
     has_instants: bool
     """False: events of zero duration were not kept."""
-    memory: MemoryEvents = NO_MEMORY
-    hlo_protos: dict[int, bytes] = field(default_factory=dict)
-    """XLA programs of the capture by program id, still serialized."""
-    every_stat: StatRows | None = None
-    """All stats of all events, if they were asked for."""
-    aggregated_events: int = 0
-    """Events left out because they stand for several that have no time of their own."""
 
     @property
     def event_count(self) -> int:
@@ -166,9 +111,21 @@ class HostTrace:
 
     @cached_property
     def programs(self) -> dict[int, Program]:
-        """Return the XLA programs of the capture by program id; what cannot be parsed is left out."""
+        """Return the XLA programs of the capture by program id; what cannot be parsed is omitted.
+
+        Raises KeyError if they were not asked for.
+        """
+        if self.hlo_protos is None:
+            raise _not_read(HLO_PROTO)
         parsed = {key: parse_program(serialized) for key, serialized in self.hlo_protos.items()}
         return {key: program for key, program in parsed.items() if program is not None}
+
+    @property
+    def memory(self) -> MemoryEvents:
+        """Return the allocations and deallocations; raises KeyError if they were not asked for."""
+        if self.allocations is None:
+            raise _not_read("allocator_name")
+        return self.allocations
 
     @cached_property
     def end_ps(self) -> Int64s:
@@ -184,9 +141,9 @@ class HostTrace:
     def devices(self) -> tuple[int, ...]:
         """Return the planes of devices with events: TPU cores if there are any, else GPUs."""
         for kind in ("tpu", "gpu"):
-            found = tuple(i for i, plane in enumerate(self.planes) if plane.kind == kind and plane.is_device)
-            if found:
-                return found
+            planes = tuple(i for i, plane in enumerate(self.planes) if plane.kind == kind and plane.is_device)
+            if planes:
+                return planes
         return ()
 
     @cached_property
@@ -206,14 +163,24 @@ class HostTrace:
         return tuple(line for line in self.lines if line.plane == plane and line.derived == derived)
 
     def stat(self, stat_name: str) -> Stat:
-        """Return a stat by name; one that no event carries is empty."""
+        """Return a stat by name; one that no event carries is empty.
+
+        Raises KeyError if it was not asked for: the section that reads it does not declare it.
+        """
+        if stat_name not in self.read_stats:
+            raise _not_read(stat_name)
         return self.stats.get(stat_name, NO_STAT)
 
+    def name_stat(self, stat_name: str) -> dict[int, int | float | str]:
+        """Return a stat that stands on names of events, by index into `names`; raises KeyError as `stat` does."""
+        self.stat(stat_name)
+        return self.name_stats.get(stat_name, {})
+
     def has_stat(self, stat_name: str) -> Bools:
-        """Return which events carry the stat."""
-        mask = np.zeros(len(self.name), np.bool_)
-        mask[self.stat(stat_name).event] = True
-        return mask
+        """Tell which events carry the stat."""
+        carries = np.zeros(len(self.name), np.bool_)
+        carries[self.stat(stat_name).event] = True
+        return carries
 
     def number(self, stat_name: str, missing: int) -> Int64s:
         """Return the stat of every event, `missing` where it has none."""
@@ -227,16 +194,16 @@ class HostTrace:
         stat = self.stat(stat_name)
         if not len(stat.event):
             return np.full(len(rows), missing, np.int64)
-        place = np.minimum(np.searchsorted(stat.event, rows), len(stat.event) - 1)
-        return np.where(stat.event[place] == rows, stat.value[place], missing)
+        place = lookup(stat.event, rows)
+        return np.where(place >= 0, stat.value[place], missing)
 
     @cached_property
     def on_host(self) -> Bools:
-        """Return which events lie on host threads."""
-        mask = np.zeros(len(self.name), np.bool_)
+        """Tell which events lie on host threads."""
+        on_host = np.zeros(len(self.name), np.bool_)
         for line in self.host_lines:
-            mask[line.start : line.stop] = True
-        return mask
+            on_host[line.start : line.stop] = True
+        return on_host
 
     @cached_property
     def line_of(self) -> Int32s:
@@ -244,9 +211,13 @@ class HostTrace:
         counts = [line.stop - line.start for line in self.lines]
         return np.repeat(np.arange(len(self.lines), dtype=np.int32), counts)
 
-    def host_events(self, wanted: Bools) -> npt.NDArray[np.intp]:
+    def host_events(self, wanted: Bools) -> Int64s:
         """Return the host events whose name is wanted (`wanted` has one entry per name), in row order."""
         if not wanted.any():
-            return np.empty(0, np.intp)
-        found = [np.flatnonzero(wanted[self.name[line.start : line.stop]]) + line.start for line in self.host_lines]
-        return np.concatenate(found) if found else np.empty(0, np.intp)
+            return NO_NUMBERS
+        rows = [np.flatnonzero(wanted[self.name[line.start : line.stop]]) + line.start for line in self.host_lines]
+        return np.concatenate([NO_NUMBERS, *rows])
+
+
+def _not_read(stat_name: str) -> KeyError:
+    return KeyError(f"the stat {stat_name!r} was not read from the trace: declare it where it is needed")

@@ -1,4 +1,4 @@
-"""What the profiler writes about a kernel or a copy in one text, and what a kernel's long name comes down to.
+"""What the profiler writes about a kernel or a copy in one text, the occupancy that follows from it, and short names.
 
 `kernel_details` of today is `regs:32 static_shared:1024 dynamic_shared:0 grid:8,1,1 block:256,1,1 occ_pct:50`; files of
 2020 to 2022 have one `shm:` for both kinds of shared memory; on AMD it is `group_mem:`, and there are no registers.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 Dim = tuple[int, int, int]
@@ -41,30 +42,39 @@ class CopyDetails(NamedTuple):
 NO_DETAILS = KernelDetails()
 NO_COPY = CopyDetails()
 _MOST = 1 << 62
+_MEMORY = {"pageable": "pageable", "pinned": "pinned", "device": "device", "array": "device"}
 
 
 def parse_kernel(text: str) -> KernelDetails:
     """Read `kernel_details` in any of its spellings."""
-    told = _fields(text)
-    static, dynamic = _number(told.get("static_shared")), _number(told.get("dynamic_shared"))
+    fields = _fields(text)
+    static, dynamic = _number(fields.get("static_shared")), _number(fields.get("dynamic_shared"))
     shared = static + dynamic if static is not None and dynamic is not None else None
     if shared is None:
-        shared = _number(told.get("shm", told.get("group_mem")))
+        shared = _number(fields.get("shm", fields.get("group_mem")))
+    percent = fields.get("occ_pct", "")  # 0 where writers could not work it out
+    is_percent = re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", percent)
     return KernelDetails(
-        _dim(told.get("grid")), _dim(told.get("block")), _number(told.get("regs")), static, dynamic, shared,
-        _percent(told.get("occ_pct")),
-    )  # fmt: skip
+        grid=_dim(fields.get("grid")),
+        block=_dim(fields.get("block")),
+        registers=_number(fields.get("regs")),
+        static_shared_bytes=static,
+        dynamic_shared_bytes=dynamic,
+        shared_bytes=shared,
+        occupancy_percent=float(percent) if is_percent and 0 < float(percent) <= 100 else None,
+    )
 
 
 def parse_copy(text: str) -> CopyDetails:
     """Read `memcpy_details` or `memset_details`.
 
-    A size of 0 is not known: a copy that takes time moves something, and some writers put 0 where they know nothing.
+    A size of 0 means unknown: a copy that takes time moves something, and some writers put 0 where they know nothing.
     """
-    told = _fields(text)
-    is_async = {"0": False, "1": True}.get(told.get("async", ""))
-    size = _number(told.get("size", told.get("num_bytes")))
-    return CopyDetails(size or None, _memory(told.get("kind_src", "")), _memory(told.get("kind_dst", "")), is_async)
+    fields = _fields(text)
+    is_async = {"0": False, "1": True}.get(fields.get("async", ""))
+    size = _number(fields.get("size", fields.get("num_bytes")))
+    source, destination = (_MEMORY.get(fields.get(key, "").lower(), "") for key in ("kind_src", "kind_dst"))
+    return CopyDetails(size or None, source, destination, is_async)
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -85,22 +95,11 @@ def _dim(text: str | None) -> Dim | None:
     return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 and text and text.count(",") == 2 else None
 
 
-def _percent(text: str | None) -> float | None:
-    """Return an occupancy; writers put 0 where they could not work it out."""
-    if text is None or re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", text) is None:
-        return None
-    return float(text) if 0 < float(text) <= 100 else None
-
-
-def _memory(text: str) -> str:
-    return {"pageable": "pageable", "pinned": "pinned", "device": "device", "array": "device"}.get(text.lower(), "")
-
-
 # --- occupancy ---
 
 
 class _Limits(NamedTuple):
-    """What one multiprocessor holds, by compute capability: CUDA programming guide, table of technical data."""
+    """What one multiprocessor can hold (CUDA programming guide, technical specifications per compute capability)."""
 
     warps: int
     blocks: int
@@ -133,35 +132,27 @@ def occupancy(details: KernelDetails, capability: tuple[int, int]) -> float | No
     limits = _LIMITS.get(capability)
     if limits is None or details.block is None or details.registers is None or details.shared_bytes is None:
         return None
-    threads = details.block[0] * details.block[1] * details.block[2]
+    threads = prod(details.block)
     if not 0 < threads <= 1024 or details.registers > 255:
         return None
     warps = -(-threads // 32)
-    blocks = min(
-        limits.blocks, limits.warps // warps, _by_registers(details.registers, warps),
-        _by_shared_memory(details.shared_bytes, limits),
-    )  # fmt: skip
+    blocks = min(limits.blocks, limits.warps // warps)
+    if details.registers:
+        per_warp = -(-details.registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
+        blocks = min(blocks, _REGISTERS // _SIDES // per_warp * _SIDES // warps)
+    needed = -(-(details.shared_bytes + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
+    if needed:
+        blocks = min(blocks, limits.shared_bytes // needed)
     return 100.0 * blocks * warps / limits.warps if blocks else None
-
-
-def _by_registers(registers: int, warps: int) -> int:
-    if not registers:
-        return _MOST
-    per_warp = -(-registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
-    return _REGISTERS // _SIDES // per_warp * _SIDES // warps
-
-
-def _by_shared_memory(shared: int, limits: _Limits) -> int:
-    needed = -(-(shared + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
-    return limits.shared_bytes // needed if needed else _MOST
 
 
 # --- names ---
 
-_TENSILE = re.compile(r"\w*?Cijk_\w*?_MT\d+x\d+x\d+(?:_MI\d+(?:x\d+)*)?")
-_CUTLASS = re.compile(r"cutlass(?:3x)?_\w+")
-_EIGEN_TYPE = re.compile(r"Eigen::Tensor<(?:(?:Eigen|std|tensorflow|tsl)::)?([\w ]+?)(?: const)?,")
-_EIGEN_WORK = re.compile(
+# Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
+_TENSILE = r"\w*?Cijk_\w*?_MT\d+x\d+x\d+(?:_MI\d+(?:x\d+)*)?"
+_CUTLASS = r"cutlass(?:3x)?_\w+"
+_EIGEN_TYPE = r"Eigen::Tensor<(?:(?:Eigen|std|tensorflow|tsl)::)?([\w ]+?)(?: const)?,"
+_EIGEN_WORK = (
     r"\b(?:internal|functor|generator)::(\w+)"
     r"|Eigen::(Tensor(?:Conversion|Broadcasting|Slicing|StridingSlicing|Padding|Shuffling|Reverse|Concatenation|"
     r"Reshaping|Chipping|Reduction|TupleReducer|Generator|Select|CwiseNullary|Scan|ImagePatch|VolumePatch)Op)\b"
@@ -179,12 +170,17 @@ def short_name(name: str) -> str:
     AMD's Tensile the kernel's tile.
     """
     text = name[:_LONGEST].removesuffix(".kd").strip()
-    if (tensile := _TENSILE.match(text)) is not None:
+    if (tensile := re.match(_TENSILE, text)) is not None:
         return tensile.group()
     base = _base(text)
-    if base == "EigenMetaKernel":
-        return _eigen(text)
-    inner = _CUTLASS.search(text) if base in ("Kernel", "Kernel2", "device_kernel") else None
+    if base == "EigenMetaKernel":  # the number type of the result, and the first thing that is done to it
+        arguments = text[: text.find(">(") + 1] or text
+        kind = re.search(_EIGEN_TYPE, arguments)
+        work = (match.group(1) or match.group(2) for match in re.finditer(_EIGEN_WORK, arguments))
+        first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
+        inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
+        return f"EigenMetaKernel<{inside}>" if inside else base
+    inner = re.search(_CUTLASS, text) if base in ("Kernel", "Kernel2", "device_kernel") else None
     return inner.group() if inner else base or text
 
 
@@ -192,8 +188,8 @@ def _base(text: str) -> str:
     """Return the last part of the qualified name before its template arguments and its parameters."""
     text = text.removeprefix("void ").replace("(anonymous namespace)", "anonymous")
     kept, depth, after = [], 0, 0
-    for found in re.finditer(r"[<>(]", text):
-        at, sign = found.start(), found.group()
+    for bracket in re.finditer(r"[<>(]", text):
+        at, sign = bracket.start(), bracket.group()
         if depth == 0:
             kept.append(text[after:at])
         if sign == "(" and depth == 0:
@@ -204,13 +200,3 @@ def _base(text: str) -> str:
         if depth == 0:
             kept.append(text[after:])
     return "".join(kept).rpartition("::")[2].strip()
-
-
-def _eigen(text: str) -> str:
-    """Name the number type of the result and the first thing that is done to it."""
-    arguments = text[: text.find(">(") + 1] or text
-    kind = _EIGEN_TYPE.search(arguments)
-    work = (found.group(1) or found.group(2) for found in _EIGEN_WORK.finditer(arguments))
-    first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
-    inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
-    return f"EigenMetaKernel<{inside}>" if inside else "EigenMetaKernel"

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tfperf.errors import TraceNotFoundError
-from tfperf.wire.source import SUFFIX
+from tfperf.wire.trace_file import SUFFIX
 
-_TIMESTAMP = re.compile(r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d")
+_TIMESTAMP = r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d"
 _OTHER_FORMATS = {
     ".pt.trace.json": "a PyTorch profile",
     ".pt.trace.json.gz": "a PyTorch profile",
     ".trace.json.gz": "an export for the trace viewer",
     ".trace.json": "an export for the trace viewer",
-    ".xplane.pb.gz": "a compressed trace (unpack it first)",
+    ".xplane.pb.gz": "a compressed trace (decompress it first)",
     ".overview_page.pb": "a result that TensorFlow computed",
 }
 
 
-@dataclass(frozen=True)
-class HostFile:
+class HostFile(NamedTuple):
     """The trace file of one host."""
 
     host: str
@@ -30,15 +29,14 @@ class HostFile:
 
     @property
     def size_bytes(self) -> int | None:
-        """Return the size of the file; None if it cannot be told (a link to nowhere, no permission)."""
+        """Return the size of the file; None if it is unknown (a link to nowhere, no permission)."""
         try:
             return self.path.stat().st_size
         except OSError:
             return None
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One profiling session: the files that lie in one folder."""
 
     name: str
@@ -55,35 +53,41 @@ def find_runs(path: Path) -> list[Run]:
         if path.is_file():
             return [_run(path.parent, [path])]
         if path.exists() and not path.is_dir():
-            raise TraceNotFoundError(f"{path} is neither a file nor a folder; save what it gives to a *{SUFFIX} file")
+            raise TraceNotFoundError(f"{path} is neither a file nor a folder; save its content to a *{SUFFIX} file")
         if not path.is_dir():
             raise TraceNotFoundError(f"{path} does not exist; give a logdir, a run folder or a *{SUFFIX} file")
         folders, denied, others = _search(path)
     except OSError as error:
-        raise TraceNotFoundError(f"cannot look into {path}: {error.strerror}; check its permissions") from error
+        raise TraceNotFoundError(f"cannot read the folder {path}: {error.strerror}; check its permissions") from error
     if not folders:
-        raise TraceNotFoundError(_nothing_found(path, denied, others))
+        hint = f"; profiles are in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"
+        if denied:
+            hint = f", but {denied[0]} could not be read; check its permissions"
+        elif others:
+            what = next(text for ending, text in _OTHER_FORMATS.items() if others[0].endswith(ending))
+            hint = f"; {others[0]} is {what}. Give the folder that holds the {SUFFIX} file"
+        raise TraceNotFoundError(f"no *{SUFFIX} file below {path}{hint}")
     runs = [_run(folder, files) for folder, files in folders.items()]
-    return sorted(runs, key=_age)
+    return sorted(runs, key=_age) if len(runs) > 1 else runs
 
 
 def choose_run(runs: list[Run], name: str | None) -> Run:
     """Return the run of that name (or folder ending), by default the newest."""
     if name is None:
         return runs[-1]
-    found = [run for run in runs if name in (run.name, str(run.folder)) or str(run.folder).endswith(os.sep + name)]
-    if not found:
-        known = ", ".join(run.name for run in runs[-5:])
-        raise TraceNotFoundError(f"there is no run named {name!r}; the newest are: {known} (--list shows all)")
-    return found[-1]
+    matches = [run for run in runs if name in (run.name, str(run.folder)) or str(run.folder).endswith(os.sep + name)]
+    if not matches:
+        newest = ", ".join(run.name for run in runs[-5:])
+        raise TraceNotFoundError(f"there is no run named {name!r}; the newest are: {newest} (--list shows all)")
+    return matches[-1]
 
 
 def choose_hosts(run: Run, names: tuple[str, ...]) -> Run:
     """Return the run with only the hosts of those names; no names mean all hosts."""
-    known = {file.host for file in run.files}
+    hosts = {file.host for file in run.files}
     for name in names:
-        if name not in known:
-            raise TraceNotFoundError(f"run {run.name} has no host named {name!r}; it has: {', '.join(sorted(known))}")
+        if name not in hosts:
+            raise TraceNotFoundError(f"run {run.name} has no host named {name!r}; it has: {', '.join(sorted(hosts))}")
     return Run(run.name, run.folder, tuple(f for f in run.files if not names or f.host in names))
 
 
@@ -96,41 +100,26 @@ def _search(top: Path) -> tuple[dict[Path, list[Path]], list[str], list[str]]:
         for file in sorted(files):
             if file.endswith(SUFFIX):
                 folders.setdefault(Path(folder), []).append(Path(folder) / file)
-            elif any(file.endswith(ending) for ending in _OTHER_FORMATS):
+            elif file.endswith(tuple(_OTHER_FORMATS)):
                 others.append(str(Path(folder) / file))
     return folders, denied, others
 
 
 def _run(folder: Path, files: list[Path]) -> Run:
-    hosts = [HostFile(file.name.removesuffix(SUFFIX), file) for file in files]
+    hosts = (HostFile(file.name.removesuffix(SUFFIX), file) for file in files)
     return Run(folder.resolve().name, folder, tuple(hosts))
 
 
 def _age(run: Run) -> tuple[float, str]:
     """Order runs by the time in their name, where it has one, else by when their files were written."""
-    found = _TIMESTAMP.search(run.name)
-    if found:
-        digits = re.sub(r"\D", "", found.group())
-        return _seconds(digits), run.name
+    from datetime import datetime  # `strptime` imports more than all of this takes
+
+    timestamp = re.search(_TIMESTAMP, run.name)
     try:
+        if timestamp:
+            digits = "".join(filter(str.isdigit, timestamp.group()))
+            month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
+            return datetime(int(digits[:4]), month, day, hour, minute, second).timestamp(), run.name
         return max(file.path.stat().st_mtime for file in run.files), run.name
-    except OSError:
-        return 0.0, run.name
-
-
-def _seconds(digits: str) -> float:
-    from datetime import datetime
-
-    try:
-        return datetime.strptime(digits[:14], "%Y%m%d%H%M%S").timestamp()
     except (ValueError, OverflowError, OSError):
-        return 0.0
-
-
-def _nothing_found(path: Path, denied: list[str], others: list[str]) -> str:
-    if denied:
-        return f"no *{SUFFIX} file below {path}, but {denied[0]} could not be read; check its permissions"
-    if others:
-        what = next(text for ending, text in _OTHER_FORMATS.items() if others[0].endswith(ending))
-        return f"no *{SUFFIX} file below {path}; {others[0]} is {what}. Give the folder that holds the {SUFFIX} file"
-    return f"no *{SUFFIX} file below {path}; a profile lies in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"
+        return 0.0, run.name

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct
+from tfperf.trace.host_trace import HostTrace
 
 
 class Nesting(NamedTuple):
@@ -27,22 +27,22 @@ class Stacked(NamedTuple):
 _PEELED_LEVELS = 64
 
 
-def nest(begin: Int64s, end: Int64s) -> Nesting:
+def nest(start: Int64s, end: Int64s) -> Nesting:
     """Find the innermost event that includes each event; both ends count as inside.
 
-    Rows are sorted by begin, the longer first. Then an event is included by an earlier one exactly if it ends no later,
+    Rows are sorted by start, the longer first. Then an event is included by an earlier one exactly if it ends no later,
     so the parent is the nearest earlier row whose end is at least as late. Peeled from outside: a row that ends later
     than all rows before it has no parent; of the rest, a row that ends later than all before it *under the same parent
     so far* has that parent; and so on. One round per level, each only over what is still inside; what lies deeper than
     any real program is left to `_climb`.
     """
-    count = len(begin)
+    count = len(start)
     parent, depth = np.full(count, -1, np.int64), np.zeros(count, np.int64)
     rows, above = np.arange(count), np.full(count, -1, np.int64)
     for level in range(_PEELED_LEVELS):
         if not len(rows):
             return Nesting(parent, depth)
-        value = _within_segments(begin, end, rows, above)
+        value = _within_segments(start, end, rows, above)
         reach = np.maximum.accumulate(value)
         outer = np.concatenate(([True], value[1:] > reach[:-1]))
         parent[rows[outer]], depth[rows[outer]] = above[outer], level
@@ -52,6 +52,17 @@ def nest(begin: Int64s, end: Int64s) -> Nesting:
         parent[rows] = _climb(end, rows, above)
         _deepen(depth, parent, rows)
     return Nesting(parent, depth)
+
+
+def outermost(trace: HostTrace, rows: Int64s) -> Int64s:
+    """Return those of the rows (ascending) that lie inside no other one on their thread, in time order."""
+    outer = [NO_NUMBERS]
+    line_of = trace.line_of[rows]
+    for line in distinct(line_of).tolist():
+        on_line = rows[line_of == line]
+        outer.append(on_line[nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent < 0])
+    joined = np.concatenate(outer)
+    return joined[np.argsort(trace.start_ps[joined], kind="stable")]
 
 
 def _climb(end: Int64s, rows: Int64s, above: Int64s) -> Int64s:
@@ -85,15 +96,14 @@ def _deepen(depth: Int64s, parent: Int64s, rows: Int64s) -> None:
     depth[rows] = np.where(ancestor[rows] >= 0, depth[ancestor[rows]], -1) + steps[rows]
 
 
-def _within_segments(begin: Int64s, end: Int64s, rows: Int64s, above: Int64s) -> Int64s:
+def _within_segments(start: Int64s, end: Int64s, rows: Int64s, above: Int64s) -> Int64s:
     """Return ends shifted so that rows of a later segment (another `above`) are always larger."""
     if above[0] < 0:
-        outermost: Int64s = end[rows]
-        return outermost
+        return np.asarray(end[rows], np.int64)
     new = np.concatenate(([True], above[1:] != above[:-1]))
-    room = end[above[new]] - begin[above[new]] + 1
+    room = end[above[new]] - start[above[new]] + 1
     base = np.concatenate(([0], np.cumsum(room)[:-1]))
-    return np.asarray(end[rows] - begin[above] + base[np.cumsum(new) - 1], np.int64)
+    return np.asarray(end[rows] - start[above] + base[np.cumsum(new) - 1], np.int64)
 
 
 def self_time(duration: Int64s, parent: Int64s) -> Int64s:
@@ -101,27 +111,26 @@ def self_time(duration: Int64s, parent: Int64s) -> Int64s:
     inside = np.flatnonzero(parent >= 0)
     children = np.zeros(len(duration), np.int64)
     np.add.at(children, parent[inside], duration[inside])
-    own: Int64s = np.maximum(duration - children, 0)
-    return own
+    return np.asarray(np.maximum(duration - children, 0), np.int64)
 
 
-def nest_on_stack(begin: Int64s, end: Int64s) -> Stacked:
+def nest_on_stack(start: Int64s, end: Int64s) -> Stacked:
     """Nest as TensorFlow's profiler does for its op tables, which loses events that end together or overlap.
 
-    It walks through begins and ends in order of time, at one time in order of rows, so of two events that end together
+    It walks through starts and ends in order of time, at one time in order of rows, so of two events that end together
     the outer one ends first. An end takes its event off the stack, and whatever lies above it: that is lost. If the
     event is lost already, the end takes all that is open.
 
     So an event is lost if an earlier one ends inside it, or if a lost one does. All is found on *places*, the numbers
-    of begins and ends in the order of the walk.
+    of starts and ends in the order of the walk.
     """
-    count = len(begin)
-    order = np.argsort(np.stack((begin, end), axis=1).reshape(-1), kind="stable")
+    count = len(start)
+    order = np.argsort(np.stack((start, end), axis=1).reshape(-1), kind="stable")
     place = np.empty(2 * count, np.int64)
     place[order] = np.arange(2 * count)
     opened, closed = place[::2], place[1::2]
     plain = nest(opened, closed)
-    open_before = 2 * np.arange(count) - opened  # begins less ends
+    open_before = 2 * np.arange(count) - opened  # starts less ends
     if bool((plain.depth == open_before).all()):
         return Stacked(plain.parent, np.ones(count, np.bool_))
     owner = order // 2
@@ -134,10 +143,10 @@ def nest_on_stack(begin: Int64s, end: Int64s) -> Stacked:
 
 
 def _taken(owner: Int64s, opened: Int64s) -> Int64s:
-    """Return the place at which each event leaves the stack: the first behind its begin that no later row owns.
+    """Return the place at which each event leaves the stack: the first behind its start that no later row owns.
 
     That is the search for a parent, done from behind, with owners for ends.
     """
     last = len(owner) - 1
-    found = nest(np.arange(len(owner)), 2 * len(owner) - owner[::-1]).parent
-    return np.asarray(last - found[last - opened], np.int64)
+    parent = nest(np.arange(len(owner)), 2 * len(owner) - owner[::-1]).parent
+    return np.asarray(last - parent[last - opened], np.int64)

@@ -7,23 +7,22 @@ its id, its consumer's id and its name, and of several consumers with an id it i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.intervals import Int64s, distinct
+from tfperf.arrays import Int64s, distinct
+from tfperf.trace.event_names import concrete_function, is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import concrete_function, is_fetch, mask
 
-_INDEX = re.compile(r"\[\d+\]")
-_BRANCHING = re.compile(r"(?:Zip|Concatenate|\w*Choose\w*|\w*Sample\w*|Directed\w*)\[\d+\]$")
+_INDEX = r"\[\d+\]"
+_BRANCHING = r"(?:Zip|Concatenate|\w*Choose\w*|\w*Sample\w*|Directed\w*)\[\d+\]$"
 """Stages whose inputs differ from each other; other numbered inputs (files, repetitions) are all alike."""
 _DEEPEST = 255
 """No program chains more stages; what does was made to look so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One stage of a pipeline; `parent` is the index of its consumer (-1: it is the outermost)."""
 
     name: str
@@ -35,8 +34,7 @@ class Stage:
     """False: no call of it lies wholly in the capture; it is known from its inputs only."""
 
 
-@dataclass(frozen=True)
-class Tree:
+class PipelineTree(NamedTuple):
     """Stages and pipelines; `roots` holds the outermost stage of each pipeline, `stage_of_call` the stage of each call.
 
     `cut` tells which pipelines have no call of their outermost stage, `iterators` how many outermost iterators each has
@@ -54,49 +52,52 @@ class Tree:
 
         `python` are the stages that run Python: a generator of the program's own is among them.
         """
-        feeding = {
-            stage.pipeline for index, stage in enumerate(self.stages)
-            if stage.name == "Generator" and index not in python and self._is_outside(stage.parent)
-        }  # fmt: skip
+        outside = {
+            *self.roots,
+            *(i for i, each in enumerate(self.stages) if each.name == "Prefetch" and each.parent in (-1, *self.roots)),
+        }
+        generators = {index for index, stage in enumerate(self.stages) if stage.name == "Generator"} - python
+        feeding = {self.stages[index].pipeline for index in generators if self.stages[index].parent in outside}
         return tuple(number in feeding for number in range(len(self.roots)))
 
-    def _is_outside(self, index: int) -> bool:
-        return index in self.roots or (
-            index >= 0 and self.stages[index].name == "Prefetch" and self.stages[index].parent in (-1, *self.roots)
-        )
 
-
-def build_tree(trace: HostTrace, rows: Int64s) -> Tree:
+def build_tree(trace: HostTrace, rows: Int64s) -> PipelineTree:
     """Merge the iterators of the calls at `rows` to stages: those of one pipeline with the same path."""
-    found = _Iterators.of(trace, rows)
-    top = _tops(found.parent)
-    rooted = {root for root in set(top.tolist()) if found.outermost[root]}
-    pipeline_of = _same_pipelines(trace, found, top, rooted)
+    iterators = _Iterators.of(trace, rows)
+    top = np.where(iterators.parent >= 0, iterators.parent, np.arange(len(iterators.parent)))
+    for _ in range(_DEEPEST.bit_length()):
+        top = top[top]  # at last the outermost iterator above each
+    rooted = {root for root in set(top.tolist()) if iterators.outermost[root]}
+    pipeline_of = _same_pipelines(trace, iterators, top, rooted)
     builder = _Builder()
-    keys: dict[tuple[int, int], list[int]] = {}
-    for index, (root, name) in enumerate(zip(top.tolist(), found.name.tolist(), strict=True)):
-        keys.setdefault((root, name), []).append(index)
-    of_iterator = np.full(len(found.ids), -1, np.int64)
-    # Consumers first; pipelines without a call of their outermost stage last, by what the others show.
-    order = sorted(
-        keys, key=lambda key: (key[0] not in rooted, min(found.depth[i] for i in keys[key]), found.paths[key[1]], key)
-    )
-    for root, name in order:
-        members = keys[root, name]
-        above = int(found.parent[members[0]])
-        consumer = int(of_iterator[above]) if above >= 0 else -1
-        of_iterator[members] = builder.add(found.paths[name], consumer, pipeline_of.get(root))
+    members: dict[tuple[int, int], list[int]] = {}
+    for index, (root, name) in enumerate(zip(top.tolist(), iterators.name.tolist(), strict=True)):
+        members.setdefault((root, name), []).append(index)
+
+    def consumers_first(key: tuple[int, int]) -> tuple[object, ...]:
+        """Pipelines without a call of their outermost stage come last, by what the others show."""
+        root, name = key
+        return root not in rooted, min(iterators.depth[i] for i in members[key]), iterators.paths[name], key
+
+    stage_of_iterator = np.full(len(iterators.ids), -1, np.int64)
+    for root, name in sorted(members, key=consumers_first):
+        alike = members[root, name]
+        above = int(iterators.parent[alike[0]])
+        consumer = int(stage_of_iterator[above]) if above >= 0 else -1
+        stage_of_iterator[alike] = builder.add(iterators.paths[name], consumer, pipeline_of.get(root))
     ids: dict[int, set[int]] = {}
     for root in rooted:
         ids.setdefault(builder.pipeline_of_root[pipeline_of[root]], set()).add(root)
-    return Tree(
-        tuple(builder.stages), tuple(builder.roots), tuple(not builder.stages[root].recorded for root in builder.roots),
-        tuple(max(len(ids.get(number, ())), 1) for number in range(len(builder.roots))), of_iterator[found.of_call],
-    )  # fmt: skip
+    return PipelineTree(
+        stages=tuple(builder.stages),
+        roots=tuple(builder.roots),
+        cut=tuple(not builder.stages[root].recorded for root in builder.roots),
+        iterators=tuple(max(len(ids.get(number, ())), 1) for number in range(len(builder.roots))),
+        stage_of_call=stage_of_iterator[iterators.of_call],
+    )
 
 
-@dataclass(frozen=True)
-class _Iterators:
+class _Iterators(NamedTuple):
     """One entry per iterator: its id, name, consumer (an index, -1: none); `of_call` is the iterator of each call."""
 
     ids: Int64s
@@ -104,7 +105,7 @@ class _Iterators:
     parent: Int64s
     depth: list[int]
     outermost: list[bool]
-    begin: Int64s
+    start: Int64s
     end: Int64s
     first_row: Int64s
     label: list[int]
@@ -119,85 +120,79 @@ class _Iterators:
         key = call_ids * 3 + call_parents * 0x9E3779B97F4A7C1 + call_names * 0x5851F42D4C957F2
         _, first, of_call = np.unique(key, return_index=True, return_inverse=True)
         of_call = of_call.reshape(-1)
-        begin, end = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
-        np.minimum.at(begin, of_call, trace.start_ps[rows])
+        start, end = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
+        np.minimum.at(start, of_call, trace.start_ps[rows])
         np.maximum.at(end, of_call, trace.end_ps[rows])
         ids, names = call_ids[first], call_names[first]
         paths = {name: stage_path(trace.names[name]) for name in set(names.tolist())}
         outermost = [paths[name].count("::") == 1 for name in names.tolist()]
-        parent = np.where(outermost, -1, _of_its_time(ids, begin, call_parents[first]))
-        depth, parent = _depths(parent)
+        depth, parent = _depths(np.where(outermost, -1, _of_its_time(ids, start, call_parents[first])))
         label = trace.number_at("name", rows[first], -1).tolist()
-        return _Iterators(ids, names, parent, depth, outermost, begin, end, rows[first], label, paths, of_call)
+        return _Iterators(ids, names, parent, depth, outermost, start, end, rows[first], label, paths, of_call)
 
 
-def _of_its_time(ids: Int64s, begin: Int64s, wanted: Int64s) -> Int64s:
-    """Return, for each iterator, the one with the wanted id that began last before it (else the first with it)."""
-    order = np.lexsort((begin, ids))
+def _of_its_time(ids: Int64s, start: Int64s, wanted: Int64s) -> Int64s:
+    """Return, for each iterator, the one with the wanted id that started last before it (else the first with it)."""
+    order = np.lexsort((start, ids))
     ordered = ids[order]
     first, last = np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, side="right")
     rank = np.empty(len(ids), np.int64)
-    rank[np.argsort(begin, kind="stable")] = np.arange(len(ids))
+    rank[np.argsort(start, kind="stable")] = np.arange(len(ids))
     number = np.searchsorted(distinct(ids), ordered)
     composite = number * len(ids) + rank[order]
     place = np.searchsorted(composite, number[np.minimum(first, len(ids) - 1)] * len(ids) + rank, side="right") - 1
-    found = order[np.clip(place, first, np.maximum(last - 1, first)) % len(ids)]
-    return np.where((first < last) & (found != np.arange(len(ids))), found, -1)
+    chosen = order[np.clip(place, first, np.maximum(last - 1, first)) % len(ids)]
+    return np.where((first < last) & (chosen != np.arange(len(ids))), chosen, -1)
 
 
-def _same_pipelines(trace: HostTrace, found: _Iterators, top: Int64s, rooted: set[int]) -> dict[int, int]:
+def _same_pipelines(trace: HostTrace, iterators: _Iterators, top: Int64s, rooted: set[int]) -> dict[int, int]:
     """Return for each outermost iterator which one stands for its pipeline.
 
-    A program makes a new iterator for each epoch. Iterators of equal name and stages are one pipeline if each begins
+    A program makes a new iterator for each epoch. Iterators of equal name and stages are one pipeline if each starts
     after the one before has ended, and the same function asks them: that tells training from validation.
     """
     paths: dict[int, set[str]] = {root: set() for root in rooted}
-    begin, end = dict.fromkeys(rooted, np.iinfo(np.int64).max), dict.fromkeys(rooted, 0)
     for index, root in enumerate(top.tolist()):
         if root in rooted:
-            paths[root].add(found.paths[int(found.name[index])])
-    for root in rooted:
-        begin[root], end[root] = int(found.begin[root]), int(found.end[root])
-    asked_by = _asking_functions(trace, {root: int(found.first_row[root]) for root in rooted})
-    groups: list[list[int]] = []
-    for root in sorted(rooted, key=lambda own: (begin[own], own)):
-        fitting = (
-            group for group in groups
-            if end[group[-1]] <= begin[root] and found.label[group[0]] == found.label[root]
-            and asked_by[group[0]] == asked_by[root]
-            and (paths[group[0]] <= paths[root] or paths[root] <= paths[group[0]])
-        )  # fmt: skip
-        group = next(fitting, None)
-        if group is None:
-            groups.append([root])
+            paths[root].add(iterators.paths[int(iterators.name[index])])
+    start, end, label = iterators.start, iterators.end, iterators.label
+    asked_by = _asking_functions(trace, {root: int(iterators.first_row[root]) for root in rooted})
+    pipelines: list[list[int]] = []
+    for root in sorted(rooted, key=lambda root: (int(start[root]), root)):
+        for others in pipelines:
+            first, last = others[0], others[-1]
+            alike = paths[first] <= paths[root] or paths[root] <= paths[first]
+            same = label[first] == label[root] and asked_by[first] == asked_by[root]
+            if alike and same and end[last] <= start[root]:
+                others.append(root)
+                break
         else:
-            group.append(root)
-    return {root: group[0] for group in groups for root in group}
+            pipelines.append([root])
+    return {root: others[0] for others in pipelines for root in others}
 
 
 def _asking_functions(trace: HostTrace, rows: dict[int, int]) -> dict[int, str]:
-    """Return the concrete function in which a call is asked for (empty: none, or not known).
+    """Return the concrete function in which a call is asked for (empty: none, or unknown).
 
-    The call lies in a fetch, which carries the id of the executor's run; that run begins inside the call of a function.
+    The call lies in a fetch, which carries the id of the executor's run; that run starts inside the call of a function.
     """
-    fetches = trace.host_events(mask(trace.names, is_fetch)).astype(np.int64)
-    runs = trace.host_events(mask(trace.names, "FunctionRun".__eq__)).astype(np.int64)
-    functions = trace.host_events(mask(trace.names, concrete_function)).astype(np.int64)
+    fetches = trace.host_events(mask(trace.names, is_fetch))
+    runs = trace.host_events(mask(trace.names, "FunctionRun".__eq__))
+    functions = trace.host_events(mask(trace.names, concrete_function))
     if not len(fetches) or not len(runs) or not len(functions):
         return dict.fromkeys(rows, "")
     around = functions[np.maximum(np.searchsorted(functions, runs) - 1, 0)]
-    inside = (
-        (around < runs) & (trace.end_ps[around] >= trace.end_ps[runs]) & (trace.line_of[around] == trace.line_of[runs])
-    )
+    inside = (around < runs) & (trace.end_ps[around] >= trace.end_ps[runs])
+    inside &= trace.line_of[around] == trace.line_of[runs]
     ids = trace.number_at("id", runs[inside]).tolist()
-    named = dict(zip(ids, trace.name[around[inside]].tolist(), strict=True))
-    found = {}
+    name_of_run = dict(zip(ids, trace.name[around[inside]].tolist(), strict=True))
+    asked_by = {}
     for root, row in rows.items():
         fetch = int(fetches[max(int(np.searchsorted(fetches, row)) - 1, 0)])
         holds = fetch < row and trace.end_ps[fetch] >= trace.end_ps[row] and trace.line_of[fetch] == trace.line_of[row]
-        step = int(trace.number_at("id", np.array([fetch]))[0]) if holds else 0
-        found[root] = concrete_function(trace.names[named[step]]) if step in named else ""
-    return found
+        run = int(trace.number_at("id", np.array([fetch]))[0]) if holds else 0
+        asked_by[root] = concrete_function(trace.names[name_of_run[run]]) if run in name_of_run else ""
+    return asked_by
 
 
 def _depths(parent: Int64s) -> tuple[list[int], Int64s]:
@@ -212,28 +207,20 @@ def _depths(parent: Int64s) -> tuple[list[int], Int64s]:
     return depth.tolist(), np.where(ancestor >= 0, -1, parent)
 
 
-def _tops(parent: Int64s) -> Int64s:
-    """Return the outermost iterator above each."""
-    up = np.where(parent >= 0, parent, np.arange(len(parent)))
-    for _ in range(_DEEPEST.bit_length()):
-        up = up[up]
-    return np.asarray(up, np.int64)
-
-
 def stage_path(name: str) -> str:
     """Return the path of an iterator without the numbers of inputs that are all alike."""
     *before, last = name.split("::")
-    return "::".join([*(part if _BRANCHING.match(part) else _INDEX.sub("", part) for part in before), last])
+    return "::".join([*(part if re.match(_BRANCHING, part) else re.sub(_INDEX, "", part) for part in before), last])
 
 
-@dataclass
 class _Builder:
     """Stages while they are found."""
 
-    stages: list[Stage] = field(default_factory=list)
-    roots: list[int] = field(default_factory=list)
-    known: dict[tuple[int, str], int] = field(default_factory=dict)
-    pipeline_of_root: dict[int, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.roots: list[int] = []
+        self.pipeline_of_root: dict[int, int] = {}
+        self._index: dict[tuple[int, str], int] = {}
 
     def add(self, path: str, consumer: int, root: int | None) -> int:
         """Return the stage of this path: of the pipeline of its consumer, or of `root`, or of one that it fits to."""
@@ -245,34 +232,31 @@ class _Builder:
         return self._orphan(path)
 
     def _outermost(self, pipeline: int, path: str, *, recorded: bool) -> int:
-        found = self._stage(pipeline, path, -1, recorded=recorded)
+        stage = self._stage(pipeline, path, -1, recorded=recorded)
         if pipeline == len(self.roots):
-            self.roots.append(found)
-        return found
+            self.roots.append(stage)
+        return stage
 
     def _stage(self, pipeline: int, path: str, consumer: int, *, recorded: bool = True) -> int:
         key = pipeline, path
-        if key not in self.known:
-            self.known[key] = len(self.stages)
+        if key not in self._index:
+            self._index[key] = len(self.stages)
             depth = self.stages[consumer].depth + 1 if consumer >= 0 else 0
-            name = _INDEX.sub("", path.rpartition("::")[2])
+            name = re.sub(_INDEX, "", path.rpartition("::")[2])
             self.stages.append(Stage(name, path, pipeline, consumer, depth, recorded))
-        return self.known[key]
+        return self._index[key]
 
     def _orphan(self, path: str) -> int:
         """Place a stage whose consumers have no call in the capture by its path: what is missing above is added."""
         parts = path.split("::")
-        above = ["::".join([*parts[: end - 1], _INDEX.sub("", parts[end - 1])]) for end in range(2, len(parts))]
-        for length in range(len(above), 0, -1):
-            fitting = [key for key in self.known if key[1] == above[length - 1]]
+        above = ["::".join([*parts[: end - 1], re.sub(_INDEX, "", parts[end - 1])]) for end in range(2, len(parts))]
+        length, consumer = 0, -1
+        for count in range(len(above), 0, -1):
+            fitting = [stage for (_, other), stage in self._index.items() if other == above[count - 1]]
             if len(fitting) == 1:
-                consumer = self.known[fitting[0]]
-                break
+                length, consumer = count, fitting[0]
             if fitting:
-                length, consumer = 0, -1
                 break
-        else:
-            length, consumer = 0, -1
         if consumer < 0:
             consumer, length = self._outermost(len(self.roots), above[0], recorded=False), 1
         for missing in above[length:]:

@@ -1,31 +1,25 @@
-"""The tf.data pipelines of a host: which stages there are, each call of them, and each run of a user's function.
-
-TensorFlow records one event per call of an iterator, named by the whole path (`Iterator::Root::Prefetch::Map`), with
-the `id` of the iterator and that of its consumer (`parent_id`): 64 bits, all of them in use. Iterators are many (one
-per file, one per epoch), stages are few: iterators of one pipeline with the same path are one stage.
-"""
+"""The pipelines of tf.data in a trace: their calls, hand-overs, and the runs of users' functions."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tfperf.intervals import Int64s, overlap, union
-from tfperf.trace.functions_run import Runs, find_runs
+from tfperf.arrays import Bools, Int64s, Uint8s, distinct, distinct_index, lookup, overlap, union
+from tfperf.trace.event_names import is_fetch, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.names import is_fetch, mask
 from tfperf.trace.nesting import nest
-from tfperf.trace.pipeline_tree import Stage, Tree, build_tree
+from tfperf.trace.pipeline_tree import PipelineTree, Stage, build_tree
 
-_HAND_OVER = re.compile(r"\w+Produce$")
+_HAND_OVER = r"\w+Produce$"
 _ITERATOR, _PRODUCE, _FUNCTION = 1, 2, 3
+_SETTINGS = ("parallelism", "buffer_limit", "batch_size", "cycle_length", "cpu_budget", "threadpool_size")
+_LABELS = ("name", "autotune", "deterministic")
 
 
-@dataclass(frozen=True)
-class Calls:
+class StageCalls(NamedTuple):
     """Calls of stages (GetNext), in row order: which stage, when, and in which event of tf.data on the same thread.
 
     `around` is an index into these calls: the call that this one was made in, -1 if another thread's event or none
@@ -34,35 +28,29 @@ class Calls:
 
     row: Int64s
     stage: Int64s
-    begin: Int64s
+    start: Int64s
     end: Int64s
     around: Int64s
     in_produce: Int64s
-    """Index into `produce` of the hand-over that the call was made in, -1 for none."""
-
-    def __len__(self) -> int:
-        """Return the number of calls."""
-        return len(self.row)
+    """Index into `produced` of the hand-over that the call was made in, -1 for none."""
 
 
-@dataclass(frozen=True)
-class Produced:
+class Produced(NamedTuple):
     """Work of an asynchronous stage on its own threads (`PrefetchProduce`); the stage is -1 where nothing tells it."""
 
     stage: Int64s
-    begin: Int64s
+    start: Int64s
     end: Int64s
 
 
-@dataclass(frozen=True)
-class Pipelines:
+class Pipelines(NamedTuple):
     """All pipelines of a host. `roots` holds the index of the outermost stage of each."""
 
     stages: tuple[Stage, ...]
     roots: tuple[int, ...]
-    calls: Calls
+    calls: StageCalls
     produced: Produced
-    runs: Runs
+    runs: FunctionRuns
     device: tuple[bool, ...]
     """Per pipeline: it only moves what another one makes to a device."""
     fetched: tuple[bool, ...]
@@ -73,12 +61,12 @@ class Pipelines:
     """Per pipeline: its outermost stage has no call in the capture."""
     iterators: tuple[int, ...]
     """Per pipeline: how many outermost iterators it has had, one after the other (a program makes one per epoch)."""
-    settings: dict[str, Int64s] = field(default_factory=dict)
-    """What stages say of themselves (`parallelism`, `buffer_limit`, ...): per stage, the largest; -1: not said."""
-    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """What stages say of themselves in words (`name`, `autotune`, `deterministic`); empty: not said."""
-    buffered: tuple[float, ...] = ()
-    """Per stage: how many elements its buffer held when it was asked, on average; NaN: not said."""
+    settings: dict[str, Int64s]
+    """What stages say of themselves (`parallelism`, `buffer_limit`, ...): per stage, the largest; -1: unknown."""
+    labels: dict[str, tuple[str, ...]]
+    """What stages say of themselves in words (`name`, `autotune`, `deterministic`); empty: unknown."""
+    buffered: tuple[float, ...]
+    """Per stage: how many elements its buffer held when it was asked, on average; NaN: unknown."""
 
     def children(self, stage: int) -> list[int]:
         """Return the stages that a stage gets its elements from."""
@@ -86,42 +74,76 @@ class Pipelines:
 
     def members(self, pipeline: int) -> list[int]:
         """Return the stages of a pipeline, outermost first, each before its inputs and these before the next input."""
-        found, waiting = [], [self.roots[pipeline]]
+        members, waiting = [], [self.roots[pipeline]]
         while waiting:
             stage = waiting.pop()
-            found.append(stage)
+            members.append(stage)
             waiting += reversed(self.children(stage))
-        return found
+        return members
 
 
 def find_pipelines(trace: HostTrace) -> Pipelines | None:
     """Rebuild the pipelines of a host; None if tf.data recorded nothing."""
-    kind = np.array([_kind(name) for name in trace.names], np.uint8)
-    rows = trace.host_events(kind > 0).astype(np.int64)
-    rows = rows[(kind[trace.name[rows]] != _ITERATOR) | _has_id(trace, rows)]
-    kinds = kind[trace.name[rows]]
-    if not (kinds == _ITERATOR).any():
+    recorded = _Recorded.of(trace)
+    calls_at = np.flatnonzero(recorded.kind == _ITERATOR)
+    if not len(calls_at):
         return None
-    above = _nest_rows(trace, rows)
-    calls_at = np.flatnonzero(kinds == _ITERATOR)
+    rows = recorded.rows
     tree = build_tree(trace, rows[calls_at])
     stage = np.full(len(rows), -1, np.int64)
     stage[calls_at] = tree.stage_of_call
-    produce_at = np.flatnonzero(kinds == _PRODUCE)
-    stage[produce_at] = _owners(trace, rows, above, kinds, produce_at, stage, tree)
-    function_at = np.flatnonzero(kinds == _FUNCTION)
-    owner = _callers(trace, rows, above, function_at, stage, tree)
-    runs = find_runs(trace, rows[function_at], owner)
-    python = {stage for stage, _, kind in runs.ops if "PyFunc" in kind}
-    device = tree.is_device(python)
-    calls = _calls(trace, rows, above, kinds, calls_at, produce_at, stage)
+    produce_at = np.flatnonzero(recorded.kind == _PRODUCE)
+    stage[produce_at] = _producers(recorded, produce_at, stage, tree)
+    function_at = np.flatnonzero(recorded.kind == _FUNCTION)
+    runs = find_function_runs(trace, rows[function_at], _callers(recorded, function_at, stage, tree))
+    device = tree.is_device({stage for stage, _, op_type in runs.ops if "PyFunc" in op_type})
+    above = recorded.above[calls_at]
+    row, produced = rows[calls_at], rows[produce_at]
+    around, in_produce = lookup(calls_at, above), lookup(produce_at, above)
+    calls = StageCalls(row, stage[calls_at], trace.start_ps[row], trace.end_ps[row], around, in_produce)
+    settings = {name: np.full(len(tree.stages), -1, np.int64) for name in _SETTINGS}
+    for name, largest in settings.items():
+        np.maximum.at(largest, tree.stage_of_call, trace.number_at(name, calls.row, -1))
     return Pipelines(
-        tree.stages, tree.roots, calls,
-        Produced(stage[produce_at], trace.start_ps[rows[produce_at]], trace.end_ps[rows[produce_at]]),
-        runs, device, _fetched(trace, tree, calls), _handed_on(trace, tree, calls, device), tree.cut, tree.iterators,
-        _settings(trace, rows[calls_at], tree), _labels(trace, rows[calls_at], tree),
-        _buffered(trace, rows[calls_at], tree),
-    )  # fmt: skip
+        stages=tree.stages,
+        roots=tree.roots,
+        calls=calls,
+        produced=Produced(stage[produce_at], trace.start_ps[produced], trace.end_ps[produced]),
+        runs=runs,
+        device=device,
+        fetched=_fetched(trace, tree, calls),
+        handed_on=_handed_on(trace, tree, calls, device),
+        cut=tree.cut,
+        iterators=tree.iterators,
+        settings=settings,
+        labels=_labels(trace, calls.row, tree),
+        buffered=_buffered(trace, calls.row, tree),
+    )
+
+
+class _Recorded(NamedTuple):
+    """What tf.data recorded: rows of the trace, what each is, and the index into these rows of what is around it."""
+
+    trace: HostTrace
+    rows: Int64s
+    kind: Uint8s
+    above: Int64s
+    """-1: nothing of tf.data is around it on its thread."""
+
+    @staticmethod
+    def of(trace: HostTrace) -> _Recorded:
+        """Find the events; calls of iterators without an id are of no use."""
+        of_name = np.array([_kind(name) for name in trace.names], np.uint8)
+        rows = trace.host_events(of_name > 0)
+        rows = rows[(of_name[trace.name[rows]] != _ITERATOR) | (lookup(trace.stat("id").event, rows) >= 0)]
+        above = np.full(len(rows), -1, np.int64)
+        for line in trace.host_lines:
+            first, last = np.searchsorted(rows, (line.start, line.stop)).tolist()
+            if last > first:
+                on_line = rows[first:last]
+                parent = nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent
+                above[first:last] = np.where(parent >= 0, parent + first, -1)
+        return _Recorded(trace, rows, of_name[trace.name[rows]], above)
 
 
 def _kind(name: str) -> int:
@@ -129,101 +151,34 @@ def _kind(name: str) -> int:
         return _ITERATOR
     if name.startswith("InstantiatedCapturedFunction::"):
         return _FUNCTION
-    return _PRODUCE if _HAND_OVER.match(name) else 0
+    return _PRODUCE if re.match(_HAND_OVER, name) else 0
 
 
-def _has_id(trace: HostTrace, rows: Int64s) -> npt.NDArray[np.bool_]:
-    event = trace.stat("id").event
-    if not len(event):
-        return np.zeros(len(rows), np.bool_)
-    return np.asarray(event[np.minimum(np.searchsorted(event, rows), len(event) - 1)] == rows, np.bool_)
-
-
-def _nest_rows(trace: HostTrace, rows: Int64s) -> Int64s:
-    """Return, for each row, the index into `rows` of the one around it on its thread (-1: none)."""
-    above = np.full(len(rows), -1, np.int64)
-    for line in trace.host_lines:
-        first, last = np.searchsorted(rows, (line.start, line.stop)).tolist()
-        if last > first:
-            own = rows[first:last]
-            found = nest(trace.start_ps[own], trace.end_ps[own]).parent
-            above[first:last] = np.where(found >= 0, found + first, -1)
-    return above
-
-
-def _calls(
-    trace: HostTrace, rows: Int64s, above: Int64s, kinds: npt.NDArray[np.uint8], calls_at: Int64s, produce_at: Int64s,
-    stage: Int64s,
-) -> Calls:  # fmt: skip
-    index = np.full(len(rows) + 1, -1, np.int64)
-    index[calls_at] = np.arange(len(calls_at))
-    produce_index = np.full(len(rows) + 1, -1, np.int64)
-    produce_index[produce_at] = np.arange(len(produce_at))
-    around = above[calls_at]
-    return Calls(
-        rows[calls_at], stage[calls_at], trace.start_ps[rows[calls_at]], trace.end_ps[rows[calls_at]],
-        index[around], produce_index[around],
-    )  # fmt: skip
-
-
-def _owners(
-    trace: HostTrace, rows: Int64s, above: Int64s, kinds: npt.NDArray[np.uint8], produce_at: Int64s, stage: Int64s,
-    tree: Tree,
-) -> Int64s:  # fmt: skip
+def _producers(recorded: _Recorded, produce_at: Int64s, stage: Int64s, tree: PipelineTree) -> Int64s:
     """Return which stage each hand-over belongs to: the consumer of what it fetches; else as others on its thread."""
-    consumer = np.array([own.parent for own in tree.stages], np.int64)
-    position = np.full(len(rows), -1, np.int64)
-    position[produce_at] = np.arange(len(produce_at))
-    fetched = np.flatnonzero((kinds == _ITERATOR) & (above >= 0))
-    fetched = fetched[kinds[above[fetched]] == _PRODUCE]
+    trace, rows, kind, above = recorded
+    consumer = np.array([each.parent for each in tree.stages], np.int64)
+    fetched = np.flatnonzero((kind == _ITERATOR) & (above >= 0))
+    fetched = fetched[kind[above[fetched]] == _PRODUCE]
     owner = np.full(len(produce_at), -1, np.int64)
     # Written from the last to the first, so that the first fetch decides.
-    owner[position[above[fetched[::-1]]]] = consumer[stage[fetched[::-1]]]
-    alike = trace.line_of[rows[produce_at]].astype(np.int64) * len(trace.names) + trace.name[rows[produce_at]]
-    _, group = np.unique(alike, return_inverse=True)
-    group = group.reshape(-1)
-    usual = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
+    owner[lookup(produce_at, above[fetched[::-1]])] = consumer[stage[fetched[::-1]]]
+    produced = rows[produce_at]
+    alike = trace.line_of[produced].astype(np.int64) * len(trace.names) + trace.name[produced]
+    groups, group = distinct_index(alike)
+    usual = np.full(len(groups), -1, np.int64)
     usual[group[owner >= 0]] = owner[owner >= 0]
     return np.where(owner >= 0, owner, usual[group]) if len(group) else owner
 
 
-def _fetched(trace: HostTrace, tree: Tree, calls: Calls) -> tuple[bool, ...]:
-    """Tell of which pipelines a call of the outermost stage lies in a fetch of the program."""
-    fetches = trace.host_events(mask(trace.names, is_fetch)).astype(np.int64)
-    found = []
-    for root in tree.roots:
-        rows = calls.row[calls.stage == root]
-        around = fetches[np.maximum(np.searchsorted(fetches, rows) - 1, 0)] if len(fetches) else rows
-        inside = (around < rows) & (trace.line_of[around] == trace.line_of[rows])
-        found.append(bool((inside & (trace.end_ps[around] >= trace.end_ps[rows])).any()))
-    return tuple(found)
-
-
-def _handed_on(trace: HostTrace, tree: Tree, calls: Calls, device: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Tell which pipelines feed device pipelines: asked by a thread that does so, or while a generator of one runs."""
-    generators = [index for index, own in enumerate(tree.stages) if own.name == "Generator" and device[own.pipeline]]
-    if not generators:
-        return (False,) * len(device)
-    asking = np.isin(calls.stage, generators)
-    busy = union(calls.begin[asking], calls.end[asking])
-    feeding = np.array([line.name.startswith("tf_data_multi_device_iterator") for line in trace.lines], np.bool_)
-    found = []
-    for is_device, root in zip(device, tree.roots, strict=True):
-        mine = calls.stage == root
-        begin, end = calls.begin[mine], calls.end[mine]
-        inside = int(overlap(busy, begin, end).sum())
-        by_thread = bool(feeding[trace.line_of[calls.row[mine]]].any())
-        found.append(not is_device and bool(len(begin)) and (by_thread or 2 * inside > int((end - begin).sum())))
-    return tuple(found)
-
-
-def _callers(trace: HostTrace, rows: Int64s, above: Int64s, function_at: Int64s, stage: Int64s, tree: Tree) -> Int64s:
+def _callers(recorded: _Recorded, function_at: Int64s, stage: Int64s, tree: PipelineTree) -> Int64s:
     """Return which stage runs each function: that of the event around it.
 
     Older versions record no event around it, and it may be cut off by the capture's edge. Then it is a consumer of what
     was called just before on the thread: the nearest one that is known to run functions, else the nearest.
     """
-    consumer = [own.parent for own in tree.stages]
+    trace, rows, _, above = recorded
+    consumer = [each.parent for each in tree.stages]
     owner = np.where(above[function_at] >= 0, stage[np.maximum(above[function_at], 0)], -1)
     running = set(owner.tolist()) - {-1}
     calls = np.flatnonzero((above < 0) & (stage >= 0))
@@ -232,43 +187,59 @@ def _callers(trace: HostTrace, rows: Int64s, above: Int64s, function_at: Int64s,
         return owner
     before = calls[np.maximum(np.searchsorted(calls, function_at[lost]) - 1, 0)]
     near = (before < function_at[lost]) & (trace.line_of[rows[before]] == trace.line_of[rows[function_at[lost]]])
-    of_stage = {index: _running_consumer(consumer, index, running) for index in set(stage[before].tolist())}
+    of_stage = {}
+    for index in set(stage[before].tolist()):
+        runner = consumer[index]
+        while runner >= 0 and runner not in running:
+            runner = consumer[runner]
+        of_stage[index] = runner if runner >= 0 else consumer[index]
     owner[lost] = np.where(near, [of_stage[index] for index in stage[before].tolist()], -1)
     return owner
 
 
-def _running_consumer(consumer: list[int], stage: int, running: set[int]) -> int:
-    """Return the nearest consumer of a stage that is known to run functions, else the nearest."""
-    above = consumer[stage]
-    while above >= 0 and above not in running:
-        above = consumer[above]
-    return above if above >= 0 else consumer[stage]
+def _fetched(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> tuple[bool, ...]:
+    """Tell of which pipelines a call of the outermost stage lies in a fetch of the program."""
+    fetches = trace.host_events(mask(trace.names, is_fetch))
+    fetched = []
+    for root in tree.roots:
+        rows = calls.row[calls.stage == root]
+        around = fetches[np.maximum(np.searchsorted(fetches, rows) - 1, 0)] if len(fetches) else rows
+        inside = (around < rows) & (trace.line_of[around] == trace.line_of[rows])
+        fetched.append(bool((inside & (trace.end_ps[around] >= trace.end_ps[rows])).any()))
+    return tuple(fetched)
 
 
-def _settings(trace: HostTrace, rows: Int64s, tree: Tree) -> dict[str, Int64s]:
-    """Return what stages say of themselves, the largest value of all calls."""
-    found = {}
-    for name in ("parallelism", "buffer_limit", "batch_size", "cycle_length", "cpu_budget", "threadpool_size"):
-        value = trace.number_at(name, rows, -1)
-        found[name] = np.full(len(tree.stages), -1, np.int64)
-        np.maximum.at(found[name], tree.stage_of_call, value)
-    return found
+def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Tell which pipelines feed device pipelines: asked by a thread that does so, or while a generator of one runs."""
+    generators = [i for i, stage in enumerate(tree.stages) if stage.name == "Generator" and device[stage.pipeline]]
+    if not generators:
+        return (False,) * len(device)
+    asking = np.isin(calls.stage, generators)
+    busy = union(calls.start[asking], calls.end[asking])
+    feeding = np.array([line.name.startswith("tf_data_multi_device_iterator") for line in trace.lines], np.bool_)
+    handed_on = []
+    for is_device, root in zip(device, tree.roots, strict=True):
+        of_root = calls.stage == root
+        start, end = calls.start[of_root], calls.end[of_root]
+        inside = int(overlap(busy, start, end).sum())
+        by_thread = bool(feeding[trace.line_of[calls.row[of_root]]].any())
+        handed_on.append(not is_device and bool(len(start)) and (by_thread or 2 * inside > int((end - start).sum())))
+    return tuple(handed_on)
 
 
-def _labels(trace: HostTrace, rows: Int64s, tree: Tree) -> dict[str, tuple[str, ...]]:
-    """Return what stages say of themselves in words, the last that they said."""
-    found = {}
-    for name in ("name", "autotune", "deterministic"):
-        said = np.full(len(tree.stages), -1, np.int64)
-        value = trace.number_at(name, rows, -1)
-        said[tree.stage_of_call[value >= 0]] = value[value >= 0]
-        texts = trace.stat(name).texts
-        found[name] = tuple(texts[index] if index >= 0 else "" for index in said.tolist())
-    return found
+def _labels(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> dict[str, tuple[str, ...]]:
+    """Return what stages last said of themselves in words."""
+    labels = {}
+    for name in _LABELS:
+        last, value = np.full(len(tree.stages), -1, np.int64), trace.number_at(name, rows, -1)
+        last[tree.stage_of_call[value >= 0]] = value[value >= 0]
+        texts = (*trace.stat(name).texts, "")
+        labels[name] = tuple(texts[index] for index in last.tolist())
+    return labels
 
 
-def _buffered(trace: HostTrace, rows: Int64s, tree: Tree) -> tuple[float, ...]:
-    """Return the average fill of buffers. Versions that tell it leave it out for an empty one."""
+def _buffered(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> tuple[float, ...]:
+    """Return the average fill of buffers. Versions that tell it omit it for an empty one."""
     value = trace.number_at("buffered_elements", rows, -1)
     limit = trace.number_at("buffer_limit", rows, -1)
     count = len(tree.stages)
@@ -278,3 +249,74 @@ def _buffered(trace: HostTrace, rows: Int64s, tree: Tree) -> tuple[float, ...]:
     total = np.bincount(tree.stage_of_call, weights=np.maximum(value, 0), minlength=count)
     times = np.bincount(tree.stage_of_call, minlength=count)
     return tuple((total / np.where(tells & (times > 0), times, np.nan)).tolist())
+
+
+OpKey = tuple[int, str, str]
+"""Stage, name and type of an op."""
+
+
+class FunctionRuns(NamedTuple):
+    """Runs of user functions: the stage that each belongs to (-1: unknown), from start to end, and its work.
+
+    `busy` is the time that executors worked on it, on all threads together.
+    """
+
+    stage: Int64s
+    start: Int64s
+    end: Int64s
+    busy: Int64s
+    started: Int64s
+    """Where the event on the thread of tf.data ends."""
+    is_async: Bools
+    """Whether the run was only started on the thread of tf.data."""
+    ops: dict[OpKey, tuple[int, int]]
+    """How often each op ran inside, and for how many picoseconds."""
+    inner_ops: tuple[Int64s, Int64s]
+    """Rows of the ops that ran inside, and the stage of each."""
+    other_ops: Int64s
+    """Rows of the ops on host threads that ran in none of them."""
+
+
+def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> FunctionRuns:
+    """Return the runs at `rows`, which belong to these stages."""
+    ids = trace.number_at("id", rows)
+    start, started = trace.start_ps[rows], trace.end_ps[rows]
+    order = np.argsort(ids, kind="stable")
+    work = trace.host_events(mask(trace.names, "ExecutorState::Process".__eq__))
+    id_of_work = trace.number_at("id", work)
+    place = np.where(id_of_work != 0, lookup(ids[order], id_of_work), -1)
+    work, run_of_work = work[place >= 0], order[place[place >= 0]]
+    end = started.copy()
+    np.maximum.at(end, run_of_work, trace.end_ps[work])
+    busy = np.bincount(run_of_work, weights=trace.duration_ps[work], minlength=len(rows)).astype(np.int64)
+    asynchronous = mask(trace.names, "InstantiatedCapturedFunction::RunAsync".__eq__)
+    inner_rows, inner_stages, other_rows = _ops_inside(trace, work, stage[run_of_work])
+    busy = np.where(busy > 0, busy, started - start)
+    is_async, ops = asynchronous[trace.name[rows]], _summed(trace, inner_rows, inner_stages)
+    return FunctionRuns(stage, start, end, busy, started, is_async, ops, (inner_rows, inner_stages), other_rows)
+
+
+def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the rows of the ops that ran in these executor events, their stages, and the rows of all other ops."""
+    rows = trace.host_events(mask(trace.names, lambda name: parse_op(name).kind == "tensorflow"))
+    if not len(rows) or not len(work):
+        return rows[:0], rows[:0], rows
+    # Both are in row order, where what an event contains follows it.
+    before = np.searchsorted(work, rows) - 1
+    holder = work[np.maximum(before, 0)]
+    same_line = trace.line_of[holder] == trace.line_of[rows]
+    inside = (before >= 0) & same_line & (trace.end_ps[rows] <= trace.end_ps[holder])
+    return rows[inside], stage[before[inside]], rows[~inside]
+
+
+def _summed(trace: HostTrace, rows: Int64s, stages: Int64s) -> dict[OpKey, tuple[int, int]]:
+    sums: dict[OpKey, tuple[int, int]] = {}
+    for stage in distinct(stages).tolist():
+        of_stage = rows[stages == stage]
+        counts = np.bincount(trace.name[of_stage])
+        times = np.bincount(trace.name[of_stage], weights=trace.duration_ps[of_stage])
+        for name in np.flatnonzero(counts).tolist():
+            op = parse_op(trace.names[name])
+            count, time = sums.get((stage, op.name, op.type), (0, 0))
+            sums[stage, op.name, op.type] = count + int(counts[name]), time + int(times[name])
+    return sums

@@ -1,365 +1,291 @@
-"""From a trace file to a HostTrace."""
+"""From a trace file to a HostTrace: which stats there are, and reading them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from tfperf.arrays import Int64s
 from tfperf.errors import TraceFormatError
-from tfperf.intervals import Int64s
-from tfperf.trace.host_trace import Bools, HostTrace, Line, MemoryEvents, Plane, PlaneKind, Stat, StatRows
-from tfperf.trace.names import is_memory, mask
-from tfperf.trace.wanted import ON_NAMES, wanted_stats
-from tfperf.wire.arrow import Int32s
-from tfperf.wire.decode import EventBatch, PlaneHeader, read_events, read_header
-from tfperf.wire.hlo import PLANE as HLO_PLANE
-from tfperf.wire.hlo import read_programs
-from tfperf.wire.source import Source, walk
-from tfperf.wire.stats import EveryStat, StatColumn, StatKind
+from tfperf.trace.event_names import carries_run_id, is_iterator, is_labelled_iterator, is_memory, mask
+from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
+from tfperf.trace.logdir import HostFile
+from tfperf.wire.event_columns import EventColumns, Line, StatType, join_columns
+from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
+from tfperf.wire.planes import read_events, read_header
+from tfperf.wire.stats import WantedStats
+from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
-_HOST_PLANES = (
-    "/host:CPU", "/host:TPU-runtime", "/host:CUPTI", "/host:python-tracer", "/host:ROCTRACER", "/host:NVTX-CUPTI",
-)  # fmt: skip
-_DERIVED_BASE, _DERIVED_COUNT = -559038737, 390
-_MAX_PS = 1 << 60
+
+class KnownStat(NamedTuple):
+    """The type of a stat, and where it means something: on which host events by name (None: all), and on devices."""
+
+    type: StatType
+    host: Callable[[str], bool] | None = None
+    device: bool = True
+
+
+def _none(name: str) -> bool:
+    return False
+
+
+_BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
+    (KnownStat("text"), ("tf_function_call", "graph_type", "step_name", "eager_op", "hlo_op")),
+    (KnownStat("number"), ("tracing_count", "step_num", "group_id", "correlation_id")),
+    (KnownStat("number"), ("is_eager", "is_func", "program_id")),
+    # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
+    (KnownStat("number", carries_run_id), ("id",)),
+    (KnownStat("number", device=False), ("iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a")),
+    # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
+    (KnownStat("text", is_memory), ("tf_op", "shape")),
+    (KnownStat("text", is_labelled_iterator), ("name",)),
+    (KnownStat("text", _none), ("level 0", "annotation", "kernel_details", "memcpy_details", "memset_details")),
+    (KnownStat("text", _none), ("equation", "hlo_category", "hlo_module")),
+    (KnownStat("number", _none), ("symbol_id", "device_offset_ps", "device_duration_ps")),
+    (KnownStat("number", is_iterator, device=False), ("parent_id", "parallelism", "buffered_elements", "buffer_limit")),
+    (KnownStat("number", is_iterator, device=False), ("batch_size", "cycle_length", "cpu_budget", "threadpool_size")),
+    (KnownStat("text", is_iterator, device=False), ("autotune", "deterministic")),
+    (KnownStat("text", is_memory, device=False), ("allocator_name", "region_type")),
+    (KnownStat("real", is_memory, device=False), ("fragmentation",)),
+    (KnownStat("number", is_memory, device=False), ("bytes_reserved", "bytes_allocated", "bytes_available", "addr")),
+    (KnownStat("number", is_memory, device=False), ("peak_bytes_in_use", "requested_bytes", "allocation_bytes")),
+    (KnownStat("number", is_memory, device=False), ("data_type", "index_on_host", "device_ordinal")),
+    # Not on events, but in a plane of its own: the compiled programs (`HostTrace.programs`).
+    (KnownStat("text", _none, device=False), (HLO_PROTO,)),
+)
+KNOWN = {name: stat for stat, names in _BY_PLACE for name in names}
+
+LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
+"""What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
+BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
+BASE |= {"step_name", "step_num", "tf_function_call"}
+"""Steps, the categories of their time, states of host threads, launches, and the environment."""
+TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, is_labelled_iterator))
+"""Pipelines of tf.data (`find_pipelines`)."""
+MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memory)
+"""Allocations (`HostTrace.memory`)."""
+HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
+"""HLO ops and the compiled programs that they are part of (`HostTrace.programs`)."""
+EAGER = frozenset({"is_func"})
+"""What Python runs op by op (`eager_calls`, `run_from_python`)."""
+HOST_OPS = HLO_OPS | EAGER | {"is_eager"}
+"""Ops of host threads (`host_ops`)."""
+DEVICE_OPS = HLO_OPS | {"hlo_module", "name", "annotation", "level 0", "tf_op"}
+"""The ops behind what a GPU did (`device_work`)."""
+DEFAULT = frozenset(KNOWN) - LINKS
+"""All that tfperf knows, but for links."""
+
+
+def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False) -> WantedStats:
+    """Return which of the stats to decode on planes of a kind.
+
+    The type of a stat that tfperf does not know is guessed from the file. `every` adds all other stats, as one table.
+    """
+    unread = (_none,) if reads_memory(stats) else (_none, is_memory)
+    known = ((name, stat) for name, stat in KNOWN.items() if name in stats)
+    here = {name: stat for name, stat in known if (stat.host not in unread if kind == "host" else stat.device)}
+    types = {name: stat.type for name, stat in here.items()}
+    narrow = {name: stat.host for name, stat in here.items() if kind == "host" and stat.host}
+    if not LINKS.isdisjoint(stats):
+        narrow.pop("id", None)  # fetches and executors are linked by the ids of all events
+    guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
+    return WantedStats({**types, **guesses}, narrow, every)
+
+
+def reads_memory(stats: frozenset[str]) -> bool:
+    """Tell whether allocations are asked for: events of no duration that are omitted otherwise."""
+    return "allocator_name" in stats
+
+
+Progress = Callable[[int, int], None]
+"""Called with bytes read so far and bytes in all."""
+
+LONGEST_PS = 1 << 60
 """13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
+_HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
 
 
 def plane_kind(name: str) -> PlaneKind:
     """Tell what a plane stands for, by its name."""
-    if name.startswith(_HOST_PLANES):
+    if name.startswith("/host:") and name[6:].startswith(_HOSTS):
         return "host"
     if name.startswith("/device:GPU:"):
         return "gpu"
+    if not name.startswith("/device:TPU:"):
+        return "other"
     if re.fullmatch(r"/device:TPU:\d+( \[\d+\])?", name):
         return "tpu"
     return "sparse core" if re.match(r"/device:TPU:\d+ SparseCore", name) else "other"
-
-
-@dataclass
-class _Events:
-    """Pieces of the columns of some events while the file is read; batch by batch, joined once."""
-
-    name: list[Int32s] = field(default_factory=list)
-    begin: list[Int64s] = field(default_factory=list)
-    duration: list[Int64s] = field(default_factory=list)
-    stats: dict[str, list[Stat]] = field(default_factory=dict)
-    every: list[StatRows] = field(default_factory=list)
-    count: int = 0
-
-
-@dataclass
-class _Columns:
-    """What is collected while the file is read."""
-
-    names: list[str] = field(default_factory=list)
-    display_names: list[str] = field(default_factory=list)
-    name_stats: dict[str, dict[int, int | str]] = field(default_factory=dict)
-    events: _Events = field(default_factory=_Events)
-    memory: _Events = field(default_factory=_Events)
-    """Allocations and deallocations; they have no duration, and so are not among `events`."""
-    lines: list[tuple[int, int, str, int, int, int]] = field(default_factory=list)
-    """(plane, id, name, timestamp_ns, events kept, memory events kept)"""
-    stat_keys: dict[str, int] = field(default_factory=dict)
-    notes_memory: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
-    """For each name, whether it notes an allocation."""
-    malformed: int = 0
-    aggregated: int = 0
 
 
 def read_host(
     path: Path,
     host: str = "",
     *,
-    links: bool = False,
+    stats: frozenset[str] | None = None,
     instants: bool = False,
     everything: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> HostTrace:
     """Read one trace file. `host` names it; by default it is called what the file says.
 
-    `links` also reads the stats that connect threads, `instants` keeps events without duration; both are needed only to
-    reproduce what TensorFlow concluded. `everything` does both, keeps all stats, and planes that no analyzer knows.
+    `stats` names the stats to read besides those that steps need (`stat_names.BASE`); None means all that tfperf knows
+    but for `stat_names.LINKS`. `instants` keeps events without duration; like links, they are needed only to reproduce
+    what TensorFlow concluded. `everything` reads all events, all stats, and planes that no analysis knows.
     Raises TraceNotFoundError and TraceFormatError.
     """
-    columns, instants, links = _Columns(), instants or everything, links or everything
-    planes: list[Plane] = []
-    programs: dict[int, bytes] = {}
-    with Source(path) as source:
-        space = walk(source)
+    read_stats = frozenset(KNOWN) if everything else BASE | (DEFAULT if stats is None else stats)
+    reading = _Reading(read_stats, instants=instants or everything, everything=everything)
+    with TraceFile(path) as file:
+        space = walk(file)
         for span in space.planes:
-            header, span = read_header(source, span, ON_NAMES)
-            kind, seen = plane_kind(header.name), 0
-            name_ids = _add_names(columns, header)
-            if header.name == HLO_PLANE:
-                programs |= read_programs(source, span)
-            if kind != "other" or everything:
-                for batch in read_events(source, span, header, wanted_stats(kind, links=links, every=everything)):
-                    seen += len(batch.metadata_id)
-                    if progress:
-                        progress(source.position, source.size)
-                    _add_batch(columns, len(planes), name_ids, batch, header.stat_names, instants=instants)
-            planes.append(Plane(header.id, header.name, kind, header.stats, seen))
-        source.check_unchanged()
-    if not any(plane.name for plane in planes):
-        raise TraceFormatError(f"{path} is no XSpace: none of its {len(planes)} planes has a name; check the file")
-    shown = host or next(iter(space.hostnames), "localhost")
-    trace = _join(columns, planes, (path, shown, source.size), (space.errors, space.warnings), instants=instants)
-    return replace(trace, hlo_protos=programs)
-
-
-def _add_names(columns: _Columns, header: PlaneHeader) -> tuple[Int64s, Int64s]:
-    """Append the plane's event names; return its metadata ids (sorted) and the index of each into `names`."""
-    first = len(columns.names)
-    columns.names += ["", *header.event_names]
-    columns.display_names += ["", *header.event_display_names]
-    columns.notes_memory = np.concatenate((columns.notes_memory, mask(columns.names[first:], is_memory)))
-    for stat, values in header.event_stats.items():
-        known = columns.name_stats.setdefault(stat, {})
-        known.update({first + 1 + position: value for position, value in values.items()})
-    order = np.argsort(header.event_ids, kind="stable")
-    return header.event_ids[order], order + first + 1
-
-
-def _name_of(ids: tuple[Int64s, Int64s], metadata_id: Int64s, unknown: int) -> Int32s:
-    """Map metadata ids of a plane to indices into `names`; an id without metadata gets the empty name."""
-    keys, indices = ids
-    if not len(keys):
-        return np.full(len(metadata_id), unknown, np.int32)
-    if keys[0] >= 0 and keys[-1] < 1024 + 4 * max(len(keys), len(metadata_id)):
-        table = np.full(int(keys[-1]) + 2, unknown, np.int32)
-        table[keys] = indices
-        return np.asarray(table[np.where((metadata_id >= 0) & (metadata_id <= keys[-1]), metadata_id, keys[-1] + 1)])
-    place = np.minimum(np.searchsorted(keys, metadata_id, side="right") - 1, len(keys) - 1)
-    found = keys[np.maximum(place, 0)] == metadata_id
-    return np.where(found, indices[np.maximum(place, 0)], unknown).astype(np.int32)
-
-
-def _add_batch(
-    columns: _Columns, plane: int, ids: tuple[Int64s, Int64s], batch: EventBatch, stat_names: dict[int, str],
-    *, instants: bool,
-) -> None:  # fmt: skip
-    duration, offset = batch.duration_ps, batch.offset_ps
-    sane = (duration >= 0) & (duration < _MAX_PS) & (offset > -_MAX_PS) & (offset < _MAX_PS)
-    keep = sane & ~batch.aggregated
-    columns.malformed += len(sane) - int(sane.sum())
-    columns.aggregated += int((sane & batch.aggregated).sum())
-    name = _name_of(ids, batch.metadata_id, len(columns.names) - len(ids[0]) - 1)
-    notes_memory = keep & columns.notes_memory[name]
-    if not instants:
-        keep &= duration > 0
-    kept_until, noted_until = (np.concatenate(([0], np.cumsum(mask))) for mask in (keep, notes_memory))
-    _add_lines(columns, plane, batch, kept_until, noted_until)
-    _add_events(columns.events, columns, batch, name, keep, kept_until, stat_names)
-    if noted_until[-1]:
-        _add_events(columns.memory, columns, replace(batch, every=None), name, notes_memory, noted_until, stat_names)
-
-
-def _add_events(
-    events: _Events, columns: _Columns, batch: EventBatch, name: Int32s, keep: Bools, kept_until: Int64s,
-    stat_names: dict[int, str],
-) -> None:  # fmt: skip
-    events.name.append(name[keep])
-    events.begin.append(batch.offset_ps[keep])
-    events.duration.append(batch.duration_ps[keep])
-    for stat, column in batch.stats.items():
-        events.stats.setdefault(stat, []).append(_kept_stat(column, keep, kept_until, events.count))
-    if batch.every is not None:
-        events.every.append(_kept_rows(batch.every, columns.stat_keys, stat_names, keep, kept_until, events.count))
-    events.count += int(kept_until[-1])
-
-
-def _kept_rows(
-    every: EveryStat, keys: dict[str, int], stat_names: dict[int, str], keep: Bools, kept_until: Int64s, first: int
-) -> StatRows:
-    mine = np.flatnonzero(keep[every.event])
-    ids, which = np.unique(every.key[mine], return_inverse=True)
-    known = [keys.setdefault(stat_names.get(key, ""), len(keys)) for key in ids.tolist()]
-    key = np.array(known, np.int32)[which.reshape(-1)]
-    event = (kept_until[every.event[mine]] + first).astype(np.int32)
-    return StatRows(event, key, every.kind[mine], every.value[mine], (), tuple(every.texts))
-
-
-def _add_lines(columns: _Columns, plane: int, batch: EventBatch, kept_until: Int64s, noted_until: Int64s) -> None:
-    ends = np.concatenate(([0], batch.line_stop)).astype(np.int64)
-    counts, noted = np.diff(kept_until[ends]).tolist(), np.diff(noted_until[ends]).tolist()
-    for index, line in enumerate(batch.lines):
-        count, more = counts[index], noted[index]
-        if index == 0 and batch.continued:
-            before = columns.lines.pop()
-            count, more = count + before[4], more + before[5]
-        columns.lines.append((plane, _signed_id(line.id), line.name, line.timestamp_ns, count, more))
-
-
-def _signed_id(line_id: int) -> int:
-    """Return the id as writers mean it: derived lines come as int32 or as its unsigned form."""
-    return line_id - (1 << 32) if (1 << 31) <= line_id < (1 << 32) and is_derived(line_id - (1 << 32)) else line_id
-
-
-def is_derived(line_id: int) -> bool:
-    """Tell whether a line id lies in the range that the profiler reserves for computed lines."""
-    return _DERIVED_BASE <= line_id < _DERIVED_BASE + _DERIVED_COUNT
-
-
-def _kept_stat(column: StatColumn, keep: Bools, kept_until: Int64s, first: int) -> Stat:
-    mine = np.flatnonzero(keep[column.event])
-    event = (kept_until[column.event[mine]] + first).astype(np.int32)
-    return Stat(event, column.value[mine], tuple(column.texts or ()))
-
-
-def _join(
-    columns: _Columns,
-    planes: list[Plane],
-    file: tuple[Path, str, int],
-    messages: tuple[tuple[str, ...], tuple[str, ...]],
-    *,
-    instants: bool,
-) -> HostTrace:
-    name, begin, duration = _joined(columns.events)
-    lines, zero = _place_lines(columns, begin)
-    stats = {stat: _join_stats(pieces) for stat, pieces in columns.events.stats.items()}
-    every = _join_rows(columns.events.every, columns.stat_keys)
-    order = _row_order(lines, begin, duration)
-    if order is not None:
-        name, begin, duration = name[order], begin[order], duration[order]
-        stats = {stat: _reorder(values, order) for stat, values in stats.items()}
-        every = every and _reorder_rows(every, order)
-        lines = _merge_same(lines)
+            reading.add_plane(file, span, progress)
+        file.check_unchanged()
+    if not any(plane.name for plane in reading.planes):
+        raise TraceFormatError(f"{path} is not an XSpace: none of its {len(reading.planes)} planes has a name")
+    events, memory = reading.joined()
     return HostTrace(
-        host=file[1], path=file[0], size_bytes=file[2], planes=tuple(planes), lines=tuple(lines),
-        name=name, start_ps=begin, duration_ps=duration,
-        names=tuple(columns.names), display_names=tuple(columns.display_names),
-        stats=stats, name_stats=columns.name_stats,
-        errors=messages[0], warnings=messages[1], malformed_events=columns.malformed, has_instants=instants,
-        memory=_memory(columns, zero), every_stat=every, aggregated_events=columns.aggregated,
-    )  # fmt: skip
+        host=host or next(iter(space.hostnames), "localhost"),
+        path=path,
+        size_bytes=file.size,
+        planes=tuple(reading.planes),
+        lines=events.lines,
+        name=events.name,
+        start_ps=events.start_ps,
+        duration_ps=events.duration_ps,
+        names=tuple(reading.names),
+        display_names=tuple(reading.display_names),
+        read_stats=read_stats,
+        stats=events.stats,
+        name_stats=reading.name_stats,
+        every_stat=events.every,
+        allocations=memory if reads_memory(read_stats) else None,
+        hlo_protos=reading.programs if HLO_PROTO in read_stats else None,
+        errors=space.errors,
+        warnings=space.warnings,
+        malformed_events=reading.malformed,
+        aggregated_events=reading.aggregated,
+        has_instants=reading.instants,
+    )
 
 
-def _joined(events: _Events) -> tuple[Int32s, Int64s, Int64s]:
-    """Return name, begin and duration in one piece each."""
-    if not events.name:
-        return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
-    joined = np.concatenate(events.name), np.concatenate(events.begin), np.concatenate(events.duration)
-    for pieces in (events.name, events.begin, events.duration):
-        pieces.clear()  # joined now: keeping both would double the memory
-    return joined
+class _Reading:
+    """What is collected while a file is read, plane by plane and batch by batch."""
+
+    def __init__(self, stats: frozenset[str], *, instants: bool, everything: bool) -> None:
+        self.stats, self.instants, self.everything = stats, instants, everything
+        self.planes: list[Plane] = []
+        self.programs: dict[int, bytes] = {}
+        self.names: list[str] = []
+        self.display_names: list[str] = []
+        self.name_stats: dict[str, dict[int, int | float | str]] = {}
+        self.malformed, self.aggregated = 0, 0
+        self._events: list[EventColumns] = []
+        # Allocations have no duration, and so are not among the events.
+        self._memory: list[EventColumns] = []
+        self._is_memory = np.empty(0, np.bool_)
+
+    def add_plane(self, file: TraceFile, span: PlaneSpan, progress: Progress | None) -> None:
+        """Read a plane: its names always, its events if they are of use."""
+        header, span = read_header(file, span, wanted_stats("gpu", self.stats))
+        kind, count, first_name = plane_kind(header.name), 0, np.int32(len(self.names))
+        for stat, values in header.event_stats.items():
+            of_names = self.name_stats.setdefault(stat, {})
+            of_names.update({len(self.names) + position: value for position, value in values.items()})
+        self.names += [*header.event_names, ""]  # the empty one is for events without a name
+        self.display_names += [*header.event_display_names, ""]
+        self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
+        if header.name == PROGRAM_PLANE and HLO_PROTO in self.stats:
+            self.programs |= read_programs(file, span)
+        if kind != "other" or self.everything:
+            wanted = wanted_stats(kind, self.stats, every=self.everything)
+            for events in read_events(file, span, header, wanted, plane=len(self.planes)):
+                count += len(events.name)
+                if progress:
+                    progress(file.position, file.size)
+                self._add_events(events._replace(name=events.name + first_name))
+        self.planes.append(Plane(header.id, header.name, kind, header.stats, count))
+
+    def _add_events(self, events: EventColumns) -> None:
+        """Keep the events that are wanted, and count those that make no sense."""
+        duration, offset = events.duration_ps, events.start_ps
+        sane = (duration >= 0) & (duration < LONGEST_PS) & (offset > -LONGEST_PS) & (offset < LONGEST_PS)
+        usable = sane & ~events.aggregated
+        self.malformed += len(sane) - int(sane.sum())
+        self.aggregated += int((sane & events.aggregated).sum())
+        if reads_memory(self.stats):
+            self._memory.append(events.only(usable & self._is_memory[events.name])._replace(every=None))
+        self._events.append(events.only(usable if self.instants else usable & (duration > 0)))
+
+    def joined(self) -> tuple[EventColumns, MemoryEvents]:
+        """Return all events, and the allocations, on one clock."""
+        events, memory = join_columns(self._events), join_columns(self._memory)
+        zeros = clock_zeros({line.timestamp_ns for line in events.lines + memory.lines if line.stop > line.start})
+        put_on_clock(events, zeros)
+        put_on_clock(memory, zeros)
+        allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
+        return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats)
 
 
-def _memory(columns: _Columns, zero: dict[int, int]) -> MemoryEvents:
-    """Return the allocations and deallocations, on the same clock as all events."""
-    name, begin, _ = _joined(columns.memory)
-    noting = [(stamp, count) for *_, stamp, _, count in columns.lines if count]
-    shifts = np.array([(stamp - zero[stamp]) * 1000 for stamp, _ in noting], np.int64)
-    begin = begin + np.repeat(shifts, [count for _, count in noting])
-    allocates = np.array([own == "MemoryAllocation" for own in columns.names], np.bool_)[name]
-    return MemoryEvents(begin, allocates, {stat: _join_stats(pieces) for stat, pieces in columns.memory.stats.items()})
-
-
-def _place_lines(columns: _Columns, begin: Int64s) -> tuple[list[Line], dict[int, int]]:
-    """Give each line its rows, and move its events from the line's own clock to the file's, in place.
-
-    Return also where the file's clock stands at 0 for each timestamp of a line.
-    """
-    zero = _clock_zeros({line[3] for line in columns.lines if line[4] or line[5]})
-    lines, start = [], 0
-    for plane, line_id, name, stamp, count, _ in columns.lines:
-        if count:
-            begin[start : start + count] += (stamp - zero[stamp]) * 1000
-        lines.append(Line(plane, line_id, name, start, start + count, is_derived(line_id)))
-        start += count
-    return lines, zero
-
-
-def _clock_zeros(stamps: set[int]) -> dict[int, int]:
+def clock_zeros(stamps: set[int]) -> dict[int, int]:
     """Return for each timestamp (ns) of a line what to count it from, so that picoseconds fit into an int64.
 
     That is 0, or for a clock that counts from 1970 its earliest line. Lines further apart than any capture lasts are on
     different clocks; each of these counts from its own earliest line.
     """
-    most = _MAX_PS // 1000
-    zero = 0 if all(abs(stamp) < most for stamp in stamps) else min(stamps)
+    longest_ns = LONGEST_PS // 1000
+    zero = 0 if all(abs(stamp) < longest_ns for stamp in stamps) else min(stamps)
     zeros = {}
     for stamp in sorted(stamps):
-        zero = stamp if stamp - zero >= most else zero
+        zero = stamp if stamp - zero >= longest_ns else zero
         zeros[stamp] = zero
     return zeros
 
 
-def _join_stats(pieces: list[Stat]) -> Stat:
-    """Join the pieces of a stat; texts become one list of distinct ones."""
-    event = np.concatenate([piece.event for piece in pieces])
-    if not any(piece.texts for piece in pieces):
-        return Stat(event, np.concatenate([piece.value for piece in pieces]))
-    known: dict[str, int] = {}
-    value = [
-        np.array([known.setdefault(text, len(known)) for text in piece.texts], np.int64)[piece.value]
-        for piece in pieces
-    ]
-    return Stat(event, np.concatenate(value), tuple(known))
+def put_on_clock(events: EventColumns, zeros: dict[int, int]) -> None:
+    """Turn times that count from the timestamp of a line into times on the clock of the file, in place."""
+    for line in events.lines:
+        if line.stop > line.start:
+            events.start_ps[line.start : line.stop] += (line.timestamp_ns - zeros[line.timestamp_ns]) * 1000
 
 
-def _join_rows(pieces: list[StatRows], keys: dict[str, int]) -> StatRows | None:
-    """Join the pieces of all stats; texts become one list of distinct ones."""
-    if not pieces:
-        return None
-    known: dict[str, int] = {}
-    values = []
-    for piece in pieces:
-        index = np.array([known.setdefault(text, len(known)) for text in piece.texts], np.int64)
-        value, is_text = piece.value, piece.kind == StatKind.TEXT
-        value[is_text] = index[value[is_text]] if len(index) else 0
-        values.append(value)
-    return StatRows(
-        np.concatenate([piece.event for piece in pieces]), np.concatenate([piece.key for piece in pieces]),
-        np.concatenate([piece.kind for piece in pieces]), np.concatenate(values), tuple(keys), tuple(known),
-    )  # fmt: skip
+def in_order(events: EventColumns) -> EventColumns:
+    """Return the events in the order that a HostTrace promises; lines of one plane with the same id are one."""
+    same: dict[tuple[int, int], list[Line]] = {}
+    for line in events.lines:
+        same.setdefault((line.plane, line.id), []).append(line)
+    rows = [slice(line.start, line.stop) for line in events.lines]
+    if len(same) == len(rows) and all(_is_ordered(events.start_ps[some], events.duration_ps[some]) for some in rows):
+        return events
+    rank = {key: index for index, key in enumerate(same)}
+    ranks = np.array([rank[line.plane, line.id] for line in events.lines], np.int64)
+    of_line = np.repeat(ranks, [line.stop - line.start for line in events.lines])
+    merged, start = [], 0
+    for parts in same.values():
+        stop = start + sum(part.stop - part.start for part in parts)
+        merged.append(parts[0]._replace(start=start, stop=stop))
+        start = stop
+    return events.ordered(np.lexsort((-events.duration_ps, events.start_ps, of_line)), tuple(merged))
 
 
-def _reorder_rows(rows: StatRows, order: Int64s) -> StatRows:
-    row = np.empty(len(order), np.int32)
-    row[order] = np.arange(len(order), dtype=np.int32)
-    event = row[rows.event]
-    by_row = np.argsort(event, kind="stable")
-    return replace(rows, event=event[by_row], key=rows.key[by_row], kind=rows.kind[by_row], value=rows.value[by_row])
-
-
-def _row_order(lines: list[Line], begin: Int64s, duration: Int64s) -> Int64s | None:
-    """Return the row order that the model promises, or None if the file has it already."""
-    same = len({(line.plane, line.id) for line in lines}) < len(lines)
-    if not same and all(_is_sorted(begin[line.start : line.stop], duration[line.start : line.stop]) for line in lines):
-        return None
-    first_of: dict[tuple[int, int], int] = {}
-    rank = [first_of.setdefault((line.plane, line.id), index) for index, line in enumerate(lines)]
-    of_line = np.repeat(np.array(rank, np.int64), [line.stop - line.start for line in lines])
-    return np.lexsort((-duration, begin, of_line))
-
-
-def _is_sorted(begin: Int64s, duration: Int64s) -> bool:
-    step = begin[1:] - begin[:-1]
+def _is_ordered(start: Int64s, duration: Int64s) -> bool:
+    step = start[1:] - start[:-1]
     return bool(((step > 0) | ((step == 0) & (duration[1:] <= duration[:-1]))).all())
 
 
-def _reorder(stat: Stat, order: Int64s) -> Stat:
-    row = np.empty(len(order), np.int32)
-    row[order] = np.arange(len(order), dtype=np.int32)
-    event = row[stat.event]
-    by_row = np.argsort(event, kind="stable")
-    return Stat(event[by_row], stat.value[by_row], stat.texts)
+def progress_by_file(files: Sequence[HostFile], progress: Progress | None) -> list[Progress | None]:
+    """Return for each file what to call while it is read, so that `progress` counts the bytes of all files."""
+    if progress is None:
+        return [None] * len(files)
+    sizes = [file.size_bytes or 0 for file in files]
+    return [partial(_add, progress, before, sum(sizes)) for before in [*accumulate(sizes, initial=0)][:-1]]
 
 
-def _merge_same(lines: list[Line]) -> list[Line]:
-    """Merge lines with the same id on a plane, which are one timeline; their rows are neighbours by now."""
-    counts: dict[tuple[int, int], list[Line]] = {}
-    for line in lines:
-        counts.setdefault((line.plane, line.id), []).append(line)
-    merged, start = [], 0
-    for group in counts.values():
-        stop = start + sum(line.stop - line.start for line in group)
-        first = group[0]
-        merged.append(Line(first.plane, first.id, first.name, start, stop, first.derived))
-        start = stop
-    return merged
+def _add(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    progress(before + done, total)

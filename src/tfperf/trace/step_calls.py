@@ -1,68 +1,58 @@
-"""Steps inferred from what a program does over and over: tf.function calls and fetches from tf.data."""
+"""Calls of functions as steps, and the turns of a sequence that repeats."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
-from tfperf.intervals import Int64s, distinct, median
-from tfperf.trace.cycles import cycle_starts
-from tfperf.trace.host_trace import Bools, HostTrace
-from tfperf.trace.names import concrete_function, is_eager_call, is_fetch, is_gradient, is_root_iterator, mask
-from tfperf.trace.nesting import nest
-from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Candidates, Confidence
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, lookup, median
+from tfperf.trace.event_names import is_eager_call, is_fetch, is_root_iterator, mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import nest, outermost
+from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
 
 
-@dataclass(frozen=True)
-class Calls:
+class FunctionCalls(NamedTuple):
     """Outermost tf.function calls in time order; `name` indexes `names`."""
 
-    begin: Int64s
+    start: Int64s
     end: Int64s
     name: Int64s
     names: tuple[str, ...]
     traced: Bools
 
-    def __len__(self) -> int:
-        return len(self.begin)
-
     @property
     def dominant(self) -> int:
         """Return the name with the largest total time."""
-        return int(np.bincount(self.name, weights=(self.end - self.begin).astype(np.float64)).argmax())
+        return int(np.bincount(self.name, weights=(self.end - self.start).astype(np.float64)).argmax())
 
 
-@dataclass(frozen=True)
-class Fetches:
+NO_CALLS = FunctionCalls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), np.empty(0, np.bool_))
+
+
+class Fetches(NamedTuple):
     """Fetches of an element by the program, in time order; `iterator` tells the pipelines apart."""
 
-    begin: Int64s
+    start: Int64s
     end: Int64s
     iterator: Int64s
 
-    def __len__(self) -> int:
-        return len(self.begin)
 
-
-def find_calls(trace: HostTrace) -> Calls:
+def find_calls(trace: HostTrace) -> FunctionCalls:
     """Return the tf.function calls that are not inside another call on their thread."""
     stat = trace.stat("tf_function_call")
-    rows, traced = stat.event.astype(np.int64), np.array([text.startswith("traced") for text in stat.texts], np.bool_)
-    on_host = trace.on_host[rows] & (trace.duration_ps[rows] > 0)
-    rows, value = rows[on_host], stat.value[on_host]
-    keep = np.zeros(len(rows), np.bool_)
-    line_of = trace.line_of[rows] if len(rows) else rows
-    for line in distinct(line_of):
-        mine = np.flatnonzero(line_of == line)
-        keep[mine] = nest(trace.start_ps[rows[mine]], trace.end_ps[rows[mine]]).parent < 0
-    kept = np.flatnonzero(keep)
-    kept = kept[np.argsort(trace.start_ps[rows[kept]], kind="stable")]
-    texts = [trace.names[name] for name in trace.name[rows[kept]].tolist()]
-    known = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-    name = np.array([known[text] for text in texts], np.int64)
-    at = rows[kept]
-    return Calls(trace.start_ps[at], trace.end_ps[at], name, tuple(known), traced[value[kept]] if len(kept) else keep)
+    rows = stat.event.astype(np.int64)
+    rows = outermost(trace, rows[trace.on_host[rows] & (trace.duration_ps[rows] > 0)])
+    if not len(rows):
+        return NO_CALLS
+    texts = [trace.names[name] for name in trace.name[rows].tolist()]
+    index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+    traced = np.array([text.startswith("traced") for text in stat.texts], np.bool_)
+    name = np.array([index[text] for text in texts], np.int64)
+    is_traced = traced[stat.value[lookup(stat.event, rows)]]
+    return FunctionCalls(trace.start_ps[rows], trace.end_ps[rows], name, tuple(index), is_traced)
 
 
 def find_fetches(trace: HostTrace) -> Fetches:
@@ -75,232 +65,224 @@ def find_fetches(trace: HostTrace) -> Fetches:
         next_root = roots[np.minimum(np.searchsorted(roots, rows), len(roots) - 1)]
         inside = (next_root > rows) & (trace.line_of[next_root] == trace.line_of[rows])
         inside &= trace.start_ps[next_root] < trace.end_ps[rows]
-        iterator = np.where(inside, trace.number("id", 0)[next_root], 0)
+        iterator = np.where(inside, trace.number_at("id", next_root), 0)
     order = np.argsort(trace.start_ps[rows], kind="stable")
     rows = rows[order]
     return Fetches(trace.start_ps[rows], trace.end_ps[rows], iterator[order])
 
 
 def dominant_calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
-    """Return begin and end of the calls of the dominant function."""
+    """Return start and end of the calls of the dominant function."""
     calls = find_calls(trace)
-    if not len(calls):
-        return calls.begin, calls.end
-    mine = calls.name == calls.dominant
-    return calls.begin[mine], calls.end[mine]
+    if not len(calls.name):
+        return NO_NUMBERS, NO_NUMBERS
+    is_dominant = calls.name == calls.dominant
+    return calls.start[is_dominant], calls.end[is_dominant]
 
 
-def from_calls(trace: HostTrace) -> Candidates | None:
+def calls_traced(calls: FunctionCalls, start: Int64s, end: Int64s) -> Bools:
+    """Tell in which spans a call traced Python again."""
+    times = calls.start[calls.traced]
+    return np.searchsorted(times, end) > np.searchsorted(times, start)
+
+
+def from_calls(trace: HostTrace) -> Steps | None:
     """Infer steps from tf.function calls and the fetches inside or between them."""
     calls, fetches = find_calls(trace), find_fetches(trace)
-    if not len(calls):
+    if not len(calls.name):
         return None
-    inside = _containing_call(calls, fetches)
-    per_call = _batches_per_call(calls, fetches, inside)
-    mine = calls.name == calls.dominant
-    if mine.sum() <= 2 and per_call[mine].min() >= 4:
-        return _loop_inside(trace, calls, fetches, inside)
-    if median(per_call[mine]) >= 1:
-        return _executions(trace, calls, per_call)
-    return _sequence(trace, calls, fetches)
-
-
-def _containing_call(calls: Calls, fetches: Fetches) -> Int64s:
-    """Return, for each fetch, the call that it happens in, or -1."""
-    index = np.searchsorted(calls.begin, fetches.begin, side="right") - 1
-    return np.where((index >= 0) & (fetches.begin < calls.end[np.maximum(index, 0)]), index, -1)
-
-
-def _batches_per_call(calls: Calls, fetches: Fetches, inside: Int64s) -> Int64s:
-    """Count the fetches in each call, of the pipeline that was asked most (replicas have one pipeline each)."""
-    most = np.zeros(len(calls), np.int64)
+    index = np.searchsorted(calls.start, fetches.start, side="right") - 1
+    call_of_fetch = np.where((index >= 0) & (fetches.start < calls.end[np.maximum(index, 0)]), index, -1)
+    # The fetches in each call, of the pipeline that was asked most (replicas have one pipeline each).
+    per_call = np.zeros(len(calls.name), np.int64)
     for iterator in distinct(fetches.iterator).tolist():
-        mine = inside[(fetches.iterator == iterator) & (inside >= 0)]
-        most = np.maximum(most, np.bincount(mine, minlength=len(calls)))
-    return most
+        inside = call_of_fetch[(fetches.iterator == iterator) & (call_of_fetch >= 0)]
+        per_call = np.maximum(per_call, np.bincount(inside, minlength=len(calls.name)))
+    is_dominant = calls.name == calls.dominant
+    if is_dominant.sum() <= 2 and per_call[is_dominant].min() >= 4:
+        return _loop_inside(trace, calls, fetches, call_of_fetch)
+    if median(per_call[is_dominant]) >= 1:
+        return _executions(trace, calls, per_call)
+    return _repetitions(trace, calls, fetches)
 
 
-def _candidates(
-    trace: HostTrace,
-    span: tuple[Int64s, Int64s],
-    kinds: list[str],
-    how: tuple[str, Confidence, str],
-    *,
-    flags: list[str] | None = None,
-    batches: Int64s | None = None,
-) -> Candidates:
-    begin, end = span
-    labelled = label_kinds(trace, begin, end, kinds)
-    count = len(begin)
-    return Candidates(
-        *how, begin, end, labelled, tuple(f"{kind} {i}" for i, kind in enumerate(labelled)),
-        np.arange(count, dtype=np.int64), tuple(flags or [""] * count),
-        np.ones(count, np.int64) if batches is None else batches,
-    )  # fmt: skip
+def _numbered(trace: HostTrace, how: How, span: tuple[Int64s, Int64s], functions: list[str]) -> Steps:
+    """Return steps that are numbered from 0; `functions` names what each runs."""
+    kinds = label_kinds(trace, *span, functions)
+    names = tuple(f"{kind} {i}" for i, kind in enumerate(kinds))
+    steps = plain_steps(how, span, np.arange(len(kinds), dtype=np.int64), names, kinds)
+    return replace(steps, end_known=False)
 
 
-def _executions(trace: HostTrace, calls: Calls, per_call: Int64s) -> Candidates:
+def _executions(trace: HostTrace, calls: FunctionCalls, per_call: Int64s) -> Steps:
     """Every call that fetches its own batches is one execution."""
     fetching = np.array([median(per_call[calls.name == name]) >= 1 for name in range(len(calls.names))], np.bool_)
-    mine = np.flatnonzero(fetching[calls.name])
-    names = [calls.names[name] for name in calls.name[mine].tolist()]
-    batches = int(median(per_call[mine]))
+    chosen = np.flatnonzero(fetching[calls.name])
+    functions = [calls.names[name] for name in calls.name[chosen].tolist()]
+    batches = int(median(per_call[chosen]))
     each = f", {batches} batches each" if batches > 1 else ", which fetch one batch each"
-    how: tuple[str, Confidence, str] = (
-        "tf.function calls", "high", f"{len(mine)} calls of {_listed(names)}{each}",
-    )  # fmt: skip
-    flags = [RETRACE if traced else "" for traced in calls.traced[mine].tolist()]
-    span = calls.begin[mine], calls.end[mine]
-    return _candidates(trace, span, names, how, flags=flags, batches=np.maximum(per_call[mine], 1))
+    how: How = ("tf.function calls", "high", f"{len(chosen)} calls of {_listed(functions)}{each}")
+    steps = _numbered(trace, how, (calls.start[chosen], calls.end[chosen]), functions)
+    flags = tuple(RETRACE if traced else "" for traced in calls.traced[chosen].tolist())
+    return replace(steps, flags=flags, batches=np.maximum(per_call[chosen], 1))
 
 
-def _loop_inside(trace: HostTrace, calls: Calls, fetches: Fetches, inside: Int64s) -> Candidates:
+def _loop_inside(trace: HostTrace, calls: FunctionCalls, fetches: Fetches, call_of_fetch: Int64s) -> Steps:
     """One long call loops over the data: a step runs from fetch to fetch, of the pipeline asked most."""
-    mine = calls.name == calls.dominant
-    in_loop = (inside >= 0) & mine[np.maximum(inside, 0)]
-    ids, counts = np.unique(fetches.iterator[in_loop], return_counts=True)
-    rows = np.flatnonzero(in_loop & (fetches.iterator == ids[counts.argmax()]))
-    begin, call = fetches.begin[rows], inside[rows]
+    is_dominant = calls.name == calls.dominant
+    in_loop = (call_of_fetch >= 0) & is_dominant[np.maximum(call_of_fetch, 0)]
+    rows = np.flatnonzero(in_loop & (fetches.iterator == _most_frequent(fetches.iterator[in_loop])))
+    start, call = fetches.start[rows], call_of_fetch[rows]
     last = np.concatenate((call[1:] != call[:-1], [True]))
-    end = np.where(last, calls.end[call], np.concatenate((begin[1:], [0])))
-    name = calls.names[calls.dominant]
-    how: tuple[str, Confidence, str] = (
-        "tf.data fetches inside a call", "medium", f"{len(rows)} fetches inside {int(mine.sum())} call(s) of {name}",
-    )  # fmt: skip
-    return _candidates(trace, (begin, end), [name] * len(rows), how)
+    end = np.where(last, calls.end[call], np.concatenate((start[1:], [0])))
+    function = calls.names[calls.dominant]
+    explanation = f"{len(rows)} fetches inside {int(is_dominant.sum())} call(s) of {function}"
+    how: How = ("tf.data fetches inside a call", "medium", explanation)
+    return _numbered(trace, how, (start, end), [function] * len(rows))
 
 
-def _sequence(trace: HostTrace, calls: Calls, fetches: Fetches) -> Candidates | None:
+def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> Steps | None:
     """Fetches lie between the calls (or there are none): find the cycle in the sequence of both."""
-    iterators, which = np.unique(fetches.iterator, return_inverse=True)
-    token = np.concatenate((which.reshape(-1), calls.name + len(iterators)))
-    begin = np.concatenate((anchors(trace, calls, fetches.begin), calls.begin))
+    iterators, which = distinct_index(fetches.iterator)
+    fetch_kinds = len(iterators)
+    token = np.concatenate((which, calls.name + fetch_kinds))
+    start = np.concatenate((_around(trace, calls, fetches.start), calls.start))
     end = np.concatenate((fetches.end, calls.end))
-    order = np.lexsort((token, begin))
-    token, begin, end = token[order], begin[order], end[order]
-    calls_left = np.flatnonzero(token >= len(iterators))
-    stop = int(calls_left[-1]) + 1
-    token, begin, end = token[:stop], begin[:stop], end[:stop]
-    cycle = cycle_starts(token, fetch_kinds=len(iterators))
-    starts = cycle.starts
-    last = np.concatenate((starts[1:], [stop])) - 1
-    work_end = np.maximum.reduceat(end, starts)
-    named = [calls.names[value - len(iterators)] for value in _longest_call(token, begin, end, starts, len(iterators))]
+    order = np.lexsort((token, start))
+    stop = int(np.flatnonzero(token[order] >= fetch_kinds)[-1]) + 1  # fetches behind the last call start no step
+    token, start, end = token[order][:stop], start[order][:stop], end[order][:stop]
+    cycle = cycle_starts(token, fetch_kinds=fetch_kinds)
+    first = cycle.starts
+    last = np.concatenate((first[1:], [stop])) - 1
+    # The token of the longest call of each step.
+    step = np.maximum(np.searchsorted(first, np.arange(stop), side="right") - 1, 0)
+    order = np.lexsort((np.where(token >= fetch_kinds, end - start, -1), step))
+    longest = token[order[np.searchsorted(step[order], np.arange(len(first)), side="right") - 1]]
+    functions = [calls.names[value - fetch_kinds] for value in longest.tolist()]
     shape = f"repeat every {cycle.period} events" if cycle.period else "do not repeat regularly"
-    confidence: Confidence
-    if len(fetches):
-        what, confidence = f"calls and the fetches between them {shape}", "high" if cycle.period else "medium"
-    else:
-        what, confidence = f"calls {shape}, no fetch from tf.data is visible", "medium" if cycle.period else "low"
-    how: tuple[str, Confidence, str] = (
-        "tf.function calls", confidence, f"{what}: {len(starts)} step(s) of {_listed(named)}",
-    )  # fmt: skip
-    flags = list(retraced_flags(calls, begin[starts], end[last]))
-    for index in {0, len(starts) - 1}:
-        if last[index] - starts[index] + 1 < cycle.whole and not flags[index]:
+    levels: tuple[Confidence, Confidence] = ("medium", "high") if fetch_kinds else ("low", "medium")
+    between = f"calls and the fetches between them {shape}"
+    what = between if fetch_kinds else f"calls {shape}, no fetch from tf.data is visible"
+    how: How = ("tf.function calls", levels[cycle.period > 0], f"{what}: {len(first)} step(s) of {_listed(functions)}")
+    steps = _numbered(trace, how, (start[first], np.maximum.reduceat(end, first)), functions)
+    flags = [RETRACE if traced else "" for traced in calls_traced(calls, start[first], end[last]).tolist()]
+    for index in {0, len(first) - 1}:
+        if last[index] - first[index] + 1 < cycle.whole and not flags[index]:
             flags[index] = PARTIAL
-    return _candidates(trace, (begin[starts], work_end), named, how, flags=flags)
+    return replace(steps, flags=tuple(flags))
 
 
-def retraced_flags(calls: Calls, begin: Int64s, end: Int64s) -> tuple[str, ...]:
-    """Flag the spans in which a call traced Python again."""
-    traced = calls.begin[calls.traced]
-    count = np.searchsorted(traced, end) - np.searchsorted(traced, begin)
-    return tuple(RETRACE if n else "" for n in count.tolist())
-
-
-def _longest_call(token: Int64s, begin: Int64s, end: Int64s, starts: Int64s, fetch_kinds: int) -> list[int]:
-    """Return, per step, the token of its longest call."""
-    step = np.searchsorted(starts, np.arange(len(token)), side="right") - 1
-    length = np.where(token >= fetch_kinds, end - begin, -1)
-    order = np.lexsort((length, np.maximum(step, 0)))
-    last = np.searchsorted(np.maximum(step, 0)[order], np.arange(len(starts)), side="right") - 1
-    return [int(value) for value in token[order[last]]]
-
-
-def anchors(trace: HostTrace, calls: Calls, begin: Int64s) -> Int64s:
-    """Return where the outermost eager event (or call) around each time begins; the time itself where there is none."""
-    rows = trace.host_events(mask(trace.names, is_eager_call))
-    kept = [calls.begin], [calls.end]
-    for line in distinct(trace.line_of[rows]):
-        mine = rows[trace.line_of[rows] == line]
-        outer = mine[nest(trace.start_ps[mine], trace.end_ps[mine]).parent < 0]
-        kept[0].append(trace.start_ps[outer])
-        kept[1].append(trace.end_ps[outer])
-    starts, ends = np.concatenate(kept[0]), np.concatenate(kept[1])
+def _around(trace: HostTrace, calls: FunctionCalls, times: Int64s) -> Int64s:
+    """Return where the outermost eager event (or call) around each time starts; the time itself where none is."""
+    rows = outermost(trace, trace.host_events(mask(trace.names, is_eager_call)))
+    starts = np.concatenate((calls.start, trace.start_ps[rows]))
+    ends = np.concatenate((calls.end, trace.end_ps[rows]))
     if not len(starts):
-        return begin
+        return times
     order = np.lexsort((-ends, starts))
-    outer = nest(starts[order], ends[order]).parent < 0
-    starts, ends = starts[order][outer], ends[order][outer]
-    index = np.searchsorted(starts, begin, side="right") - 1
-    inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
-    return np.where(inside, starts[np.maximum(index, 0)], begin)
+    is_outer = nest(starts[order], ends[order]).parent < 0
+    starts, ends = starts[order][is_outer], ends[order][is_outer]
+    index = np.searchsorted(starts, times, side="right") - 1
+    inside = (index >= 0) & (times < ends[np.maximum(index, 0)])
+    return np.where(inside, starts[np.maximum(index, 0)], times)
 
 
-def from_fetches(trace: HostTrace) -> Candidates | None:
+def from_fetches(trace: HostTrace) -> Steps | None:
     """Without calls, a step runs from fetch to fetch of the pipeline that is asked most."""
     fetches = find_fetches(trace)
-    if len(fetches) < 2:
+    if len(fetches.start) < 2:
         return None
-    ids, counts = np.unique(fetches.iterator, return_counts=True)
-    mine = fetches.iterator == ids[counts.argmax()]
-    nothing = np.empty(0, np.int64)
-    begin = anchors(trace, Calls(nothing, nothing, nothing, (), np.empty(0, np.bool_)), fetches.begin[mine])
-    confidence: Confidence = "medium" if len(begin) >= 4 else "low"
-    how = "tf.data fetches", confidence, f"{len(begin)} fetches from tf.data; there are no tf.function calls"
-    return _candidates(trace, (begin, fetches.end[mine]), [UNLABELLED] * len(begin), how)
+    chosen = fetches.iterator == _most_frequent(fetches.iterator)
+    start = _around(trace, NO_CALLS, fetches.start[chosen])
+    explanation = f"{len(start)} fetches from tf.data; there are no tf.function calls"
+    how: How = ("tf.data fetches", "medium" if len(start) >= 4 else "low", explanation)
+    return _numbered(trace, how, (start, fetches.end[chosen]), [UNLABELLED] * len(start))
 
 
-def from_function_runs(trace: HostTrace) -> Candidates | None:
+def from_function_runs(trace: HostTrace) -> Steps | None:
     """Without calls, take executor runs that tf.data did not start (a serving or TensorFlow 1 job)."""
-    ids = trace.number("id", 0)
     captured = trace.host_events(mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction")))
+    of_tfdata = trace.number_at("id", captured)
     for name in ("FunctionRun", "SessionRun", "RunGraph"):
         rows = trace.host_events(mask(trace.names, name.__eq__))
-        rows = rows[~np.isin(ids[rows], ids[captured])]
+        rows = rows[~np.isin(trace.number_at("id", rows), of_tfdata)]
         if len(rows) < 2:
             continue
-        order = np.lexsort((-trace.end_ps[rows], trace.start_ps[rows]))
-        rows = rows[order]
-        outer = rows[nest(trace.start_ps[rows], trace.end_ps[rows]).parent < 0]
-        how: tuple[str, Confidence, str] = ("executor runs", "low", f"{len(outer)} {name} events outside tf.data")
-        return _candidates(trace, (trace.start_ps[outer], trace.end_ps[outer]), [UNLABELLED] * len(outer), how)
+        rows = rows[np.lexsort((-trace.end_ps[rows], trace.start_ps[rows]))]
+        rows = rows[nest(trace.start_ps[rows], trace.end_ps[rows]).parent < 0]
+        how: How = ("executor runs", "low", f"{len(rows)} {name} events outside tf.data")
+        return _numbered(trace, how, (trace.start_ps[rows], trace.end_ps[rows]), [UNLABELLED] * len(rows))
     return None
 
 
-def label_kinds(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:
-    """Label steps of the same name `train` or `eval` by whether gradient or optimizer ops run in them.
+def _most_frequent(iterators: Int64s) -> int:
+    ids, index = distinct_index(iterators)
+    return int(ids[np.bincount(index).argmax()])
 
-    The label belongs to the concrete function (most of its steps decide), since an op of an asynchronous step may run
-    late. Where no step shows such an op (an XLA-compiled function hides them) steps keep their name.
+
+def _listed(functions: list[str]) -> str:
+    names = list(dict.fromkeys(functions))
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+
+
+_AGREEMENT = 0.95
+_LONGEST = 4096
+
+
+class Cycle(NamedTuple):
+    """Positions where steps start.
+
+    `period` is the length of the repeated part, 0 if nothing repeats; `whole` that of a complete step, 0 if it varies.
     """
-    plain = tuple(name if name in ("train", "test", "eval") else UNLABELLED for name in names)
-    rows = trace.host_events(mask(trace.names, is_gradient))
-    if not len(rows) or not len(begin):
-        return plain if len(set(names)) == 1 else tuple(names)
-    times = np.sort(trace.start_ps[rows])
-    training = np.searchsorted(times, end) > np.searchsorted(times, begin)
-    group = _concrete(trace, begin, end, names)
-    votes: dict[str, list[bool]] = {}
-    for key, vote in zip(group, training.tolist(), strict=True):
-        votes.setdefault(key, []).append(vote)
-    label = {key: "train" if 2 * sum(given) >= len(given) else "eval" for key, given in votes.items()}
-    return tuple(label[key] for key in group)
+
+    starts: Int64s
+    period: int
+    whole: int
 
 
-def _concrete(trace: HostTrace, begin: Int64s, end: Int64s, names: list[str]) -> list[str]:
-    """Return, per step, its name and the concrete function that it runs first."""
-    rows = trace.host_events(mask(trace.names, concrete_function))
-    rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
-    first = np.searchsorted(trace.start_ps[rows], begin)
-    group = []
-    for index, name, stop in zip(first.tolist(), names, end.tolist(), strict=True):
-        found = index < len(rows) and trace.start_ps[rows[index]] < stop
-        group.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if found else name)
-    return group
+def cycle_starts(token: Int64s, *, fetch_kinds: int) -> Cycle:
+    """Find where the steps of a program start.
+
+    A step is one repetition, and starts at a fetch. Two shapes need care. If every call has its own fetch and one
+    (fetch, call) pair follows itself (a training phase, then an evaluation phase), each pair is a step. If a call
+    has no fetch of its own (gradients applied after several micro-batches), it closes the repetition.
+    """
+    fetch = token < fetch_kinds
+    if not fetch.any():
+        period = smallest_period(token)
+        return Cycle(np.arange(0, len(token), period or 1), period, period or 1)
+    runs = _run_starts(fetch)
+    period = smallest_period(token[runs[0] :])
+    if not period:
+        return Cycle(runs, 0, 0)
+    pattern = token[runs[0] : runs[0] + period]
+    paired = (pattern < fetch_kinds) | np.roll(pattern < fetch_kinds, 1)  # a fetch, or a call right after one
+    groups = [tuple(part.tolist()) for part in np.split(pattern, _run_starts(pattern < fetch_kinds)[1:])]
+    if paired.all() and any(a == b for a, b in zip(groups, groups[1:] + groups[:1], strict=True)):
+        return Cycle(runs, period, 0)
+    return Cycle(_aligned(token, int(runs[0]), pattern, ~paired), period, period)
 
 
-def _listed(names: list[str]) -> str:
-    known = list(dict.fromkeys(names))
-    return ", ".join(known[:3]) + (" and others" if len(known) > 3 else "")
+def smallest_period(token: Int64s) -> int:
+    """Return the smallest period with which the sequence agrees with itself by 95 %, or 0."""
+    for period in range(1, min(len(token) // 3, _LONGEST) + 1):
+        if float((token[period:] == token[:-period]).mean()) >= _AGREEMENT:
+            return period
+    return 0
+
+
+def _run_starts(fetch: Bools) -> Int64s:
+    return np.flatnonzero(fetch & np.concatenate(([True], ~fetch[:-1])))
+
+
+def _aligned(token: Int64s, first: int, pattern: Int64s, unpaired: Bools) -> Int64s:
+    """Return the starts of repetitions, so that a call without its own fetch closes one."""
+    closing = np.flatnonzero(unpaired & ~np.roll(unpaired, -1))
+    shift = int((closing[0] + 1) % len(pattern)) if len(closing) else 0
+    head, tail = pattern[shift], pattern[shift - 1]
+    pairs = (pattern == head) & (np.roll(pattern, 1) == tail)
+    if pairs.sum() == 1 and len(pattern) > 1:
+        at = np.flatnonzero((token[1:] == head) & (token[:-1] == tail)) + 1
+        return np.concatenate(([first], at)) if first not in at else at
+    regular = np.arange(first + shift, len(token), len(pattern))
+    return np.concatenate(([first], regular)) if shift else regular

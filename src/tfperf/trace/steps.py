@@ -1,56 +1,27 @@
-"""Steps: where one training (or evaluation) step ends and the next begins, how that was found, and how sure it is.
-
-Rules are tried in a fixed order and the first that yields steps wins:
-
-1. the step line of a TPU;
-2. markers that the program set (`step_num`), or the event name given with `--step-marker`; groups stored in the file;
-3. calls of the tf.function that takes most of the time, together with the fetches from tf.data;
-4. executor runs (`FunctionRun`) that do not belong to tf.data;
-5. the cadence of fetches from tf.data;
-6. repeated XLA modules on a device.
-
-A rule gives candidates (begin, end of the work, kind); `close_windows` makes windows of them that run from begin to
-begin.
-"""
+"""Steps of one host: their windows, kinds and flags, and how they were found."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from tfperf.intervals import Int64s, median
-from tfperf.trace.host_trace import Bools, HostTrace
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s
+from tfperf.trace.event_names import concrete_function, is_gradient, mask
+from tfperf.trace.host_trace import HostTrace
 
 Confidence = Literal["high", "medium", "low", "none"]
-_LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low", "none": "none"}
+How = tuple[str, Confidence, str]
+"""Name of the rule that found steps, how sure it is, and the rule in words."""
 
 PARTIAL, RETRACE, SLOW_FIRST, END_ESTIMATED = "partial", "retrace", "slow first step", "end estimated"
-LEFT_OUT = "left out"
+OMITTED = "omitted"
 UNLABELLED = "step"
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """What a rule found: one entry per step, in time order; `end_ps` is where the step's own work ends."""
-
-    source: str
-    confidence: Confidence
-    explanation: str
-    start_ps: Int64s
-    end_ps: Int64s
-    kinds: tuple[str, ...]
-    names: tuple[str, ...]
-    numbers: Int64s
-    flags: tuple[str, ...]
-    batches: Int64s
-    end_known: bool = False
-    """True: the last step's end is recorded, not estimated."""
-
-
-@dataclass(frozen=True)
-class Pause:
+class Pause(NamedTuple):
     """Time between two steps that belongs to neither (checkpoint, end of an epoch, change of phase)."""
 
     start_ps: int
@@ -58,12 +29,13 @@ class Pause:
     after_step: str
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The steps of one host: window [start_ps, end_ps) each, in time order.
+class Steps(Struct, frozen=True, eq=False, kw_only=True):
+    """The steps of one host, in time order.
 
-    `flags` holds, per step, why it is left out of averages (empty: it is not). `batches` counts tf.data elements per
-    step (more than 1 with `steps_per_execution`). `source` names the rule, `explanation` says it in words.
+    Rules find where steps start and where their own work ends; of that, `find_steps` makes windows [start_ps, end_ps)
+    that run from start to start. `flags` holds, per step, why it does not count in averages (empty: it counts).
+    `batches` counts tf.data elements per step (more than 1 with `steps_per_execution`). `source` names the rule,
+    `explanation` says it in words.
     """
 
     source: str
@@ -76,8 +48,10 @@ class Steps:
     kinds: tuple[str, ...]
     flags: tuple[str, ...]
     batches: Int64s
+    end_known: bool = True
+    """False: the end of the last step is not recorded, but estimated."""
     pauses: tuple[Pause, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of steps, flagged ones included."""
@@ -87,122 +61,87 @@ class Steps:
         """Return the steps at `rows`; pauses between them are dropped."""
         names, kinds, flags = (tuple(texts[i] for i in rows.tolist()) for texts in (self.names, self.kinds, self.flags))
         return replace(
-            self, start_ps=self.start_ps[rows], end_ps=self.end_ps[rows], numbers=self.numbers[rows],
-            names=names, kinds=kinds, flags=flags, batches=self.batches[rows], pauses=(),
-        )  # fmt: skip
+            self,
+            start_ps=self.start_ps[rows],
+            end_ps=self.end_ps[rows],
+            numbers=self.numbers[rows],
+            names=names,
+            kinds=kinds,
+            flags=flags,
+            batches=self.batches[rows],
+            pauses=(),
+        )
 
     @property
     def duration_ps(self) -> Int64s:
-        """Return the length of each window."""
+        """Return the duration of each window."""
         return self.end_ps - self.start_ps
 
     @property
     def averaged(self) -> Bools:
         """Tell which steps count in averages: those without a flag, if at least three are; else all of their kind."""
-        return averaged(self.flags, self.kinds)
+        plain = np.array([not flag for flag in self.flags], np.bool_)
+        codes = {kind: code for code, kind in enumerate(dict.fromkeys(self.kinds))}
+        code = np.array([codes[kind] for kind in self.kinds], np.int64)
+        return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
 
     @property
     def headline_kind(self) -> str:
         """Return the kind that headline figures are about: train if there is one, else the most time-consuming."""
-        return headline(self.kinds, self.duration_ps)
+        total: dict[str, int] = {}
+        for kind, duration in zip(self.kinds, self.duration_ps.tolist(), strict=True):
+            total[kind] = total.get(kind, 0) + duration
+        training = [kind for kind in total if kind.startswith("train")]
+        return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
 
 
-def averaged(flags: tuple[str, ...], kinds: tuple[str, ...]) -> Bools:
-    """Tell which steps count in averages, per kind: unflagged ones if there are three, else all."""
-    plain = np.array([not flag for flag in flags], np.bool_)
-    known = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
-    code = np.array([known[kind] for kind in kinds], np.int64)
-    return np.asarray(plain | (np.bincount(code[plain], minlength=len(known)) < 3)[code], np.bool_)
-
-
-def headline(kinds: tuple[str, ...], duration_ps: Int64s) -> str:
-    """Return the kind that headline figures are about."""
-    total: dict[str, int] = {}
-    for kind, duration in zip(kinds, duration_ps.tolist(), strict=True):
-        total[kind] = total.get(kind, 0) + duration
-    training = [kind for kind in total if kind.startswith("train")]
-    return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
-
-
-NO_INT64 = np.empty(0, np.int64)
+def plain_steps(
+    how: How, span: tuple[Int64s, Int64s], numbers: Int64s, names: tuple[str, ...], kinds: tuple[str, ...]
+) -> Steps:
+    """Return steps without flags, of one batch each; `span` is where each starts and where its own work ends."""
+    source, confidence, explanation = how
+    start, end = span
+    return Steps(
+        source=source,
+        confidence=confidence,
+        explanation=explanation,
+        start_ps=start,
+        end_ps=end,
+        numbers=numbers,
+        names=names,
+        kinds=kinds,
+        flags=("",) * len(start),
+        batches=np.ones(len(start), np.int64),
+    )
 
 
 def no_steps(reason: str) -> Steps:
     """Return the empty result, with the reason why nothing was found."""
-    return Steps("none", "none", reason, NO_INT64, NO_INT64, NO_INT64, (), (), (), NO_INT64)
+    return plain_steps(("none", "none", reason), (NO_NUMBERS, NO_NUMBERS), NO_NUMBERS, (), ())
 
 
-def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
-    """Find the steps of a host. `marker` (an event name, `*` as wildcard) overrides the rules."""
-    from tfperf.trace import step_calls, step_markers, step_stored
+def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:
+    """Label steps of the same name `train` or `eval` by whether gradient or optimizer ops run in them.
 
-    if marker is not None:
-        found = step_markers.named(trace, marker)
-        return close_windows(trace, found) if found else no_steps(f"no event on a host thread is named {marker!r}")
-    for rule in (
-        step_stored.from_tpu, step_markers.from_markers, step_stored.from_groups, step_calls.from_calls,
-        step_calls.from_function_runs, step_calls.from_fetches, step_stored.from_modules,
-    ):  # fmt: skip
-        found = rule(trace)
-        if found is not None and len(found.start_ps):
-            return close_windows(trace, found)
-    return no_steps(
-        "the trace holds no step marker, no repeated tf.function call, no tf.data fetch and no device step to infer "
-        "steps from"
-    )
-
-
-def close_windows(trace: HostTrace, found: Candidates) -> Steps:
-    """Turn candidates into windows that run from begin to begin, except around pauses and changes of kind."""
-    begin, work_end = found.start_ps, np.maximum(found.end_ps, found.start_ps)
-    own_end = np.maximum(work_end, _device_end(trace, begin))
-    end = np.concatenate((begin[1:], work_end[-1:] if found.end_known else own_end[-1:]))
-    gap = np.maximum(begin[1:] - work_end[:-1], 0)
-    limit = max(5 * median(gap), median(work_end - begin)) if len(gap) else 0.0
-    changes = np.array([a != b for a, b in zip(found.kinds, found.kinds[1:], strict=False)], np.bool_)
-    cut = np.flatnonzero((gap > limit) | changes)
-    end[cut] = np.clip(own_end[cut], work_end[cut], np.maximum(begin[cut + 1], work_end[cut]))
-    end[cut] = np.minimum(end[cut], begin[cut + 1])
-    pauses = tuple(Pause(int(end[i]), int(begin[i + 1]), found.names[i]) for i in cut.tolist() if begin[i + 1] > end[i])
-    flags = _late_flags(found, end - begin)
-    steps = Steps(
-        found.source, found.confidence, found.explanation, begin, end, found.numbers, found.names, found.kinds, flags,
-        found.batches, pauses,
-    )  # fmt: skip
-    return _lower_confidence(steps)
-
-
-def _device_end(trace: HostTrace, begin: Int64s) -> Int64s:
-    """Return, per step, the latest end of device events that begin before the next step does (0: none)."""
-    lines = [line for plane in trace.devices for line in trace.device_lines(plane) if line.stop > line.start]
-    if not lines:
-        return np.zeros(len(begin), np.int64)
-    starts = np.concatenate([trace.start_ps[line.start : line.stop] for line in lines])
-    ends = np.concatenate([trace.end_ps[line.start : line.stop] for line in lines])
-    order = np.argsort(starts, kind="stable")
-    latest = np.maximum.accumulate(ends[order])
-    until = np.searchsorted(starts[order], np.concatenate((begin[1:], [np.iinfo(np.int64).max]))) - 1
-    return np.where(until >= 0, latest[np.maximum(until, 0)], 0)
-
-
-def _late_flags(found: Candidates, duration: Int64s) -> tuple[str, ...]:
-    """Add the flags that only windows show: an estimated last end, a slow first step."""
-    flags = list(found.flags)
-    if not found.end_known and len(flags) > 1 and not flags[-1]:
-        flags[-1] = END_ESTIMATED
-    same = [i for i, kind in enumerate(found.kinds) if kind == found.kinds[0]]
-    plain = [i for i in same[1:] if not flags[i]]
-    if not flags[0] and len(plain) >= 3 and duration[0] > 3 * median(duration[plain]):
-        flags[0] = SLOW_FIRST
-    return tuple(flags)
-
-
-def _lower_confidence(steps: Steps) -> Steps:
-    """Lower the confidence by one level where there are few steps or they vary wildly."""
-    counted = steps.duration_ps[steps.averaged].astype(np.float64)
-    few = len(counted) < 3
-    wild = len(counted) > 1 and float(counted.std()) > float(counted.mean())
-    if not (few or wild):
-        return steps
-    why = "fewer than three complete steps" if few else "step times vary by more than their mean"
-    return replace(steps, confidence=_LOWER[steps.confidence], notes=(*steps.notes, f"confidence lowered: {why}"))
+    The label belongs to the concrete function (most of its steps decide), since an op of an asynchronous step may run
+    late. Where no step shows such an op (an XLA-compiled function hides them) steps keep their name.
+    """
+    plain = tuple(name if name in ("train", "test", "eval") else UNLABELLED for name in names)
+    rows = trace.host_events(mask(trace.names, is_gradient))
+    if not len(rows) or not len(start):
+        return plain if len(set(names)) == 1 else tuple(names)
+    times = np.sort(trace.start_ps[rows])
+    training = np.searchsorted(times, end) > np.searchsorted(times, start)
+    rows = trace.host_events(mask(trace.names, concrete_function))
+    rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
+    functions = []  # per step, its name and the concrete function that it runs first
+    for index, name, stop in zip(
+        np.searchsorted(trace.start_ps[rows], start).tolist(), names, end.tolist(), strict=True
+    ):
+        runs_one = index < len(rows) and trace.start_ps[rows[index]] < stop
+        functions.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if runs_one else name)
+    votes: dict[str, list[bool]] = {}
+    for function, vote in zip(functions, training.tolist(), strict=True):
+        votes.setdefault(function, []).append(vote)
+    label = {function: "train" if 2 * sum(some) >= len(some) else "eval" for function, some in votes.items()}
+    return tuple(label[function] for function in functions)

@@ -1,7 +1,7 @@
 """Tensor cores: which kernels run on them, and which ops could, judged by names alone.
 
 A profile does not record which units a kernel uses. Names of the libraries' kernels often tell (the instruction's
-shape, `tensorop`, `simt`, ...), sometimes they do not: then the answer is None, not known. On AMD the same question is
+shape, `tensorop`, `simt`, ...), sometimes they do not: then the answer is None, unknown. On AMD the same question is
 about matrix cores (MFMA). The rules of TensorFlow's own profiler, old and new, are kept beside for its attribution.
 """
 
@@ -11,7 +11,8 @@ import re
 
 # --- kernels ---
 
-_USES = re.compile(
+# Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
+_USES = (
     r"(?:^|[^a-z0-9])(?:[a-z]+\d+_)?[chisdzb](?:884|1688|8816|16816|16832|16864|161616|168128|168256)(?!\d)"
     r"|tensor_?op|gmma|tcgen05|warpgroupsize|nvjet|(?<![a-z])tensor\d+x\d+x\d+"
     r"|(?<![a-z])(?:u|w|h|i|q|d|b|utc|utch|utcq)mma(?![a-z])"
@@ -20,7 +21,7 @@ _USES = re.compile(
     r"|cijk_\w*_mi[1-9]\d*x|igemm_\w*gtcx|xdl|mfma"
 )
 """On tensor cores: `s16816gemm` and the like name the instruction and its shape, as does `tensor16x8x8`."""
-_DOES_NOT = re.compile(
+_DOES_NOT = (
     r"(?<![a-z])(?:simt|ffma|dfma|hfma2?)(?![a-z])|opclasssimt|universalfma"
     r"|(?:kepler|maxwell|pascal|volta|turing|ampere|hopper)_(?:fp16_)?[shc](?:gemm|cudnn)"
     r"|(?:kepler|maxwell|pascal|volta|turing)_(?:fp16_)?[dz](?:gemm|cudnn)"
@@ -28,7 +29,7 @@ _DOES_NOT = re.compile(
     r"|offsetskernel|splitk_?reduce|gemm_pointers|depthwise|winograd_nonfused|generatewinograd"
     r"|nchwtonhwc|nhwctonchw|eigenmetakernel|miopensp3asm|(?:^|[^a-z])nccl"
 )
-_MAY = re.compile(
+_MAY = (
     r"gemm|matmul|cijk_|xmma|fprop|wgrad|dgrad|implicit_gemm|convolution|conv[123]d|conv1x1|direct_group|winograd"
     r"|cudnn_generated|attention|attn|flash|fmha|sdpa|(?<![a-z])mha|cutlass|(?<![a-z])ck(?:_tile)?::"
     r"|(?<![a-z])dot(?:_general)?(?![a-z])|mosaic|lstm|gru_|persistrnn|rnn_"
@@ -40,45 +41,37 @@ _READ = 8192
 def uses_tensor_cores(kernel: str) -> bool | None:
     """Tell whether a kernel of this name runs on tensor cores; None if the name does not tell."""
     name = kernel[:_READ].lower()
-    if _DOES_NOT.search(name):
+    if re.search(_DOES_NOT, name):
         return False
-    if _USES.search(name):
-        return True
-    return None if _MAY.search(name) else False
+    return True if re.search(_USES, name) else None if re.search(_MAY, name) else False
 
 
 # --- ops ---
 
-_TYPES = re.compile(
+_TYPES = (
     r"_?(?:Fused|FusedBatch|Batch|Quantized|_MklFused)?(?:MatMul|MatMulV[2-9])"
     r"|_?(?:Fused|Quantized)?Conv[23]D(?:Backprop(?:Filter|Input)(?:V[2-9])?|V[2-9])?"
     r"|DepthwiseConv2dNative(?:Backprop(?:Filter|Input))?|CudnnRNN\w*|XlaDot(?:V2)?|XlaConv(?:V2)?"
     r"|dot_general|conv_general_dilated"
 )
-_HLO = re.compile(r"gemm|(?:^|[_.-])(?:dot|convolution|matmul)(?![a-z])|cublas|cudnn-(?:conv|fmha)|fmha")
+_HLO = r"gemm|(?:^|[_.-])(?:dot|convolution|matmul)(?![a-z])|cublas|cudnn-(?:conv|fmha)|fmha"
 
 
 def is_op_eligible(name: str, op_type: str, hlo_op: str = "", opcode: str = "", equation: str = "") -> bool | None:
     """Tell whether an op's work is of the kind that tensor cores do: products of matrices and convolutions.
 
     For an op that XLA compiled, the HLO op decides, since one op of the framework becomes several of them, such as a
-    convolution and the transposes around it. None where neither is known well enough.
+    convolution and the transposes around it. None where neither tells.
     """
-    if hlo_op:
-        return _is_hlo_eligible(name, op_type, hlo_op, opcode)
-    if op_type == "Einsum":
-        return is_product(equation) if equation else None
-    if not name or op_type in ("", "Unknown"):
-        return None
-    return _TYPES.fullmatch(op_type) is not None
-
-
-def _is_hlo_eligible(name: str, op_type: str, hlo_op: str, opcode: str) -> bool | None:
-    if opcode in ("dot", "convolution") or _HLO.search(hlo_op):
+    is_type = re.compile(_TYPES).fullmatch
+    if not hlo_op:
+        if op_type == "Einsum":
+            return is_product(equation) if equation else None
+        return None if not name or op_type in ("", "Unknown") else is_type(op_type) is not None
+    if opcode in ("dot", "convolution") or re.search(_HLO, hlo_op):
         return True
     if opcode == "custom-call" or (not opcode and hlo_op.startswith("custom-call")):
-        made_from = (op_type, name.rpartition("/")[2])
-        return True if any(_TYPES.fullmatch(text) for text in made_from) else None
+        return True if is_type(op_type) or is_type(name.rpartition("/")[2]) else None
     return False
 
 
@@ -91,26 +84,21 @@ def is_product(equation: str) -> bool:
 # --- as TensorFlow's profiler has it ---
 
 _THEIR_KERNELS = (
-    "16816", "c1688", "conv1x1", "conv2d_c1_k1", "dgrad_1x1_stride_2x2", "direct_group", "first_layer_wgrad_kernel",
-    "h1688", "h884", "hmma", "i16832", "i8816", "s884", "s1688", "xmma_gemm", "xmma_implicit_gemm", "xmma_sparse_conv",
-    "xmma_sparse_gemm", "xmma_warp_specialized_implicit_gemm",
-)  # fmt: skip
-_THEIR_OLD_KERNELS = re.compile(r"volta_(?:fp16_)?[ihs]884|turing_(?:fp16_)?[ihs]1688")
-_THEIR_OP_ENDS = (
-    "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative",
-    "DepthwiseConv2dNativeBackpropFilter", "DepthwiseConv2dNativeBackpropInput", "/MatMul", "FusedMatMul", "/CudnnRNN",
-    "XlaDot", "XlaDotV2",
-)  # fmt: skip
-_THEIR_OP_PARTS = ("BatchMatMul", "CudnnRNNV", "CudnnRNNForward", "CudnnRNNBackprop")
+    r"16816|c1688|conv1x1|conv2d_c1_k1|dgrad_1x1_stride_2x2|direct_group|first_layer_wgrad_kernel|h1688|h884|hmma|i16832"
+    r"|i8816|s884|s1688|xmma_(?:(?:warp_specialized_)?implicit_)?gemm|xmma_sparse_(?:conv|gemm)"
+)
+_THEIR_OLD_KERNELS = r"(?:volta_(?:fp16_)?[ihs]884|turing_(?:fp16_)?[ihs]1688)|.*(?:hmma|xmma)"
+_THEIR_OPS = (
+    r"(?:(?:Conv2D|DepthwiseConv2dNative)(?:Backprop(?:Filter|Input))?|Conv3D|(?:/|Fused)MatMul|/CudnnRNN|XlaDot(?:V2)?)\Z"
+    r"|BatchMatMul|CudnnRNN(?:V|Forward|Backprop)"
+)
 
 
 def tensorflow_kernel(kernel: str, *, old: bool) -> bool:
     """Tell what TensorFlow says of a kernel; `old` is its list of 2.2 to 2.4."""
-    if old:
-        return bool(_THEIR_OLD_KERNELS.match(kernel)) or "hmma" in kernel or "xmma" in kernel
-    return any(part in kernel for part in _THEIR_KERNELS)
+    return bool(re.match(_THEIR_OLD_KERNELS, kernel, re.DOTALL) if old else re.search(_THEIR_KERNELS, kernel))
 
 
 def tensorflow_op(name: str) -> bool:
     """Tell what TensorFlow says of an op, which it judges by its name, not its type."""
-    return name.endswith(_THEIR_OP_ENDS) or any(part in name for part in _THEIR_OP_PARTS)
+    return re.search(_THEIR_OPS, name) is not None

@@ -1,26 +1,21 @@
-"""What a trace file holds, by counting only: is it whole, how many events, whose."""
+"""What a trace file contains, by counting only: whether it is whole, and how many events each plane has."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from tfperf.wire import arrow
-from tfperf.wire.decode import BATCH_BYTES, read_header
-from tfperf.wire.pieces import groups, pieces
-from tfperf.wire.source import PlaneSpan, Source, Span, walk
-from tfperf.wire.stats import Wanted
+from msgspec import Struct
 
-_PYTHON_FRAME = "$"
-_NO_STATS = Wanted(frozenset(), frozenset())
+from tfperf.wire import decoder
+from tfperf.wire.planes import decoded_lines, read_header
+from tfperf.wire.stats import WantedStats
+from tfperf.wire.trace_file import TraceFile, walk
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What was counted in one XSpace file."""
 
     size_bytes: int
-    event_count: int
     events_by_plane: dict[str, int]
     event_names: frozenset[str]
     """Names of all kinds of events, on every plane."""
@@ -29,9 +24,14 @@ class Contents:
     warnings: tuple[str, ...]
 
     @property
+    def event_count(self) -> int:
+        """Return the number of events on all planes."""
+        return sum(self.events_by_plane.values())
+
+    @property
     def has_python_frames(self) -> bool:
-        """Whether the Python tracer recorded anything: it writes names that begin with `$`."""
-        return any(name.startswith(_PYTHON_FRAME) for name in self.event_names)
+        """Whether the Python tracer recorded anything: it writes names that start with `$`."""
+        return any(name.startswith("$") for name in self.event_names)
 
 
 def look_into(path: Path) -> Contents:
@@ -41,26 +41,11 @@ def look_into(path: Path) -> Contents:
     """
     counts: dict[str, int] = {}
     names: set[str] = set()
-    with Source(path) as source:
-        space = walk(source)
+    with TraceFile(path) as file:
+        space = walk(file)
         for span in space.planes:
-            header, whole = read_header(source, span, _NO_STATS)
+            header, whole = read_header(file, span, WantedStats({}))
             names.update(header.event_names)
-            counts[header.name] = counts.get(header.name, 0) + _count(source, whole)
-    return Contents(
-        source.size, sum(counts.values()), counts, frozenset(names), space.errors, space.warnings
-    )  # fmt: skip
-
-
-def _count(source: Source, plane: PlaneSpan) -> int:
-    """Count the events of a plane without decoding one."""
-    total = 0
-    for group in groups(plane.lines, BATCH_BYTES):
-        if isinstance(group, Span):
-            for position, payload in pieces(source, group, BATCH_BYTES):
-                total += len(arrow.items(arrow.decode(source, "Line", payload, position).column("events")))
-        else:
-            start, stop = group
-            lines = arrow.items(arrow.decode(source, "Lines", source.read(start, stop), start).column("lines"))
-            total += len(arrow.items(lines.field("events")))
-    return total
+            events = (len(decoder.items(lines.field("events"))) for lines, _, _ in decoded_lines(file, whole))
+            counts[header.name] = counts.get(header.name, 0) + sum(events)
+    return Contents(file.size, counts, frozenset(names), space.errors, space.warnings)

@@ -7,28 +7,28 @@ they repeat); in the end the used bytes, row by row, are the serialized messages
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
+from msgspec import Struct
 
-Numbers = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
+from tfperf.arrays import Bools, Int64s, Numbers, Uint8s
 
 _LARGER = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
-"""The numbers from which on a varint takes one more byte."""
+"""From each of these numbers on, a varint takes one more byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(Struct, frozen=True):
     """Bytes of messages, one row each: `parts` lie beside each other, each as bytes and which of them are used.
 
     `size` counts the used bytes of each row. Parts are only put together where they get their place in the end.
     """
 
-    parts: tuple[tuple[npt.NDArray[np.uint8], Bools], ...]
-    size: npt.NDArray[np.int64]
+    parts: tuple[tuple[Uint8s, Bools], ...]
+    size: Int64s
+
+    @staticmethod
+    def of(data: Uint8s, used: Bools, size: Int64s) -> Cells:
+        """Return cells of one part."""
+        return Cells(((data, used),), size)
 
     @property
     def width(self) -> int:
@@ -40,7 +40,7 @@ class Cells:
         column = where[:, None]
         return Cells(tuple((data, used & column) for data, used in self.parts), self.size * where)
 
-    def laid_out(self, width: int) -> tuple[npt.NDArray[np.uint8], Bools]:
+    def laid_out(self, width: int) -> tuple[Uint8s, Bools]:
         """Return all parts as one, so many bytes wide, and which bytes of it are used."""
         data, used = np.empty((len(self.size), width), np.uint8), np.zeros((len(self.size), width), np.bool_)
         np.concatenate([part for part, _ in self.parts], axis=1, out=data[:, : self.width])
@@ -53,16 +53,11 @@ class Cells:
         return data[used].tobytes()
 
 
-def cells(data: npt.NDArray[np.uint8], used: Bools, size: npt.NDArray[np.int64]) -> Cells:
-    """Return cells of one part."""
-    return Cells(((data, used),), size)
-
-
 def constant(data: bytes, count: int) -> Cells:
     """Return the same bytes in every row."""
     row = np.frombuffer(data, np.uint8)
     shape = (count, len(data))
-    return cells(np.broadcast_to(row, shape), np.broadcast_to(np.True_, shape), np.full(count, len(data), np.int64))
+    return Cells.of(np.broadcast_to(row, shape), np.broadcast_to(np.True_, shape), np.full(count, len(data), np.int64))
 
 
 def varint(values: Numbers) -> Cells:
@@ -71,7 +66,7 @@ def varint(values: Numbers) -> Cells:
     most = int(rest.max(initial=0))
     if most < _LARGER[0]:
         single = rest.astype(np.uint8)[:, None]
-        return cells(single, np.broadcast_to(np.True_, single.shape), np.ones(len(rest), np.int64))
+        return Cells.of(single, np.broadcast_to(np.True_, single.shape), np.ones(len(rest), np.int64))
     size = 1 + np.searchsorted(_LARGER, rest, side="right")
     if most < 1 << 32:
         rest = rest.astype(np.uint32)
@@ -81,21 +76,21 @@ def varint(values: Numbers) -> Cells:
         data[:, place] = rest & 0x7F
         rest = rest >> 7
         data[:, place] |= (rest != 0).view(np.uint8) << 7
-    return cells(data, np.arange(width) < size[:, None], size)
+    return Cells.of(data, np.arange(width) < size[:, None], size)
 
 
 def fixed64(values: Numbers) -> Cells:
     """Return numbers as eight bytes each."""
     data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).view(np.uint8).reshape(-1, 8)
-    return cells(data, np.broadcast_to(np.True_, data.shape), np.full(len(values), 8, np.int64))
+    return Cells.of(data, np.broadcast_to(np.True_, data.shape), np.full(len(values), 8, np.int64))
 
 
-def beside(*some: Cells) -> Cells:
+def beside(first: Cells, *others: Cells) -> Cells:
     """Return rows that hold what each of them has in that row."""
-    size = some[0].size
-    for one in some[1:]:
-        size = size + one.size
-    return Cells(tuple(part for one in some for part in one.parts), size)
+    size = first.size
+    for cells in others:
+        size = size + cells.size
+    return Cells(tuple(part for cells in (first, *others) for part in cells.parts), size)
 
 
 def prefixed(tag: bytes, body: Cells, extra: Numbers | int = 0) -> Cells:
@@ -106,7 +101,7 @@ def prefixed(tag: bytes, body: Cells, extra: Numbers | int = 0) -> Cells:
     return beside(constant(tag, len(body.size)), varint(body.size + extra), body)
 
 
-def sums(counts: Numbers, items: Cells) -> npt.NDArray[np.int64]:
+def sums(counts: Numbers, items: Cells) -> Int64s:
     """Return the bytes of the items of each row, of which it has `counts`."""
     stops = np.concatenate(([0], np.cumsum(items.size)))
     ends = np.cumsum(counts)
@@ -120,8 +115,8 @@ def below(heads: Cells, *repeated: tuple[Numbers, Cells]) -> bytes:
     the other.
     """
     everything = [heads, *(items for _, items in repeated)]
-    width = max(one.width for one in everything)
-    count = sum(len(one.size) for one in everything)
+    width = max(cells.width for cells in everything)
+    count = sum(len(cells.size) for cells in everything)
     data, used = np.empty((count, width), np.uint8), np.empty((count, width), np.bool_)
     each: Numbers = np.ones(len(heads.size), np.int64)
     for counts, _ in repeated:
@@ -136,8 +131,8 @@ def below(heads: Cells, *repeated: tuple[Numbers, Cells]) -> bytes:
     return data[used].tobytes()
 
 
-def _put(data: Numbers, used: Bools, rows: Numbers, some: Cells) -> None:
+def _put(data: Numbers, used: Bools, rows: Numbers, cells: Cells) -> None:
     """Lay out rows at their places, each copied as a whole."""
     width = data.shape[1]
-    for target, source in zip((data, used), some.laid_out(width), strict=True):
+    for target, source in zip((data, used), cells.laid_out(width), strict=True):
         target.view(f"V{width}")[rows, 0] = source.view(f"V{width}")[:, 0]

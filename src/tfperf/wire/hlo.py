@@ -2,59 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from tfperf.wire.schema import message_class
-from tfperf.wire.source import PlaneSpan, Source
+from tfperf.wire.trace_file import PlaneSpan, TraceFile
 
-PLANE = "/host:metadata"
-_PROTO = "Hlo Proto"
+PROGRAM_PLANE = "/host:metadata"
+HLO_PROTO = "Hlo Proto"
+"""The stat that holds a program."""
 
 
 class Instruction(NamedTuple):
-    """What an HLO instruction says of itself: its opcode, and the op of the framework that it was made from."""
+    """An HLO instruction: its opcode, and the op of the framework that it was compiled from."""
 
     opcode: str
     op_name: str
     op_type: str
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """A compiled module: its name, and its instructions by name."""
 
     module: str
     instructions: dict[str, Instruction]
 
 
-def read_programs(source: Source, span: PlaneSpan) -> dict[int, bytes]:
+def read_programs(file: TraceFile, span: PlaneSpan) -> dict[int, bytes]:
     """Return the serialized programs of the plane by program id; none if it cannot be parsed."""
     plane = message_class("XPlane")()
     try:
-        plane.ParseFromString(b"".join(source.read(start, stop) for start, stop in span.header))
+        plane.ParseFromString(file.read_all(span.header))
     except DecodeError:
         return {}
     names = {entry.key: entry.value.name.decode("utf-8", "replace") for entry in plane.stat_metadata}
-    found: dict[int, bytes] = {}
+    programs: dict[int, bytes] = {}
     for entry in plane.event_metadata:
         stats = {names.get(stat.metadata_id, ""): stat for stat in entry.value.stats}
-        if _PROTO in stats:
-            found[_program_id(stats, entry.key)] = stats[_PROTO].bytes_value
-    return found
-
-
-def _program_id(stats: dict[str, Any], key: int) -> int:
-    """Return the id of a program, as a signed number: a stat, or else the id of the event metadata that holds it."""
-    stat = stats.get("program_id")
-    value = int(stat.int64_value or stat.uint64_value) if stat is not None else key
-    return value - (1 << 64) if value >= 1 << 63 else value
+        if HLO_PROTO in stats:
+            stat = stats.get("program_id")
+            program_id = int(stat.int64_value or stat.uint64_value) if stat is not None else entry.key
+            signed = program_id - (1 << 64) if program_id >= 1 << 63 else program_id
+            programs[signed] = stats[HLO_PROTO].bytes_value
+    return programs
 
 
 def parse_program(serialized: bytes) -> Program | None:
-    """Return a program, or None for bytes that are none."""
+    """Return a program, or None for bytes that are not a program."""
     proto = message_class("HloProto")()
     try:
         proto.ParseFromString(serialized)

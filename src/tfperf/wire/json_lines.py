@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Numbers = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
+from tfperf.arrays import Bools, Numbers
 
 _LARGEST_EXACT = 1 << 53
 """JSON readers take numbers for float64, which holds no larger ones exactly; those are written as text."""
@@ -31,23 +30,23 @@ def plain(texts: Sequence[str]) -> Any:
     return pa.array(texts, pa.string())
 
 
-def chosen(texts: Any, index: Numbers, known: Bools | None = None) -> Any:
-    """Return for each row the text at an index; none where it is not known."""
-    return texts.take(pa.array(index, mask=None if known is None else ~known))
+def chosen(texts: Any, index: Numbers, present: Bools | None = None) -> Any:
+    """Return for each row the text at an index; none where it is not."""
+    return texts.take(pa.array(index, mask=None if present is None else ~present))
 
 
-def whole(values: Numbers, known: Bools | None = None) -> Any:
+def whole(values: Numbers, present: Bools | None = None) -> Any:
     """Return whole numbers, those that JSON readers would round as text."""
-    numbers = pa.array(values, mask=None if known is None else ~known)
+    numbers = pa.array(values, mask=None if present is None else ~present)
     text = numbers.cast(pa.string())
     signed = values.dtype.kind == "i"
     large = (values > _LARGEST_EXACT) | (values < -_LARGEST_EXACT if signed else False)
     return pc.if_else(pa.array(large), line('"', text, '"'), text) if large.any() else text
 
 
-def real(values: npt.NDArray[np.float64], known: Bools) -> Any:
+def real(values: npt.NDArray[np.float64], present: Bools) -> Any:
     """Return real numbers; JSON has no infinity and no NaN, so these are texts."""
-    text = pa.array(values, mask=~known).cast(pa.string())
+    text = pa.array(values, mask=~present).cast(pa.string())
     return pc.if_else(pa.array(np.isfinite(values)), text, line('"', text, '"'))
 
 
@@ -58,7 +57,7 @@ def microseconds(time_ps: Numbers) -> Any:
     return line(pa.array(full).cast(pa.string()), ".", digits)
 
 
-def first_known(*columns: Any) -> Any:
+def first_present(*columns: Any) -> Any:
     """Return for each row the text of the first column that has one."""
     return pc.coalesce(*columns)
 

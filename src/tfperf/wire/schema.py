@@ -12,8 +12,8 @@ Text is declared as bytes in the projections: a name with invalid UTF-8 must not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -25,149 +25,107 @@ PACKAGE = "tfperf.wire"
 LARGEST_MESSAGE = (1 << 31) - 1
 """Protobuf's own limit in bytes, and that of 32-bit offsets."""
 
-Messages = Mapping[str, Mapping[str, tuple[int, str]]]
-"""message -> field -> (number, type): "[]" marks repeated, a capital letter a message, a second word a oneof."""
+Messages = Mapping[str, str]
+"""message -> fields as `name number type`: "[]" marks repeated, a capital letter a message, a last word a oneof."""
 
 _MESSAGES: Messages = {
-    "XStat": {
-        "metadata_id": (1, "int64"),
-        "double_value": (2, "double value"),
-        "uint64_value": (3, "uint64 value"),
-        "int64_value": (4, "int64 value"),
-        "str_value": (5, "bytes value"),
-        "bytes_value": (6, "bytes value"),
-        "ref_value": (7, "uint64 value"),
-    },
-    "XEvent": {
-        "metadata_id": (1, "int64"),
-        "offset_ps": (2, "int64 data"),
-        "num_occurrences": (5, "int64 data"),
-        "duration_ps": (3, "int64"),
-        "stats": (4, "[]XStat"),
-    },
-    "XLine": {
-        "id": (1, "int64"),
-        "display_id": (10, "int64"),
-        "name": (2, "bytes"),
-        "display_name": (11, "bytes"),
-        "timestamp_ns": (3, "int64"),
-        "duration_ps": (9, "int64"),
-        "events": (4, "[]XEvent"),
-    },
-    "XEventMetadata": {
-        "id": (1, "int64"),
-        "name": (2, "bytes"),
-        "metadata": (3, "bytes"),
-        "display_name": (4, "bytes"),
-        "stats": (5, "[]XStat"),
-        "child_id": (6, "[]int64"),
-    },
-    "XStatMetadata": {"id": (1, "int64"), "name": (2, "bytes"), "description": (3, "bytes")},
-    "EventMetadataEntry": {"key": (1, "int64"), "value": (2, "XEventMetadata")},
-    "StatMetadataEntry": {"key": (1, "int64"), "value": (2, "XStatMetadata")},
-    "XPlane": {
-        "id": (1, "int64"),
-        "name": (2, "bytes"),
-        "lines": (3, "[]XLine"),
-        "event_metadata": (4, "[]EventMetadataEntry"),
-        "stat_metadata": (5, "[]StatMetadataEntry"),
-        "stats": (6, "[]XStat"),
-    },
-    "XSpace": {
-        "planes": (1, "[]XPlane"),
-        "errors": (2, "[]bytes"),
-        "warnings": (3, "[]bytes"),
-        "hostnames": (4, "[]bytes"),
-    },
+    "XStat": (
+        "metadata_id 1 int64, double_value 2 double value, uint64_value 3 uint64 value, int64_value 4 int64 value, "
+        "str_value 5 bytes value, bytes_value 6 bytes value, ref_value 7 uint64 value"
+    ),
+    "XEvent": (
+        "metadata_id 1 int64, offset_ps 2 int64 data, num_occurrences 5 int64 data, duration_ps 3 int64, "
+        "stats 4 []XStat"
+    ),
+    "XLine": (
+        "id 1 int64, display_id 10 int64, name 2 bytes, display_name 11 bytes, timestamp_ns 3 int64, "
+        "duration_ps 9 int64, events 4 []XEvent"
+    ),
+    "XEventMetadata": (
+        "id 1 int64, name 2 bytes, metadata 3 bytes, display_name 4 bytes, stats 5 []XStat, child_id 6 []int64"
+    ),
+    "XStatMetadata": "id 1 int64, name 2 bytes, description 3 bytes",
+    "EventMetadataEntry": "key 1 int64, value 2 XEventMetadata",
+    "StatMetadataEntry": "key 1 int64, value 2 XStatMetadata",
+    "XPlane": (
+        "id 1 int64, name 2 bytes, lines 3 []XLine, event_metadata 4 []EventMetadataEntry, "
+        "stat_metadata 5 []StatMetadataEntry, stats 6 []XStat"
+    ),
+    "XSpace": "planes 1 []XPlane, errors 2 []bytes, warnings 3 []bytes, hostnames 4 []bytes",
     # Projections: the same bytes, fewer columns.
-    "Event": {
-        "metadata_id": (1, "int64"),
-        "offset_ps": (2, "int64"),
-        "duration_ps": (3, "int64"),
-        "stats": (4, "[]bytes"),
-        "num_occurrences": (5, "int64"),
-    },
-    "Line": {
-        "id": (1, "int64"),
-        "name": (2, "bytes"),
-        "timestamp_ns": (3, "int64"),
-        "events": (4, "[]bytes"),
-        "display_name": (11, "bytes"),
-    },
-    "Lines": {"lines": (3, "[]Line")},
-    "LineOutline": {},
-    "LinesOutline": {"lines": (3, "[]LineOutline")},
-    "Stat": {
-        "metadata_id": (1, "int64"),
-        "double_value": (2, "double"),
-        "uint64_value": (3, "uint64"),
-        "int64_value": (4, "int64"),
-        "str_value": (5, "bytes"),
-        "bytes_value": (6, "bytes"),
-        "ref_value": (7, "uint64"),
-    },
-    "EventMetadata": {"name": (2, "bytes"), "display_name": (4, "bytes"), "stats": (5, "[]bytes")},
-    "StatMetadata": {"name": (2, "bytes")},
-    "EventMetadataItem": {"key": (1, "int64"), "value": (2, "EventMetadata")},
-    "StatMetadataItem": {"key": (1, "int64"), "value": (2, "StatMetadata")},
+    "Event": "metadata_id 1 int64, offset_ps 2 int64, duration_ps 3 int64, stats 4 []bytes, num_occurrences 5 int64",
+    "Line": "id 1 int64, name 2 bytes, timestamp_ns 3 int64, events 4 []bytes, display_name 11 bytes",
+    "Lines": "lines 3 []Line",
+    "LineOutline": "",
+    "LinesOutline": "lines 3 []LineOutline",
+    "Stat": (
+        "metadata_id 1 int64, double_value 2 double, uint64_value 3 uint64, int64_value 4 int64, str_value 5 bytes, "
+        "bytes_value 6 bytes, ref_value 7 uint64"
+    ),
+    "EventMetadata": "name 2 bytes, display_name 4 bytes, stats 5 []bytes",
+    "StatMetadata": "name 2 bytes",
+    "EventMetadataItem": "key 1 int64, value 2 EventMetadata",
+    "StatMetadataItem": "key 1 int64, value 2 StatMetadata",
     # What tfperf reads of a compiled XLA program (`HloProto` of `hlo.proto`): which op each instruction comes from.
-    "HloProto": {"hlo_module": (1, "HloModule")},
-    "HloModule": {"name": (1, "bytes"), "computations": (3, "[]HloComputation"), "id": (5, "int64")},
-    "HloComputation": {"name": (1, "bytes"), "instructions": (2, "[]HloInstruction")},
-    "HloInstruction": {"name": (1, "bytes"), "opcode": (2, "bytes"), "metadata": (7, "HloOpMetadata")},
-    "HloOpMetadata": {"op_type": (1, "bytes"), "op_name": (2, "bytes")},
-    "PlaneHeader": {
-        "id": (1, "int64"),
-        "name": (2, "bytes"),
-        "lines": (3, "[]bytes"),
-        "event_metadata": (4, "[]EventMetadataItem"),
-        "stat_metadata": (5, "[]StatMetadataItem"),
-        "stats": (6, "[]XStat"),
-    },
+    "HloProto": "hlo_module 1 HloModule",
+    "HloModule": "name 1 bytes, computations 3 []HloComputation, id 5 int64",
+    "HloComputation": "name 1 bytes, instructions 2 []HloInstruction",
+    "HloInstruction": "name 1 bytes, opcode 2 bytes, metadata 7 HloOpMetadata",
+    "HloOpMetadata": "op_type 1 bytes, op_name 2 bytes",
+    "PlaneHeader": (
+        "id 1 int64, name 2 bytes, lines 3 []bytes, event_metadata 4 []EventMetadataItem, "
+        "stat_metadata 5 []StatMetadataItem, stats 6 []XStat"
+    ),
 }
 
-_SCALARS = {"int64": 3, "uint64": 4, "double": 1, "bytes": 12, "uint32": 13, "int32": 5, "bool": 8, "string": 9}
-_MESSAGE_TYPE = 11
+
+def fields_of(message: str) -> Iterator[tuple[str, int, str, list[str]]]:
+    """Iterate over name, number, type and oneof (if any) of the fields of a message of the tables."""
+    for field in filter(None, message.split(", ")):
+        name, number, kind, *oneof = field.split()
+        yield name, int(number), kind, oneof
 
 
-def build_pool(package: str, messages: Messages) -> Any:
-    """Return a descriptor pool of its own that holds these messages."""
-    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+def build_pool(package: str, messages: Messages, *, syntax: str = "proto3") -> Any:
+    """Return a descriptor pool that holds only these messages."""
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
     for message_name, fields in messages.items():
         message = file.message_type.add(name=message_name)
-        for field_name, (number, declared) in fields.items():
-            _add_field(message, package, field_name, number, declared)
+        for name, number, kind, oneof in fields_of(fields):
+            label = "LABEL_REPEATED" if kind.startswith("[]") else "LABEL_OPTIONAL"
+            kind = kind.removeprefix("[]")
+            scalar = "MESSAGE" if kind[0].isupper() else kind.upper()
+            field = message.field.add(name=name, number=number, label=label, type=f"TYPE_{scalar}")
+            if kind[0].isupper():
+                field.type_name = f".{package}.{kind}"
+            if oneof:
+                field.oneof_index = 0
+                if not message.oneof_decl:
+                    message.oneof_decl.add(name=oneof[0])
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return pool
 
 
-def _add_field(message: Any, package: str, name: str, number: int, declared: str) -> None:
-    field = message.field.add(name=name, number=number, label=1)
-    if declared.startswith("[]"):
-        field.label, declared = 3, declared[2:]
-    kind, _, oneof = declared.partition(" ")
-    if kind in _SCALARS:
-        field.type = _SCALARS[kind]
-    else:
-        field.type, field.type_name = _MESSAGE_TYPE, f".{package}.{kind}"
-    if oneof:
-        if not message.oneof_decl:
-            message.oneof_decl.add(name=oneof)
-        field.oneof_index = 0
+class Schema:
+    """The descriptors and classes of some messages, built when the first is asked for."""
+
+    def __init__(self, package: str, messages: Messages, *, syntax: str = "proto3") -> None:
+        self._package, self._messages, self._syntax = package, messages, syntax
+
+    @cached_property
+    def _pool(self) -> Any:
+        return build_pool(self._package, self._messages, syntax=self._syntax)
+
+    def descriptor(self, message_name: str) -> Descriptor:
+        """Return the descriptor of a message."""
+        message: Descriptor = self._pool.FindMessageTypeByName(f"{self._package}.{message_name}")
+        return message
+
+    def message_class(self, message_name: str) -> Any:
+        """Return the protobuf class of a message."""
+        return message_factory.GetMessageClass(self.descriptor(message_name))
 
 
-@lru_cache(maxsize=1)
-def _pool() -> Any:
-    return build_pool(PACKAGE, _MESSAGES)
-
-
-def descriptor(message_name: str) -> Descriptor:
-    """Return the descriptor of one of the messages above."""
-    found: Descriptor = _pool().FindMessageTypeByName(f"{PACKAGE}.{message_name}")
-    return found
-
-
-def message_class(message_name: str) -> Any:
-    """Return the protobuf class of one of the messages above."""
-    return message_factory.GetMessageClass(descriptor(message_name))
+_SCHEMA = Schema(PACKAGE, _MESSAGES)
+descriptor, message_class = _SCHEMA.descriptor, _SCHEMA.message_class

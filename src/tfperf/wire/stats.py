@@ -2,257 +2,220 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.intervals import Int64s, distinct
-from tfperf.wire import arrow
-from tfperf.wire.arrow import Int32s
-from tfperf.wire.source import Source
+from tfperf.arrays import Bools, Float64s, Int32s, Int64s, Uint8s, distinct, distinct_index
+from tfperf.wire import decoder
+from tfperf.wire.event_columns import Stat, StatKind, StatRows, StatType, merge_stats
+from tfperf.wire.trace_file import TraceFile
 
-Bools = npt.NDArray[np.bool_]
 _TABLE_SIZE = 1 << 14
+_STORED: Mapping[StatType, tuple[StatKind, ...]] = {
+    "number": (StatKind.INT, StatKind.UNSIGNED),
+    "real": (StatKind.REAL,),
+    "text": (StatKind.TEXT,),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class StatColumn:
-    """One stat of a batch: which events carry it (ascending indices), and its values.
+class WantedStats(NamedTuple):
+    """The stats to decode by name, and what they are; all others are skipped unread.
 
-    `value` is int64: a number (a uint64 keeps its bits, a real number those of a float64), or for a text an index into
-    `texts`.
+    The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events whose name is
+    accepted: a stat that nearly every event carries is costly. `every` decodes all stats besides, as one
+    table.
     """
 
-    event: Int32s
-    value: Int64s
-    texts: list[str] | None
-
-
-Barred = Sequence[tuple[frozenset[str], Bools]]
-"""Stats, and for each list whether to skip them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The stats to decode: by name, as whole numbers, texts or real numbers. All others are skipped unread.
-
-    `only_on` narrows stats to events whose name matches: a stat that nearly every event carries is costly. `every`
-    decodes all stats besides, as one table.
-    """
-
-    numbers: frozenset[str]
-    texts: frozenset[str]
-    only_on: Mapping[re.Pattern[str], frozenset[str]] = field(default_factory=dict)
-    reals: frozenset[str] = frozenset()
+    types: Mapping[str, StatType | Literal["guess"]]
+    only_on: Mapping[str, Callable[[str], bool]] = MappingProxyType({})
     every: bool = False
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Return the names of all stats that are decoded one by one."""
-        return self.numbers | self.texts | self.reals
+
+class Narrowed(NamedTuple):
+    """Stats that are read only on some events: `allows` tells for each event whether."""
+
+    stats: frozenset[str]
+    allows: Bools
 
 
-class StatKind(IntEnum):
-    """How a stat is stored, and so what its value means."""
+class SerializedStats(NamedTuple):
+    """Serialized XStats, a list for each event; `position` is where in the file they come from."""
 
-    INT = 0
-    UNSIGNED = 1
-    REAL = 2
-    TEXT = 3
-    BYTES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class EveryStat:
-    """All stats of a batch, one row each: the index of the event, the metadata id of the stat, and its value.
-
-    `value` is int64: a number, the bits of a uint64 or of a float64, an index into `texts`, or a length in bytes.
-    """
-
-    event: Int32s
-    key: Int64s
-    kind: arrow.Uint8s
-    value: Int64s
-    texts: list[str]
+    file: TraceFile
+    lists: Any
+    position: int
 
 
 def wanted_stats(
-    source: Source,
-    lists: Any,
-    names: dict[int, str],
-    wanted: Wanted,
-    *,
-    position: int,
-    barred: Barred = (),
-) -> dict[str, StatColumn]:
-    """Pick the wanted stats out of list<bytes of XStat>; `barred` tells, for narrowed stats, which lists to skip.
-
-    `names` maps the metadata ids of the plane to stat names; `position` is where in the file the lists come from.
-    """
-    flat = arrow.items(lists)
-    ids = _listed(names, wanted)
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
+) -> dict[str, Stat]:
+    """Pick the wanted stats; `names` maps the metadata ids of the plane to stat names."""
+    flat = decoder.items(serialized.lists)
+    ids = {key: name for key, name in names.items() if name in wanted.types}
     if not ids or not len(flat):
         return {}
-    chosen, owner = _choose(lists, flat, ids, barred)
+    chosen, owner = _choose(serialized.lists, flat, ids, narrowed)
     if not len(chosen):
         return {}
-    return _columns(_decode(source, arrow.take(flat, chosen), owner, position), names, wanted, barred)
+    flat = decoder.take(flat, chosen)
+    return _columns(_decoded(serialized, flat, owner), flat, names, wanted, narrowed)
 
 
 def all_stats(
-    source: Source, lists: Any, names: dict[int, str], wanted: Wanted, *, position: int, barred: Barred = ()
-) -> tuple[dict[str, StatColumn], EveryStat]:
+    serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
+) -> tuple[dict[str, Stat], StatRows]:
     """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
-    flat = arrow.items(lists)
-    owner = np.repeat(np.arange(len(lists), dtype=np.int32), np.diff(arrow.offsets(lists)))
-    rows = _decode(source, flat, owner, position)
-    known, which = np.unique(rows.key, return_inverse=True)
-    listed = np.isin(known, list(_listed(names, wanted)))
-    columns = _columns(rows.only(np.flatnonzero(listed[which.reshape(-1)])), names, wanted, barred)
-    return columns, _every(rows, _kinds(flat), names)
+    flat = decoder.items(serialized.lists)
+    owner = np.repeat(np.arange(len(serialized.lists), dtype=np.int32), np.diff(decoder.offsets(serialized.lists)))
+    rows = _decoded(serialized, flat, owner)
+    ids, which = distinct_index(rows.key)
+    listed = np.array([names.get(key, "") in wanted.types for key in ids.tolist()], np.bool_)
+    chosen = np.flatnonzero(listed[which]) if len(ids) else which
+    columns = _columns(rows.only(chosen), decoder.take(flat, chosen), names, wanted, narrowed)
+    kind = _kinds(flat)
+    value = np.where(kind == StatKind.REAL, rows.real.view(np.int64), rows.number)
+    is_text, is_blob = np.flatnonzero(kind == StatKind.TEXT), kind == StatKind.BYTES
+    texts, value[is_text] = _texts(decoder.take(rows.strings, is_text), rows.refs[is_text], names)
+    value[is_blob] = rows.sizes[is_blob]
+    keys = tuple(names.get(key, "") for key in ids.tolist())
+    return columns, StatRows(rows.owner, which.astype(np.int32), kind, value, keys, texts)
 
 
-def _listed(names: dict[int, str], wanted: Wanted) -> dict[int, str]:
-    listed = wanted.names
-    return {key: name for key, name in names.items() if name in listed}
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(NamedTuple):
     """Decoded stats: the list that each is in, its metadata id, and what its arms hold (0 where they hold nothing)."""
 
     owner: Int32s
     key: Int64s
     number: Int64s
-    real: npt.NDArray[np.float64]
+    real: Float64s
     refs: Int64s
-    strings: Any
     sizes: Int32s
     """Lengths of values that are bytes."""
+    strings: Any
 
-    def only(self, rows: npt.NDArray[np.intp]) -> _Rows:
+    def only(self, rows: Int64s) -> _Rows:
         """Return these rows alone."""
-        return _Rows(
-            self.owner[rows], self.key[rows], self.number[rows], self.real[rows], self.refs[rows],
-            arrow.take(self.strings, rows), self.sizes[rows],
-        )  # fmt: skip
+        numbers = {name: getattr(self, name)[rows] for name in self._fields if name != "strings"}
+        return _Rows(strings=decoder.take(self.strings, rows), **numbers)
 
 
-def _decode(source: Source, flat: Any, owner: Int32s, position: int) -> _Rows:
-    rows = arrow.decode_all(source, "Stat", flat, position)
-    signed, unsigned = (arrow.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
+def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
+    rows = decoder.decode_all(serialized.file, "Stat", flat, serialized.position)
+    signed, unsigned = (decoder.numbers(rows.column(arm)) for arm in ("int64_value", "uint64_value"))
     return _Rows(
-        owner, arrow.numbers(rows.column("metadata_id")), signed | unsigned.view(np.int64),
-        arrow.numbers(rows.column("double_value")), arrow.numbers(rows.column("ref_value")).view(np.int64),
-        rows.column("str_value"), np.diff(arrow.offsets(rows.column("bytes_value"))),
-    )  # fmt: skip
+        owner=owner,
+        key=decoder.numbers(rows.column("metadata_id")),
+        number=signed | unsigned.view(np.int64),
+        real=decoder.numbers(rows.column("double_value")),
+        refs=decoder.numbers(rows.column("ref_value")).view(np.int64),
+        sizes=np.diff(decoder.offsets(rows.column("bytes_value"))),
+        strings=rows.column("str_value"),
+    )
 
 
-def _choose(lists: Any, flat: Any, ids: dict[int, str], barred: Barred) -> tuple[npt.NDArray[np.intp], Int32s]:
+def _choose(lists: Any, flat: Any, ids: Mapping[int, str], narrowed: Sequence[Narrowed]) -> tuple[Int64s, Int32s]:
     """Return which items of `flat` may be wanted, and the index of the list that each is in."""
-    key, known = _stat_ids(flat)
+    key, readable = _stat_ids(flat)
     table = np.zeros(_TABLE_SIZE, np.bool_)
     small = {stat_id: name for stat_id, name in ids.items() if 0 <= stat_id < _TABLE_SIZE}
     table[list(small)] = True
-    chosen = np.flatnonzero(table[key] | ~known)
-    owner = _owners(lists, chosen)
+    chosen = np.flatnonzero(table[key] | ~readable)
+    ends = decoder.offsets(lists)
+    owner = (np.searchsorted(ends, chosen + ends[0], side="right") - 1).astype(np.int32)
     keep = np.ones(len(chosen), np.bool_)
-    for stats, skipped in barred:
-        narrowed = np.zeros(_TABLE_SIZE, np.bool_)
-        narrowed[[stat_id for stat_id, name in small.items() if name in stats]] = True
-        mine = np.flatnonzero(narrowed[key[chosen]] & known[chosen])
-        keep[mine] = ~skipped[owner[mine]]
+    for only in narrowed:
+        is_narrowed = np.zeros(_TABLE_SIZE, np.bool_)
+        is_narrowed[[stat_id for stat_id, name in small.items() if name in only.stats]] = True
+        which = np.flatnonzero(is_narrowed[key[chosen]] & readable[chosen])
+        keep[which] = only.allows[owner[which]]
     return chosen[keep], owner[keep]
-
-
-def _owners(lists: Any, flat_indices: npt.NDArray[np.intp]) -> Int32s:
-    """Return which list each flattened item came from."""
-    ends = arrow.offsets(lists)
-    found = np.searchsorted(ends, flat_indices + ends[0], side="right") - 1
-    return np.asarray(found, np.int32)
 
 
 def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
     """Read the metadata id of each serialized XStat; return ids below 2^14, and whether that succeeded.
 
-    An XStat begins with tag 0x08 and the id as a varint; anything else must be decoded to be known.
+    An XStat starts with tag 0x08 and the id as a varint; anything else must be decoded to be known.
     """
-    ends, data = arrow.offsets(flat), arrow.bytes_of(flat)
+    ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
     first, second = data[np.minimum(start, last)], data[np.minimum(start + 1, last)]
     plain = (first == 0x08) & (length > 2)
-    known = plain & (second < 0x80)
+    readable = plain & (second < 0x80)
     key = (second & 0x7F).astype(np.int16)
     longer = np.flatnonzero(plain & (second >= 0x80) & (length > 3))
     third = data[start[longer] + 2]
     key[longer] |= (third & 0x7F).astype(np.int16) << 7
-    known[longer] = third < 0x80
-    return key, known
+    readable[longer] = third < 0x80
+    return key, readable
 
 
-def _columns(rows: _Rows, names: dict[int, str], wanted: Wanted, barred: Barred) -> dict[str, StatColumn]:
+def _columns(
+    rows: _Rows, flat: Any, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed]
+) -> dict[str, Stat]:
     ids: dict[str, list[int]] = {}
     for stat_id in distinct(rows.key).tolist():
         ids.setdefault(names.get(stat_id, ""), []).append(stat_id)
     columns = {}
     for name, same in ids.items():
-        which = np.flatnonzero(np.isin(rows.key, same))
-        for stats, skipped in barred:
-            if name in stats:
-                which = which[~skipped[rows.owner[which]]]
-        if name in wanted.numbers:
-            columns[name] = StatColumn(rows.owner[which], rows.number[which], None)
-        elif name in wanted.reals:
-            number = rows.number[which]
-            real = np.where(number != 0, number.astype(np.float64), rows.real[which])
-            columns[name] = StatColumn(rows.owner[which], real.view(np.int64), None)
-        elif name in wanted.texts:
-            texts, value = _text_column(arrow.take(rows.strings, which), rows.refs[which], names)
-            columns[name] = StatColumn(rows.owner[which], value, texts)
+        if name not in wanted.types:
+            continue
+        # `numpy.isin` takes longer to choose its way than comparing with one takes.
+        which = np.flatnonzero(rows.key == same[0] if len(same) == 1 else np.isin(rows.key, same))
+        for only in narrowed:
+            if name in only.stats:
+                which = which[only.allows[rows.owner[which]]]
+        if (kind := wanted.types[name]) != "guess":
+            columns[name] = _column(rows, which, kind, names)
+            continue
+        # Numbers, real numbers and texts apart, as the tags of the values tell; bytes are omitted.
+        kinds = _kinds(decoder.take(flat, which))
+        typed = ((kind, which[np.isin(kinds, stored)]) for kind, stored in _STORED.items())
+        if parts := [_column(rows, some, kind, names) for kind, some in typed if len(some)]:
+            columns[name] = merge_stats(parts)
     return columns
 
 
-def _text_column(strings: Any, refs: Int64s, names: dict[int, str]) -> tuple[list[str], Int64s]:
+def _column(rows: _Rows, which: Int64s, kind: StatType, names: Mapping[int, str]) -> Stat:
+    owner, number = rows.owner[which], rows.number[which]
+    if kind == "number":
+        return Stat(owner, number)
+    if kind == "real":
+        real = np.where(number != 0, number.astype(np.float64), rows.real[which])
+        return Stat(owner, real.view(np.int64), "real")
+    texts, value = _texts(decoder.take(rows.strings, which), rows.refs[which], names)
+    return Stat(owner, value, "text", texts)
+
+
+def _texts(strings: Any, refs: Int64s, names: Mapping[int, str]) -> tuple[tuple[str, ...], Int64s]:
     """Return distinct texts and the index of each value in them; a reference is the name of a stat metadata."""
-    found, ref_index = np.unique(refs, return_inverse=True)
-    texts = [names.get(ref, "") if ref else "" for ref in found.tolist()]
-    value = ref_index.reshape(-1).astype(np.int64)
-    ends = arrow.offsets(strings)
+    distinct_refs, value = distinct_index(refs)
+    texts = [names.get(ref, "") if ref else "" for ref in distinct_refs.tolist()]
+    ends = decoder.offsets(strings)
     if ends[-1] > ends[0]:
         encoded = strings.dictionary_encode()
-        own = arrow.numbers(encoded.indices).astype(np.int64) + len(texts)
-        value = np.where(refs != 0, value, own)
-        texts += arrow.texts(encoded.dictionary)
-    return texts, value
-
-
-def _every(rows: _Rows, kind: arrow.Uint8s, names: dict[int, str]) -> EveryStat:
-    value = np.where(kind == StatKind.REAL, rows.real.view(np.int64), rows.number)
-    is_text, is_blob = np.flatnonzero(kind == StatKind.TEXT), kind == StatKind.BYTES
-    texts, value[is_text] = _text_column(arrow.take(rows.strings, is_text), rows.refs[is_text], names)
-    value[is_blob] = rows.sizes[is_blob]
-    return EveryStat(rows.owner, rows.key, kind, value, texts)
+        of_string = decoder.numbers(encoded.indices).astype(np.int64) + len(texts)
+        value = np.where(refs != 0, value, of_string)
+        texts += decoder.texts(encoded.dictionary)
+    return tuple(texts), value
 
 
 _KIND_OF_TAG = np.full(256, StatKind.INT, np.uint8)
 """The tag of a value, of its field number and wire type, tells which arm it is; INT where there is none."""
-_KIND_OF_TAG[[0x11, 0x18, 0x2A, 0x32, 0x38]] = (
-    StatKind.REAL, StatKind.UNSIGNED, StatKind.TEXT, StatKind.BYTES, StatKind.TEXT,
-)  # fmt: skip
+_KIND_OF_TAG[[0x11, 0x18, 0x32]] = StatKind.REAL, StatKind.UNSIGNED, StatKind.BYTES
+_KIND_OF_TAG[[0x2A, 0x38]] = StatKind.TEXT
 _LONGEST_VARINT, _ID_TAG = 10, 0x08
 
 
-def _kinds(flat: Any) -> arrow.Uint8s:
+def _kinds(flat: Any) -> Uint8s:
     """Return the kind of each stat by the tag of its value, since a value of zero does not tell its arm.
 
-    The value stands behind the id of the stat, or first where the id is 0 and therefore left out.
+    The value stands behind the id of the stat, or first where the id is 0 and therefore omitted.
     """
-    ends, data = arrow.offsets(flat), arrow.bytes_of(flat)
+    ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, last = ends[:-1].astype(np.int64), len(data) - 1
     has_id = data[np.minimum(start, last)] == _ID_TAG
     place, more = start + 1, has_id

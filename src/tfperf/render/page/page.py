@@ -1,7 +1,9 @@
 """Report -> one HTML page.
 
 The page asks for nothing: its policy lets it run the scripts that are in it, by their hashes, and load nothing at all.
-Data is no script: charts are JSON whose `<` is escaped, tables are base64.
+Data is no script: charts are JSON whose `<` is escaped, tables are base64. Every text that a template of `templates/`
+shows is made safe and at most `LONGEST_TEXT` long, and then escaped, without the template asking for it. Only what
+Python marks as `Markup` is put in as it is: scripts, the style sheet, and coded data.
 """
 
 from __future__ import annotations
@@ -9,140 +11,192 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib.resources import files
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
-from tfperf.render.options import RenderOptions
-from tfperf.render.page.chart_data import Drawings, drawings
-from tfperf.render.page.markup import Numbered, facts_markup, navigation, section_markup
-from tfperf.render.page.table_data import Island, fit
-from tfperf.render.page.text import LONGEST_NAME, escape
-from tfperf.render.values import cell_text, source_facts
-from tfperf.report.model import Report, Section, Table
+from markupsafe import Markup
+
+from tfperf.render import RenderOptions
+from tfperf.render.page.chart_data import Data, chart_data, chart_words, table_bars
+from tfperf.render.page.table_data import LONGEST_NAME, PackedTable, fit, pack
+from tfperf.render.text_table import LINES, TextTable, cut_note, text_table
+from tfperf.render.values import brief, cell_text, measure_text, source_facts
+from tfperf.report.model import BarChart, Chart, GroupedBars, Report, Section, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 LIMIT_BYTES = 4_900_000
 """Below 5 MB, whatever is in the report."""
+LONGEST_TEXT = 2_000
+"""Characters of a sentence; a longer one loses its middle."""
+FIRST_ROWS = 10
+"""Rows of a table that are there without scripts."""
 
-_LIBRARY = "echarts.common.min.js"
-_SCRIPTS = ("values.js", "table_rows.js", "tables.js", "charts.js", "page.js")
-_STYLE = "page.css"
+_LONGEST_CELL = 120
+_STATIC = ("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js", "page.js")
 _REMARK_BYTES = 400
 """What the remarks of a table that is cut may take."""
-_TOO_LARGE = "{} more sections are not in this page, which stays below 5 MB; JSON has them: {}."
+_OMITTED = "{} more sections are omitted from this page, which is limited to 5 MB; JSON has them: {}."
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A section and its charts."""
+class PageChart(NamedTuple):
+    """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not."""
 
+    id: str
+    title: str
+    words: str
+    has_numbers: bool
+    data: Data
+
+
+class PageTable(NamedTuple):
+    """A table of a section, as it travels, and with the bars that are drawn above it, if any."""
+
+    id: str
+    table: Table
+    packed: PackedTable
+    chart: PageChart | None
+
+    @property
+    def data(self) -> Markup:
+        """Return the table as it travels, for a script element."""
+        return Markup(self.packed.base64)
+
+    @property
+    def first_rows(self) -> TextTable:
+        """Return the rows that are there without scripts."""
+        return text_table(self.table.head(FIRST_ROWS), LINES)
+
+    @property
+    def cut_note(self) -> str:
+        """Return how many rows the report has, if not all."""
+        return cut_note(self.table)
+
+
+class PageSection(NamedTuple):
+    """A section with its charts and tables."""
+
+    id: str
     section: Section
-    charts: Drawings
+    charts: Sequence[PageChart] = ()
+    tables: Sequence[PageTable] = ()
+
+    def all_charts(self) -> Iterator[PageChart]:
+        """Yield the charts of the section and of its tables, in the order of the page."""
+        yield from self.charts
+        yield from (table.chart for table in self.tables if table.chart)
 
 
 def render_page(report: Report, _options: RenderOptions) -> str:
-    """Return the report as one page of at most `LIMIT_BYTES`; cut tables say so, and so do sections left out."""
-    parts = [Part(section, drawings(section)) for section in report.sections]
-    kept = len(parts)
-    while (room := LIMIT_BYTES - _size_without_tables(report, _first(parts, kept))) < 0 and kept:
+    """Return the report as one page of at most `LIMIT_BYTES`; cut tables say so, and so do omitted sections."""
+    sections = page_parts(report.sections)
+    if sum(len(table.packed.base64) for part in sections for table in part.tables) < LIMIT_BYTES:
+        page = _page(report, sections)
+        if len(page.encode()) <= LIMIT_BYTES:
+            return page
+    return _cut_page(report, sections)
+
+
+def _cut_page(report: Report, sections: Sequence[PageSection]) -> str:
+    """Return the page with as many sections as there is room for, and as much of their tables."""
+    kept, shown = len(sections), sections
+    while (room := LIMIT_BYTES - _size_without_tables(report, shown)) < 0 and kept:
         kept -= 1
-    shown = _first(parts, kept)
-    return _page(report, shown, fit(_tables(shown), room))
+        names = [part.section.name for part in sections[kept:]]
+        note = Section("omitted", "Omitted", notes=(_OMITTED.format(len(names), ", ".join(names[:20])),))
+        shown = [*sections[:kept], PageSection(f"section-{kept}", note)]
+    return _page(report, _with_tables(shown, fit([table.packed for part in shown for table in part.tables], room)))
 
 
-def _size_without_tables(report: Report, parts: Sequence[Part]) -> int:
-    tables = _tables(parts)
-    return len(_page(report, parts, [Island(table, "") for table in tables]).encode()) + _REMARK_BYTES * len(tables)
+def _size_without_tables(report: Report, sections: Sequence[PageSection]) -> int:
+    empty = [PackedTable(table.table, "") for part in sections for table in part.tables]
+    return len(_page(report, _with_tables(sections, empty)).encode()) + _REMARK_BYTES * len(empty)
 
 
-def _tables(parts: Sequence[Part]) -> list[Table]:
-    return [table for part in parts for table in part.section.tables]
+def _with_tables(sections: Sequence[PageSection], packed: Sequence[PackedTable]) -> list[PageSection]:
+    """Return the sections with other data of their tables, in the same order."""
+    rest = iter(packed)
+    return [part._replace(tables=[table._replace(packed=next(rest)) for table in part.tables]) for part in sections]
 
 
-def _first(parts: Sequence[Part], kept: int) -> list[Part]:
-    """Return the first parts, and a last one that names the others."""
-    left = [part.section.name for part in parts[kept:]]
-    if not left:
-        return list(parts)
-    note = Section("left_out", "Left out", notes=(_TOO_LARGE.format(len(left), ", ".join(left[:20])),))
-    return [*parts[:kept], Part(note, drawings(note))]
-
-
-def _page(report: Report, parts: Sequence[Part], islands: Sequence[Island]) -> str:
-    scripts = (_file(_LIBRARY), '"use strict";\n' + "\n".join(map(_file, _SCRIPTS)))
-    style = _file(_STYLE)
-    return _PAGE.format(
-        policy=_policy(scripts, style),
-        title=_title(report),
-        style=style,
-        source=facts_markup(source_facts(report), "source"),
-        navigation=navigation([part.section for part in parts]),
-        sections=_sections(parts, islands) or "<p>This report has no sections.</p>",
-        charts=_json([drawing.data for part in parts for drawing in part.charts.in_order()]),
-        library=scripts[0],
-        script=scripts[1],
+def _page(report: Report, sections: Sequence[PageSection]) -> str:
+    style, library, script = _style_and_scripts()
+    allowed = f"script-src {_hash(library)} {_hash(script)}; style-src {_hash(style)}"
+    charts = [chart.data for part in sections for chart in part.all_charts()]
+    # What was read first tells windows apart.
+    name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
+    template = environment().get_template("page.html")
+    return template.render(
+        policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
+        title=f"{name}: tfperf report" if name else "tfperf report",
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        source=source_facts(report),
+        sections=sections,
+        charts=Markup(json.dumps(charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
     )
 
 
-def _sections(parts: Sequence[Part], islands: Sequence[Island]) -> str:
-    written, tables, charts = [], 0, 0
-    for at, part in enumerate(parts):
-        own = islands[tables : tables + len(part.section.tables)]
-        written.append(section_markup(part.section, part.charts, own, Numbered(at, tables, charts)))
-        tables += len(own)
-        charts += len(part.charts.in_order())
-    return "\n".join(written)
-
-
-def _title(report: Report) -> str:
-    """Return the title of the window: what was read first tells pages apart."""
-    first = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
-    return escape(f"{first}: tfperf report" if first else "tfperf report", LONGEST_NAME)
-
-
-def _policy(scripts: Sequence[str], style: str) -> str:
-    allowed = " ".join(map(_hash, scripts))
-    return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+@lru_cache(maxsize=1)
+def _style_and_scripts() -> tuple[str, str, str]:
+    folder = files("tfperf.render.page") / "static"
+    style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
+    return style, library, '"use strict";\n' + "\n".join(scripts)
 
 
 def _hash(text: str) -> str:
+    """Return the hash by which the policy allows a script or a style sheet."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+def page_parts(sections: Sequence[Section]) -> list[PageSection]:
+    """Return the parts of the page, numbered from 0.
+
+    Where a section has bars, its tables get none: they would show the same.
+    """
+    chart_numbers, table_numbers = count(), count()
+
+    def numbered(chart: Chart) -> PageChart:
+        has_numbers = isinstance(chart, (BarChart, GroupedBars))
+        name = f"chart-{next(chart_numbers)}"
+        return PageChart(name, chart.title, chart_words(chart), has_numbers, chart_data(chart))
+
+    parts = []
+    for number, section in enumerate(sections):
+        has_bars = any(isinstance(chart, BarChart) for chart in section.charts)
+        charts = list(map(numbered, section.charts))
+        tables = []
+        for table in section.tables:
+            bars = None if has_bars else table_bars(table)
+            name = f"table-{next(table_numbers)}"
+            tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
+        parts.append(PageSection(f"section-{number}", section, charts, tables))
+    return parts
 
 
-def _file(name: str) -> str:
-    return files("tfperf.render.page").joinpath(name).read_text("utf-8")
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Return the engine; Jinja2 is imported for pages only."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<a class="skip" href="#report">Skip to the report</a>
-<header>
-<h1>tfperf report</h1>
-{source}
-<div class="choices"></div>
-</header>
-<div class="columns">
-{navigation}
-<main id="report" tabindex="-1">
-{sections}
-</main>
-</div>
-<script type="application/json" id="charts">{charts}</script>
-<script>{library}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+    environment = Environment(
+        loader=PackageLoader("tfperf.render.page"),
+        autoescape=True,
+        finalize=lambda value: brief(value, LONGEST_TEXT) if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "name": lambda text: brief(text, LONGEST_NAME),
+        "cell": lambda text: brief(text, _LONGEST_CELL),
+        "grouped": lambda number: f"{number:,}",
+        "measure": measure_text,
+    }
+    return environment

@@ -1,0 +1,172 @@
+"""What `tfperf.load` does, what it returns, the one loop that makes a report of it, and the list of runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tfperf.errors import TfperfError
+from tfperf.report.model import Column, Report, Section, table_of
+from tfperf.sections import registry
+from tfperf.sections.host import Host
+from tfperf.sections.overview.summary import report_summary
+from tfperf.sections.registry import OURS, call, described, find_section, omission, omitted_sections, section_names
+from tfperf.sections.results import By, HostResults, Results, View
+from tfperf.trace import logdir
+from tfperf.trace.logdir import Run
+from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tfperf.trace.activities import Attribution
+
+
+class Analysis(Results, frozen=True):
+    """What is known about a run of one or several hosts.
+
+    `analysis["steps"]` is the breakdown of the steps, `analysis["overview"]` the averages and the verdict,
+    `analysis["ops"]`, `analysis["kernels"]`, ... the results of the other sections, all combined over hosts; most have
+    a `.table` DataFrame. `analysis.hosts[0]["steps"]` is the same for one host.
+    """
+
+    step_marker: str | None = None
+
+    def more(self, sections: Iterable[str]) -> Analysis:
+        """Return an analysis that has these sections too; the files are read again if any is missing."""
+        missing = [name for name in sections if name not in self.sections]
+        if not missing:
+            return self
+        names = _needed((*self.sections, *missing))
+        analyze = partial(analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker)
+        hosts = [analyze(file) for file in self.run.files]
+        return replace(self, hosts=tuple(hosts), sections=names)
+
+    def report(self, sections: Sequence[str] = (), *, by: By = "op", filters: Sequence[str] = ()) -> Report:
+        """Return the report (of all sections that were analyzed, by default), ready for a renderer.
+
+        `by` groups the ops that people see; `filters` are regular expressions of which one must be found in the name or
+        type of an op. Raises TfperfError for an invalid filter.
+        """
+        try:
+            patterns = tuple(re.compile(pattern, re.IGNORECASE) for pattern in filters)
+        except re.error as error:
+            raise TfperfError(f"the filter {error.pattern!r} is not a regular expression: {error.msg}") from error
+        return assemble(self.seen(View(by, patterns)), sections)
+
+
+def load(  # noqa: PLR0913  (every parameter is an option that users name)
+    path: str | Path,
+    *,
+    sections: Sequence[str] = (),
+    run: str | None = None,
+    hosts: Sequence[str] = (),
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Read and analyze a profile.
+
+    `path` is a logdir, a run folder or one `*.xplane.pb` file; of a logdir, the newest run is taken unless `run`
+    names another. `sections` are those to analyze, with what they rest on (default: all). `hosts` keeps only hosts of
+    these names. `attribution` is "corrected" or "tensorflow" (what TensorFlow's own profiler concluded). `step_marker`
+    names the events that are steps (`*` is a wildcard). `executor` analyzes hosts elsewhere. Raises
+    TraceNotFoundError, TraceFormatError, and TfperfError for an unknown section.
+    """
+    if attribution == "tensorflow" and step_marker is not None:
+        raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
+    selected = logdir.choose_hosts(logdir.choose_run(logdir.find_runs(Path(path)), run), tuple(hosts))
+    names = _needed(sections)
+    analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker)
+    if executor is not None:
+        results = list(executor.map(analyze, selected.files))
+    else:
+        reports = progress_by_file(selected.files, progress)
+        results = [analyze(file, progress=report) for file, report in zip(selected.files, reports, strict=True)]
+    return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker)
+
+
+def _needed(sections: Sequence[str]) -> tuple[str, ...]:
+    """Return the sections to analyze, each after those that it rests on."""
+    names = registry.section_names()
+    unknown = next((name for name in sections if name not in names), None)
+    if unknown is not None:
+        raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
+    return registry.with_dependencies((*ALWAYS, *(sections or names)))
+
+
+def analyze_host(
+    file: logdir.HostFile,
+    *,
+    sections: Sequence[str],
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+    progress: Progress | None = None,
+) -> HostResults:
+    """Read the trace of one host, and analyze it by sections, which follow those that they rest on."""
+    as_tensorflow = attribution == "tensorflow"
+    stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
+    trace = read_host(
+        file.path, file.host, stats=stats | LINKS if as_tensorflow else stats, instants=as_tensorflow, progress=progress
+    )
+    host = Host(trace, attribution, step_marker)
+    host.analyze(sections)
+    return HostResults(trace.host, bool(trace.devices), host.results, host.omitted)
+
+
+ALWAYS = ("steps", "overview")
+"""The sections that the summary of every report rests on."""
+
+
+def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
+    """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
+    omitted = dict(results.omitted)
+    built: list[Section] = []
+    for name in section_names():
+        if name not in (sections or results.sections) or name in omitted:
+            continue
+        spec = find_section(name)
+        if spec.without_device and not results.has_device:
+            built.append(Section(spec.name, spec.title, notes=(spec.without_device,), level="full"))
+            continue
+        try:
+            built.append(replace(call(spec.build, results), name=spec.name, is_lead=spec.is_lead))
+        except Exception as error:
+            if name in OURS:
+                raise
+            omitted[name] = described(error)
+    source = {
+        "run": results.run.name,
+        "folder": str(results.run.folder),
+        "hosts": [host.host for host in results.hosts],
+        "attribution": results.attribution,
+    }
+    lines = (*omitted_sections(), *(omission(name, reason) for name, reason in omitted.items()))
+    return Report(source, report_summary(results), tuple(built), lines)
+
+
+_COLUMNS = (
+    Column("run", "Run", str, "", "name for --run"),
+    Column("host", "Host", str, "", "name for --host"),
+    Column("size_bytes", "Bytes", int, "count", "size of the trace file"),
+    Column("path", "File", str, "", "the trace file", level="data"),
+)
+
+
+def runs_report(path: Path, runs: Sequence[Run]) -> Report:
+    """List the runs, the newest last."""
+    files = [(run, file) for run in runs for file in run.files]
+    data: dict[str, Sequence[Any]] = {
+        "run": [run.name for run, _ in files],
+        "host": [file.host for _, file in files],
+        "size_bytes": [file.size_bytes for _, file in files],
+        "path": [str(file.path) for _, file in files],
+    }
+    table = table_of("runs", "Runs, the newest last", _COLUMNS, data)
+    return Report({"folder": str(path)}, {"run_count": len(runs)}, (Section("runs", "Runs", tables=(table,)),))

@@ -1,1 +1,0 @@
-"""Analyzers: one module per question; pure functions that know nothing of each other."""

@@ -1,0 +1,212 @@
+"""What arrays and half-open intervals lack in numpy. Pure numpy, no trace words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Uint8s = npt.NDArray[np.uint8]
+Float64s = npt.NDArray[np.float64]
+Numbers = npt.NDArray[Any]
+Column = npt.NDArray[np.signedinteger[Any]]
+
+NO_NUMBERS: Int64s = np.empty(0, np.int64)
+
+MOST = 1 << 62
+"""The largest sum: impossible times of a damaged file may add up to more than an int64 holds."""
+
+
+def capped_sum(values: Int64s) -> int:
+    """Return the sum, at most `MOST`."""
+    exact = int(values.sum())
+    return exact if exact >= 0 and float(values.sum(dtype=np.float64)) < MOST else MOST
+
+
+def median(values: npt.NDArray[np.generic]) -> float:
+    """Return the median, 0 of nothing (`numpy.median` imports its masked arrays, which takes longer than sorting)."""
+    if not len(values):
+        return 0.0
+    ordered = np.sort(values).astype(np.float64)
+    return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+
+
+def percentile(values: npt.NDArray[np.generic], share: float) -> float:
+    """Return the value below which a share of the values lies, interpolated between neighbours; 0 of nothing."""
+    if not len(values):
+        return 0.0
+    ordered = np.sort(values).astype(np.float64)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+
+
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the distinct values, ascending (`numpy.unique` imports masked arrays when called like this)."""
+    ordered = np.sort(values)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+
+
+def lookup(ascending: Column, wanted: Column) -> Int64s:
+    """Return where each wanted number stands (the first time) among ascending ones, -1 where it does not."""
+    if not len(ascending):
+        return np.full(len(wanted), -1, np.int64)
+    place = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
+    return np.where(ascending[place] == wanted, place, -1)
+
+
+def ranges(first: Int64s, count: Int64s) -> Int64s:
+    """Return the numbers `first[i]`, `first[i] + 1`, ... of each i, `count[i]` of them, one after the other."""
+    stops = np.cumsum(count)
+    return np.repeat(first - stops + count, count) + np.arange(int(stops[-1]) if len(stops) else 0)
+
+
+_LARGEST_TABLE = 1 << 20
+
+
+def distinct_index(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64s]:
+    """Return the distinct values, ascending, and for each value its index among them.
+
+    Small numbers are looked up in a table, which takes a fraction of the time that sorting takes.
+    """
+    if values.dtype.kind == "i" and len(values) and values.min() >= 0 and (most := int(values.max())) < _LARGEST_TABLE:
+        present = np.zeros(most + 1, np.bool_)
+        present[values] = True
+        return np.flatnonzero(present), (np.cumsum(present) - 1)[values]
+    unique, index = np.unique(values, return_inverse=True)
+    return unique, index.reshape(-1).astype(np.int64)
+
+
+def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
+    """Return an order that brings equal rows of the columns together, and where in it each group begins.
+
+    Columns are packed into one number where it is large enough, which sorts several times faster.
+    """
+    count = len(columns[0])
+    if not count:
+        return NO_NUMBERS, NO_NUMBERS
+    lowest = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
+    if prod(sizes) < MOST:
+        packed = np.zeros(count, np.int64)
+        for column, low, size in zip(columns, lowest, sizes, strict=True):
+            packed = packed * size + (column - low)
+        columns = [packed]
+    order = np.lexsort(columns[::-1]) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
+    changes = np.zeros(count, np.bool_)
+    changes[0] = True
+    for column in columns:
+        ordered = column[order]
+        changes[1:] |= ordered[1:] != ordered[:-1]
+    return np.asarray(order, np.int64), np.flatnonzero(changes)
+
+
+def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[list[int], tuple[int, int, int, int]]]:
+    """Iterate over the distinct rows of the columns: (values, (count, sum, least, most of the durations))."""
+    order, starts = group_equal(columns)
+    if not len(order):
+        return
+    ordered = duration[order]
+    rough = np.add.reduceat(ordered.astype(np.float64), starts)
+    total = np.where(rough < MOST, np.add.reduceat(ordered, starts), MOST)
+    least, most = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
+    values = np.stack([column[order[starts]] for column in columns], axis=1)
+    numbers = (np.diff(starts, append=len(order)), total, least, most)
+    yield from zip(values.tolist(), zip(*(column.tolist() for column in numbers), strict=True), strict=True)
+
+
+class Intervals(NamedTuple):
+    """A set of intervals: `start` and `end` are int64 arrays of equal length."""
+
+    start: Int64s
+    end: Int64s
+
+    def total(self) -> int:
+        """Return the summed length (of a flat set: the covered time)."""
+        return int((self.end - self.start).sum())
+
+
+EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union_sorted(start: Int64s, end: Int64s) -> Intervals:
+    """Merge intervals that are sorted by start into a flat set, in linear time."""
+    if not len(start):
+        return EMPTY
+    reach = np.maximum.accumulate(end)
+    gaps = np.flatnonzero(start[1:] > reach[:-1]) + 1
+    first = np.concatenate(([0], gaps))
+    last = np.concatenate((gaps, [len(start)])) - 1
+    merged = Intervals(start[first], reach[last])
+    keep = merged.end > merged.start
+    return merged if keep.all() else Intervals(merged.start[keep], merged.end[keep])
+
+
+def union(start: Int64s, end: Int64s) -> Intervals:
+    """Merge intervals in any order into a flat set."""
+    if len(start) > 1 and not bool((start[1:] >= start[:-1]).all()):
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    return union_sorted(start, end)
+
+
+def union_all(sets: list[Intervals]) -> Intervals:
+    """Merge several sets into one flat set."""
+    sets = [part for part in sets if len(part.start)]
+    if not sets:
+        return EMPTY
+    if len(sets) == 1:
+        return union(*sets[0])
+    return union(np.concatenate([part.start for part in sets]), np.concatenate([part.end for part in sets]))
+
+
+def covered_before(flat: Intervals, times: Int64s) -> Int64s:
+    """Return, for each time, how much of it and before is covered by the flat set."""
+    if not len(flat.start):
+        return np.zeros(len(times), np.int64)
+    length_until = np.concatenate(([0], np.cumsum(flat.end - flat.start)))
+    index = np.searchsorted(flat.start, times, side="right")
+    before = np.maximum(index - 1, 0)
+    overshoot = np.where(index > 0, np.maximum(flat.end[before] - times, 0), 0)
+    return np.asarray(length_until[index] - overshoot, np.int64)
+
+
+def overlap(flat: Intervals, start: Int64s, end: Int64s) -> Int64s:
+    """Return, for each window [start, end), how much of it the flat set covers."""
+    return covered_before(flat, np.maximum(end, start)) - covered_before(flat, start)
+
+
+def intersection(first: Intervals, second: Intervals) -> Intervals:
+    """Return what two flat sets both cover, as a flat set."""
+    return _sweep(first, second, 3)
+
+
+def difference(first: Intervals, second: Intervals) -> Intervals:
+    """Return what the first flat set covers and the second does not, as a flat set."""
+    return _sweep(first, second, 1)
+
+
+def _sweep(first: Intervals, second: Intervals, wanted: int) -> Intervals:
+    """Return where the level is the wanted one: the first set counts 1, the second 2."""
+    times = np.concatenate((*first, *second))
+    counts = (1, -1, 2, -2)
+    change = np.repeat(counts, [len(part) for part in (*first, *second)])
+    order = np.argsort(times, kind="stable")
+    times, level = times[order], np.cumsum(change[order])
+    covered = (level[:-1] == wanted) & (times[1:] > times[:-1]) if len(times) else level == wanted
+    return union_sorted(times[:-1][covered], times[1:][covered])
+
+
+def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
+    """Tell, for each time, whether the flat set holds it."""
+    if not len(flat.start):
+        return np.zeros(len(times), np.bool_)
+    index = np.searchsorted(flat.start, times, side="right")
+    return (index > 0) & (flat.end[np.maximum(index - 1, 0)] > times)

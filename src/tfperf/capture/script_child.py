@@ -1,0 +1,288 @@
+"""The process of a script that `tfperf run` profiles: waits for its moment, runs the script, and reports the result.
+
+The script does what it does without tfperf: arguments, modules, output, signals and exit code are the same.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import io
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from msgspec import json
+from msgspec.structs import asdict
+
+from tfperf.capture import local
+from tfperf.capture.keras_callback import ProfileCallback
+from tfperf.capture.keras_import_hook import hook_keras
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.script_plan import Orders, Plan, write_result
+from tfperf.capture.step_profile import SafeProfile, no_trace
+from tfperf.capture.tensorflow_session import require_tensorflow
+
+_IMPORT_POLL_SECONDS = 0.2
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
+_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with code names
+_HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
+_NEVER = (sys.maxsize - 1, sys.maxsize - 1)
+
+
+def main() -> None:
+    """Profile the script that the other arguments name, as the first argument orders."""
+    orders = json.decode(sys.argv[1], type=Orders)
+    job = _ScriptJob(orders)
+    job.start()
+    atexit.register(job.end_by_interrupt)  # Registered first, called last.
+    try:
+        _run_as_main(sys.argv[2:], is_module=orders.is_module)
+    except KeyboardInterrupt:
+        job.is_interrupted = True
+        raise
+    finally:
+        # At the exit: only then have the threads of the script ended, too.
+        atexit.register(job.conclude)
+
+
+class _ScriptJob:
+    """The script and its profile."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders, self._plan = orders, orders.plan
+        self._process = os.getpid()
+        self.is_interrupted = False
+        self._started_s = time.monotonic()
+        self._lock = threading.RLock()
+        self._callback = _ScriptCallback(self, self._plan)
+        self._timed: _TimedProfile | None = None
+        if self._plan.after_s is not None:
+            self._timed = _TimedProfile(self._plan, self._plan.after_s, self.write)
+
+    def start(self) -> None:
+        hook_keras(self._callback)
+        _count_steps(self._callback)
+        leave = os._exit
+
+        def _exit(status: int) -> Any:
+            """Conclude first: `os._exit` calls no exit function."""
+            self.conclude()
+            leave(status)
+
+        os._exit = _exit
+        if self._orders.stop_fd is not None:
+            threading.Thread(target=self._listen, args=(self._orders.stop_fd,), name="tfperf-stop", daemon=True).start()
+        if self._timed:
+            threading.Thread(target=self._timed.run, name="tfperf-run", daemon=True).start()
+
+    def step_starts(self) -> None:
+        """Note that a step of a training starts: with steps to profile, no profile is taken by time."""
+        if self._timed and self._plan.steps:
+            self._timed.finish()
+
+    def conclude(self) -> None:
+        """End a running profile and write the result: the script is at its end."""
+        if os.getpid() != self._process:
+            return  # A forked child.
+        with contextlib.suppress(Exception):
+            if self._timed:
+                self._timed.finish("the script ended while it was profiled")
+            self._callback.close()
+            self.write(is_over=True)
+
+    def write(self, *, is_over: bool = False) -> None:
+        """Write the result so far, if there is one; once the script is over, there always is."""
+        with self._lock:
+            captured = self._best_result() or (self._why_no_trace() if is_over else None)
+            if captured is not None:
+                with contextlib.suppress(OSError):
+                    write_result(Path(self._orders.result_file), captured)
+
+    def end_by_interrupt(self) -> None:
+        """End by the signal, as Python does after Ctrl-C; Python forgets to if other code is compiled at the exit."""
+        if self.is_interrupted and os.name == "posix":
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+
+    def _best_result(self) -> Captured | None:
+        """Return the trace of steps rather than that of a time, and any trace rather than a reason for none."""
+        # Without steps to profile, the callback only marks them.
+        results = [self._plan.steps and self._callback.result, self._timed and self._timed.result]
+        taken = [result for result in results if result]
+        return next((result for result in taken if result.path), taken[0] if taken else None)
+
+    def _why_no_trace(self) -> Captured:
+        seconds, after_s = time.monotonic() - self._started_s, self._plan.after_s
+        if "tensorflow" not in sys.modules:
+            return no_trace("no_tensorflow", "the script did not import TensorFlow, so there was nothing to profile")
+        if after_s is None:
+            hint = "profile by time with --after 10s"
+            return no_trace("no_steps", f"the script has no training with Keras or tfperf.step; {hint}")
+        if seconds < after_s:
+            ended = f"the script ended after {seconds:.1f} s, before profiling started at {after_s:g} s"
+            return no_trace("no_steps", f"{ended}; pass --after {max(seconds / 2, 0.1):.1g}s")
+        return no_trace("idle", "TensorFlow did nothing that the profiler records")
+
+    def _listen(self, stop_fd: int) -> None:
+        """Wait to be asked to stop, which the other process does before it passes on a signal that would kill."""
+        with contextlib.suppress(OSError):
+            os.set_inheritable(stop_fd, False)
+            if os.read(stop_fd, 1):
+                self.conclude()
+                Path(self._orders.result_file).with_suffix(".stopped").touch()
+
+
+class _TimedProfile:
+    """Takes one profile after a time, and calls `tell` when there is a `result`.
+
+    It waits until the program has imported TensorFlow. With steps to profile as well, it tries again while TensorFlow
+    does nothing.
+    """
+
+    def __init__(self, plan: Plan, after_s: float, tell: Callable[[], object]) -> None:
+        self._plan, self._after_s, self._tell = plan, after_s, tell
+        self._is_over = threading.Event()
+        self._lock = threading.RLock()
+        self._session: SafeProfile | None = None
+        self.result: Captured | None = None
+
+    def finish(self, note: str = "") -> None:
+        """Stop if it runs, keep what was recorded, and never start again."""
+        self._is_over.set()
+        self._stop(note)
+
+    def run(self) -> None:
+        """Wait for the moment and profile, until there is a result."""
+        pause_s = self._after_s
+        while not self._is_over.wait(pause_s) and self.result is None:
+            if "tensorflow" not in sys.modules:
+                pause_s = _IMPORT_POLL_SECONDS
+                continue
+            with self._lock:
+                if self._is_over.is_set():
+                    return
+                self._session = SafeProfile(self._plan.logdir, self._plan.options, self.finish)
+                is_running = self._session.start()
+            if is_running:
+                self._is_over.wait(self._plan.duration_s)
+            self._stop()
+            pause_s = _FIRST_PAUSE_SECONDS if pause_s < _FIRST_PAUSE_SECONDS else min(2 * pause_s, _MAX_PAUSE_SECONDS)
+
+    def _stop(self, note: str = "") -> None:
+        with self._lock:
+            session, self._session = self._session, None
+            result = session.stop(note) if session else None
+            if result is None or (self._plan.steps and result.reason == "idle" and not self._is_over.is_set()):
+                return
+            self.result = result
+            self._tell()
+
+
+class _ScriptCallback(ProfileCallback):
+    """The callback that every call of Keras in the script gets."""
+
+    _hint = "pass --steps {}..{}"
+
+    def __init__(self, job: _ScriptJob, plan: Plan) -> None:
+        steps = plan.steps or _NEVER
+        super().__init__(plan.logdir, steps, limit_s=plan.limit_s, verbose=False, **asdict(plan.options))
+        self._job = job
+
+    def _step_starts(self) -> None:
+        self._job.step_starts()
+
+    def _tell(self, captured: Captured) -> None:
+        self._job.write()
+
+
+def _count_steps(callback: ProfileCallback) -> None:
+    """Make `tfperf.step` of the script count as well."""
+
+    class CountedStep(local.step):
+        __slots__ = ("_counting",)
+
+        def __enter__(self) -> CountedStep:
+            require_tensorflow()
+            self._counting = callback.watched_step(self._name, self._number)
+            if not self._counting.__enter__():
+                super().__enter__()
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            super().__exit__(*error)
+            self._counting.__exit__(None, None, None)
+
+    CountedStep.__name__ = CountedStep.__qualname__ = "step"
+    vars(local)["step"] = CountedStep
+
+
+def _run_as_main(command: Sequence[str], *, is_module: bool) -> None:
+    """Do what `python COMMAND...` or `python -m COMMAND...` does, except for flags of the interpreter.
+
+    What the program raises is raised here; a traceback that is shown for it has no frames of tfperf.
+    """
+    sys.argv[:] = command
+    try:
+        if is_module:
+            _put_first(os.getcwd())  # noqa: PTH109
+            if find_spec(command[0]) is None:
+                sys.exit(f"{sys.executable}: No module named {command[0]}")
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        elif os.path.isfile(command[0]) and not command[0].endswith(".pyc") and not _is_zip(command[0]):  # noqa: PTH113
+            _run_script(command[0])
+        else:
+            runpy.run_path(command[0], run_name="__main__")
+    except SystemExit:
+        raise
+    except BaseException:
+        # Only now: the program may have set a hook of its own.
+        sys.excepthook = _without_frames_of_tfperf(sys.excepthook)
+        raise
+
+
+def _is_zip(path: str) -> bool:
+    with io.open_code(os.path.abspath(path)) as file:  # noqa: PTH100 - strings, as Python does it
+        return file.read(2) == b"PK"
+
+
+def _run_script(path: str) -> None:
+    """Execute a file as the module `__main__`, which stays there: runpy would remove it when the file has run."""
+    _put_first(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+    file = os.path.abspath(path)  # noqa: PTH100
+    main = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", file)
+    vars(main).update(__file__=file, __cached__=None, __builtins__=builtins, __loader__=loader)
+    sys.modules["__main__"] = main
+    with io.open_code(file) as opened:
+        code = compile(opened.read(), file, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def _put_first(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, folder)
+
+
+def _without_frames_of_tfperf(show: Any) -> Any:
+    """Return a hook for uncaught exceptions whose traceback starts at the program's own code."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        while trace and trace.tb_frame.f_code.co_filename.startswith(_HIDDEN):
+            trace = trace.tb_next
+        show(kind, error.with_traceback(trace), trace)
+
+    return hook

@@ -1,0 +1,82 @@
+"""Run a script in a process of its own and profile it there; neither the script nor what it does is changed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from msgspec import json
+
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.run_folder import local_folder
+from tfperf.capture.script_plan import Orders, Plan, read_result
+from tfperf.capture.step_profile import no_trace
+
+_CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.capture.script_child import main; main()"
+"""Removes the current folder, which `-c` puts first among the places for modules: `python SCRIPT` does not have it."""
+_STOP_SECONDS = 30.0
+"""How long a script that is to be ended may take to write its trace."""
+_POLL_SECONDS = 0.05
+
+
+def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Captured]:
+    """Run `python COMMAND...` (or `python -m COMMAND...`) and profile it as planned.
+
+    Returns its exit code, as a shell shows it (128 + N for signal N), and the result of profiling it. Its stdin, stdout
+    and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is passed on once the
+    trace is written. Raises CaptureError `not_written` if the logdir cannot be used; then nothing was run.
+    """
+    local_folder(plan.logdir)
+    with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
+        result_file = Path(folder) / "result.json"
+        with ExitStack() as stack:
+            stop_fd, ask_fd = os.pipe() if os.name == "posix" else (None, None)
+            for end in (stop_fd, ask_fd):
+                if end is not None:
+                    stack.callback(os.close, end)
+            orders = Orders(plan, is_module, str(result_file), stop_fd)
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, json.encode(orders).decode(), *command],
+                pass_fds=[end for end in (stop_fd,) if end is not None],
+            )
+            with _signals_passed_on(process, result_file, ask_fd):
+                status = process.wait()
+        exit_code = status if status >= 0 else 128 - status
+        killed = f"the script was killed (exit code {exit_code}) before a trace could be written"
+        return exit_code, read_result(result_file) or no_trace("no_result", killed)
+
+
+@contextmanager
+def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_fd: int | None) -> Iterator[None]:
+    """Leave Ctrl-C to the script; have it write its trace before it gets a signal that ends it."""
+
+    def signal_when_stopped(number: int) -> None:
+        stopped, until = result_file.with_suffix(".stopped"), time.monotonic() + _STOP_SECONDS
+        while process.poll() is None and not stopped.exists() and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+        process.send_signal(number)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if ask_fd is not None:
+            with suppress(OSError):
+                os.write(ask_fd, b"!")
+        # In a thread: while this handler runs, this process does not learn that the script ended.
+        threading.Thread(target=signal_when_stopped, args=(number,), daemon=True).start()
+
+    handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
+    if hasattr(signal, "SIGHUP"):
+        handlers[signal.SIGHUP] = pass_on
+    with ExitStack() as earlier_handlers:
+        for number, handler in handlers.items():
+            earlier_handlers.callback(signal.signal, number, signal.signal(number, handler))
+        yield

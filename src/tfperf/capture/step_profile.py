@@ -1,0 +1,202 @@
+"""Profiling that never raises, also by steps: the program that is profiled goes on as if it were not."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import asdict, replace
+
+from tfperf.capture import local
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.tracer_options import TracerOptions
+from tfperf.errors import CaptureError, Reason, TfperfError
+
+LIMIT_SECONDS = 120.0
+
+
+class SafeProfile:
+    """One session from `start` to `stop`; what goes wrong is in `result`.
+
+    It ends with the interpreter at the latest. A forked child leaves it to the parent.
+    """
+
+    def __init__(self, logdir: str | Path, options: TracerOptions, at_exit: Callable[[], object] | None = None) -> None:
+        self._logdir, self._options = logdir, options
+        self._at_exit = at_exit or self.stop
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._is_started = False
+        self.result: Captured | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the session runs, and this is the process that started it."""
+        return self._is_started and self.result is None and os.getpid() == self._process
+
+    def start(self) -> bool:
+        """Start, unless there is a result already; return whether the session runs now."""
+        with self._lock:
+            if self._is_started or self.result is not None:
+                return False
+            self._process = os.getpid()
+            if "tensorflow" not in sys.modules:  # Importing it here would change the program.
+                message = "the program does not use TensorFlow, so there is nothing to profile"
+                self.result = no_trace("no_tensorflow", message)
+                return False
+            _wait_for_devices()
+            try:
+                local.start(self._logdir, **asdict(self._options))
+            except Exception as error:
+                self.result = failed_profile(error)
+                return False
+            self._is_started = True
+            # Registered after local's own function, it is called before that one.
+            atexit.register(self._at_exit)
+            return True
+
+    def stop(self, note: str = "") -> Captured | None:
+        """End the session if it runs, and return the result; `note` becomes the message of a trace without problems."""
+        if not self.is_running:
+            return self.result
+        with self._lock:
+            if self.is_running:
+                atexit.unregister(self._at_exit)
+                _wait_for_devices()
+                try:
+                    captured = local.stop()
+                    self.result = replace(captured, message=captured.message or note)
+                except Exception as error:
+                    self.result = failed_profile(error)
+            return self.result
+
+
+class StepProfile:
+    """Profiles the steps `first` to `last`, both included, as it is told about them; never raises once constructed.
+
+    Several steps may run at once (`steps_per_execution` of Keras): then all executions with a step of the range are
+    profiled, at least one, but never the first of all, which builds the functions. `tell` gets each result at once.
+    """
+
+    def __init__(
+        self,
+        logdir: str | Path,
+        steps: tuple[int, int],
+        options: TracerOptions,
+        limit_s: float,
+        tell: Callable[[Captured], object],
+    ) -> None:
+        self._first, last = steps
+        if not 0 <= self._first <= last:
+            raise TfperfError(f"{steps} is not a range of steps; write (FIRST, LAST) with 0 <= FIRST <= LAST")
+        self._stop = last + 1
+        self._limit_s, self._tell = limit_s, tell
+        self._session = SafeProfile(logdir, options, self.close)
+        self._reporting = threading.RLock()
+        self._timer: threading.Timer | None = None
+        self._started_at = self._next = self._first
+        self.result: Captured | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the profile was taken, or failed."""
+        return self._session.result is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the profile is being taken."""
+        return self._session.is_running
+
+    def step_starts(self, step: int, size: int = 1) -> None:
+        """Note that `step`, or `size` steps from there on, are about to run."""
+        if self.is_done:
+            return
+        local.step_times.mark()
+        if self.is_running:
+            self._advance(step)
+        elif step >= self._first or (step and step + size > self._first):
+            self._start(step)
+
+    def steps_ended(self, next_step: int) -> None:
+        """Note that all steps before `next_step` have ended."""
+        if self.is_running and next_step >= self._stop:
+            local.step_times.mark()  # The last step ends here.
+        self._advance(next_step)
+
+    def close(self) -> None:
+        """Stop early if it runs: no more steps come."""
+        self._finish("training ended after")
+
+    def fail(self, error: Exception) -> None:
+        """Stop, and make an error of profiling the result."""
+        if not self.is_done:
+            self._session.stop()
+            self._session.result = self._session.result or failed_profile(error)
+            self._report()
+
+    def too_few_steps(self, count: int, hint: str) -> None:
+        """Note that training ended after `count` steps, with none in the range."""
+        if not self.is_done and self.result is None:
+            message = f"training ended after {count} batches, before batch {self._first}; {hint}"
+            self.result = no_trace("no_steps", message)
+            self._tell(self.result)
+
+    def _start(self, step: int) -> None:
+        self._started_at = self._next = step
+        if not self._session.start():
+            self._report()
+            return
+        early = f"profiling was stopped after {self._limit_s:g} s, after"
+        self._timer = threading.Timer(self._limit_s, self._finish, (early,))
+        self._timer.daemon = True
+        self._timer.start()
+        local.step_times.mark()  # The time that starting took belongs to no step.
+
+    def _advance(self, next_step: int) -> None:
+        if self.is_running:
+            self._next = next_step
+            if next_step >= self._stop and next_step > self._started_at:
+                self._finish()
+
+    def _finish(self, early: str = "") -> None:
+        """Stop if it runs; `early` says why that is before the last step."""
+        if self.is_running:
+            wanted = max(self._stop - self._started_at, 1)
+            batches = f"{self._next - self._started_at} of the {wanted} batches to profile"
+            self._session.stop(f"{early} {batches}" if early else "")
+            self._report()
+
+    def _report(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._reporting:
+            result = self._session.result
+            if result is not None and result is not self.result:
+                self.result = result
+                self._tell(result)
+
+
+def failed_profile(error: Exception) -> Captured:
+    """Return the result of a session that failed with this error."""
+    if isinstance(error, CaptureError):
+        return no_trace(error.reason, str(error))
+    return no_trace("refused", f"profiling failed: {type(error).__name__}: {error}")
+
+
+def no_trace(reason: Reason, message: str) -> Captured:
+    """Return the result of a session in this process that gave no trace."""
+    return Captured(worker=socket.gethostname(), reason=reason, message=message)
+
+
+def _wait_for_devices() -> None:
+    """Let a GPU finish its work: that of one step must neither be cut off nor count for the next."""
+    tensorflow = sys.modules.get("tensorflow")
+    with contextlib.suppress(Exception):
+        if tensorflow is not None and tensorflow.executing_eagerly():
+            tensorflow.test.experimental.sync_devices()

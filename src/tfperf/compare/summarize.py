@@ -1,0 +1,250 @@
+"""From an analyzed profile to the summary that is kept of it.
+
+Rankings are per step, so that captures of different length compare: time in the capture / steps in it (whole or not,
+of all hosts together). Long lists are cut to their largest entries; each says how many there were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from tfperf.compare.bootstrap import statistic
+from tfperf.compare.run_summary import (
+    LONGEST_NAME,
+    MOST_COUNT,
+    MOST_MS,
+    AllocatorPeak,
+    HostSummary,
+    RankedEntry,
+    Ranking,
+    RankingName,
+    Rankings,
+    RunSummary,
+)
+from tfperf.sections.overview.summary import summarize
+from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
+from tfperf.trace.steps import END_ESTIMATED, PARTIAL
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    from tfperf.sections.ops.op_table import OpTable
+    from tfperf.sections.results import HostResults, Results
+    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.sections.tfdata.pipeline import StageStats
+
+MOST_STEPS = 20_000
+"""Of all hosts together: half of what a file may hold."""
+MOST_HOSTS = 200
+MOST_ALLOCATORS = 20
+MOST_ROWS: dict[RankingName, int] = {
+    **dict.fromkeys(("device_ops", "host_ops", "kernels"), 200),
+    **dict.fromkeys(("copies", "idle"), 20),
+    "stages": 100,
+    "functions": 60,
+}
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_INPUT_PARTS = ("input_wait", "host_to_device")
+_MOST_BATCHES = 1 << 16
+_Results = TypeVar("_Results", bound="Results")
+
+
+def whole_steps(results: _Results, skip_first: int = 0) -> _Results:
+    """Return the results without the first `skip_first` steps of each host, and without steps that were cut off.
+
+    A report may fall back on such steps where there are no better ones and say so; a verdict may not.
+    """
+
+    def whole(host: HostResults) -> HostResults:
+        flags = host["steps"].steps.flags[skip_first:]
+        rows = [skip_first + row for row, flag in enumerate(flags) if flag not in (PARTIAL, END_ESTIMATED)]
+        return host.counting(np.array(rows, np.int64))
+
+    return results.only([whole(host) for host in results.hosts])
+
+
+def summarize_run(results: Results, label: str, *, skip_first: int = 0) -> RunSummary:
+    """Return the summary of a run, without the first `skip_first` steps of each host and without steps cut off.
+
+    Rankings are of the whole capture. `label` may be a path; only its last part is kept.
+    """
+    from tfperf import __version__
+
+    whole = whole_steps(results, skip_first)
+    most_steps = max(MOST_STEPS // max(len(results.hosts), 1), 1)
+    hosts = [_host_summary(host, most_steps) for host in whole.hosts]
+    slowest = hosts
+    if len(hosts) > MOST_HOSTS:
+        slowest = sorted(hosts, key=lambda host: -(statistic(host.step_ms, "mean") or 0.0))[:MOST_HOSTS]
+    pipeline = results["tfdata"].main
+    batch_sizes = [stage.batch_size for stage in pipeline.stages] if pipeline else []
+    steps = whole["steps"].steps
+    return RunSummary(
+        label=short_name(Path(label).name or label),
+        run=short_name(results.run.name),
+        tfperf_version=__version__,
+        attribution=results.attribution,
+        skip_first=skip_first,
+        step_kind=short_name(steps.headline_kind),
+        step_source=steps.source,
+        step_confidence=steps.confidence,
+        batches_per_step=_usual_batches(whole["steps"]),
+        batch_size=next((size for size in batch_sizes if size and size < MOST_COUNT), None),
+        hosts=tuple(slowest),
+        host_count=len(hosts),
+        rankings=_rankings(results),
+        allocators=_allocator_peaks(results),
+    )
+
+
+def short_name(text: str) -> str:
+    """Return a name as a summary keeps it: valid Unicode, and no longer than `LONGEST_NAME`.
+
+    Of a long one both ends stay, and a few digits of its hash, so that names that differ in the middle still differ.
+    """
+    text = _LONE_SURROGATE.sub("\ufffd", text)
+    if len(text) <= LONGEST_NAME:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    end = LONGEST_NAME // 2
+    return f"{text[: LONGEST_NAME - end - len(digest) - 2]}…{digest}…{text[-end:]}"
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return a number with six digits; None for what no file should hold."""
+    if value is None or not math.isfinite(value) or not 0 <= value <= MOST_MS:
+        return None
+    return float(f"{value:.6g}")
+
+
+def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
+    breakdown, environment = host["steps"], host["environment"]
+    overview = summarize(breakdown)
+    duration_ps = breakdown.steps.duration_ps[breakdown.headline]
+    step_ms = tuple(float(f"{ps / PS_PER_MS:.6g}") for ps in duration_ps.tolist() if 0 < ps <= MOST_MS * PS_PER_MS)
+    compute_ps = breakdown.compute_16_ps + breakdown.compute_32_ps
+    return HostSummary(
+        host=short_name(host.host),
+        step_ms=step_ms[:most_steps],
+        step_count=len(step_ms),
+        category_ms=_category_ms(breakdown) if step_ms else {},
+        input_percent=_rounded(overview.input_percent),
+        input_class=overview.input_class,
+        device_type=environment.device_type,
+        device_model=short_name(environment.device_model),
+        device_count=environment.device_count,
+        half_precision_percent=_rounded(100.0 * breakdown.compute_16_ps / compute_ps) if compute_ps else None,
+    )
+
+
+def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
+    """Return the averages; unknown is what no device, or no fetch, could show."""
+    unknown: set[str] = set()
+    if not breakdown.has_device:
+        unknown |= {*DEVICE_CATEGORIES, "host_to_device"}
+    if not breakdown.input_visible:
+        unknown |= {"input", *_INPUT_PARTS}
+
+    def mean_ms(category: str) -> float:
+        return float(breakdown.time_ps[category][breakdown.headline].mean()) / PS_PER_MS
+
+    categories = (*CATEGORIES, *_INPUT_PARTS)
+    return {category: None if category in unknown else _rounded(mean_ms(category)) for category in categories}
+
+
+def _usual_batches(breakdown: Breakdown) -> int | None:
+    """Return the usual number of batches in a step (the smaller of two equally usual ones); None without any."""
+    if not len(breakdown.steps):
+        return None
+    batches = np.clip(breakdown.steps.batches[breakdown.headline], 0, _MOST_BATCHES)
+    return int(np.bincount(batches, minlength=1).argmax()) or None
+
+
+def _allocator_peaks(results: Results) -> tuple[AllocatorPeak, ...]:
+    peaks: dict[str, int] = {}
+    for allocator in results["memory"].allocators:
+        name = short_name(allocator.name)
+        peaks[name] = max(peaks.get(name, 0), min(allocator.peak_bytes, MOST_COUNT))
+    return tuple(AllocatorPeak(name, peak) for name, peak in list(peaks.items())[:MOST_ALLOCATORS])
+
+
+def _rankings(results: Results) -> Rankings:
+    steps = sum(len(breakdown.steps) for breakdown in results.of_hosts("steps"))
+    if not steps:
+        return Rankings()
+    ops, kernels, functions = results["ops"], results["kernels"], results["functions"].functions
+    kernel_rows, copy_rows = [], []
+    if kernels is not None:
+        columns = kernels.kernels, kernels.total_ps.tolist(), kernels.occurrences.tolist()
+        kernel_rows = [(kernel.name, "", total_ps, count) for kernel, total_ps, count in zip(*columns, strict=True)]
+        copy_rows = [(copy.kind, "", copy.total_ps, copy.count) for copy in kernels.copies]
+    entries: dict[RankingName, Iterable[RankedEntry]] = {
+        "device_ops": _per_step(_op_rows(ops.device), steps) if ops.device is not None else (),
+        "host_ops": _per_step(_op_rows(ops.host), steps),
+        "kernels": _per_step(kernel_rows, steps),
+        "copies": _per_step(copy_rows, steps),
+        "stages": _stage_entries(results, steps),
+        "functions": [
+            RankedEntry(short_name(name), "", _rounded(self_ps / PS_PER_MS / steps), float(calls.get("traced", 0)))
+            for name, self_ps, calls in ((each.name, each.total_self_ps, each.calls) for each in functions)
+        ],
+        "idle": _idle_entries(results),
+    }
+    return Rankings(**{name: _ranking(rows, MOST_ROWS[name]) for name, rows in entries.items()})
+
+
+def _ranking(entries: Iterable[RankedEntry], most: int) -> Ranking:
+    """Return the longest entries; those with work but no waiting after them."""
+    ranked = sorted(
+        entries, key=lambda entry: (-(entry.ms or 0.0), -(entry.element_ms or 0.0), entry.name, entry.detail)
+    )
+    return Ranking(tuple(ranked[:most]), len(ranked))
+
+
+def _per_step(rows: Iterable[tuple[str, str, int, int]], steps: int) -> list[RankedEntry]:
+    """Add up rows (name, detail, picoseconds, count) of the same name and detail, and divide by the steps."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for name, detail, ps, count in rows:
+        total = sums.setdefault((short_name(name), short_name(detail)), [0, 0])
+        total[0] += ps
+        total[1] += count
+    return [
+        RankedEntry(name, detail, _rounded(ps / PS_PER_MS / steps), _rounded(count / steps))
+        for (name, detail), (ps, count) in sums.items()
+    ]
+
+
+def _op_rows(table: OpTable) -> Iterator[tuple[str, str, int, int]]:
+    """Iterate over ops by name and type: HLO ops of one framework op are one entry."""
+    for key, self_ps, count in zip(table.keys, table.self_ps.tolist(), table.occurrences.tolist(), strict=True):
+        yield key.name or key.hlo_op, key.type, self_ps, count
+
+
+def _stage_entries(results: Results, steps: int) -> list[RankedEntry]:
+    """Add up the waiting over hosts and pipelines of one shape; the work is that in the one waited for longest."""
+    by_path: dict[str, list[StageStats]] = {}
+    for pipeline in results["tfdata"].pipelines:
+        for stage in pipeline.stages:
+            by_path.setdefault(short_name(stage.path), []).append(stage)
+    entries = []
+    for path, stages in by_path.items():
+        element_ms = next((stage.element_ps / PS_PER_MS for stage in stages if stage.element_ps is not None), None)
+        blocked_ms = _rounded(sum(stage.blocked_ps for stage in stages) / PS_PER_MS / steps)
+        calls = _rounded(sum(stage.calls for stage in stages) / steps)
+        entries.append(RankedEntry(path, short_name(stages[0].name), blocked_ms, calls, _rounded(element_ms)))
+    return entries
+
+
+def _idle_entries(results: Results) -> list[RankedEntry]:
+    idle = results["idle"]
+    if idle is None or idle.without_steps:
+        return []
+    columns = idle.columns()
+    causes = zip(columns["cause"], columns["per_step_ms"], strict=True)
+    return [RankedEntry(cause, "", _rounded(ms)) for cause, ms in causes]

@@ -1,0 +1,197 @@
+// Charts are options for ECharts and nothing else. Their texts are drawn on a canvas, so none is ever markup.
+
+const COLOURS = {
+  "input": "input", "input wait": "input", "host to device": "to-device", "kernel launch": "launch",
+  "host compute": "host", "device compute": "device", "compilation": "compilation", "output": "output",
+  "device collectives": "collectives", "collectives": "collectives", "device to device": "between",
+  "all others": "others", "rest of the step": "others",
+};
+const OTHER_COLOURS = ["accent", "host", "device", "launch", "input", "collectives", "compilation"];
+const GROUP_COLOURS = ["others", "accent", "host", "device", "launch", "input", "collectives"];
+const ZOOM_FROM = 80;
+const LETTER_WIDTH = 7;
+const drawn = [];
+
+// A colour of the style sheet in the current theme.
+function colour(name) {
+  const probe = document.createElement("span");
+  probe.style.color = `var(--${name})`;
+  document.body.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+
+function colourOf(name, number) {
+  return colour(COLOURS[name.toLowerCase()] ?? OTHER_COLOURS[number % OTHER_COLOURS.length]);
+}
+
+// At most `limit` characters: a longer text loses its middle, as in the other formats.
+function short(text, limit) {
+  const head = Math.floor(limit / 3);
+  return text.length <= limit ? text : `${text.slice(0, head)}…${text.slice(text.length - (limit - head - 1))}`;
+}
+
+function basics() {
+  const text = { color: colour("text"), fontFamily: getComputedStyle(document.body).fontFamily, fontSize: 12 };
+  return {
+    animation: false,
+    textStyle: text,
+    tooltip: {
+      renderMode: "richText", confine: true, backgroundColor: colour("raised"), borderColor: colour("line"),
+      textStyle: text, axisPointer: { type: "shadow", shadowStyle: { color: colour("muted"), opacity: 0.12 } },
+    },
+  };
+}
+
+function valueAxis(format, more = {}) {
+  return {
+    type: "value", axisLabel: { color: colour("muted"), formatter: format, hideOverlap: true },
+    splitLine: { lineStyle: { color: colour("line") } }, axisLine: { show: false }, axisTick: { show: false }, ...more,
+  };
+}
+
+function nameAxis(labels, more = {}) {
+  const line = { lineStyle: { color: colour("line") } };
+  return { type: "category", data: labels, axisLine: line, axisTick: { show: false }, ...more };
+}
+
+function legend(more = {}) {
+  return { type: "scroll", top: 0, left: 0, itemWidth: 14, itemHeight: 10, pageIconColor: colour("text"),
+    pageTextStyle: { color: colour("muted") }, textStyle: { color: colour("text"), lineHeight: 18 }, ...more };
+}
+
+// --- steps ---
+
+function totalsOf(data) {
+  return data.labels.map((_, step) => data.series.reduce((sum, { values }) => sum + (values[step] ?? 0), 0));
+}
+
+function stepTooltip(data, totals) {
+  return (points) => {
+    const step = points[0].dataIndex;
+    const parts = data.series.filter(({ values }) => values[step])
+      .map(({ name, values }) => `${name}  ${timeText(values[step])} ms`);
+    const flag = data.flags[step] ? `  (${data.flags[step]})` : "";
+    return [`Step ${data.labels[step]}${flag}: ${timeText(totals[step])} ms`, ...parts.reverse()].join("\n");
+  };
+}
+
+// A mark above each flagged step; where the bar is cut at the limit, its duration too.
+function flagSeries(data, totals) {
+  const limit = data.limit ?? Infinity;
+  const heights = totals.map((total, step) => (data.flags[step] ? Math.min(total, limit) : null));
+  const label = { show: true, position: "top", color: colour("text"), fontSize: 11, distance: 8,
+    formatter: ({ dataIndex }) => (totals[dataIndex] > limit ? `${timeText(totals[dataIndex])} ms` : "") };
+  return { type: "scatter", name: "Flagged", data: heights, symbol: "triangle", symbolSize: 8, symbolOffset: [0, -7],
+    symbolRotate: 180, itemStyle: { color: colour("text") }, z: 5, clip: false, label, labelLayout: { hideOverlap: true } };
+}
+
+function zoom(count) {
+  if (count < ZOOM_FROM) return [];
+  const slider = { type: "slider", height: 22, bottom: 8, borderColor: colour("line"), textStyle: { color: colour("muted") } };
+  return [slider, { type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false }];
+}
+
+function stepOption(data) {
+  const totals = totalsOf(data);
+  const bars = data.series.map(({ name, values }, number) => ({
+    type: "bar", stack: "step", name, data: values, color: colourOf(name, number), barCategoryGap: "12%",
+    barMaxWidth: 60, large: false, emphasis: { disabled: true },
+  }));
+  const series = data.flags.some(Boolean) ? [...bars, flagSeries(data, totals)] : bars;
+  const base = basics();
+  const hasZoom = data.labels.length >= ZOOM_FROM;
+  return {
+    ...base, series, legend: legend(), dataZoom: zoom(data.labels.length),
+    tooltip: { ...base.tooltip, trigger: "axis", formatter: stepTooltip(data, totals) },
+    grid: { top: data.limit ? 62 : 44, left: 8, right: 12, bottom: hasZoom ? 56 : 24, containLabel: true },
+    xAxis: nameAxis(data.labels, { name: "step", nameLocation: "middle", nameGap: 28, nameTextStyle: { color: colour("muted") },
+      axisLabel: { color: colour("muted"), hideOverlap: true, formatter: (text) => short(text, 12) } }),
+    yAxis: valueAxis((value) => `${numberText(value, true)} ms`, data.limit ? { max: data.limit } : {}),
+  };
+}
+
+// --- bars ---
+
+function longestLabel() {
+  return Math.min(440, Math.round(document.querySelector("main").clientWidth * 0.42));
+}
+
+function barOption(data) {
+  const series = data.series ?? [{ name: "", values: data.values }];
+  const base = basics();
+  const isGroup = Boolean(data.series);
+  const label = { show: true, position: "right", color: colour("text"),
+    formatter: (point) => measureText(series[point.seriesIndex].values[point.dataIndex], data.unit) };
+  return {
+    ...base,
+    tooltip: { ...base.tooltip, formatter: (point) => `${short(data.labels[point.dataIndex], 120)}\n${point.seriesName ? `${point.seriesName}: ` : ""}${measureText(point.value, data.unit)}` },
+    legend: isGroup ? legend() : { show: false },
+    grid: { top: isGroup ? 34 : 4, left: 8, right: 76, bottom: 4, containLabel: true },
+    xAxis: valueAxis(null, { axisLabel: { show: false }, splitLine: { show: false } }),
+    yAxis: nameAxis(data.labels, { inverse: true, axisLabel: { color: colour("text"), width: longestLabel(),
+      overflow: "truncate", formatter: (text) => short(text, Math.floor(longestLabel() / LETTER_WIDTH)), interval: 0 } }),
+    series: series.map(({ name, values }, number) => ({
+      type: "bar", name, data: values, label, barMaxWidth: 18, emphasis: { disabled: true },
+      color: isGroup ? colour(GROUP_COLOURS[number % GROUP_COLOURS.length]) : undefined,
+      itemStyle: isGroup ? {} : { color: (point) => barColour(data.labels[point.dataIndex]) },
+    })),
+  };
+}
+
+function barColour(label) {
+  return colour(COLOURS[label.toLowerCase()] ?? "accent");
+}
+
+// --- values over time ---
+
+function lineOption(data) {
+  const base = basics();
+  const points = data.times.map((time, number) => [time, data.values[number]]);
+  return {
+    ...base,
+    tooltip: { ...base.tooltip, trigger: "axis", axisPointer: { type: "line" },
+      formatter: ([point]) => `${timeText(point.value[0])} ms\n${measureText(point.value[1], data.unit)}` },
+    grid: { top: 12, left: 8, right: 24, bottom: 8, containLabel: true },
+    xAxis: valueAxis((time) => `${numberText(time, true)} ms`, { min: "dataMin", max: "dataMax", splitLine: { show: false } }),
+    yAxis: valueAxis((value) => measureText(value, data.unit), data.high > data.low ? { min: data.low, max: data.high } : {}),
+    series: [{ type: "line", step: "end", data: points, symbol: "none", color: colour("accent"),
+      lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.18 } }],
+  };
+}
+
+// --- drawing ---
+
+const OPTIONS = { steps: stepOption, bars: barOption, groups: barOption, line: lineOption };
+
+function heightOf(data) {
+  if (data.kind === "steps") return data.labels.length >= ZOOM_FROM ? 360 : 320;
+  if (data.kind === "line") return 180;
+  const rowHeight = data.series ? 10 + 20 * data.series.length : 26;
+  return Math.max(data.labels.length * rowHeight, 40) + (data.series ? 44 : 10);
+}
+
+function isEmpty(data) {
+  return (data.labels ?? data.times).length === 0;
+}
+
+function drawChart(data, number) {
+  const place = document.getElementById(`chart-${number}`);
+  if (isEmpty(data)) return;
+  place.style.height = `${heightOf(data)}px`;
+  // An element inside, so that the style sheet shows the place, which then has a width, before the chart is drawn.
+  place.append(document.createElement("div"));
+  const chart = echarts.init(place, null, { renderer: "canvas", devicePixelRatio: Math.max(devicePixelRatio, 2) });
+  chart.setOption(OPTIONS[data.kind](data));
+  drawn.push({ chart, data });
+  new ResizeObserver(() => chart.resize()).observe(place);
+}
+
+function redrawCharts(size = undefined) {
+  for (const { chart, data } of drawn) {
+    if (size) chart.resize(size);
+    chart.setOption(OPTIONS[data.kind](data), { notMerge: true });
+    chart.getZr().flush();
+  }
+}

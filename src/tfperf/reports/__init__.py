@@ -1,1 +1,0 @@
-"""Reports: the neutral form of results, and the sentences about them."""

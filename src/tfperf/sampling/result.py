@@ -1,0 +1,101 @@
+"""What came of profiling jobs: the traces, the reasons for those that did not come, and the report on both."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.capture.outcomes import Captured
+from tfperf.errors import CaptureError, TfperfError
+from tfperf.sampling.reports import capture_report
+
+if TYPE_CHECKING:
+    from tfperf.analysis import Analysis
+    from tfperf.report.model import Report
+    from tfperf.trace.steps import Steps
+
+
+class Sampled(Struct, frozen=True):
+    """The result of profiling jobs: `captured` has one entry for each trace and for each worker that failed.
+
+    `folder` is the run folder of the traces, or that of all runs if there are several. After `analyzed`, `analysis` is
+    that of the newest run, None if there is none; `error` then says why it could not be analyzed.
+    """
+
+    folder: Path
+    captured: tuple[Captured, ...]
+    is_analyzed: bool = False
+    analysis: Analysis | None = None
+    error: str = ""
+
+    @property
+    def kept(self) -> tuple[Captured, ...]:
+        """Return the entries with a trace."""
+        return tuple(result for result in self.captured if result.path)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return a line on each entry: where the trace is, or why there is none."""
+        return tuple(result.describe() for result in self.captured) + ((self.error,) if self.error else ())
+
+    def analyzed(self) -> Sampled:
+        """Return the result with an analysis of the newest run that was kept; never raises for its traces."""
+        # The job was asked first: numpy and Arrow take their time to load.
+        from tfperf.analysis import load
+
+        paths = [result.path for result in self.captured if result.path]
+        try:
+            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent) if paths else None)
+        except TfperfError as error:
+            return replace(self, is_analyzed=True, error=str(error))
+
+    def report(self, *, sections: Sequence[str] = ()) -> Report:
+        """Return what came of each worker, followed by the report on the newest run if that is analyzed."""
+        report = capture_report(self.folder, self.captured, self._step_counts() if self.is_analyzed else None)
+        if self.analysis is None:
+            return report
+        analyzed = self.analysis.report(sections)
+        sections_of_both = (*report.sections, *analyzed.sections)
+        return replace(analyzed, summary={**analyzed.summary, **report.summary}, sections=sections_of_both)
+
+    def raise_problem(self) -> None:
+        """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
+        problems = [(result.reason, result.message) for result in self.captured if result.reason]
+        if problems:
+            raise CaptureError(problems[0][0], "; ".join(message for _, message in problems))
+        if self.error:
+            raise TfperfError(self.error)
+
+    def _step_counts(self) -> dict[Path, int]:
+        """Return the number of steps in each trace that can be read."""
+        counts: dict[Path, int] = {}
+        if self.analysis:
+            for file, host in zip(self.analysis.run.files, self.analysis.hosts, strict=True):
+                counts[file.path] = len(host["steps"].steps)
+        for result in self.captured:
+            if result.path and result.path not in counts:
+                with contextlib.suppress(TfperfError):
+                    counts[result.path] = len(steps_of(result.path))
+        return counts
+
+
+def steps_of(trace: Path) -> Steps:
+    """Read a trace file and return its steps; raises TraceFormatError."""
+    from tfperf.trace.find_steps import find_steps
+    from tfperf.trace.read import read_host
+
+    return find_steps(read_host(trace))
+
+
+def longest_step_s(trace: Path) -> float:
+    """Return the duration of the longest step whose start and end are in the trace, in seconds; 0 if there is none."""
+    from tfperf.trace.steps import END_ESTIMATED, PARTIAL
+
+    steps = steps_of(trace)
+    whole = [flag not in (PARTIAL, END_ESTIMATED) for flag in steps.flags]
+    return float(steps.duration_ps[whole].max(initial=0)) / 1e12

@@ -1,0 +1,13 @@
+"""Environment: what the job ran on."""
+
+from tfperf.sections.environment.section import TABLES
+from tfperf.sections.registry import SectionSpec
+
+SECTION = SectionSpec(
+    name="environment",
+    title="Run environment",
+    analyze="tfperf.sections.environment.analysis:analyze",
+    combine=tuple,
+    build="tfperf.sections.environment.section:build",
+    tables=TABLES,
+)

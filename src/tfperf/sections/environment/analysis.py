@@ -1,0 +1,75 @@
+"""What the job ran on, as far as the trace tells."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+from tfperf.sections.host import Host
+from tfperf.trace.host_trace import Plane
+
+_ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
+_BY_MINOR = {7: ("Volta", 5, "Turing"), 8: ("Ampere", 9, "Ada Lovelace")}
+
+
+class HostEnvironment(Struct, frozen=True, kw_only=True):
+    """One host: its devices (those that recorded events), and the size of its trace."""
+
+    host: str
+    path: str
+    device_type: str
+    """`CPU`, `GPU`, or `TPU`."""
+    device_model: str
+    device_count: int
+    idle_devices: int
+    """Devices that the trace lists without a single event."""
+    device_cores: int | None
+    device_memory_bytes: int | None
+    event_count: int
+    size_bytes: int
+    duration_ps: int
+    """From the first to the last event."""
+
+
+def analyze(host: Host) -> HostEnvironment:
+    """Describe the host of a trace."""
+    trace = host.trace
+    planes = [trace.planes[index] for index in trace.devices]
+    first = planes[0] if planes else None
+    return HostEnvironment(
+        host=trace.host,
+        path=str(trace.path),
+        device_type=trace.device_kind.upper() or "CPU",
+        device_model=device_model(first) if first else "",
+        device_count=len(planes),
+        idle_devices=len(trace.empty_devices),
+        device_cores=_number(first, "core_count"),
+        device_memory_bytes=_number(first, "memory_size"),
+        event_count=trace.event_count,
+        size_bytes=trace.size_bytes,
+        duration_ps=int(trace.end_ps.max() - trace.start_ps.min()) if len(trace.name) else 0,
+    )
+
+
+def _number(plane: Plane | None, stat: str) -> int | None:
+    value = plane.stats.get(stat) if plane else None
+    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) and value else None
+
+
+def device_model(plane: Plane) -> str:
+    """Name a device: by its own name if the trace holds it, else by vendor and compute capability."""
+    for stat in ("gpu_device_name", "device_type_string"):
+        if plane.stats.get(stat):
+            return str(plane.stats[stat])
+    major, minor = _number(plane, "compute_cap_major"), _number(plane, "compute_cap_minor") or 0
+    vendor = str(plane.stats.get("device_vendor", "Nvidia" if major else ""))
+    if not major:
+        return vendor
+    if vendor.lower() != "nvidia":
+        return f"{vendor} GPU"
+    name = _ARCHITECTURES.get(major, "")
+    if major in _BY_MINOR:
+        first, since, later = _BY_MINOR[major]
+        name = later if minor >= since else first
+    return f"{vendor} GPU ({name + ', ' if name else ''}compute capability {major}.{minor})"

@@ -1,0 +1,16 @@
+"""Functions: how often tf.functions are called and traced, and what Python runs eagerly beside them."""
+
+from tfperf.sections.functions.section import TABLES
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import EAGER
+
+SECTION = SectionSpec(
+    name="functions",
+    title="tf.functions",
+    rests_on=("steps",),
+    analyze="tfperf.sections.functions.analysis:analyze",
+    combine="tfperf.sections.functions.analysis:combine",
+    stats=EAGER | {"tf_function_call", "tracing_count", "eager_op"},
+    build="tfperf.sections.functions.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,116 @@
+"""What Python calls: tf.functions, and ops that it runs eagerly beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.arrays import distinct
+from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
+from tfperf.sections.host import Host
+from tfperf.sections.registry import Tabular
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import nest, self_time
+from tfperf.units import PS_PER_MS
+
+_MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "concrete": "concrete"}
+"""Modes of calls: as columns name them, and as traces do."""
+
+
+class Functions(Tabular, frozen=True):
+    """The tf.functions that were called, the one with the largest self time first, and the ops run eagerly."""
+
+    functions: tuple[FunctionStats, ...]
+    eager: EagerOps
+
+    def columns(self) -> dict[str, list[object]]:
+        """Return one row per function; that of eager ops is `eager.table`."""
+        rows = self.functions
+        return {
+            "function": [row.name for row in rows],
+            "calls": [row.call_count for row in rows],
+            **{f"{key}_calls": [row.calls.get(mode, 0) for row in rows] for key, mode in _MODES.items()},
+            "tracing_count": [row.tracing_count for row in rows],
+            "compiler": ["XLA" if row.is_compiled else "" for row in rows],
+            "self_ms": [row.total_self_ps / PS_PER_MS for row in rows],
+            "expensive_call_percent": [row.expensive_percent for row in rows],
+        }
+
+
+def analyze(host: Host) -> Functions:
+    """Sum the calls of tf.functions and the ops that Python ran eagerly."""
+    return Functions(count_calls(host.trace), find_eager_ops(host.trace, host["steps"].steps))
+
+
+def combine(parts: list[Functions]) -> Functions:
+    """Add up what several hosts called."""
+    calls = sum_calls(function for part in parts for function in part.functions)
+    return Functions(calls, sum_eager_ops([part.eager for part in parts]))
+
+
+class FunctionStats(Struct, frozen=True):
+    """One tf.function; times in picoseconds, `calls` and `self_ps` by mode as the trace names it."""
+
+    name: str
+    calls: dict[str, int]
+    self_ps: dict[str, int]
+    tracing_count: int
+    """How often the function had been traced since the program started, at the end of the capture."""
+    is_compiled: bool
+    """Whether XLA compiled it, in any call."""
+
+    @property
+    def call_count(self) -> int:
+        """Return the number of calls."""
+        return sum(self.calls.values())
+
+    @property
+    def total_self_ps(self) -> int:
+        """Return the self time of all calls."""
+        return sum(self.self_ps.values())
+
+    @property
+    def expensive_percent(self) -> float:
+        """Return the part of the self time spent in calls that trace or run eagerly."""
+        expensive = self.self_ps.get("traced", 0) + self.self_ps.get("eager", 0)
+        return 100.0 * expensive / self.total_self_ps if self.total_self_ps else 0.0
+
+
+def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
+    """Sum the tf.function calls of a host, nested calls apart from the call around them."""
+    stat = trace.stat("tf_function_call")
+    rows = stat.event.astype(np.int64)
+    self_ps = np.zeros(len(rows), np.int64)
+    line_of = trace.line_of[rows] if len(rows) else rows
+    for line in distinct(line_of):
+        on_line = np.flatnonzero(line_of == line)
+        nesting = nest(trace.start_ps[rows[on_line]], trace.end_ps[rows[on_line]])
+        self_ps[on_line] = self_time(trace.duration_ps[rows[on_line]], nesting.parent)
+    tracing = trace.number("tracing_count", 0)[rows]
+    keys, which = np.unique(np.stack((trace.name[rows], stat.value)), axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    parts = []
+    for index, (name, text) in enumerate(keys.T.tolist()):
+        calls = which == index
+        mode, _, compiler = stat.texts[text].partition("-")
+        sums = {mode: int(calls.sum())}, {mode: int(self_ps[calls].sum())}
+        parts.append(FunctionStats(trace.names[name], *sums, int(tracing[calls].max()), compiler == "xla"))
+    return sum_calls(parts)
+
+
+def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
+    """Add up what belongs to one function; the one with the largest self time comes first."""
+    sums: dict[str, FunctionStats] = {}
+    for part in parts:
+        before = sums.get(part.name, FunctionStats(part.name, {}, {}, 0, False))
+        sums[part.name] = FunctionStats(
+            part.name,
+            dict(Counter(before.calls) + Counter(part.calls)),
+            dict(Counter(before.self_ps) + Counter(part.self_ps)),
+            max(before.tracing_count, part.tracing_count),
+            before.is_compiled or part.is_compiled,
+        )
+    return tuple(sorted(sums.values(), key=lambda function: (-function.total_self_ps, function.name)))

@@ -1,0 +1,126 @@
+"""Ops that Python runs eagerly, one by one, outside any tf.function: how many in a step, and how much of its time.
+
+`EagerExecute` is the host's side of running an op or a function. Newer TensorFlow says by `is_func` which it is and by
+`eager_op` what is run; older TensorFlow has it in the name (`EagerExecute: LogicalAnd`). Fetching a batch is not
+counted: it is input, however it is called; and what a `py_function` of the input pipeline runs is no part of the step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tfperf.arrays import MOST, Bools, Int64s, covers, distinct, overlap, union
+from tfperf.sections.registry import Tabular
+from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps import Steps
+from tfperf.units import PS_PER_MS
+
+_OTHERS = ("__inference_", "IteratorGetNext")
+"""Calls of functions, and fetches: they do not count as eager ops of the program."""
+_PYTHON = ":EagerPyFunc"
+_SUMMED = ("eager_ps", "step_time_ps", "step_count", "step_calls")
+
+
+class EagerOps(Tabular, frozen=True, kw_only=True):
+    """Ops run eagerly by type, the one with the most time first; times in picoseconds.
+
+    `eager_ps` is the wall time of the averaged steps in which an op runs eagerly, `step_time_ps` the time of these
+    steps, `step_calls` the ops run eagerly in them.
+    """
+
+    op_types: tuple[str, ...]
+    calls: Int64s
+    total_ps: Int64s
+    eager_ps: int
+    step_time_ps: int
+    step_count: int
+    step_calls: int
+    is_recorded: bool = True
+    """False: the trace holds no event of running anything from Python, so nothing is known."""
+
+    @property
+    def percent(self) -> float | None:
+        """Return the share of the step time in which an op runs eagerly; None is unknown."""
+        return 100.0 * self.eager_ps / self.step_time_ps if self.step_time_ps and self.is_recorded else None
+
+    @property
+    def calls_per_step(self) -> float | None:
+        """Return how many ops a step runs eagerly; None is unknown."""
+        return self.step_calls / self.step_count if self.step_count and self.is_recorded else None
+
+    def columns(self) -> dict[str, list[object]]:
+        """Return one row per op type."""
+        return {
+            "op_type": list(self.op_types),
+            "calls": self.calls.tolist(),
+            "total_ms": (self.total_ps / PS_PER_MS).tolist(),
+            "mean_ms": (self.total_ps / np.maximum(self.calls, 1) / PS_PER_MS).tolist(),
+        }
+
+
+def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
+    """Find the ops that the host ran eagerly, and what they take of its averaged steps."""
+    rows, op_type, names = _eager_rows(trace)
+    is_counted = steps.averaged & (np.array(steps.kinds, object) == steps.headline_kind)
+    start, end = steps.start_ps[is_counted], steps.end_ps[is_counted]
+    busy = union(trace.start_ps[rows], trace.end_ps[rows])
+    first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (start, end))
+    calls = np.bincount(op_type, minlength=len(names)).astype(np.int64)
+    total = np.bincount(op_type, weights=trace.duration_ps[rows], minlength=len(names))
+    called = np.flatnonzero(calls).tolist()
+    order = np.array(sorted(called, key=lambda index: (-total[index], names[index])), np.int64)
+    return EagerOps(
+        op_types=tuple(names[index] for index in order.tolist()),
+        calls=calls[order],
+        total_ps=np.minimum(total[order], MOST).astype(np.int64),
+        eager_ps=int(overlap(busy, start, end).sum()),
+        step_time_ps=int((end - start).sum()),
+        step_count=len(start),
+        step_calls=int((last - first).sum()),
+        is_recorded=notes_running(trace),
+    )
+
+
+def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
+    """Add up the ops of several hosts; shares are of the steps of all hosts."""
+    sums: dict[str, tuple[int, int]] = {}
+    for part in parts:
+        for name, calls, total_ps in zip(part.op_types, part.calls.tolist(), part.total_ps.tolist(), strict=True):
+            calls_before, total_before = sums.get(name, (0, 0))
+            sums[name] = (calls_before + calls, min(total_before + total_ps, MOST))
+    ordered = sorted(sums, key=lambda name: (-sums[name][1], name))
+    return EagerOps(
+        op_types=tuple(ordered),
+        calls=np.array([sums[name][0] for name in ordered], np.int64),
+        total_ps=np.array([sums[name][1] for name in ordered], np.int64),
+        **{key: sum(getattr(part, key) for part in parts) for key in _SUMMED},
+        is_recorded=any(part.is_recorded for part in parts),
+    )
+
+
+def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
+    """Return the rows of eagerly run ops, for each the index of its op type, and the op types."""
+    rows = eager_calls(trace)
+    rows = rows[~_inside_python(trace, rows)]
+    indices: dict[str, int] = {}
+    from_names = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
+    # A missing stat is -1, so it takes what stands last: -1 again.
+    by_name, by_text = (
+        [indices.setdefault(op, len(indices)) if op and not op.startswith(_OTHERS) else -1 for op in (*ops, "")]
+        for ops in (from_names, trace.stat("eager_op").texts)
+    )
+    noted = np.array(by_text, np.int64)[trace.number_at("eager_op", rows, -1)]
+    op_type = np.where(noted >= 0, noted, np.array(by_name, np.int64)[trace.name[rows]])
+    return rows[op_type >= 0], op_type[op_type >= 0], tuple(indices)
+
+
+def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:
+    python_calls = trace.host_events(mask(trace.names, lambda name: name.endswith(_PYTHON))).astype(np.int64)
+    inside = np.zeros(len(rows), np.bool_)
+    for line in distinct(trace.line_of[python_calls]).tolist() if len(python_calls) else ():
+        calls = python_calls[trace.line_of[python_calls] == line]
+        on_line = np.flatnonzero(trace.line_of[rows] == line)
+        inside[on_line] = covers(union(trace.start_ps[calls], trace.end_ps[calls]), trace.start_ps[rows[on_line]])
+    return inside

@@ -1,0 +1,132 @@
+"""The section of tf.functions: its tables, and advice on what is traced again and again or runs eagerly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfperf.report.model import Column, Data, Fact, Finding, Section, Severity
+from tfperf.sections.registry import TableSpec, present
+from tfperf.sections.results import Results
+from tfperf.units import format_percent
+
+if TYPE_CHECKING:
+    from tfperf.sections.functions.analysis import Functions, FunctionStats
+
+EXPENSIVE_PERCENT = 20.0
+"""Share of expensive calls in the self time of a function from which TensorFlow's overview gives advice."""
+EAGER_PERCENT = 10.0
+"""Share of eager execution in the step time from which TensorFlow's overview gives advice."""
+_MANY_TRACINGS = 5
+"""Of a function traced more often than this there is advice even if tracing takes little of its time."""
+_NAMED = 3
+_KEEP_SHAPES = (
+    "pass tensors instead of Python numbers, fix shapes with input_signature or reduce_retracing=True, create "
+    "tf.functions once outside the loop"
+)
+_USE_FUNCTION = "put the step into a tf.function, and what it calls; in Keras, compile() without run_eagerly=True"
+
+
+def build(results: Results) -> Section:
+    """Build the section: advice, calls per function, and ops run eagerly."""
+    functions: Functions = results["functions"]
+    notes: tuple[str, ...] = () if functions.functions else ("No tf.function was called in this trace.",)
+    if not functions.eager.is_recorded:
+        notes += ("Eager execution: the trace has no events of it, so the eager share is unknown, not 0.",)
+    facts = []
+    if functions.functions:
+        calls = sum(function.call_count for function in functions.functions)
+        traced = sum(function.calls.get("traced", 0) for function in functions.functions)
+        facts.append(Fact("traced_calls", "Calls that traced", traced, "count", f"of {calls} calls"))
+    if functions.eager.percent is not None:
+        note = f"of the step time; ops per step: {functions.eager.calls_per_step:.3g}"
+        facts.append(Fact("eager_percent", "Ops run eagerly", functions.eager.percent, "%", note))
+    return Section(
+        "functions",
+        "tf.functions",
+        findings=findings_of(functions),
+        facts=tuple(facts),
+        tables=present(TF_FUNCTIONS.build(results), EAGER_OPS.build(results)),
+        notes=notes,
+    )
+
+
+def _functions(results: Results) -> Data | None:
+    return results["functions"].columns() if results["functions"].functions else None
+
+
+def _eager_ops(results: Results) -> Data | None:
+    eager = results["functions"].eager
+    return eager.columns() if eager.op_types else None
+
+
+TF_FUNCTIONS = TableSpec(
+    name="tf_functions",
+    title="tf.functions by self time",
+    row="tf.functions: calls and tracings",
+    details="One row per tf.function that was called.",
+    columns=(
+        Column("function", "Function", str, "", "name of the tf.function"),
+        Column("calls", "Calls", int, "count", "calls in the capture"),
+        Column("traced_calls", "Traced", int, "count", "calls that traced Python again"),
+        Column("not_traced_calls", "Not traced", int, "count", "calls of a function traced before"),
+        Column("eager_calls", "Eager", int, "count", "calls run eagerly", level="data"),
+        Column("concrete_calls", "Concrete", int, "count", "calls of a concrete function", level="data"),
+        Column("tracing_count", "Tracings", int, "count", "tracings since the program started", level="data"),
+        Column("compiler", "Compiler", str, "", "XLA, or empty", level="data"),
+        Column("self_ms", "Self", float, "ms", "time without tf.functions called inside"),
+        Column("expensive_call_percent", "Expensive", float, "%", "self time of calls that trace or run eagerly"),
+    ),
+    data=_functions,
+    name_key="function",
+    aliases=("functions",),
+)
+EAGER_OPS = TableSpec(
+    name="eager_ops",
+    title="Ops run eagerly, in the whole capture",
+    row="ops that Python runs one by one",
+    details="One row per type of op that Python ran by itself, outside any tf.function, in the whole capture.",
+    columns=(
+        Column("op_type", "Op", str, "", "type of the op"),
+        Column("calls", "Calls", int, "count", "times that Python ran it, outside any tf.function"),
+        Column("total_ms", "Total", float, "ms", "time of all calls on the host"),
+        Column("mean_ms", "Mean", float, "ms", "average time of a call"),
+    ),
+    data=_eager_ops,
+    name_key="op_type",
+)
+TABLES = (TF_FUNCTIONS, EAGER_OPS)
+
+
+def findings_of(results: Functions) -> tuple[Finding, ...]:
+    """Return advice on functions that are traced again and again, and on steps that run ops one by one."""
+    functions, eager = results.functions, results.eager
+    expensive = [function for function in functions if function.expensive_percent >= EXPENSIVE_PERCENT]
+    many_tracings = [function for function in functions if function.calls.get("traced", 0) > _MANY_TRACINGS]
+    often = [function for function in many_tracings if function not in expensive]
+    findings = []
+    if expensive:
+        expensive.sort(key=lambda function: -function.expensive_percent)
+        share = f"{EXPENSIVE_PERCENT:.0f}% or more of the self time of {_listed(expensive)}"
+        text = f"Calls that trace Python or run eagerly take {share}."
+        findings.append(Finding("retracing", "problem", text, _KEEP_SHAPES))
+    if often:
+        text = f"Traced more than {_MANY_TRACINGS} times in this capture: {_listed(often)}."
+        findings.append(Finding("retracing_often", "hint", text, _KEEP_SHAPES))
+    if eager.percent is not None and eager.percent >= EAGER_PERCENT:
+        text = (
+            f"Ops that Python runs one by one take {format_percent(eager.percent)}% of the step time "
+            f"(ops per step: {eager.calls_per_step:.3g}; most time: {', '.join(eager.op_types[:_NAMED])}; threshold "
+            f"{EAGER_PERCENT:.0f}%)."
+        )
+        severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
+        findings.append(Finding("eager", severity, text, _USE_FUNCTION))
+    return tuple(findings)
+
+
+def _listed(functions: list[FunctionStats]) -> str:
+    parts = []
+    for function in functions[:_NAMED]:
+        traced = f"{function.calls.get('traced', 0)} of {function.call_count} calls traced"
+        parts.append(f"{function.name} ({traced}, {format_percent(function.expensive_percent)}%)")
+    more = f" and {len(functions) - _NAMED} more" if len(functions) > _NAMED else ""
+    return ", ".join(parts) + more

@@ -1,0 +1,13 @@
+"""Host threads: which threads of each host have events, and for how long."""
+
+from tfperf.sections.host_threads.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+
+SECTION = SectionSpec(
+    name="host_threads",
+    title="Host threads",
+    analyze="tfperf.sections.host_threads.analysis:analyze",
+    combine="tfperf.sections.host_threads.analysis:combine",
+    build="tfperf.sections.host_threads.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,54 @@
+"""How long each thread of a host has any event on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tfperf.arrays import union
+
+if TYPE_CHECKING:
+    from tfperf.sections.host import Host
+
+
+class ThreadTime(Struct, frozen=True, kw_only=True):
+    """One thread: `event_time_ps` is the union of its events, waits included; `capture_ps` spans all threads."""
+
+    host: str
+    thread: str
+    event_count: int
+    event_time_ps: int
+    capture_ps: int
+    longest_event: str
+    longest_ps: int
+
+
+def analyze(host: Host) -> tuple[ThreadTime, ...]:
+    """Measure the threads of a host; threads without events are omitted."""
+    trace, on_host = host.trace, host.trace.on_host
+    if not on_host.any():
+        return ()
+    capture_ps = int(trace.end_ps[on_host].max() - trace.start_ps[on_host].min())
+    threads = []
+    for line in trace.host_lines:
+        rows = slice(line.start, line.stop)
+        if line.stop > line.start:
+            longest = line.start + int(trace.duration_ps[rows].argmax())
+            thread = ThreadTime(
+                host=trace.host,
+                thread=line.name,
+                event_count=line.stop - line.start,
+                event_time_ps=union(trace.start_ps[rows], trace.end_ps[rows]).total(),
+                capture_ps=capture_ps,
+                longest_event=trace.names[trace.name[longest]],
+                longest_ps=int(trace.duration_ps[longest]),
+            )
+            threads.append(thread)
+    return tuple(threads)
+
+
+def combine(hosts: Sequence[tuple[ThreadTime, ...]]) -> tuple[ThreadTime, ...]:
+    """Return the threads of all hosts, the one with the most event time first."""
+    return tuple(sorted((thread for threads in hosts for thread in threads), key=lambda thread: -thread.event_time_ps))

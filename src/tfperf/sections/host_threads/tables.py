@@ -1,0 +1,47 @@
+"""The table of host threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfperf.report.model import Column, Data
+from tfperf.sections.registry import TableSpec
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import Results
+
+_COLUMNS = (
+    Column("host", "Host", str, "", "name of the trace file"),
+    Column("thread", "Thread", str, "", "name of the thread"),
+    Column("event_time_ms", "Event time", float, "ms", "time with any event on the thread, waits in events included"),
+    Column("percent", "Share", float, "%", "event time / time from the first to the last event of the host's threads"),
+    Column("event_count", "Events", int, "count", "events of the thread"),
+    Column("longest_ms", "Longest", float, "ms", "duration of its longest event"),
+    Column("longest_event", "Longest event", str, "", "name of that event"),
+)
+
+
+def _host_threads(results: Results) -> Data | None:
+    threads = results["host_threads"]
+    if not threads:
+        return None
+    recorded = {column.key: [getattr(thread, column.key, None) for thread in threads] for column in _COLUMNS}
+    return {
+        **recorded,
+        "event_time_ms": [thread.event_time_ps / PS_PER_MS for thread in threads],
+        "percent": [100 * t.event_time_ps / t.capture_ps if t.capture_ps else None for t in threads],
+        "longest_ms": [thread.longest_ps / PS_PER_MS for thread in threads],
+    }
+
+
+HOST_THREADS = TableSpec(
+    name="host_threads",
+    title="Threads by event time",
+    row="threads of hosts",
+    details="One row per thread with events. A thread that waits inside an event counts as busy: see the event's name.",
+    columns=_COLUMNS,
+    data=_host_threads,
+    name_key="thread",
+)
+TABLES = (HOST_THREADS,)

@@ -1,0 +1,19 @@
+"""Idle: where the device waits, and for what."""
+
+from tfperf.sections.idle.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+
+SECTION = SectionSpec(
+    name="idle",
+    title="Where the device waits",
+    rests_on=("steps",),
+    analyze="tfperf.sections.idle.analysis:analyze",
+    combine="tfperf.sections.idle.analysis:combine",
+    narrow="tfperf.sections.idle.analysis:narrow",
+    build="tfperf.sections.idle.section:build",
+    tables=TABLES,
+    without_device=(
+        "Only the host recorded anything, so there is no idle time of a device to attribute. If the job used a GPU, "
+        "tfperf doctor says why it is missing."
+    ),
+)

@@ -1,0 +1,230 @@
+"""Where the device waits: every moment in which it does nothing, by what the host was doing then.
+
+For each device and each step window: idle is the window less the time in which any stream computes or copies
+(`device_gaps.py` says how it is split by cause). The shares of several devices are averages over the devices, each of
+idle time / time of its own steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.arrays import Bools, Int64s, overlap
+from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of, work_rows
+from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
+from tfperf.sections.idle.tables import CAUSES, Cause
+from tfperf.sections.registry import Tabular
+from tfperf.trace.host_state import host_states, launch_links
+from tfperf.trace.host_trace import HostTrace
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    from tfperf.sections.host import Host
+    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.trace.device_time import DeviceTime
+    from tfperf.trace.steps import Steps
+
+
+class DeviceIdle(Struct, frozen=True, kw_only=True):
+    """The idle time of one device: one entry per window, in picoseconds; `counted` tells which are in averages."""
+
+    host: str
+    device: str
+    counted: Bools
+    window_ps: Int64s
+    busy_ps: Int64s
+    time_ps: dict[Cause, Int64s]
+    """Adds up to `window_ps` less `busy_ps`."""
+    gap_counts: dict[Cause, int]
+    """How many gaps in counted windows have time of that cause."""
+    gap_count: int
+    """Gaps in counted windows."""
+
+    @property
+    def step_count(self) -> int:
+        """Return the number of counted windows."""
+        return int(self.counted.sum())
+
+    def total_ps(self, cause: Cause) -> int:
+        """Return the time of a cause in counted windows."""
+        return int(self.time_ps[cause][self.counted].sum())
+
+    @property
+    def counted_idle_ps(self) -> int:
+        """Return the idle time in counted windows."""
+        return int((self.window_ps - self.busy_ps)[self.counted].sum())
+
+    @property
+    def counted_window_ps(self) -> int:
+        """Return the duration of the counted windows."""
+        return int(self.window_ps[self.counted].sum())
+
+    @property
+    def is_used(self) -> bool:
+        """Tell whether the device did anything in the counted windows; one that did not is not waiting for its turn."""
+        return bool(self.busy_ps[self.counted].any())
+
+    def percent(self, cause: Cause | None = None) -> float:
+        """Return the share of the counted windows that is idle, for one cause or for all."""
+        part = self.counted_idle_ps if cause is None else self.total_ps(cause)
+        return 100.0 * part / max(self.counted_window_ps, 1)
+
+
+class Idle(Tabular, frozen=True, kw_only=True):
+    """The idle time of the devices of one host, or of several."""
+
+    devices: tuple[DeviceIdle, ...]
+    """Devices that did anything in the capture."""
+    gaps: tuple[Gap, ...]
+    """The longest, of all windows."""
+    gap_count: int
+    """All gaps, of all windows."""
+    without_steps: str
+    """Why there are no steps, so that the whole capture is one window; empty if there are."""
+    no_main_thread: bool
+    """True: a host with a device recorded no call of its program, so time in Python cannot be told from unknown."""
+
+    @property
+    def averaged(self) -> tuple[DeviceIdle, ...]:
+        """Return the devices that count in averages: those that did anything in the steps, else all."""
+        return tuple(device for device in self.devices if device.is_used) or self.devices
+
+    @property
+    def idle_percent(self) -> float | None:
+        """Return the idle share of the step time, averaged over devices; None without a device."""
+        return _average([device.percent() for device in self.averaged])
+
+    def percent(self, cause: Cause) -> float:
+        """Return the share of the step time that is idle for this cause, averaged over devices."""
+        return _average([device.percent(cause) for device in self.averaged]) or 0.0
+
+    @property
+    def ranked(self) -> tuple[Cause, ...]:
+        """Return the causes that took any time, the largest share of the step first."""
+        percents = {cause: self.percent(cause) for cause in CAUSES}
+        return tuple(sorted((cause for cause in CAUSES if percents[cause]), key=lambda cause: -percents[cause]))
+
+    def columns(self) -> dict[str, list[object]]:
+        """Return one row per cause, the largest first; `per_step_ms` is of an average step of a device."""
+        devices, ranked, idle_percent = self.averaged, self.ranked, self.idle_percent or 0.0
+        steps = sum(device.step_count for device in devices)
+        total_ps = [sum(device.total_ps(cause) for device in devices) for cause in ranked]
+        return {
+            "cause": list(ranked),
+            "total_ms": [total / PS_PER_MS for total in total_ps],
+            "per_step_ms": [total / PS_PER_MS / max(steps, 1) for total in total_ps],
+            "step_percent": [self.percent(cause) for cause in ranked],
+            "idle_percent": [100.0 * self.percent(cause) / idle_percent for cause in ranked],  # ranked: it is not 0
+            "gaps": [sum(device.gap_counts[cause] for device in devices) for cause in ranked],
+        }
+
+    def device_columns(self) -> dict[str, list[object]]:
+        """Return one row per device; times are averages over its steps, in milliseconds."""
+        steps = [max(device.step_count, 1) for device in self.devices]
+        step_ps = [device.counted_window_ps for device in self.devices]
+        idle_ps = [device.counted_idle_ps for device in self.devices]
+        return {
+            "host": [device.host for device in self.devices],
+            "device": [device.device for device in self.devices],
+            "steps": [device.step_count for device in self.devices],
+            "step_ms": [total / PS_PER_MS / count for total, count in zip(step_ps, steps, strict=True)],
+            "idle_ms": [total / PS_PER_MS / count for total, count in zip(idle_ps, steps, strict=True)],
+            "idle_percent": [device.percent() for device in self.devices],
+            "gaps": [device.gap_count for device in self.devices],
+            **{f"{cause}_percent": [device.percent(cause) for device in self.devices] for cause in CAUSES},
+        }
+
+    def gap_columns(self) -> dict[str, list[object]]:
+        """Return one row per listed gap, the longest first; times in milliseconds."""
+        launched_before_ps = [gap.launched_before_ps for gap in self.gaps]
+        same = ("host", "device", "step", "flag", "cause", "thread_name", "thread", "event", "before", "after")
+        return {
+            **{key: [getattr(gap, key) for gap in self.gaps] for key in same},
+            "start_ms": [gap.start_ps / PS_PER_MS for gap in self.gaps],
+            "duration_ms": [gap.duration_ps / PS_PER_MS for gap in self.gaps],
+            "cause_percent": [100.0 * gap.cause_ps / gap.duration_ps for gap in self.gaps],
+            "launched_before_ms": [None if time is None else time / PS_PER_MS for time in launched_before_ps],
+        }
+
+
+def _average(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def analyze(host: Host) -> Idle:
+    """Attribute the idle time of each device of a host; without steps, of the whole capture as one window."""
+    trace, steps = host.trace, host.step_windows
+    without_steps = "" if len(steps) else steps.explanation
+    devices = [device for device in host.device_times if len(device.busy.start)]
+    if not devices:
+        return Idle(devices=(), gaps=(), gap_count=0, without_steps=without_steps, no_main_thread=False)
+    windows = _windows(steps, devices[0])
+    links = launch_links(trace, np.sort(np.concatenate([work_rows(trace, device.plane) for device in devices])))
+    states = host_states(trace, links)
+    gaps = [gaps_of(trace, device, windows, links, states) for device in devices]
+    return Idle(
+        devices=tuple(_device_idle(trace, windows, pieces) for pieces in gaps),
+        gaps=longest_gaps(trace, gaps, steps, states),
+        gap_count=sum(len(pieces.window) for pieces in gaps),
+        without_steps=without_steps,
+        no_main_thread=states.main is None,
+    )
+
+
+def _windows(steps: Steps, device: DeviceTime) -> Windows:
+    """Return the steps as windows, of which the averaged ones of the main kind count; else the capture."""
+    if not len(steps):
+        whole = np.array([device.start_ps], np.int64), np.array([device.end_ps], np.int64)
+        return Windows(*whole, np.ones(1, np.bool_))
+    main_kind = steps.headline_kind
+    is_main = np.array([kind == main_kind for kind in steps.kinds], np.bool_)
+    return Windows(steps.start_ps, steps.end_ps, np.asarray(steps.averaged & is_main, np.bool_))
+
+
+def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps) -> DeviceIdle:
+    """Add up the gaps of a device by window."""
+    time_ps = np.zeros((len(CAUSES), len(windows.start_ps)), np.int64)
+    for sums, values in zip(time_ps, gaps.time_ps, strict=True):
+        np.add.at(sums, gaps.window, values)
+    is_counted = windows.counted[gaps.window]
+    gap_counts = (gaps.time_ps[:, is_counted] > 0).sum(axis=1).tolist()
+    return DeviceIdle(
+        host=trace.host,
+        device=gaps.device.name,
+        counted=windows.counted,
+        window_ps=windows.end_ps - windows.start_ps,
+        busy_ps=overlap(gaps.device.busy, windows.start_ps, windows.end_ps),
+        time_ps=dict(zip(CAUSES, time_ps, strict=True)),
+        gap_counts=dict(zip(CAUSES, gap_counts, strict=True)),
+        gap_count=int(is_counted.sum()),
+    )
+
+
+def combine(parts: list[Idle]) -> Idle:
+    """Put the devices of several hosts side by side, and rank their gaps together."""
+    if len(parts) == 1:
+        return parts[0]
+    reasons = [part.without_steps for part in parts if part.devices and part.without_steps]
+    return Idle(
+        devices=tuple(device for part in parts for device in part.devices),
+        gaps=longest_first([gap for part in parts for gap in part.gaps]),
+        gap_count=sum(part.gap_count for part in parts),
+        without_steps=reasons[0] if reasons else "",
+        no_main_thread=any(part.no_main_thread for part in parts),
+    )
+
+
+def narrow(idle: Idle, before: Breakdown, after: Breakdown) -> Idle:
+    """Average the idle time of a host over the steps of `after`, which are some of those of `before`.
+
+    The steps of attribution tensorflow are not the windows that idle time is cut by, so there nothing changes.
+    """
+    if before.attribution == "tensorflow":
+        return idle
+    counted = np.isin(before.steps.start_ps, after.steps.start_ps[after.headline])
+    devices = (replace(each, counted=counted) if len(each.window_ps) == len(counted) else each for each in idle.devices)
+    return replace(idle, devices=tuple(devices))

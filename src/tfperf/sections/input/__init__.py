@@ -1,0 +1,16 @@
+"""Input: how long steps wait for it, and what the host does to prepare it."""
+
+from tfperf.sections.input.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import HOST_OPS
+
+SECTION = SectionSpec(
+    name="input",
+    title="Input pipeline",
+    rests_on=("steps", "overview", "environment"),
+    analyze="tfperf.sections.input.analysis:analyze",
+    combine="tfperf.sections.input.analysis:combine",
+    stats=HOST_OPS,
+    build="tfperf.sections.input.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,180 @@
+"""The section about input: how long steps wait for it, and what the host does to prepare it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tfperf.report.model import Fact, Finding, Level, Section, Severity, StepChart, Table, at_levels
+from tfperf.sections.input.analysis import InputPart, InputPipeline
+from tfperf.sections.input.tables import (
+    INPUT_CLASSES,
+    INPUT_HOSTS,
+    INPUT_OPS,
+    INPUT_PART_TITLES,
+    INPUT_STATISTICS,
+    INPUT_STEPS,
+    INPUT_TIME_TITLES,
+    capture_ps,
+    is_input_known,
+    percent,
+)
+from tfperf.sections.overview.summary import Overview, verdict_of
+from tfperf.sections.registry import present
+from tfperf.sections.results import Results
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.units import PS_PER_MS, format_percent
+
+_ADVICE_PERCENT = 5.0
+_ACTIONS: dict[InputPart, str] = {
+    "on_demand_read": (
+        "end the pipeline with .prefetch(tf.data.AUTOTUNE), read several files at once with interleave(), and give the "
+        "reader a larger buffer_size"
+    ),
+    "advanced_read": "raise num_parallel_calls and cycle_length of interleave(), the prefetch buffer, and the reader's "
+    "buffer_size; or store the data closer, in fewer and larger files",
+    "preprocessing": "give map() num_parallel_calls=tf.data.AUTOTUNE, .cache() what stays the same in every epoch, or "
+    "do that work once, before training",
+    "enqueue": "copy fewer, larger tensors: combine small ones, send smaller types and convert them on the device",
+    "other": "move what the program does between batches into a tf.data pipeline",
+}
+_NOT_VISIBLE = (
+    "Input per step is unknown, not 0: nothing in the trace shows a fetch from tf.data or a copy to a device."
+)
+_NOT_ON_ALL = "There is no average over hosts: the traces of {} of them show neither fetches nor copies to a device."
+_NO_HOST = "What the host does for input is unknown: the trace holds no event of a host thread."
+_NO_INPUT_OPS = (
+    "The trace holds no op of tf.data. Either the job gets its input in another way (NumPy arrays, a generator), or "
+    "the profile was taken with a host tracer level below 2."
+)
+_FUNCTIONS = (
+    "What functions of map() and the like do on other threads is in no class: -s tfdata shows it stage by stage."
+)
+
+
+def build(results: Results) -> Section:
+    """Build the section: the time of each step, then the classes and ops of the host's side."""
+    pipeline: InputPipeline = results["input"]
+    findings = (verdict_of(results), *_advice(pipeline, results["overview"]))
+    return Section(
+        "input",
+        "Input pipeline",
+        findings=tuple(replace(finding, level="full") for finding in findings),
+        facts=_facts(results),
+        charts=_charts(results["steps"]),
+        tables=_tables(results),
+        notes=_missing(results),
+        detail_notes=_notes(results) if pipeline.ops else (),
+        pointer="More: -s input.",
+    )
+
+
+def _missing(results: Results) -> tuple[str, ...]:
+    breakdown, pipeline, notes = results["steps"], results["input"], []
+    if results["overview"].step_time_ms is None:
+        notes.append(f"Input per step is unknown: no step time was measured ({breakdown.steps.explanation}).")
+    elif not breakdown.input_visible:
+        hidden = sum(not host.input_visible for host in results.of_hosts("steps"))
+        notes.append(_NOT_VISIBLE if hidden == len(results.hosts) else _NOT_ON_ALL.format(hidden))
+    if not pipeline.has_host_events:
+        notes.append(_NO_HOST)
+    elif not pipeline.ops:
+        notes.append(_NO_INPUT_OPS)
+    return tuple(notes)
+
+
+def _facts(results: Results) -> tuple[Fact, ...]:
+    summary, pipeline, facts = results["overview"], results["input"], []
+    if is_input_known(results):
+        titles = {"input": "Input per step", "input_wait": "Waiting for tf.data"}
+        if results["steps"].has_device:
+            titles["host_to_device"] = "Copying to the device"
+        average = " (average over hosts)" if results.has_several_hosts else ""
+        for key, title in titles.items():
+            note = f"{format_percent(summary.percent[key])}% of the step time{average}"
+            facts.append(Fact(f"{key}_per_step", title, summary.category_ms[key].average, "ms", note))
+    if pipeline.largest is not None:
+        share = percent(pipeline.parts[pipeline.largest].wall_ps, capture_ps(results))
+        title, note = INPUT_PART_TITLES[pipeline.largest], f"active for {format_percent(share)}% of the capture"
+        facts.append(Fact("largest_part", "Largest part on the host", title, "", note))
+    return tuple(facts)
+
+
+def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
+    steps = breakdown.steps
+    if not len(steps) or not breakdown.input_visible:
+        return ()
+    times_ps = {title: breakdown.time_ps[key] for key, title in INPUT_TIME_TITLES.items()}
+    times_ps["Rest of the step"] = steps.duration_ps - breakdown.time_ps["input"]
+    series = {title: (values / PS_PER_MS).tolist() for title, values in times_ps.items()}
+    labels = tuple(str(number) for number in steps.numbers.tolist())
+    return (StepChart("Input per step (ms)", labels, series, steps.flags, level="full"),)
+
+
+def _tables(results: Results) -> tuple[Table, ...]:
+    """Return the tables; people see classes that have ops, but no column that says nothing in this profile."""
+    pipeline: InputPipeline = results["input"]
+    hidden: dict[str, Level] = {} if results["steps"].has_device else {"host_to_device_ms": "data"}
+    if not pipeline.enqueue_shares:
+        hidden["scaled_ms"] = "data"
+    title = INPUT_STATISTICS.title + " (average over hosts)" * results.has_several_hosts
+    note = "Each op ran on one thread only. Wall is shorter than self where threads worked at the same time."
+    threads = max((op.threads for op in pipeline.ops), default=0)
+    if threads > 1:
+        note = (
+            f"Self is summed over threads (up to {threads} ran the same op); wall is the time in which at "
+            "least one of them is active."
+        )
+    return present(
+        INPUT_STATISTICS.build(results, title=title, columns=at_levels(INPUT_STATISTICS.columns, hidden), level="full"),
+        INPUT_STEPS.build(results, columns=at_levels(INPUT_STEPS.columns, hidden), level="data"),
+        INPUT_HOSTS.build(results, level="full"),
+        INPUT_CLASSES.build(
+            results,
+            columns=at_levels(INPUT_CLASSES.columns, hidden),
+            note=note,
+            bar_key="self_percent",
+            rows_for_people=tuple(row for row, time in enumerate(pipeline.parts.values()) if time.ops),
+        ),
+        INPUT_OPS.build(results, level="full"),
+    )
+
+
+def _notes(results: Results) -> tuple[str, ...]:
+    pipeline: InputPipeline = results["input"]
+    if not pipeline.enqueue_shares:
+        scaling = "Nothing was scaled: the trace holds no op of the host that copies batches to a device."
+    elif not pipeline.parts["enqueue"].ops:
+        scaling = "Scaled to 0, as TensorFlow does where no op of the host copies batches to a device."
+    else:
+        shares = ", ".join(f"{format_percent(100.0 * share)}%" for share in pipeline.enqueue_shares)
+        scaling = f"Scaled: every class but enqueue, so that enqueue takes {shares} of the host's time, as measured."
+    notes = [scaling, _FUNCTIONS]
+    if results.attribution == "corrected" and pipeline.parts["other"].ops:
+        notes.append("Other is waiting: calls of stages such as Prefetch, whose work is done by threads of their own.")
+    if results.has_several_hosts:
+        notes.append("Times of the host's side are summed over hosts; shares are of the summed durations of captures.")
+    return tuple(notes)
+
+
+def _advice(pipeline: InputPipeline, overview: Overview) -> list[Finding]:
+    """Return what helps against each class that takes time, unless steps do not wait for input anyway."""
+    if overview.input_class == "none":
+        return []
+    severity: Severity = "hint" if overview.input_class in ("high", "moderate") else "info"
+    copying, wait = (overview.percent.get(key, 0.0) for key in ("host_to_device", "input_wait"))
+    if copying > wait:
+        text = (
+            f"Copying batches to the device takes {format_percent(copying)}% of the step time, waiting for "
+            f"tf.data only {format_percent(wait)}%."
+        )
+        return [Finding("input_enqueue", severity, text, _ACTIONS["enqueue"])]
+    advice = []
+    for part, time in pipeline.parts.items():
+        share = percent(time.self_ps, pipeline.self_ps) or 0.0
+        if part == "other" and time.scaled_ps and not time.self_ps:
+            text = "No op of tf.data explains the host's time between two copies to the device."
+            advice.append(Finding("input_other", "hint", text, _ACTIONS[part]))
+        elif part != "other" and share >= _ADVICE_PERCENT:
+            text = f"{INPUT_PART_TITLES[part]}: {format_percent(share)}% of the self time of input ops."
+            advice.append(Finding(f"input_{part}", severity, text, _ACTIONS[part]))
+    return advice

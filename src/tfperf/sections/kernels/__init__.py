@@ -1,0 +1,17 @@
+"""Kernels: which GPU kernels take the time, what copies and launches cost, and how each device spends the capture."""
+
+from tfperf.sections.kernels.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import DEVICE_OPS
+
+SECTION = SectionSpec(
+    name="kernels",
+    title="GPU kernels",
+    rests_on=("steps",),
+    analyze="tfperf.sections.kernels.analysis:analyze",
+    combine="tfperf.sections.kernels.analysis:combine",
+    build="tfperf.sections.kernels.section:build",
+    stats=DEVICE_OPS | {"equation", "kernel_details", "memcpy_details", "memset_details"},
+    tables=TABLES,
+    without_device="No kernels: no device recorded anything in this trace.",
+)

@@ -1,0 +1,124 @@
+"""The section about kernels: which take the time, copies, launches, and how each device spends the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tfperf.report.model import Fact, Level, Section, at_levels
+from tfperf.sections.kernels.advice import kernel_advice
+from tfperf.sections.kernels.tables import COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
+from tfperf.sections.registry import present
+from tfperf.units import PS_PER_MS, format_percent
+
+if TYPE_CHECKING:
+    from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.kernels.devices import DeviceTotals
+    from tfperf.sections.results import Results
+    from tfperf.trace.activities import Attribution
+
+_MOST_DEVICES = 10
+"""So many devices have a line of their own for people; the table of all is in JSON and CSV."""
+_NO_KERNELS = "No kernels: the devices of this trace recorded only copies or derived lines."
+_TPU = "No kernels: a TPU runs whole programs. -s ops lists their ops."
+_SHARED_MEMORY = "Shared memory is static and dynamic together: the trace does not record them apart."
+_EARLY = "Negative delays: {:,} of {:,} kernels started before the call that launched them had returned."
+_UNMATCHED = "No call of the host was found for {:,} of {:,} kernels."
+_BEFORE = (
+    "{:,} of {:,} kernels start before the call that launched them: the clocks of host and device disagree, so delays "
+    "are off by that much."
+)
+_AS_TENSORFLOW = (
+    "As in TensorFlow's profiler: only kernels with launch details, its rules for tensor cores, and whole nanoseconds. "
+    "Times of devices, copies and launches do not depend on the attribution."
+)
+
+
+def build(results: Results) -> Section:
+    """Build the section."""
+    kernels: Kernels = results["kernels"]
+    levels: dict[str, Level] = {} if results.has_several_hosts else {"host": "data"}
+    return Section(
+        "kernels",
+        "GPU kernels",
+        findings=kernel_advice(kernels),
+        facts=_facts(kernels, several_hosts=results.has_several_hosts),
+        tables=present(
+            KERNELS.build(results, bar_key="percent"),
+            KERNELS_BY_NAME.build(results, bar_key="percent", level="data"),
+            COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
+            LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
+            DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level="data"),
+        ),
+        notes=_notes(kernels, results.attribution),
+    )
+
+
+def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
+    devices = tuple(
+        _device_fact(device, rank, several_hosts=several_hosts) for rank, device in enumerate(kernels.devices, 1)
+    )
+    if not len(kernels):
+        return devices
+    note = f"{int(kernels.occurrences.sum()):,} kernels, summed over streams"
+    total = Fact("kernel_time", "Time of all kernels", kernels.whole_ps / PS_PER_MS, "ms", note)
+    if kernels.has_tensor_cores is False:
+        return (total, *devices)
+    used_ps, unknown_ps = (kernels.time_by_tensor_cores_ps(answer) for answer in (True, None))
+    note = "of kernel time, by the names of the kernels"
+    if unknown_ps:
+        note += f"; unknown for {format_percent(100.0 * unknown_ps / kernels.whole_ps)}%"
+    percent = 100.0 * used_ps / kernels.whole_ps
+    return (total, *devices, Fact("tensor_core_percent", "On tensor cores", percent, "%", note))
+
+
+def _device_fact(device: DeviceTotals, rank: int, *, several_hosts: bool) -> Fact:
+    """Return the line that lets a reader check the table: what the device did adds up to the capture."""
+    label = f"{device.host} {device.device}" if several_hosts else device.device
+    compute, copies, idle = rounded_ms((device.compute_ps, device.copies_alone_ps, device.idle_ps))
+    (wall,) = rounded_ms((device.wall_ps,))
+    text = f"{compute} ms compute + {copies} ms copies + {idle} ms idle = {wall} ms wall"
+    overlaps = device.kernel_sum_ps > device.compute_ps
+    kernel_sum = rounded_ms((device.kernel_sum_ps,), like_ps=device.wall_ps)[0] if overlaps else compute
+    note = f"kernels sum to {kernel_sum} ms" + ", since streams overlap" * overlaps
+    (hidden,) = rounded_ms((device.copies_ps - device.copies_alone_ps,), like_ps=device.wall_ps)
+    if float(hidden.replace(",", "")):
+        note += f"; {hidden} ms of copies run beside compute"
+    return Fact(f"device_time_{label}", label, text, note=note, level="brief" if rank <= _MOST_DEVICES else "data")
+
+
+def rounded_ms(parts_ps: Sequence[int], like_ps: int = 0) -> list[str]:
+    """Show picoseconds as milliseconds, rounded so that the parts add up to their rounded sum.
+
+    All have the digits that suit the sum (or `like_ps`). Every part is cut, and what is missing then goes to those cut
+    most.
+    """
+    total_ps = sum(parts_ps)
+    like_ps = like_ps or total_ps
+    digits = 0 if like_ps >= 10_000 * PS_PER_MS else 1 if like_ps >= 100 * PS_PER_MS else 3
+    unit_ps = int(PS_PER_MS) // 10**digits
+    units = [part // unit_ps for part in parts_ps]
+    missing = (total_ps + unit_ps // 2) // unit_ps - sum(units)
+    for at in sorted(range(len(parts_ps)), key=lambda at: -(parts_ps[at] % unit_ps))[:missing]:
+        units[at] += 1
+    return [f"{value / 10**digits:,.{digits}f}" for value in units]
+
+
+def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
+    if not len(kernels):
+        is_tpu = any(device.device.startswith("TPU") for device in kernels.devices)
+        return (_TPU if is_tpu else _NO_KERNELS,)
+    notes = [_AS_TENSORFLOW] if attribution == "tensorflow" else []
+    rows = zip(kernels.kernels, kernels.total_ps.tolist(), strict=True)
+    without_op_ps = sum(total_ps for kernel, total_ps in rows if not kernel.op.name)
+    if without_op_ps:
+        percent = format_percent(100.0 * without_op_ps / kernels.whole_ps)
+        notes.append(f"The trace names no op for {percent}% of the kernel time.")
+    launches = [kernel.launch for kernel in kernels.kernels]
+    if any(launch.shared_bytes is not None and launch.static_shared_bytes is None for launch in launches):
+        notes.append(_SHARED_MEMORY)
+    keys = ("launches", "kernels", "early", "before", "unmatched_kernels")
+    sums = (sum(getattr(device, key) for device in kernels.launches) for key in keys)
+    launched, all_kernels, early, before, unmatched = sums
+    texts = ((_EARLY, early, launched), (_BEFORE, before, launched), (_UNMATCHED, unmatched, all_kernels))
+    return (*notes, *(text.format(count, whole) for text, count, whole in texts if count))

@@ -1,0 +1,205 @@
+"""The tables of the section about kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tfperf.report.model import Column, Data
+from tfperf.sections.registry import TableSpec
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import Results
+
+PS_PER_US = 1e6
+
+_HOST = Column("host", "Host", str, "", "name of the trace file")
+
+_KERNEL_COLUMNS = (
+    Column("rank", "#", int, "count", "place by total time"),
+    Column("percent", "Share", float, "%", "total / time of all kernels, summed over streams and devices"),
+    Column("kernel", "Kernel", str, "", "short name: without namespaces, parameters and most template arguments"),
+    Column("kernel_name", "Full name", str, "", "name as recorded", level="data"),
+    Column("op_name", "Op", str, "", "op that launched it"),
+    Column("op_type", "Op type", str, "", "type of the op", level="data"),
+    Column("hlo_op", "HLO op", str, "", "the XLA op, if XLA compiled it", level="data"),
+    Column("hlo_module", "Module", str, "", "the XLA program", level="data"),
+    Column("grid_dim", "Grid", str, "", "blocks in x,y,z", level="data"),
+    Column("block_dim", "Block", str, "", "threads of a block in x,y,z", level="data"),
+    Column("registers_per_thread", "Registers", int, "count", "registers of a thread", level="data"),
+    Column("static_shared_bytes", "Static shared", int, "bytes", "static shared memory of a block", level="data"),
+    Column("dynamic_shared_bytes", "Dynamic shared", int, "bytes", "dynamic shared memory of a block", level="data"),
+    Column("shared_bytes", "Shared", int, "bytes", "static and dynamic shared memory of a block", level="data"),
+    Column("occupancy_percent", "Occupancy", float, "%", "theoretical: resident threads / the most that fit", "data"),
+    Column("is_op_tensor_core_eligible", "Eligible", bool, "", "whether tensor cores could do the op", level="data"),
+    Column("is_kernel_using_tensor_core", "TC", bool, "", "whether it runs on tensor cores, if its name shows that"),
+    Column("occurrences", "Count", int, "count", "how often it ran"),
+    Column("total_us", "Total", float, "us", "duration of all runs", level="data"),
+    Column("mean_us", "Mean", float, "us", "total / count"),
+    Column("min_us", "Min", float, "us", "shortest run", level="data"),
+    Column("max_us", "Max", float, "us", "longest run", level="data"),
+)
+
+_BY_NAME_COLUMNS = (
+    Column("kernel", "Kernel", str, "", "short name"),
+    Column("occurrences", "Count", int, "count", "how often kernels of this name ran"),
+    Column("total_ms", "Total", float, "ms", "duration of all runs"),
+    Column("percent", "Share", float, "%", "total / time of all kernels"),
+)
+
+_COPY_COLUMNS = (
+    _HOST,
+    Column("device", "Device", str, "", "device that recorded the copies"),
+    Column("kind", "Kind", str, "", "H2D, D2H, D2D (inside a device), P2P (between devices), H2H, Memset, or Unknown"),
+    Column("count", "Count", int, "count", "copies"),
+    Column("total_bytes", "Bytes", int, "bytes", "size of all copies; unknown if the size of any copy is unknown"),
+    Column("total_ms", "Total", float, "ms", "duration of all copies, summed over streams"),
+    Column("gb_per_second", "GB/s", float, "", "10^9 bytes per second of copying, of copies of known size"),
+    Column("mean_bytes", "Mean bytes", float, "bytes", "mean size of copies of known size", level="data"),
+    Column("memory", "Memory", str, "", "memory of the host that took part, if recorded: pageable or pinned"),
+)
+
+_per_step = partial(Column, over_steps=True)
+
+_LAUNCH_COLUMNS = (
+    _HOST,
+    Column("device", "Device", str, "", "device that ran the kernels"),
+    Column("kernels", "Kernels", int, "count", "kernels in the capture", level="data"),
+    Column("launches", "Launches", int, "count", "calls on the host that launched them", level="data"),
+    Column("unmatched_kernels", "Unmatched", int, "count", "kernels whose call is unknown", level="data"),
+    _per_step("kernels_per_step", "Kernels per step", float, "count", "median over the averaged steps"),
+    _per_step("launches_per_step", "Launches per step", float, "count", "median over the averaged steps", level="data"),
+    _per_step("step_calls_ms", "Calls", float, "ms", "time of launching calls of a step, over all threads; median"),
+    Column("call_median_us", "Call", float, "us", "median duration of a launching call", level="data"),
+    Column("call_p95_us", "Call p95", float, "us", "95 % of the calls are shorter", level="data"),
+    Column("call_max_us", "Call max", float, "us", "the longest call", level="data"),
+    Column("delay_median_us", "Delay", float, "us", "median time from the end of a call to its first kernel"),
+    Column("delay_p95_us", "p95", float, "us", "95 % of the delays are shorter"),
+    Column("delay_max_us", "Delay max", float, "us", "the longest delay", level="data"),
+    Column("queued_median_us", "Queued", float, "us", "median delay while the stream has earlier work", "data"),
+    Column("queued_p95_us", "Queued p95", float, "us", "95 % queue shorter", level="data"),
+    Column("queued_max_us", "Queued max", float, "us", "the longest time in the queue", level="data"),
+    Column("unqueued_percent", "No queue", float, "%", "calls whose kernel found its stream idle"),
+    Column("early", "Early", int, "count", "calls that had not returned when their kernel started", level="data"),
+    Column("before", "Before call", int, "count", "kernels that start before their call: clocks differ", level="data"),
+    Column("tiny_kernel_percent", "Tiny", float, "%", "kernels shorter than 10 us / all kernels"),
+    Column("tiny_time_percent", "Tiny of time", float, "%", "time of these kernels / time of all kernels"),
+    Column("shorter_than_call_percent", "Under call", float, "%", "lone kernels shorter than their call", level="data"),
+)
+
+_DEVICE_TIME_COLUMNS = (
+    _HOST,
+    Column("device", "Device", str, "", "the device"),
+    Column("compute_ms", "Compute", float, "ms", "wall-clock time in which at least one kernel runs"),
+    Column("copies_alone_ms", "Copies", float, "ms", "wall-clock time of copies and fills without kernels beside them"),
+    Column("idle_ms", "Idle", float, "ms", "the rest of the capture"),
+    Column("wall_ms", "Wall", float, "ms", "duration of the capture: compute + copies + idle"),
+    Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels; more than compute where streams overlap"),
+    Column("copies_ms", "All copies", float, "ms", "wall-clock time of copies and fills, also beside kernels"),
+)
+
+
+def _kernels(method: str, results: Results) -> Data | None:
+    kernels = results["kernels"]
+    columns: Data | None = getattr(kernels, method)() if kernels else None
+    return columns
+
+
+def _copies(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    if kernels is None or not kernels.copies:
+        return None
+    keys = ("host", "device", "kind", "count", "total_bytes", "mean_bytes", "memory")
+    rates = [copies.gb_per_second for copies in kernels.copies]
+    return {
+        **_attributes(kernels.copies, keys),
+        "total_ms": [copies.total_ps / PS_PER_MS for copies in kernels.copies],
+        "gb_per_second": [None if rate is None else float(f"{rate:.3g}") for rate in rates],
+    }
+
+
+def _launches(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    if kernels is None or not kernels.launches:
+        return None
+    devices = kernels.launches
+    keys = [column.key for column in _LAUNCH_COLUMNS if not column.key.endswith(("_ms", "_us"))]
+    data = _attributes(devices, keys)
+    data["step_calls_ms"] = [_scaled(device.call_ps_per_step, PS_PER_MS) for device in devices]
+    for spread in ("call", "delay", "queued"):
+        for part in ("median", "p95", "max"):
+            values = [getattr(getattr(device, spread), f"{part}_ps") for device in devices]
+            data[f"{spread}_{part}_us"] = [_scaled(value, PS_PER_US) for value in values]
+    return data
+
+
+def _device_time(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    if kernels is None:
+        return None
+    times = ("compute", "copies_alone", "idle", "wall", "kernel_sum", "copies")
+    return {
+        **_attributes(kernels.devices, ("host", "device")),
+        **{f"{key}_ms": [getattr(device, f"{key}_ps") / PS_PER_MS for device in kernels.devices] for key in times},
+    }
+
+
+def _attributes(rows: Any, keys: Sequence[str]) -> dict[str, list[Any]]:
+    return {key: [getattr(row, key) for row in rows] for key in keys}
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+KERNELS = TableSpec(
+    name="kernels",
+    title="Kernels by total time",
+    row="GPU kernels by op and launch shape",
+    details=(
+        "One row per kernel, op and launch size, the one with the most time first. [GPU kernels](kernels.md) "
+        "explains the columns of this file and the next four."
+    ),
+    columns=_KERNEL_COLUMNS,
+    data=partial(_kernels, "columns"),
+    name_key="kernel_name",
+)
+KERNELS_BY_NAME = TableSpec(
+    name="kernels_by_name",
+    title="Kernels by name",
+    row="GPU kernels by name",
+    details="The same, added up by short name.",
+    columns=_BY_NAME_COLUMNS,
+    data=partial(_kernels, "by_name"),
+    name_key="kernel",
+)
+COPIES = TableSpec(
+    name="copies",
+    title="Copies",
+    row="copies of each device, by kind",
+    details="One row per device and kind of copy.",
+    columns=_COPY_COLUMNS,
+    data=_copies,
+    name_key="kind",
+)
+LAUNCHES = TableSpec(
+    name="launches",
+    title="Launching kernels",
+    row="how kernels are launched, for each device",
+    details="How kernels of each device were launched.",
+    columns=_LAUNCH_COLUMNS,
+    data=_launches,
+    name_key="device",
+)
+DEVICE_TIME = TableSpec(
+    name="device_time",
+    title="Time of each device",
+    row="where the capture goes on each device",
+    details="One row per device: compute, copies alone and idle add up to the wall time.",
+    columns=_DEVICE_TIME_COLUMNS,
+    data=_device_time,
+    name_key="device",
+)
+TABLES = (KERNELS, KERNELS_BY_NAME, COPIES, LAUNCHES, DEVICE_TIME)

@@ -1,0 +1,16 @@
+"""Memory: how full each allocator became, what lay in it then, and whether that is a problem."""
+
+from tfperf.sections.memory.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import MEMORY
+
+SECTION = SectionSpec(
+    name="memory",
+    title="Memory",
+    rests_on=("steps",),
+    analyze="tfperf.sections.memory.analysis:analyze",
+    combine="tfperf.sections.memory.analysis:combine",
+    stats=MEMORY,
+    build="tfperf.sections.memory.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,135 @@
+"""Conclusions about memory: allocators that are nearly full, fragmented, or grow; else that nothing is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tfperf.report.model import Finding
+from tfperf.sections.memory.allocator import FULL_SHARE, Allocator
+from tfperf.units import format_bytes, format_ms, format_percent
+
+if TYPE_CHECKING:
+    from tfperf.sections.memory.analysis import Memory
+
+CAPACITY_PERCENT = 90.0
+FRAGMENTED_PERCENT = 25.0
+FULL_WITHIN_STEPS = 100_000
+"""There is advice where growth would fill what is free within so many steps."""
+GROWTH_BYTES_PER_STEP = 64 * 1024
+"""The same for an allocator whose capacity is unknown."""
+_ROOM_PERCENT = 50.0
+
+_DEVICE_FULL = (
+    "use a smaller batch; keras.mixed_precision.set_global_policy('mixed_float16') halves activations; "
+    "tf.recompute_grad(layer) computes them again instead of keeping them; if other processes use the device too, "
+    "tf.config.experimental.set_memory_growth(gpu, True) in all of them"
+)
+_PINNED_FULL = "raise TF_GPU_HOST_MEM_LIMIT_IN_MB, or prefetch fewer batches"
+_WAS_FULL = "capture when that happens (the first steps, evaluation, a checkpoint) to see what lies there then"
+_FRAGMENTED = (
+    "keep shapes constant (pad, or put sequences of similar length together), and try "
+    "TF_GPU_ALLOCATOR=cuda_malloc_async (TensorFlow 2.5 and CUDA 11.2, or later)"
+)
+_GROWTH = (
+    "look for tensors that Python keeps (a list of losses: append float(loss) instead), for models made in a loop "
+    "(tf.keras.backend.clear_session() between them), and for functions that are traced again (-s functions)"
+)
+_ROOM = "a larger batch may use the device better, if steps do not wait for input (-s input)"
+
+
+def findings_of(memory: Memory) -> tuple[Finding, ...]:
+    """Return what is wrong with memory, the most severe first; else one sentence that nothing is.
+
+    Of several allocators with the same problem, the first is named and the others are counted. Without events of
+    memory, there are no findings.
+    """
+    findings = []
+    for judge in (_full, _was_full, _fragmented, _growing):
+        judged = [(allocator, judge(allocator)) for allocator in memory.allocators]
+        affected = [(allocator, finding) for allocator, finding in judged if finding is not None]
+        if affected:
+            allocator, finding = affected[0]
+            more = f" The same holds for {len(affected) - 1} more." if len(affected) > 1 else ""
+            findings.append(replace(finding, text=f"{name_of(allocator, memory)} {finding.text}{more}"))
+    return tuple(findings) or _nothing_wrong(memory)
+
+
+def name_of(allocator: Allocator, memory: Memory) -> str:
+    """Return the name of an allocator, with its host if there are several."""
+    return f"{allocator.name} on {allocator.host}" if memory.host_count > 1 else allocator.name
+
+
+def _is_full(allocator: Allocator) -> bool:
+    # What a host's allocator may take is all memory of the machine; how much of that is free is not noted.
+    return allocator.place != "host" and (allocator.peak_percent or 0.0) >= CAPACITY_PERCENT
+
+
+def _full(allocator: Allocator) -> Finding | None:
+    if not _is_full(allocator):
+        return None
+    step = f", step {allocator.peak_step}" if allocator.peak_step is not None else ""
+    text = (
+        f"reaches {format_bytes(allocator.peak_bytes)}, {format_percent(allocator.peak_percent)}% of its capacity, at "
+        f"{format_ms(allocator.peak_ms)} ms{step} (threshold {CAPACITY_PERCENT:.0f}%)."
+    )
+    action = _PINNED_FULL if allocator.place == "pinned host" else _DEVICE_FULL
+    return Finding("memory_full", "problem", text, action)
+
+
+def _lifetime_percent(allocator: Allocator) -> float:
+    if not allocator.capacity_bytes or allocator.lifetime_peak_bytes is None:
+        return 0.0
+    return 100.0 * allocator.lifetime_peak_bytes / allocator.capacity_bytes
+
+
+def _was_full(allocator: Allocator) -> Finding | None:
+    lifetime_percent = _lifetime_percent(allocator)
+    if allocator.place == "host" or _is_full(allocator) or lifetime_percent < CAPACITY_PERCENT:
+        return None
+    text = (
+        f"reached {format_bytes(allocator.lifetime_peak_bytes)}, {format_percent(lifetime_percent)}% of its capacity, "
+        f"outside the capture; within it, {format_bytes(allocator.peak_bytes)}."
+    )
+    return Finding("memory_was_full", "hint", text, _WAS_FULL)
+
+
+def _fragmented(allocator: Allocator) -> Finding | None:
+    percent = allocator.full_fragmentation_percent
+    if allocator.place != "device" or percent is None or percent < FRAGMENTED_PERCENT:
+        return None
+    text = (
+        f"is fragmented: up to {format_percent(percent)}% of the memory that it holds free is not in its largest "
+        f"piece, while {100 * FULL_SHARE:.0f}% or more of its capacity is in use (threshold "
+        f"{FRAGMENTED_PERCENT:.0f}%). A large tensor may not fit although enough is free."
+    )
+    return Finding("memory_fragmented", "problem", text, _FRAGMENTED)
+
+
+def _growing(allocator: Allocator) -> Finding | None:
+    growth, steps_left = allocator.growth_bytes_per_step, None
+    if not growth:
+        return None
+    text = (
+        f"grows steadily: over {allocator.growth_steps} steps, what stays in use grows by {format_bytes(growth)} per "
+        "step."
+    )
+    if allocator.capacity_bytes:
+        steps_left = (allocator.capacity_bytes - allocator.peak_bytes) / growth
+        text += f" At that rate it is full after {int(steps_left):,} more steps."
+    is_problem = growth >= GROWTH_BYTES_PER_STEP if steps_left is None else steps_left <= FULL_WITHIN_STEPS
+    return Finding("memory_growth", "problem", text, _GROWTH) if is_problem else None
+
+
+def _nothing_wrong(memory: Memory) -> tuple[Finding, ...]:
+    if not memory.allocators:
+        return ()
+    fullest = memory.allocators[0]
+    name, peak = name_of(fullest, memory), format_bytes(fullest.peak_bytes)
+    if fullest.place == "host" or fullest.peak_percent is None:
+        return (Finding("memory_fine", "info", f"No problem seen: {name} peaks at {peak}."),)
+    share = f"{format_percent(fullest.peak_percent)}% of its capacity of {format_bytes(fullest.capacity_bytes)}"
+    has_room = fullest.place == "device" and 0 < _lifetime_percent(fullest) <= _ROOM_PERCENT
+    text = f"No problem seen: {name}, the fullest, peaks at {peak}, {share}."
+    return (Finding("memory_fine", "info", text, _ROOM if has_room else ""),)

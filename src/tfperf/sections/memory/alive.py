@@ -1,0 +1,175 @@
+"""What an allocator held at its peak: the allocations of the capture that no deallocation has undone by then."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from tfperf.arrays import MOST, Float64s, Int64s, group_equal
+from tfperf.sections.memory.events import AllocatorEvents, EventTexts
+
+Kind = Literal["tensor", "before the capture", "reserved"]
+_SCOPE_PARTS = 3
+_NUMBER = re.compile(r"_\d+(?=/|$)")
+_NAMES_BY_NUMBER = (
+    "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16 quint16 "
+    "uint16 complex128 float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn float8_e4m3fnuz "
+    "float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4 int2 uint2 float4_e2m1fn"
+)
+"""TensorFlow's data types (`DataType` of types.proto) from 1 on."""
+_TYPE_NAMES = ("", *_NAMES_BY_NUMBER.split())
+_REFERENCE = 100
+"""A reference to a type has as many more."""
+
+
+class Alive(Struct, frozen=True, kw_only=True):
+    """What one allocator held at its peak: one row per op, shape, type, region and size, the largest sum first.
+
+    `each_bytes` is the size of one, as allocated; `requested_bytes` what the op asked for (-1: unknown).
+    """
+
+    kind: tuple[Kind, ...]
+    op: tuple[str, ...]
+    shape: tuple[str, ...]
+    data_type: tuple[str, ...]
+    region: tuple[str, ...]
+    count: Int64s
+    each_bytes: Int64s
+    requested_bytes: Int64s
+    total_bytes: Int64s
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.op)
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """Return the name scope of each op: its name without the last part."""
+        return tuple(op.rpartition("/")[0] for op in self.op)
+
+    def columns(self, peak_bytes: int) -> dict[str, list[object]]:
+        """Return one row per group, None where there is nothing to say; percentages are of the peak."""
+        texts = ("kind", "op", "scope", "shape", "data_type", "region")
+        is_tensor = np.array([kind == "tensor" for kind in self.kind], np.bool_)
+        sizes = {key: np.where(is_tensor, getattr(self, key), -1) for key in ("count", "each_bytes", "requested_bytes")}
+        share = (self.total_bytes * (100.0 / peak_bytes)).tolist() if peak_bytes else [None] * len(self)
+        return {
+            **{key: [text or None for text in getattr(self, key)] for key in texts},
+            **{key: [size if size >= 0 else None for size in values.tolist()] for key, values in sizes.items()},
+            "total_bytes": self.total_bytes.tolist(),
+            "peak_percent": share,
+        }
+
+
+def total_of(values: npt.NDArray[np.int64] | Float64s) -> int:
+    """Return the sum; in float64, which is exact up to 8 PiB and does not wrap around in a hostile file."""
+    return int(values.sum(dtype=np.float64))
+
+
+def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
+    """Return what was allocated up to the peak (a row of the events) and not freed until then, grouped.
+
+    An address is alive if the last that happened to it was an allocation, so addresses may be used again.
+    """
+    address = events.address[: peak + 1]
+    order = np.argsort(address, kind="stable")
+    is_last = np.append(address[order[1:]] != address[order[:-1]], True)
+    last = order[is_last]
+    alive = events.rows(last[events.allocates[last] & (address[last] != 0) & (events.size[last] >= 0)])
+    described = (alive.shape << 32) | (alive.op & 0xFFFFFFFF)
+    typed = (alive.region << 32) | (alive.data_type & 0xFFFFFFFF)
+    order, starts = group_equal((alive.requested, alive.size, typed, described))
+    first, count = order[starts], np.diff(np.append(starts, len(order)))
+    total = np.minimum(count * alive.size[first].astype(np.float64), MOST).astype(np.int64)
+    largest = np.argsort(-total, kind="stable")
+    rows = alive.rows(first[largest])
+    tensor: tuple[Kind, ...] = ("tensor",)
+    return Alive(
+        kind=tensor * len(first),
+        op=_texts_at(rows.op, texts.op),
+        shape=_texts_at(rows.shape, texts.shape),
+        data_type=tuple(type_name(number) for number in rows.data_type.tolist()),
+        region=_texts_at(rows.region, texts.region),
+        count=count[largest],
+        each_bytes=rows.size,
+        requested_bytes=rows.requested,
+        total_bytes=total[largest],
+    )
+
+
+def _texts_at(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:
+    # The index -1 takes what stands last: an empty text.
+    return tuple(np.array([*texts, ""], object)[index].tolist())
+
+
+def with_unknown(tensors: Alive, before_bytes: int, reserved_bytes: int) -> Alive:
+    """Add what no allocation of the capture explains, and what is reserved, where they belong by size."""
+    alive = tensors
+    extra: tuple[tuple[Kind, int], ...] = (("before the capture", before_bytes), ("reserved", reserved_bytes))
+    for kind, size in extra:
+        if size <= 0:
+            continue
+        row = int(np.searchsorted(-alive.total_bytes, -size))
+        added = {"kind": kind, "count": 1, "each_bytes": size, "requested_bytes": -1, "total_bytes": size}
+        columns: dict[str, Any] = {}
+        for key, values in asdict(alive).items():
+            value = added.get(key, "")
+            is_text = isinstance(values, tuple)
+            columns[key] = (*values[:row], value, *values[row:]) if is_text else np.insert(values, row, value)
+        alive = Alive(**columns)
+    return alive
+
+
+def type_name(number: int) -> str:
+    """Return the name of a TensorFlow data type; an empty text for none."""
+    plain = number - _REFERENCE if number > _REFERENCE else number
+    return _TYPE_NAMES[plain] if 0 <= plain < len(_TYPE_NAMES) else f"type {number}"
+
+
+def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
+    """Add up tensors of one shape and type whose ops differ only in numbers at the end of a part, as layers do."""
+    rows = list(zip(alive.kind, map(_pattern, alive.op), alive.shape, alive.data_type, strict=True))
+    ops: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for row, op in zip(rows, alive.op, strict=True):
+        ops[row].add(op)
+    # The name of ops that differ in numbers only has those that differ as `*`.
+    names = {}
+    for key, members in ops.items():
+        parts = zip(*(op.split("/") for op in members), strict=True)
+        names[key] = "/".join(part[0] if len(set(part)) == 1 else _pattern(part[0]) for part in parts)
+    keys = [(row[0], names[row], *row[2:]) for row in rows]
+    return _sums(alive, peak_bytes, ("kind", "op", "shape", "data_type"), keys)
+
+
+def _pattern(op: str) -> str:
+    return _NUMBER.sub("_*", op)
+
+
+def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
+    """Add up tensors by the first parts of their scope."""
+    scopes = ("/".join(scope.split("/", _SCOPE_PARTS)[:_SCOPE_PARTS]) for scope in alive.scope)
+    return _sums(alive, peak_bytes, ("kind", "scope"), list(zip(alive.kind, scopes, strict=True)))
+
+
+def _sums(
+    alive: Alive, peak_bytes: int, names: tuple[str, ...], keys: Sequence[tuple[str, ...]]
+) -> dict[str, list[object]]:
+    """Add up rows of equal keys (whose parts are columns of these names), the largest sum first."""
+    counts, totals = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for key, count, total in zip(keys, alive.count.tolist(), alive.total_bytes.tolist(), strict=True):
+        counts[key] += count
+        totals[key] += total
+    ordered = sorted(totals, key=lambda key: (-totals[key], key))
+    return {
+        **{name: [key[at] or None for key in ordered] for at, name in enumerate(names)},
+        "count": [counts[key] if key[0] == "tensor" else None for key in ordered],
+        "total_bytes": [totals[key] for key in ordered],
+        "peak_percent": [100.0 * totals[key] / peak_bytes if peak_bytes else None for key in ordered],
+    }

@@ -1,0 +1,135 @@
+"""The section about memory: how full each allocator became, what lay in it then, and what to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tfperf.report.model import Level, Section, Sparkline, Table, at_levels
+from tfperf.sections.memory.advice import findings_of, name_of
+from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE
+from tfperf.sections.registry import TableSpec, present
+from tfperf.units import format_bytes, format_ms, format_percent
+
+if TYPE_CHECKING:
+    from tfperf.sections.memory.allocator import Allocator
+    from tfperf.sections.memory.analysis import Memory
+    from tfperf.sections.results import Results
+
+_UNKNOWN_PERCENT = 50.0
+_STEADY_SHARE = 0.01
+_CHARTS = 4
+
+_NO_THREADS = "The trace holds no event of any host thread, and allocators note their work there."
+_NO_EVENTS = (
+    "No allocator noted anything, so nothing is known about memory. On a GPU, profile with host tracer level 2 (what "
+    "tfperf capture takes) while steps run; TF_GPU_ALLOCATOR=cuda_malloc_async may note nothing at all. On a CPU, only "
+    "some builds of TensorFlow note anything (those with oneDNN), and only large tensors."
+)
+_STAR = (
+    "* stands for numbers: several ops are summed, such as those of layers; memory_alive in JSON and CSV has each op."
+)
+
+
+def build(results: Results) -> Section:
+    """Build the section; of what lay in memory, people see that of the fullest allocator only."""
+    memory: Memory = results["memory"]
+    if not memory.allocators:
+        note = _NO_EVENTS
+        if len(memory.hosts_without_threads) == memory.host_count:
+            note = _NO_THREADS
+        elif memory.malformed_events:
+            note = f"The {memory.malformed_events:,} events of allocators do not say how much is in use."
+        return Section("memory", "Memory", notes=(note,))
+    return Section(
+        "memory",
+        "Memory",
+        findings=findings_of(memory),
+        charts=tuple(sparkline(allocator, name_of(allocator, memory)) for allocator in memory.allocators[:_CHARTS]),
+        tables=_tables(results),
+        detail_notes=_notes(memory),
+        pointer="More: -s memory.",
+    )
+
+
+def _tables(results: Results) -> tuple[Table, ...]:
+    memory: Memory = results["memory"]
+    levels: dict[str, Level] = {}
+    if memory.host_count > 1:
+        levels = {"host": "brief", "frees": "data", "fragmentation_percent": "data"}
+    by_op, by_scope = (_of_fullest(spec, results) for spec in (BY_OP, BY_SCOPE))
+    remarks = [_STAR] if any("*" in str(op) for op in by_op.data["op"]) else []
+    if len(memory.allocators) > 1:
+        fullest = name_of(memory.allocators[0], memory)
+        remarks.append(
+            f"Text and Markdown show {fullest} only; JSON, CSV and HTML show all {len(memory.allocators)} allocators."
+        )
+    # Without names, one line would say that it is all.
+    has_scopes = any(by_scope.data["scope"][row] for row in by_scope.rows_for_people or ())
+    return present(
+        ALLOCATORS.build(results, columns=at_levels(ALLOCATORS.columns, levels)),
+        ALIVE.build(results, level="data"),
+        replace(by_op, note=" ".join(remarks)),
+        by_scope if has_scopes else replace(by_scope, level="data"),
+        TIMELINE.build(results, level="data"),
+    )
+
+
+def _of_fullest(spec: TableSpec, results: Results) -> Table:
+    """Return a table of all allocators, of which people see the rows of the fullest."""
+    table = spec.build(results, level="full")
+    assert table is not None
+    fullest = results["memory"].allocators[0]
+    owners = zip(table.data["host"], table.data["allocator"], strict=True)
+    rows = tuple(row for row, owner in enumerate(owners) if owner == (fullest.host, fullest.name))
+    return replace(table, rows_for_people=rows)
+
+
+def sparkline(allocator: Allocator, name: str) -> Sparkline:
+    """Return the memory in use of an allocator over time, drawn between its least and its most."""
+    times, values = allocator.timeline.time_ms.tolist(), allocator.timeline.in_use_bytes.tolist()
+    low, high = min(values), max(values)
+    # Stretching a hundredth over the whole height would show noise as a mountain range.
+    is_steady = high - low < _STEADY_SHARE * high
+    scale = "all the time, within 1%" if is_steady else f"(highest), {format_bytes(low)} (lowest)"
+    return Sparkline(
+        title=f"{name}: {format_bytes(high)} in use {scale}, {format_ms(times[0])} to {format_ms(times[-1])} ms",
+        times=tuple(times),
+        values=tuple(map(float, values)),
+        low=0.0 if is_steady else float(low),
+        high=float(high),
+        unit="bytes",
+        level="full",
+    )
+
+
+def _notes(memory: Memory) -> tuple[str, ...]:
+    """Say what is unknown."""
+    notes = []
+    if memory.silent_hosts:
+        named = ", ".join(memory.silent_hosts[:3])
+        notes.append(f"{len(memory.silent_hosts)} of {memory.host_count} hosts noted nothing about memory: {named}.")
+    if memory.malformed_events:
+        notes.append(f"{memory.malformed_events:,} events are omitted: they do not say how much is in use.")
+    contradicted = [each for each in memory.allocators if each.contradictions or each.before_bytes is None]
+    if contradicted:
+        first = contradicted[0]
+        more = f", and in {len(contradicted) - 1} more allocators" if len(contradicted) > 1 else ""
+        notes.append(
+            f"In {name_of(first, memory)}{more}, {first.contradictions:,} of {first.allocations + first.frees:,} "
+            "events do not follow from the one before: some were lost, or several allocators share the name. What is "
+            "in use is right all the same; what is listed as alive may have been freed."
+        )
+    fullest = memory.allocators[0]
+    if (fullest.before_percent or 0.0) >= _UNKNOWN_PERCENT:
+        notes.append(
+            f"{format_percent(fullest.before_percent)}% of the peak of {name_of(fullest, memory)} was allocated before "
+            "the capture (variables, mostly), so nothing tells by what; a capture from the first step on does."
+        )
+    if any(allocator.place == "host" for allocator in memory.allocators):
+        notes.append(
+            "Allocators of the host (mklcpu) note only what they give out themselves; their capacity is the memory of "
+            "the machine, so how full they are says nothing."
+        )
+    return tuple(notes)

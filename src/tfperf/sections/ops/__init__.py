@@ -1,0 +1,15 @@
+"""Ops: which take the time, on devices and on host threads, and how long none runs."""
+
+from tfperf.sections.ops.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import DEVICE_OPS, HOST_OPS
+
+SECTION = SectionSpec(
+    name="ops",
+    title="Ops",
+    analyze="tfperf.sections.ops.analysis:analyze",
+    combine="tfperf.sections.ops.analysis:combine",
+    stats=HOST_OPS | DEVICE_OPS,
+    build="tfperf.sections.ops.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,77 @@
+"""Time per op: on the device, and on host threads; and the time in which no op ran.
+
+Host ops nest on their thread, so self time excludes the ops inside. Kernels on a GPU stream do not nest: total and
+self time are the same. Times are summed over parallel threads, streams and devices; they are shares of op time, not
+of wall time. Idle is wall-clock time: a device is idle while none of its streams works.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.sections.ops.device_ops import gpu_ops, tensorflow_gpu_ops, tpu_ops
+from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally, merge
+from tfperf.trace.device_work import device_work
+
+if TYPE_CHECKING:
+    from tfperf.sections.host import Host
+    from tfperf.trace.host_ops import HostOps
+
+
+class Ops(Struct, frozen=True):
+    """The op tables of a capture; `device` is None without a device."""
+
+    device: OpTable | None
+    host: OpTable
+
+    @property
+    def sides(self) -> tuple[OpTable, ...]:
+        """Return the tables that have rows, the device's first."""
+        return tuple(table for table in (self.device, self.host) if table is not None and len(table))
+
+
+def analyze(host: Host) -> Ops:
+    """Sum time per op."""
+    return Ops(_device_table(host), _host_table(host.host_ops))
+
+
+def combine(parts: list[Ops]) -> Ops:
+    """Add up the op tables of several hosts."""
+    devices = [part.device for part in parts if part.device is not None]
+    return Ops(merge(devices) if devices else None, merge([part.host for part in parts]))
+
+
+def _device_table(host: Host) -> OpTable | None:
+    trace = host.trace
+    if not trace.device_kind:
+        return None
+    if host.as_tensorflow and trace.device_kind == "gpu":
+        return tensorflow_gpu_ops(trace, device_work(trace, "tensorflow"))
+    sums = tpu_ops(trace) if trace.device_kind == "tpu" else gpu_ops(trace, host.device_work)
+    devices = host.device_times
+    return sums.table(
+        "device",
+        idle_ps=sum(device.idle_ps for device in devices),
+        time_ps=sum(device.wall_ps for device in devices),
+        places=len(devices),
+    )
+
+
+def _host_table(host_ops: HostOps) -> OpTable:
+    sums = Tallies()
+    for index in np.flatnonzero(host_ops.count).tolist():
+        op, hlo = host_ops.ops[index], host_ops.hlo.get(index, ("", ""))
+        tally = Tally(
+            occurrences=int(host_ops.count[index]),
+            total_ps=int(host_ops.total_ps[index]),
+            self_ps=int(host_ops.self_ps[index]),
+            execution=int(host_ops.eager[index]),
+        )
+        sums.add(OpKey(op.name, op.type, *hlo), tally)
+    busy_ps = sum(row.self_ps for row in sums.rows.values())
+    return sums.table(
+        "host", idle_ps=host_ops.idle_ps, time_ps=host_ops.idle_ps + busy_ps, places=host_ops.thread_count
+    )

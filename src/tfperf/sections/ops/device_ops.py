@@ -1,0 +1,163 @@
+"""Time per op on devices: kernels and copies of GPUs by the op behind them, and the op lines of TPU cores.
+
+Attribution `tensorflow` has TensorFlow's rows for a GPU: kernels without an op are omitted, and what is idle is the
+time from the first event of a device to its last, less the summed time of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.arrays import MOST, capped_sum, distinct, lookup
+from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
+from tfperf.trace.activities import Activity
+from tfperf.trace.activity_times import stored_groups
+from tfperf.trace.device_time import OP_LINES
+from tfperf.trace.device_work import NO_TYPE, DeviceWork
+from tfperf.trace.eager_events import run_from_python
+from tfperf.trace.event_names import parse_op
+from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import nest, self_time
+from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
+
+KERNEL_WITHOUT_OP, MEMSET = "kernel without op", "Memset"
+"""Types of rows that no op is known of."""
+_COPY_TYPES = {
+    Activity.HOST_TO_DEVICE: "MemcpyH2D",
+    Activity.DEVICE_TO_HOST: "MemcpyD2H",
+    Activity.DEVICE_TO_DEVICE: "MemcpyD2D",
+}
+
+
+class KernelSum(Struct, frozen=True, kw_only=True):
+    """What the events of one op and one kernel name (or name of a copy) add up to."""
+
+    op: int
+    """Index into `DeviceWork.ops`; -1: no op is known."""
+    kernel: str
+    row: int
+    """One of the events: its row of `DeviceWork`."""
+    count: int
+    time_ps: int
+    execution: int
+
+
+# --- kernels and copies of GPUs ---
+
+
+def gpu_ops(trace: HostTrace, work: DeviceWork) -> Tallies:
+    """Sum all work by op; what no op is known of goes by the name of the kernel, or by the kind of copy."""
+    sums = Tallies()
+    for kernel in _kernel_sums(trace, work):
+        tally = Tally(total_ps=kernel.time_ps, self_ps=kernel.time_ps, execution=kernel.execution)
+        if not work.moves[kernel.row]:
+            uses = uses_tensor_cores(kernel.kernel)
+            tally.kernel_ps = kernel.time_ps
+            tally.tensor_core_ps = kernel.time_ps if uses else 0
+            tally.unclear_ps = kernel.time_ps if uses is None else 0
+        sums.add(_key(work, kernel), tally, kernel.count)
+    return sums
+
+
+def _key(work: DeviceWork, kernel: KernelSum) -> OpKey:
+    if kernel.op >= 0:
+        return OpKey(*work.ops[kernel.op][:4])
+    if not work.moves[kernel.row]:
+        return OpKey(kernel.kernel, KERNEL_WITHOUT_OP)
+    copy_type = _COPY_TYPES.get(Activity(int(work.activity[kernel.row])), "Memcpy")
+    return OpKey(kernel.kernel, MEMSET if work.is_memset[kernel.row] else copy_type)
+
+
+def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
+    """Sum what an op is known of, copies too; on each device, the window of all events less that sum is idle."""
+    has_old_rules = stored_groups(trace) is not None
+    sums = Tallies()
+    for kernel in _kernel_sums(trace, work):
+        if kernel.op < 0:
+            continue
+        time_ps, op = kernel.time_ps, work.ops[kernel.op]
+        uses = tensorflow_kernel(kernel.kernel, old=has_old_rules)
+        tally = Tally(total_ps=time_ps, self_ps=time_ps, kernel_ps=time_ps, execution=kernel.execution)
+        tally.tensor_core_ps = time_ps if uses else 0
+        sums.add(OpKey(op.name, op.type or NO_TYPE), tally, kernel.count)
+    idle_ps = sum(_tensorflow_idle_ps(trace, work, plane) for plane in trace.devices)
+    busy_ps = sum(row.self_ps for row in sums.rows.values())
+    return sums.table("device", idle_ps=idle_ps, time_ps=idle_ps + busy_ps, places=len(trace.devices))
+
+
+def _tensorflow_idle_ps(trace: HostTrace, work: DeviceWork, plane: int) -> int:
+    lines = [line for line in trace.device_lines(plane) if line.stop > line.start]
+    if not lines:
+        return 0
+    start = min(int(trace.start_ps[line.start : line.stop].min()) for line in lines)
+    end = max(int(trace.end_ps[line.start : line.stop].max()) for line in lines)
+    rows_with_op = work.rows[(work.plane == plane) & (work.op >= 0)]
+    return max(0, end - start - capped_sum(trace.duration_ps[rows_with_op]))
+
+
+def _kernel_sums(trace: HostTrace, work: DeviceWork) -> Iterator[KernelSum]:
+    """Iterate over what each kernel name of each op adds up to."""
+    if not len(work.rows):
+        return
+    name_count = len(trace.names)
+    first_of: dict[str, int] = {}
+    # Each plane has its own names; of those that read the same, the first stands for all.
+    same_names = np.array([first_of.setdefault(name, index) for index, name in enumerate(trace.names)], np.int64)
+    combined = (work.op + 1) * name_count + same_names[trace.name[work.rows]]
+    keys, first, which = np.unique(combined, return_index=True, return_inverse=True)
+    which = which.reshape(-1)
+    flags = _execution(trace, work)
+    eager, unknown = (np.bincount(which[flags == flag], minlength=len(keys)) for flag in (EAGER, UNKNOWN))
+    columns = (
+        keys // name_count - 1,
+        keys % name_count,
+        first,
+        np.bincount(which),
+        np.minimum(np.bincount(which, weights=trace.duration_ps[work.rows]), MOST).astype(np.int64),
+        np.where(eager > 0, EAGER, np.where(unknown > 0, UNKNOWN, FUNCTION)),
+    )
+    for op, name, row, count, time_ps, execution in zip(*(column.tolist() for column in columns), strict=True):
+        yield KernelSum(op=op, kernel=trace.names[name], row=row, count=count, time_ps=time_ps, execution=execution)
+
+
+def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
+    """Return how the op behind each event was run: as noted on it, or by where on the host it was launched."""
+    noted = trace.number_at("is_eager", work.rows, UNKNOWN)
+    inside_eager_op = None if (noted >= 0).any() else run_from_python(trace)
+    if inside_eager_op is None:
+        return np.where(noted > 0, EAGER, noted).astype(np.int8)
+    stat = trace.stat("correlation_id")
+    on_host = trace.on_host[stat.event]
+    launched = distinct(stat.value[on_host])
+    launched_eagerly = distinct(stat.value[on_host & inside_eager_op[stat.event]])
+    launch = trace.number_at("correlation_id", work.rows, -1)
+    flags = np.where(lookup(launched, launch) >= 0, FUNCTION, UNKNOWN)
+    return np.where(lookup(launched_eagerly, launch) >= 0, EAGER, flags).astype(np.int8)
+
+
+# --- ops of TPU cores ---
+
+
+def tpu_ops(trace: HostTrace) -> Tallies:
+    """Sum the op line of each core; ops nest (a while loop contains its body)."""
+    categories, framework_ops = (trace.name_stats.get(stat, {}) for stat in ("hlo_category", "tf_op"))
+    sums = Tallies()
+    for line in trace.lines:
+        if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:
+            continue
+        rows = slice(line.start, line.stop)
+        self_ps = self_time(trace.duration_ps[rows], nest(trace.start_ps[rows], trace.end_ps[rows]).parent)
+        names, which = np.unique(trace.name[rows], return_inverse=True)
+        count, total, self_total = (np.bincount(which, weights) for weights in (None, trace.duration_ps[rows], self_ps))
+        for row, name in enumerate(names.tolist()):
+            hlo_op = trace.display_names[name] or trace.names[name]
+            category, op = str(categories.get(name, "")), parse_op(str(framework_ops.get(name, "")))
+            key = OpKey(op.name, op.type or category, hlo_op) if op.name else OpKey(hlo_op, category)
+            tally = Tally(occurrences=int(count[row]), total_ps=int(total[row]), self_ps=int(self_total[row]))
+            tally.execution = FUNCTION
+            sums.add(key, tally)
+    return sums

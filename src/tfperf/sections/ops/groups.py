@@ -1,0 +1,175 @@
+"""Ops taken together: by type, by name scope, by layer of the model.
+
+Names of ops are paths: scopes, then the op's own name. Keras makes the scopes of a model and of each layer in it; the
+backward pass repeats the path below `gradient_tape`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tfperf.arrays import MOST, Bools, Int64s, capped_sum
+from tfperf.sections.ops.device_ops import KERNEL_WITHOUT_OP, MEMSET
+from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
+from tfperf.sections.registry import Tabular
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import By
+
+NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
+
+_COPY_TYPES = ("MemcpyH2D", "MemcpyD2H", "MemcpyD2D", MEMSET)
+_BACKWARD = re.compile(r"(?:^|/)(?:gradient_tape|gradients)(?:_\d+)?(?:/|$)")
+_WRAPPER = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+|jit\(.*\)|while|body|cond|then|else|_?_?\d+")
+_MODEL = re.compile(r"(?:sequential|model|functional)(?:_\d+)?", re.IGNORECASE)
+_NO_MODEL = re.compile(
+    r"(?:lstm|gru|\w*rnn|bidirectional|time_distributed|\w*(?:loss|entropy|error|divergence|metrics))(?:_\d+)?",
+    re.IGNORECASE,
+)
+_OPTIMIZER = re.compile(
+    r"(?:adam|adamw|adamax|nadam|sgd|momentum|rmsprop|adagrad|adadelta|adafactor|ftrl|lamb|lion|muon|lossscale\w*)(?:_\d+)?",
+    re.IGNORECASE,
+)
+_PATH_READ = 4096
+"""Characters of a name that are looked at: names in a hostile file are long."""
+
+
+class GroupTable(Tabular, frozen=True, kw_only=True):
+    """Ops of one side by group, the one with the largest self time first; times are int64 picoseconds.
+
+    `total_ps` adds up ops that lie inside each other on a thread; `self_ps` does not. `backward_ps` is the part of
+    `self_ps` in the backward pass. `all_self_ps` and `time_ps` are what shares are of: all ops of the side, also those
+    that were omitted, and the time with idle (None: unknown).
+    """
+
+    by: By
+    side: Side
+    names: tuple[str, ...]
+    ops: Int64s
+    occurrences: Int64s
+    total_ps: Int64s
+    self_ps: Int64s
+    backward_ps: Int64s
+    all_self_ps: int
+    time_ps: int | None
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.names)
+
+    def columns(self) -> dict[str, list[object]]:
+        """Return one row per group, times in milliseconds; None is unknown."""
+        share = 100 * (self.self_ps / max(self.all_self_ps, 1))
+        return {
+            "side": [self.side] * len(self),
+            "rank": list(range(1, len(self) + 1)),
+            "group": list(self.names),
+            "ops": self.ops.tolist(),
+            "occurrences": self.occurrences.tolist(),
+            "total_ms": (self.total_ps / PS_PER_MS).tolist(),
+            "self_ms": (self.self_ps / PS_PER_MS).tolist(),
+            "forward_self_ms": ((self.self_ps - self.backward_ps) / PS_PER_MS).tolist(),
+            "backward_self_ms": (self.backward_ps / PS_PER_MS).tolist(),
+            "self_percent": share.tolist(),
+            "cumulative_self_percent": np.cumsum(share).tolist(),
+            "self_with_idle_percent": percent_of(self.self_ps, self.time_ps),
+        }
+
+
+def group_ops(table: OpTable, by: By, keep: Bools | None = None) -> GroupTable:
+    """Add up ops by group; `keep` (one entry per op) leaves others out, but shares stay of all ops."""
+    rows = np.arange(len(table)) if keep is None else np.flatnonzero(keep)
+    keys = [table.keys[row] for row in rows.tolist()]
+    name_of = _namer(table, by)
+    indices: dict[str, int] = {}
+    group = np.array([indices.setdefault(name_of(key), len(indices)) for key in keys], np.int64)
+    names = list(indices)
+
+    def sums(values: npt.NDArray[np.int64]) -> Int64s:
+        totals = np.bincount(group, weights=values, minlength=len(names))
+        return np.minimum(totals, MOST).astype(np.int64)
+
+    is_in_backward_pass = np.array([is_backward(key.name) for key in keys], np.bool_)
+    self_ps = sums(table.self_ps[rows])
+    order = np.array(sorted(range(len(names)), key=lambda index: (-int(self_ps[index]), names[index])), np.int64)
+    return GroupTable(
+        by=by,
+        side=table.side,
+        names=tuple(names[index] for index in order.tolist()),
+        ops=sums(np.ones(len(rows), np.int64))[order],
+        occurrences=sums(table.occurrences[rows])[order],
+        total_ps=sums(table.total_ps[rows])[order],
+        self_ps=self_ps[order],
+        backward_ps=sums(np.where(is_in_backward_pass, table.self_ps[rows], 0))[order],
+        all_self_ps=capped_sum(table.self_ps),
+        time_ps=table.time_ps,
+    )
+
+
+def is_backward(name: str) -> bool:
+    """Tell whether an op belongs to the backward pass."""
+    return "gradient" in name and _BACKWARD.search(name[:_PATH_READ]) is not None
+
+
+def _namer(table: OpTable, by: By) -> Callable[[OpKey], str]:
+    """Return the function that names the group of an op."""
+    if by == "op":
+        return lambda key: key.name
+    if by == "type":
+        return lambda key: key.type or "Unknown"
+    if by == "scope":
+        return lambda key: _group_without_path(key) or key.name.rpartition("/")[0] or NO_SCOPE
+    models = _models(table)
+    return lambda key: _group_without_path(key) or _layer(key.name, models)
+
+
+def _group_without_path(key: OpKey) -> str:
+    """Return the group of what has no path: work without an op, stages of the input pipeline."""
+    if key.type == KERNEL_WITHOUT_OP or (key.hlo_op and key.name == key.hlo_op):
+        return NO_OP
+    if key.type in _COPY_TYPES:
+        return COPIES
+    return INPUT if key.type == "Dataset" else ""
+
+
+def _path(name: str) -> list[str]:
+    """Return the scopes of an op without those that tell nothing of the model."""
+    return [scope for scope in name[:_PATH_READ].split("/")[:-1] if _tells_of_model(scope)]
+
+
+# The same few scopes are in the names of thousands of ops.
+@lru_cache(maxsize=2048)
+def _tells_of_model(scope: str) -> bool:
+    return not _BACKWARD.match(scope) and not _WRAPPER.fullmatch(scope)
+
+
+def _models(table: OpTable) -> frozenset[str]:
+    """Return the outermost scopes with several layers inside: models, unless they are named otherwise.
+
+    Only the forward pass tells: below a layer of it is an op at most, while in the backward pass the ops of the forward
+    pass are scopes.
+    """
+    inside: dict[str, set[str]] = {}
+    for key in table.keys:
+        path = () if is_backward(key.name) or _group_without_path(key) else _path(key.name)
+        if path:
+            inside.setdefault(path[0], set()).update(path[1:2])
+    return frozenset(root for root, below in inside.items() if len(below) > 1 and not _NO_MODEL.fullmatch(root))
+
+
+def _layer(name: str, models: frozenset[str]) -> str:
+    """Return the layer: the scope below the model, or the outermost scope where there is no model around it."""
+    path = _path(name)
+    if not path:
+        return NO_SCOPE
+    if _OPTIMIZER.fullmatch(path[0]):
+        return f"{path[0]} (optimizer)"
+    is_model = path[0] in models or _MODEL.fullmatch(path[0])
+    return path[1] if is_model and len(path) > 1 else path[0]

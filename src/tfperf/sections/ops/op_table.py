@@ -1,0 +1,188 @@
+"""The table of ops of one side, how it comes about, and how the tables of several hosts are added up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from msgspec import Struct, field
+
+from tfperf.arrays import Bools, Int64s
+from tfperf.sections.registry import Tabular
+from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
+from tfperf.units import PS_PER_MS
+
+Side = Literal["device", "host"]
+_LARGEST_INT64 = int(np.iinfo(np.int64).max)
+_EXECUTION_NAMES = {EAGER: "eager", FUNCTION: "function", UNKNOWN: None}
+_SUMS = ("occurrences", "total_ps", "self_ps", "kernel_ps", "tensor_core_ps", "unclear_ps")
+
+
+class OpKey(NamedTuple):
+    """What makes a row: the framework's op, and the HLO op if XLA compiled it (else empty)."""
+
+    name: str
+    type: str
+    hlo_op: str = ""
+    hlo_module: str = ""
+
+
+class Tally(Struct, kw_only=True):
+    """What the events of one op add up to; the fields are those of `OpTable`."""
+
+    occurrences: int = 0
+    total_ps: int = 0
+    self_ps: int = 0
+    kernel_ps: int = 0
+    tensor_core_ps: int = 0
+    unclear_ps: int = 0
+    execution: int | None = None
+    """None: nothing was added yet."""
+
+    def add(self, other: Tally) -> None:
+        """Add up; eager once is eager, and a function is only what always is one."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        flags = [flag for flag in (self.execution, other.execution) if flag is not None]
+        self.execution = EAGER if EAGER in flags else min(flags, default=UNKNOWN)
+
+
+class Tallies(Struct):
+    """Ops by key while they are added up."""
+
+    rows: dict[OpKey, Tally] = field(default_factory=dict)
+
+    def add(self, key: OpKey, tally: Tally, runs: int = 0) -> None:
+        """Add to the row of an op, which occurs as often as the kernel that it launches most often (`runs`)."""
+        row = self.rows.setdefault(key, Tally())
+        row.add(tally)
+        row.occurrences = max(row.occurrences, runs)
+
+    def table(self, side: Side, *, idle_ps: int | None, time_ps: int | None, places: int) -> OpTable:
+        """Return the rows in order: the largest self time first, then by name."""
+        ordered = sorted(self.rows.items(), key=lambda row: (-row[1].self_ps, *row[0]))
+        sums = {
+            name: np.array([min(getattr(tally, name), _LARGEST_INT64) for _, tally in ordered], np.int64)
+            for name in _SUMS
+        }
+        flags = [UNKNOWN if tally.execution is None else tally.execution for _, tally in ordered]
+        return OpTable(
+            side=side,
+            keys=tuple(key for key, _ in ordered),
+            execution=np.array(flags, np.int8),
+            idle_ps=idle_ps,
+            time_ps=time_ps,
+            places=places,
+            **sums,
+        )
+
+
+class OpTable(Tabular, frozen=True, kw_only=True):
+    """Ops of one side, the one with the largest self time first; times are int64 picoseconds.
+
+    `kernel_ps` is the time of kernels, `tensor_core_ps` of those on tensor cores, `unclear_ps` of those whose names do
+    not tell. `execution` holds flags as `trace/host_ops.py` defines them. `idle_ps` is the time in which no op ran,
+    `time_ps` what shares with idle are of, and `places` the number of devices (threads) that both are summed over;
+    None is unknown.
+    """
+
+    side: Side
+    keys: tuple[OpKey, ...]
+    occurrences: Int64s
+    total_ps: Int64s
+    self_ps: Int64s
+    kernel_ps: Int64s
+    tensor_core_ps: Int64s
+    unclear_ps: Int64s
+    execution: Flags
+    idle_ps: int | None
+    time_ps: int | None
+    places: int
+
+    def __len__(self) -> int:
+        """Return the number of ops."""
+        return len(self.keys)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the ops, as the framework has them."""
+        return tuple(key.name for key in self.keys)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Return the types of the ops."""
+        return tuple(key.type for key in self.keys)
+
+    @property
+    def idle_share(self) -> float | None:
+        """Return the share of `time_ps` in which no op ran."""
+        return self.idle_ps / self.time_ps if self.idle_ps is not None and self.time_ps else None
+
+    def matching(self, patterns: Sequence[re.Pattern[str]]) -> Bools:
+        """Tell which ops any pattern is found in: in the name, the type or the HLO op; without patterns, all are."""
+        if not patterns:
+            return np.ones(len(self), np.bool_)
+        texts = ((key.name, key.type, key.hlo_op) for key in self.keys)
+        return np.array([any(pattern.search(text) for pattern in patterns for text in row) for row in texts], np.bool_)
+
+    def columns(self, keep: Bools | None = None) -> dict[str, list[object]]:
+        """Return one row per op, times in milliseconds; None is unknown.
+
+        `keep` (one entry per op) leaves rows out; ranks and shares stay those among all ops.
+        """
+        share = 100 * (self.self_ps / max(float(self.self_ps.sum(dtype=np.float64)), 1.0))
+        count = np.maximum(self.occurrences, 1)
+        tensor_cores = zip(self.tensor_core_ps.tolist(), self.kernel_ps.tolist(), self.unclear_ps.tolist(), strict=True)
+        columns: dict[str, list[object]] = {
+            "rank": list(range(1, len(self) + 1)),
+            "op_name": list(self.names),
+            "op_type": list(self.types),
+            "occurrences": self.occurrences.tolist(),
+            "total_ms": (self.total_ps / PS_PER_MS).tolist(),
+            "average_ms": (self.total_ps / count / PS_PER_MS).tolist(),
+            "self_ms": (self.self_ps / PS_PER_MS).tolist(),
+            "average_self_ms": (self.self_ps / count / PS_PER_MS).tolist(),
+            "self_percent": share.tolist(),
+            "cumulative_self_percent": np.cumsum(share).tolist(),
+            "self_with_idle_percent": percent_of(self.self_ps, self.time_ps),
+            "execution": [_EXECUTION_NAMES[flag] for flag in self.execution.tolist()],
+            # None: no kernels, or their names do not tell.
+            "tensor_core_percent": [
+                100 * (used / whole) if whole and not unclear else None for used, whole, unclear in tensor_cores
+            ],
+            "hlo_op": [key.hlo_op or None for key in self.keys],
+            "hlo_module": [key.hlo_module or None for key in self.keys],
+        }
+        if keep is None or keep.all():
+            return columns
+        rows = np.flatnonzero(keep).tolist()
+        return {key: [values[row] for row in rows] for key, values in columns.items()}
+
+
+def percent_of(self_ps: Int64s, time_ps: int | None) -> list[object]:
+    """Return times in percent of a whole; None if that is unknown, or 0."""
+    return (100.0 * self_ps / float(time_ps)).tolist() if time_ps else [None] * len(self_ps)
+
+
+def merge(tables: list[OpTable]) -> OpTable:
+    """Add up the tables of several hosts, all of one side: equal ops, idle time, and the time that shares are of."""
+    if len(tables) == 1:
+        return tables[0]
+    sums = Tallies()
+    for table in tables:
+        columns = {name: getattr(table, name).tolist() for name in (*_SUMS, "execution")}
+        for row, key in enumerate(table.keys):
+            sums.add(key, Tally(**{name: values[row] for name, values in columns.items()}))
+    return sums.table(
+        tables[0].side,
+        idle_ps=_sum_if_known([table.idle_ps for table in tables]),
+        time_ps=_sum_if_known([table.time_ps for table in tables]),
+        places=sum(table.places for table in tables),
+    )
+
+
+def _sum_if_known(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

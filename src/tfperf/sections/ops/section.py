@@ -1,0 +1,140 @@
+"""The section of ops: which take the time on the device and on the host, alone and in groups, and what is idle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tfperf.report.model import BarChart, Data, Fact, Level, Section, Table, at_levels
+from tfperf.sections.ops.tables import DEVICE_OPS, GROUP_TABLES, HOST_OPS
+from tfperf.sections.registry import TableSpec, present
+from tfperf.sections.results import View
+from tfperf.units import PS_PER_MS, format_ms
+
+if TYPE_CHECKING:
+    from tfperf.sections.ops.analysis import Ops
+    from tfperf.sections.ops.op_table import OpTable
+    from tfperf.sections.results import Results
+    from tfperf.trace.activities import Attribution
+
+_BARS = 7
+_NO_OPS = "The trace holds no ops."
+_SHARES = (
+    "Shares are of op time, summed over parallel threads, streams and devices; they are not shares of step time. "
+    "Shares that include idle time are in JSON and CSV."
+)
+_SIDE_TITLES = {"device": "Device", "host": "Host"}
+_OP_TABLES = {"device": DEVICE_OPS, "host": HOST_OPS}
+
+
+def build(results: Results) -> Section:
+    """Build the section; what people see depends on the view of the results.
+
+    By default, a whole report shows one table: the ops of the device, else those of the host. If a grouping or filters
+    are asked for, it shows as much as the section alone. Filters leave rows out of tables; ranks and shares stay.
+    """
+    ops: Ops = results["ops"]
+    is_default_view = results.view == View()
+    level: Level = "full" if is_default_view else "brief"
+    tables_with_facts = [table for table in (ops.device, ops.host) if table is not None]
+    facts = tuple(fact for side in tables_with_facts for fact in _facts(side, results.attribution, level))
+    if not ops.sides:
+        return Section("ops", "Ops", facts=facts, notes=(_NO_OPS,))
+    tables = _tables(results, level)
+    notes: tuple[str, ...] = (_SHARES,)
+    filters = results.view.filters
+    if filters:
+        counts = [f"{int(side.matching(filters).sum()):,} of {len(side):,} {side.side} ops" for side in ops.sides]
+        wanted = f"{' or '.join(pattern.pattern for pattern in filters)} in their name, type or HLO op"
+        notes = (f"Only ops with {wanted}: {' and '.join(counts)}. Shares are of all ops.", _SHARES)
+    return Section(
+        "ops",
+        "Ops",
+        facts=facts,
+        charts=() if filters else _charts(results, tables, level),
+        tables=tables,
+        notes=notes,
+        pointer="More: -s ops, --by type, scope or layer." if is_default_view else "",
+    )
+
+
+def _facts(side: OpTable, attribution: Attribution, level: Level) -> list[Fact]:
+    """Return how long the ops of a side took, and how long none ran."""
+    title, name = _SIDE_TITLES[side.side], side.side
+    places = f"{side.places} {'thread' if name == 'host' else name}{'s' * (side.places != 1)}"
+    busy_ms = float(side.self_ps.sum(dtype=float)) / PS_PER_MS
+    note = f"{len(side):,} ops, summed over {'streams and devices' if name == 'device' else places}"
+    facts = [Fact(f"{name}_op_time", f"{title} op time", busy_ms, "ms", note, level=level)]
+    if side.idle_share is None or side.idle_ps is None or side.time_ps is None:
+        return facts
+    if name == "host":
+        meaning = "between the first and the last op of each thread"
+    elif attribution == "tensorflow":
+        meaning = f"{places}, first to last event, less the sum of ops"
+    else:
+        meaning = f"{places} without kernels and copies"
+    idle, whole = (format_ms(value / PS_PER_MS) for value in (side.idle_ps, side.time_ps))
+    note = f"{idle} of {whole} ms: {meaning}"
+    return [*facts, Fact(f"{name}_idle", f"{title} idle", 100 * side.idle_share, "%", note, level=level)]
+
+
+def _tables(results: Results, level: Level) -> tuple[Table, ...]:
+    """Return all tables; people see those of one grouping, and of both sides at the given level."""
+    by = results.view.by
+    op_levels: tuple[Level, Level] = ("brief", level) if by == "op" else ("data", "data")
+    sides: tuple[OpTable, ...] = results["ops"].sides
+    shown = zip((_OP_TABLES[side.side] for side in sides), op_levels, strict=False)
+    groups = ((spec, "brief" if group == by else "data") for group, spec in GROUP_TABLES.items())
+    return present(
+        *(_op_table(spec, results, op_level) for spec, op_level in shown),
+        *(spec.build(results, level=group_level, split_key="side") for spec, group_level in groups),
+    )
+
+
+def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
+    """Return the ops of a side; people see the HLO op in the place of the running sum, and tensor cores if known."""
+    table = spec.build(results, level=level, bar_key="self_percent")
+    if table is None:
+        return None
+    levels: dict[str, Level] = {}
+    if any(text is not None for text in table.data["hlo_op"]):
+        levels = {"hlo_op": "brief", "cumulative_self_percent": "data"}
+    if any(share is not None for share in table.data["tensor_core_percent"]):
+        levels["tensor_core_percent"] = "full"
+    return replace(table, columns=at_levels(table.columns, levels))
+
+
+def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[BarChart, ...]:
+    """Return how the self time of each side is distributed; people see types and ops, unless they ask for others."""
+    data = {table.name: table.data for table in tables}
+    shown: Level = level if results.view.by in ("op", "type") else "data"
+    charts = []
+    for side in results["ops"].sides:
+        types, scopes, layers = (_rows_of(side.side, data[spec.name]) for spec in GROUP_TABLES.values())
+        ops = data[_OP_TABLES[side.side].name]
+        title = f"{_SIDE_TITLES[side.side]} op time by"
+        charts += [
+            _bars(f"{title} type", types["group"], types["self_percent"], shown),
+            _bars(f"{title} op", ops["op_name"], ops["self_percent"], shown),
+            _bars(f"{title} name scope", scopes["group"], scopes["self_percent"], "data"),
+            _bars(f"{title} layer", layers["group"], layers["self_percent"], "data"),
+        ]
+    return tuple(charts)
+
+
+def _rows_of(side: str, data: Data) -> Mapping[str, Sequence[Any]]:
+    """Return the rows of a side of a table of both."""
+    is_wanted = [other == side for other in data["side"]]
+    return {
+        key: [value for value, wanted in zip(values, is_wanted, strict=True) if wanted] for key, values in data.items()
+    }
+
+
+def _bars(title: str, names: Sequence[str], percent: Sequence[float], level: Level) -> BarChart:
+    """Return the first rows as bars; where there is none for each, one stands for the rest."""
+    if len(names) <= _BARS + 1:
+        return BarChart(title, "%", tuple(names), tuple(percent), level=level)
+    labels = (*names[:_BARS], f"{len(names) - _BARS:,} others")
+    return BarChart(title, "%", labels, (*percent[:_BARS], sum(percent[_BARS:])), level=level)

@@ -1,0 +1,14 @@
+"""Overview: the average step, and whether the job is input-bound."""
+
+from tfperf.sections.overview.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+
+SECTION = SectionSpec(
+    name="overview",
+    title="Overview",
+    rests_on=("steps",),
+    derive="tfperf.sections.overview.summary:over_hosts",
+    build="tfperf.sections.overview.summary:build",
+    tables=TABLES,
+    is_lead=True,
+)

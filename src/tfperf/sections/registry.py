@@ -1,0 +1,244 @@
+"""What a section and a table declare about themselves, and the one list of sections."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.report.model import Column, Data, Table, table_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tfperf.sections.results import Results
+
+Function = Callable[..., Any] | str
+"""A function, or where it is ("package.module:function"): then its module is imported when it is first called."""
+
+
+def call(function: Function, *arguments: Any) -> Any:
+    """Call a declared function."""
+    return (resolve_name(function) if isinstance(function, str) else function)(*arguments)
+
+
+class TableSpec(Struct, frozen=True, kw_only=True):
+    """A table, declared: its name and columns are the same in JSON, CSV, SQL and `--limit`."""
+
+    name: str
+    title: str
+    row: str
+    """What a row is, in words: the meaning of the table in SQL."""
+    details: str = ""
+    """What else a reader of its file must know: a paragraph of docs/csv-files.md."""
+    columns: tuple[Column, ...]
+    data: Callable[[Results], Data | None]
+    """Returns the columns by key, also more than are declared; None if this profile has no such table."""
+    name_key: str
+    """The column that tells people which row it is; `name` in a limit's condition means it."""
+    about_steps: bool = False
+    """Whether it says nothing without enough steps."""
+    over_hosts: bool = False
+    """Whether it compares hosts: then a limit measures it once, not for each host."""
+    counts_all_steps: bool = False
+    """Whether it rests on the steps that counted when the profile was read, and cannot be narrowed afterwards."""
+    empty_means_none: bool = False
+    """Whether a profile without the table has no such rows; otherwise it is unknown whether it has."""
+    in_report: bool = True
+    """False: only SQL has it."""
+    in_limits: bool = True
+    """False: no limit can be on it."""
+    aliases: tuple[str, ...] = ()
+    """More names in SQL and in limits."""
+    top: int = 10
+    """How many rows people see, unless they say how many."""
+
+    def build(self, results: Results, **attributes: Any) -> Table | None:
+        """Return the table of a profile, None if it has none; `attributes` replace fields of the `Table`."""
+        data = self.data(results)
+        if data is None:
+            return None
+        return replace(table_of(self.name, self.title, self.columns, data, top=self.top), **attributes)
+
+
+class Tabular(Struct, frozen=True):
+    """A result that is a table too."""
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of `table` without pandas."""
+        raise NotImplementedError
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return the columns as a table of pandas, times in milliseconds."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+
+def present(*tables: Table | None) -> tuple[Table, ...]:
+    """Return those of the tables that there are."""
+    return tuple(table for table in tables if table is not None)
+
+
+class SectionSpec(Struct, frozen=True, kw_only=True):
+    """A section, declared: a question about a profile, and everything that answers it.
+
+    `analyze(host)` gets a `tfperf.sections.host.Host` and returns a small, picklable result; `combine(results)` gets
+    those of all hosts and returns the result of the run. A section that only concludes from others has
+    `derive(results)` instead, or neither. `build(results)` gets a `tfperf.sections.results.Results` and returns a
+    `tfperf.report.model.Section`. None of them prints, reads files or changes what it gets.
+    """
+
+    name: str
+    title: str
+    build: Function
+    analyze: Function | None = None
+    combine: Function | None = None
+    derive: Function | None = None
+    rests_on: tuple[str, ...] = ()
+    """Sections whose results this one uses."""
+    stats: frozenset[str] = frozenset()
+    """Names of the stats that `analyze` reads, beyond those of steps."""
+    tables: tuple[TableSpec, ...] = ()
+    without_device: str = ""
+    """For a section about devices: the sentence in its place where no device recorded anything."""
+    narrow: Function | None = None
+    """narrow(result, before, after): the result over fewer steps; `before` and `after` are breakdowns of the host."""
+    is_lead: bool = False
+    """Whether the section belongs at the top of a document that is read from its top."""
+
+
+GROUP = "tfperf.sections"
+OURS = (
+    "overview",
+    "steps",
+    "idle",
+    "input",
+    "tfdata",
+    "ops",
+    "kernels",
+    "functions",
+    "memory",
+    "host_threads",
+    "environment",
+    "recommendations",
+    "gaps",
+)
+"""The sections of tfperf, in the order of the report: each is a folder beside this file."""
+
+
+@cache
+def _others() -> tuple[dict[str, SectionSpec], tuple[str, ...]]:
+    """Return the sections of other packages, and why some of them are omitted."""
+    specs: dict[str, SectionSpec] = {}
+    omitted = []
+    if not any(map(_declares_sections, sys.path)):
+        return {}, ()
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP):
+        try:
+            spec = point.load()
+            problem = _problem(spec, point.name, specs)
+        except Exception as error:
+            problem = described(error)
+        if problem:
+            omitted.append(omission(point.name, problem))
+        else:
+            specs[point.name] = spec
+    return specs, tuple(omitted)
+
+
+def _declares_sections(folder: str) -> bool:
+    """Tell whether a package in a folder of sys.path declares sections: importlib.metadata takes 30 ms to import."""
+    try:
+        files = Path(folder).glob("*-info/entry_points.txt")
+        return any(f"[{GROUP}]" in file.read_text(encoding="utf-8", errors="replace") for file in files)
+    except OSError:
+        return False
+
+
+def described(error: Exception) -> str:
+    """Return what a section of another package raised, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def omission(section: str, reason: str) -> str:
+    """Return the line that says that a section is missing, and why."""
+    return f"section {section} is omitted: {reason}"
+
+
+def _problem(spec: object, name: str, others: Iterable[str]) -> str:
+    """Say what is wrong with the section of another package, nothing if it fits in."""
+    if not isinstance(spec, SectionSpec):
+        return f"it is {type(spec).__name__}, not a SectionSpec"
+    if spec.name != name:
+        return f"it calls itself {spec.name}"
+    if name in OURS or name in others:
+        return "another section has this name"
+    if not name.isidentifier():
+        return "its name is not an identifier"
+    missing = [other for other in spec.rests_on if other not in OURS]
+    if missing:
+        return f"it rests on {missing[0]}, which is not a section of tfperf"
+    taken = {table for ours in OURS for spec_of in (find_section(ours),) for table in _names(spec_of)}
+    clash = next((table for table in _names(spec) if table in taken), None)
+    return f"tfperf has a table {clash}" if clash else ""
+
+
+def _names(spec: SectionSpec) -> list[str]:
+    return [name for table in spec.tables for name in (table.name, *table.aliases)]
+
+
+def section_names() -> tuple[str, ...]:
+    """Return the names of all sections, in the order of the report: those of other packages come last."""
+    return (*OURS, *_others()[0])
+
+
+def omitted_sections() -> tuple[str, ...]:
+    """Return a line for each section of another package that cannot be used."""
+    return _others()[1]
+
+
+@cache
+def find_section(name: str) -> SectionSpec:
+    """Return the declaration of a section; imports its folder. Raises KeyError."""
+    if name in OURS:
+        spec: SectionSpec = resolve_name(f"tfperf.sections.{name}:SECTION")
+        return spec
+    return _others()[0][name]
+
+
+def all_tables() -> tuple[TableSpec, ...]:
+    """Return the declarations of the tables of all sections."""
+    return tuple(table for name in section_names() for table in find_section(name).tables)
+
+
+def find_table(name: str) -> tuple[str, TableSpec]:
+    """Return the section that declares a table, and the declaration; `name` may be an alias. Raises KeyError."""
+    for section in section_names():
+        for table in find_section(section).tables:
+            if name in (table.name, *table.aliases):
+                return section, table
+    raise KeyError(name)
+
+
+def with_dependencies(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the sections and those that they rest on, each after those that it rests on."""
+    ordered: dict[str, None] = {}
+
+    def add(name: str) -> None:
+        for other in find_section(name).rests_on:
+            add(other)
+        ordered[name] = None
+
+    for name in names:
+        add(name)
+    return tuple(ordered)

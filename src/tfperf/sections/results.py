@@ -1,0 +1,145 @@
+"""What the sections found out about a run: their results for each host, and combined."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tfperf.errors import TfperfError
+from tfperf.sections.registry import OURS, call, described, find_section, find_table, omission
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from tfperf.arrays import Int64s
+    from tfperf.report.model import Data
+    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.trace.activities import Attribution
+    from tfperf.trace.logdir import Run
+
+By = Literal["op", "type", "scope", "layer"]
+"""How ops are added up."""
+
+
+class View(Struct, frozen=True):
+    """What people want to see of the ops: grouped `by`, and only those that one of the `filters` is found in."""
+
+    by: By = "op"
+    filters: tuple[re.Pattern[str], ...] = ()
+
+
+class HostResults(Struct, frozen=True):
+    """What the sections found out about one host: `results` by section. `host` is the name of its file."""
+
+    host: str
+    has_device: bool
+    results: Mapping[str, Any]
+    omitted: Mapping[str, str] = field(default_factory=dict)
+    """Sections of other packages that failed, with the reason."""
+
+    def __getitem__(self, section: str) -> Any:
+        """Return the result of a section; None if it needs a device and the host has none."""
+        return self.results[section]
+
+    def counting(self, rows: Int64s) -> HostResults:
+        """Return the results over the steps at `rows` alone, where sections can tell; the rest is as it was."""
+        before: Breakdown = self["steps"]
+        after = before.only(rows)
+        after = replace(after, steps=replace(after.steps, pauses=before.steps.pauses))
+        narrowed = {
+            name: call(spec.narrow, result, before, after)
+            for name, result in self.results.items()
+            if result is not None and (spec := find_section(name)).narrow is not None
+        }
+        return replace(self, results={**self.results, **narrowed})
+
+
+class Results(Struct, frozen=True, dict=True):
+    """What is known about a run. `results["kernels"]` is what the section kernels found out, over all hosts.
+
+    `hosts` holds the same for each host. The sections that were analyzed are `sections`.
+    """
+
+    run: Run
+    attribution: Attribution
+    hosts: tuple[HostResults, ...]
+    sections: tuple[str, ...]
+    view: View = View()
+
+    @cached_property
+    def _combined(self) -> dict[str, Any]:
+        return {}
+
+    def __getitem__(self, section: str) -> Any:
+        """Return the result of a section over all hosts; None if it needs a device and no host has one.
+
+        Raises KeyError if the section was not analyzed, TfperfError if it is of another package and failed.
+        """
+        if section not in self._combined:
+            if section not in self.sections:
+                raise KeyError(f"{section} was not analyzed; name it in the sections to load")
+            self._combined[section] = self._combine(section)
+        return self._combined[section]
+
+    def _combine(self, section: str) -> Any:
+        spec = find_section(section)
+        if section in self.omitted:
+            raise TfperfError(omission(section, self.omitted[section]))
+        if spec.derive is not None:
+            return call(spec.derive, self)
+        if spec.analyze is None:
+            return None
+        parts = self.of_hosts(section)
+        if spec.without_device:
+            parts = [part for part in parts if part is not None]
+        return call(spec.combine, parts) if spec.combine is not None and parts else None
+
+    def table(self, name: str) -> Data | None:
+        """Return the declared columns of a table by their keys; None if this profile has no such table.
+
+        Raises KeyError for an unknown table, TfperfError if it is of another package's section, which failed.
+        """
+        section, table = find_table(name)
+        try:
+            data = table.data(self)
+            return None if data is None else {column.key: data[column.key] for column in table.columns}
+        except TfperfError:
+            raise
+        except Exception as error:
+            if section in OURS:
+                raise
+            raise TfperfError(omission(section, described(error))) from error
+
+    def of_hosts(self, section: str) -> list[Any]:
+        """Return the results of a section for each host, in the order of `hosts`."""
+        return [host[section] for host in self.hosts]
+
+    @property
+    def omitted(self) -> dict[str, str]:
+        """Return the sections of other packages that failed on any host, with the reason."""
+        return {name: reason for host in self.hosts for name, reason in host.omitted.items()}
+
+    @property
+    def has_device(self) -> bool:
+        """Tell whether any device recorded anything."""
+        return any(host.has_device for host in self.hosts)
+
+    @property
+    def has_several_hosts(self) -> bool:
+        """Tell whether there is more than one host."""
+        return len(self.hosts) > 1
+
+    def only(self, hosts: Sequence[HostResults]) -> Self:
+        """Return the results of these hosts alone."""
+        return replace(self, hosts=tuple(hosts))
+
+    def seen(self, view: View) -> Self:
+        """Return the same results, to be shown in another way."""
+        shown = replace(self, view=view)
+        shown._combined.update(self._combined)
+        return shown

@@ -1,0 +1,14 @@
+"""Steps: where the time of each step goes."""
+
+from tfperf.sections.registry import SectionSpec
+from tfperf.sections.steps.section import TABLES
+
+SECTION = SectionSpec(
+    name="steps",
+    title="Steps",
+    analyze="tfperf.sections.steps.breakdown:analyze",
+    combine="tfperf.sections.steps.breakdown:combine",
+    narrow=lambda result, before, after: after,
+    build="tfperf.sections.steps.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,271 @@
+"""Where the time of each step goes: nine categories that add up to the step.
+
+At any moment one category holds: that of the activity with the highest priority (`trace/activities.py`). The time of an
+activity is therefore what the union of it and all higher ones covers, less what the union of the higher ones covers;
+what nothing covers is "all others".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from tfperf.arrays import EMPTY, Bools, Int64s, distinct, overlap, union_all
+from tfperf.sections.host import Host
+from tfperf.sections.registry import Tabular
+from tfperf.sections.steps.section import CATEGORIES
+from tfperf.trace.activities import Activity, Attribution
+from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
+from tfperf.trace.find_steps import find_steps, step_line
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
+from tfperf.units import PS_PER_MS
+
+_KEEPS_ENDS = 5
+"""Of more steps than this, current xprof omits the first and the last."""
+_ONE_TPU_ATTRIBUTION = (
+    "TPU steps are averages over cores in both attributions; TensorFlow takes minima and maxima over cores instead"
+)
+_ACTIVITIES: dict[str, tuple[Activity, ...]] = {
+    "compilation": (Activity.COMPILE,),
+    "output": (Activity.DEVICE_TO_HOST,),
+    "input_wait": (Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE),
+    "host_to_device": (Activity.HOST_TO_DEVICE, Activity.STAGING),
+    "kernel_launch": (Activity.KERNEL_LAUNCH,),
+    "host_compute": (Activity.HOST_COMPUTE,),
+    "device_collectives": (Activity.COLLECTIVES,),
+    "device_to_device": (Activity.DEVICE_TO_DEVICE,),
+    "device_compute": (Activity.COMPUTE_32, Activity.COMPUTE_16),
+}
+"""The activities of each category; those of input in two parts, and all others, which has none, left out."""
+
+
+class Breakdown(Tabular, frozen=True, kw_only=True):
+    """The time of each step by category.
+
+    `time_ps` maps each of `CATEGORIES`, and the two parts of input (`input_wait`, `host_to_device`), to int64
+    picoseconds per step. `compute_16_ps` and `compute_32_ps` are device compute by precision over the whole capture.
+    """
+
+    steps: Steps
+    attribution: Attribution
+    time_ps: dict[str, Int64s]
+    compute_16_ps: int
+    compute_32_ps: int
+    input_visible: bool
+    """False: nothing in the trace shows how the program gets its input, so input time is unknown, not zero."""
+    has_device: bool
+    """False: no device recorded anything, so device time is not zero but unknown."""
+
+    @property
+    def averaged(self) -> Bools:
+        """Tell which steps count in averages."""
+        return self.steps.averaged
+
+    @property
+    def headline(self) -> Bools:
+        """Tell which steps the headline figures are about: averaged ones of the main kind."""
+        kind = np.array(self.steps.kinds, object) == self.steps.headline_kind
+        return np.asarray(self.averaged & kind, np.bool_)
+
+    def only(self, rows: Int64s) -> Breakdown:
+        """Return the breakdown of the steps at `rows`."""
+        time_ps = {category: values[rows] for category, values in self.time_ps.items()}
+        return replace(self, steps=self.steps.only(rows), time_ps=time_ps)
+
+    def columns(self) -> dict[str, object]:
+        """Return one row per step."""
+        steps, time_ms = self.steps, {category: values / PS_PER_MS for category, values in self.time_ps.items()}
+        return {
+            "step": steps.numbers.tolist(),
+            "step_name": list(steps.names),
+            "kind": list(steps.kinds),
+            "flag": list(steps.flags),
+            "averaged": self.averaged.tolist(),
+            "batches": steps.batches.tolist(),
+            "start_ms": (steps.start_ps / PS_PER_MS).tolist(),
+            "step_time_ms": (steps.duration_ps / PS_PER_MS).tolist(),
+            **{f"{category}_ms": time_ms[category].tolist() for category in CATEGORIES},
+            "input_wait_ms": time_ms["input_wait"].tolist(),
+            "host_to_device_ms": time_ms["host_to_device"].tolist(),
+        }
+
+
+def analyze(host: Host) -> Breakdown:
+    """Find the steps of a host and attribute their time."""
+    if host.as_tensorflow:
+        return as_tensorflow(host.trace)
+    return attribute(host.trace, find_steps(host.trace, host.step_marker))
+
+
+def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
+    """Attribute the time of each step window, by the corrected rules."""
+    if trace.device_kind == "tpu" and steps.source == "device steps":
+        return _tpu(trace, steps)
+    times = corrected_times(trace, steps.start_ps, steps.end_ps)
+    input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING})
+    return _breakdown(steps, times, "corrected", input_visible=input_visible, has_device=bool(trace.devices))
+
+
+def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
+    """Attribute the steps of each TPU core by what its ops do, and average over cores."""
+    cores = []
+    for plane in trace.devices:
+        line = step_line(trace, plane)
+        if line is not None:
+            rows = slice(line.start, line.stop)
+            start_ps, end_ps = trace.start_ps[rows], trace.end_ps[rows]
+            count = min(len(steps), len(start_ps))
+            of_core = replace(steps.only(np.arange(count)), start_ps=start_ps[:count], end_ps=end_ps[:count])
+            times = tpu_times(trace, plane, of_core.start_ps, of_core.end_ps)
+            input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
+            cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible, has_device=True))
+    return replace(combine(cores), compute_16_ps=0, compute_32_ps=0)
+
+
+def as_tensorflow(trace: HostTrace) -> Breakdown:
+    """Find steps and attribute their time as TensorFlow's own profiler did for the same file.
+
+    For a TPU there is one attribution only; a note says so.
+    """
+    # Only this attribution groups events, and only here are the modules for it imported.
+    from tfperf.trace.activity_times import group_spans, stored_groups
+    from tfperf.trace.group_by_links import group_trace
+
+    if trace.device_kind == "tpu":
+        breakdown = attribute(trace, find_steps(trace))
+        notes = (*breakdown.steps.notes, _ONE_TPU_ATTRIBUTION)
+        return replace(breakdown, attribution="tensorflow", steps=replace(breakdown.steps, notes=notes))
+    is_stored = stored_groups(trace) is not None
+    trace = trace if is_stored else group_trace(trace)
+    group = trace.number("group_id", -1)
+    spans = group_spans(trace, group)
+    times = grouped_times(trace, group, spans)
+    steps = _group_steps(spans.group, spans.start, spans.end, spans.names)
+    breakdown = _breakdown(steps, times, "tensorflow", input_visible=True, has_device=bool(trace.devices))
+    needed = (Activity.COMPUTE_16, Activity.COMPUTE_32) if len(spans.device_groups) else (Activity.HOST_COMPUTE,)
+    rows = np.flatnonzero((_time_in_groups(times, needed) > 0) & (steps.duration_ps > 0))
+    breakdown = breakdown.only(rows)
+    if not len(rows):
+        return replace(breakdown, steps=_group_steps(rows, rows, rows, {}))
+    if is_stored or len(rows) <= _KEEPS_ENDS:
+        return breakdown
+    flags = (OMITTED, *breakdown.steps.flags[1:-1], OMITTED)
+    return replace(breakdown, steps=replace(breakdown.steps, flags=flags))
+
+
+def _group_steps(group: Int64s, start: Int64s, end: Int64s, names: dict[int, str]) -> Steps:
+    step_names = tuple(names.get(key, "") or f"step {key}" for key in group.tolist())
+    count = len(group)
+    how: How = ("groups", "high", f"TensorFlow's profiler grouped the events into {count} steps")
+    if not count:
+        explanation = "TensorFlow's profiler finds no step marker in this trace; --attribution corrected infers steps"
+        how = ("none", "none", explanation)
+    return plain_steps(how, (start, end), group, step_names, ("step",) * count)
+
+
+def combine(hosts: Sequence[Breakdown]) -> Breakdown:
+    """Average the steps of several hosts, step by step; hosts without steps do not take part.
+
+    Steps are matched by number where every host counted them itself, else in order.
+    """
+    with_steps = [host for host in hosts if len(host.steps)]
+    if len(with_steps) <= 1:
+        return (with_steps or list(hosts))[0]
+    rows = _matched([host.steps for host in with_steps])
+    aligned = [host.only(matched) for host, matched in zip(with_steps, rows, strict=True)]
+    first = aligned[0]
+    duration_ps = np.mean([host.steps.duration_ps for host in aligned], axis=0).astype(np.int64)
+    flags_of_hosts = zip(*(host.steps.flags for host in aligned), strict=True)
+    steps = replace(
+        first.steps,
+        end_ps=first.steps.start_ps + duration_ps,
+        flags=tuple(next((flag for flag in flags if flag), "") for flags in flags_of_hosts),
+        notes=_combined_notes(with_steps, aligned),
+    )
+    time_ps = {
+        category: np.mean([host.time_ps[category] for host in aligned], axis=0).astype(np.int64)
+        for category in first.time_ps
+    }
+    return replace(
+        first,
+        steps=steps,
+        time_ps=time_ps,
+        compute_16_ps=sum(host.compute_16_ps for host in with_steps),
+        compute_32_ps=sum(host.compute_32_ps for host in with_steps),
+        input_visible=all(host.input_visible for host in with_steps),
+        has_device=any(host.has_device for host in with_steps),
+    )
+
+
+def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown]) -> tuple[str, ...]:
+    """Say how steps were matched, and how many were omitted."""
+    notes = dict.fromkeys(note for host in hosts for note in host.steps.notes)
+    compared, most = len(aligned[0].steps), max(len(host.steps) for host in hosts)
+    if compared < most:
+        notes[f"hosts have up to {most} steps; only the {compared} that all of them have are combined"] = None
+    if any(host.steps.numbers.tolist() != aligned[0].steps.numbers.tolist() for host in aligned):
+        notes["the step numbers of the hosts differ, so steps were matched in order"] = None
+    return tuple(notes)
+
+
+def _matched(hosts: Sequence[Steps]) -> list[Int64s]:
+    """Return, for each host, which of its steps belong together."""
+    numbers = [steps.numbers for steps in hosts]
+    are_numbered = all(steps.source == "markers" and len(distinct(steps.numbers)) == len(steps) for steps in hosts)
+    shared = numbers[0]
+    for other in numbers[1:]:
+        shared = np.intersect1d(shared, other)
+    if are_numbered and len(shared):
+        return [np.flatnonzero(np.isin(of_host, shared)) for of_host in numbers]
+    return [np.arange(min(len(steps) for steps in hosts))] * len(hosts)
+
+
+def _breakdown(
+    steps: Steps, times: ActivityTimes, attribution: Attribution, *, input_visible: bool, has_device: bool
+) -> Breakdown:
+    activity_ps: dict[Activity, Int64s] = {}
+    everywhere_ps: dict[Activity, int] = {}
+    covered, covered_ps = EMPTY, np.zeros(len(steps), np.int64)
+    for activity in times.priority:
+        total_before = covered.total()
+        if activity in times.busy:
+            covered = union_all([covered, times.busy[activity]])
+        inside_ps = overlap(covered, times.start, times.end)
+        activity_ps[activity], covered_ps = inside_ps - covered_ps, inside_ps
+        everywhere_ps[activity] = covered.total() - total_before
+    nothing = np.zeros(len(steps), np.int64)
+    time_ps = {
+        category: sum((activity_ps.get(activity, nothing) for activity in activities), nothing)
+        for category, activities in _ACTIVITIES.items()
+    }
+    time_ps["input"] = time_ps["input_wait"] + time_ps["host_to_device"]
+    time_ps["all_others"] = times.end - times.start - covered_ps
+    return Breakdown(
+        steps=steps,
+        attribution=attribution,
+        time_ps=time_ps,
+        compute_16_ps=everywhere_ps.get(Activity.COMPUTE_16, 0),
+        compute_32_ps=everywhere_ps.get(Activity.COMPUTE_32, 0),
+        input_visible=input_visible,
+        has_device=has_device,
+    )
+
+
+def _time_in_groups(times: ActivityTimes, activities: tuple[Activity, ...]) -> Int64s:
+    """Return how long the activities hold in each group, also outside its step window."""
+    order = np.argsort(times.start)
+    start, end = np.empty_like(times.start), np.empty_like(times.end)
+    origins = times.origin[order]
+    start[order], end[order] = origins, np.append(origins[1:], np.iinfo(np.int64).max // 2)
+    higher, total_ps = EMPTY, np.zeros(len(start), np.int64)
+    for activity in times.priority:
+        if activity not in times.busy:
+            continue
+        both = union_all([higher, times.busy[activity]])
+        if activity in activities:
+            total_ps = total_ps + overlap(both, start, end) - overlap(higher, start, end)
+        higher = both
+    return total_ps

@@ -1,0 +1,157 @@
+"""The section of steps: a chart and tables of them, and the nine categories of their time."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from tfperf.report.model import Column, Data, Level
+from tfperf.sections.registry import TableSpec
+from tfperf.sections.results import Results
+from tfperf.units import PS_PER_MS
+
+if TYPE_CHECKING:
+    from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.report.model import Section, StepChart, at_levels
+from tfperf.sections.registry import present
+
+CATEGORY_MEANINGS = {
+    "compilation": "tracing or compiling functions",
+    "output": "copies from device to host",
+    "input": "waiting for tf.data, copying in",
+    "kernel_launch": "preparing and launching kernels",
+    "host_compute": "ops or runtime on host threads",
+    "device_collectives": "all-reduce and the like",
+    "device_to_device": "copies between or inside devices",
+    "device_compute": "kernels on the device",
+    "all_others": "none of these: Python, I/O, idle",
+}
+"""The nine categories, in the order in which they are shown, and what counts in each."""
+CATEGORIES = tuple(CATEGORY_MEANINGS)
+CATEGORY_TITLES = {key: key.replace("_", " ").capitalize() for key in CATEGORIES}
+DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
+"""Categories that are unknown where no device recorded anything."""
+_LEVELS: dict[str, Level] = dict.fromkeys(("input", "host_compute", "device_compute", "all_others"), "brief")
+
+_COPIED = "part of input: batches copied to the device"
+_STEP_COLUMNS = (
+    Column("step", "Step", int, "", "step number: the program's own where it counted, else from 0"),
+    Column("step_name", "Name", str, "", "what the step is called", level="data"),
+    Column("kind", "Kind", str, "", "train, eval, or step where nothing tells"),
+    Column("flag", "Flag", str, "", "why the step is omitted from averages"),
+    Column("averaged", "Averaged", bool, "", "whether the step counts in averages", level="data"),
+    Column("batches", "Batches", int, "count", "tf.data elements in the step", level="data"),
+    Column("start_ms", "Start", float, "ms", "start on the clock of the trace", level="data"),
+    Column("step_time_ms", "Step time", float, "ms", "from the start of the step to the start of the next"),
+    *(
+        Column(f"{key}_ms", title, float, "ms", CATEGORY_MEANINGS[key], level=_LEVELS.get(key, "data"))
+        for key, title in CATEGORY_TITLES.items()
+    ),
+    Column("input_wait_ms", "Input wait", float, "ms", "part of input: waiting for tf.data", level="data"),
+    Column("host_to_device_ms", "Host to device", float, "ms", _COPIED, level="data"),
+)
+
+
+def _steps(results: Results) -> Data | None:
+    breakdown = results["steps"]
+    return breakdown.columns() if len(breakdown.steps) else None
+
+
+def _host_steps(results: Results) -> Data | None:
+    hosts = [(host.host, host["steps"]) for host in results.hosts]
+    columns = [breakdown.columns() for _, breakdown in hosts]
+    if not any(len(breakdown.steps) for _, breakdown in hosts):
+        return None
+    return {
+        "host": [name for name, breakdown in hosts for _ in range(len(breakdown.steps))],
+        "start_ps": list(chain.from_iterable(breakdown.steps.start_ps.tolist() for _, breakdown in hosts)),
+        "end_ps": list(chain.from_iterable(breakdown.steps.end_ps.tolist() for _, breakdown in hosts)),
+        **{column.key: [value for data in columns for value in data[column.key]] for column in _STEP_COLUMNS},
+    }
+
+
+def _pauses(results: Results) -> Data | None:
+    pauses = results["steps"].steps.pauses
+    if not pauses:
+        return None
+    return {
+        "after_step": [pause.after_step for pause in pauses],
+        "start_ms": [pause.start_ps / PS_PER_MS for pause in pauses],
+        "duration_ms": [(pause.end_ps - pause.start_ps) / PS_PER_MS for pause in pauses],
+    }
+
+
+STEPS = TableSpec(
+    name="steps",
+    title="Steps",
+    row="steps, averaged over hosts, and where their time goes",
+    details=(
+        "One row per step. The nine categories, from `compilation_ms` to `all_others_ms`, add up to "
+        "`step_time_ms`, and `input_ms` is `input_wait_ms` plus `host_to_device_ms`. With several hosts, each "
+        "number is the average over hosts.\n\n"
+        "In this file only, a category that the profile cannot show is 0, so that each row adds up: those of "
+        "a device on a job without one, and input where no fetch is visible. `categories.csv` leaves the "
+        "first empty, and `summary.input_percent` of the JSON is null for the second."
+    ),
+    columns=_STEP_COLUMNS,
+    data=_steps,
+    name_key="step_name",
+    about_steps=True,
+)
+HOST_STEPS = TableSpec(
+    name="host_steps",
+    title="Steps of each host",
+    row="steps of each host on its own, with exact start and end",
+    columns=(
+        Column("host", "Host", str, "", "name of the trace file"),
+        Column("start_ps", "Start", int, "ps", "start on the clock of the trace of its host"),
+        Column("end_ps", "End", int, "ps", "end: start of the next step, or of the pause before it"),
+        *_STEP_COLUMNS,
+    ),
+    data=_host_steps,
+    name_key="host",
+    about_steps=True,
+    in_report=False,
+    in_limits=False,
+)
+PAUSES = TableSpec(
+    name="pauses",
+    title="Time outside steps",
+    row="time outside steps",
+    details=(
+        "Only if there is time between steps that belongs to none: a checkpoint, the end of an epoch, a "
+        "change from train to eval."
+    ),
+    columns=(
+        Column("after_step", "After step", str, "", "the step before the pause"),
+        Column("start_ms", "Start", float, "ms", "start on the clock of the trace"),
+        Column("duration_ms", "Duration", float, "ms", "time outside steps"),
+    ),
+    data=_pauses,
+    name_key="after_step",
+    about_steps=True,
+    empty_means_none=True,
+)
+TABLES = (STEPS, HOST_STEPS, PAUSES)
+
+
+def build(results: Results) -> Section:
+    """Build the section; without a device, people see no columns of the device's."""
+    breakdown: Breakdown = results["steps"]
+    steps = breakdown.steps
+    if not len(steps):
+        return Section("steps", "Steps", notes=(f"No steps: {steps.explanation}.",))
+    hidden = () if breakdown.has_device else DEVICE_CATEGORIES
+    columns = at_levels(STEPS.columns, {f"{key}_ms": "data" for key in hidden})
+    notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes)
+    if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
+        notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)
+    series = {title: (breakdown.time_ps[key] / PS_PER_MS).tolist() for key, title in CATEGORY_TITLES.items()}
+    labels = tuple(str(number) for number in steps.numbers.tolist())
+    return Section(
+        "steps",
+        "Steps",
+        charts=(StepChart("Step time (ms)", labels, series, steps.flags),),
+        tables=present(STEPS.build(results, columns=columns), PAUSES.build(results)),
+        notes=notes,
+    )

@@ -1,0 +1,16 @@
+"""tf.data: is the pipeline fast enough, which stage limits it, what to change, and what that would gain."""
+
+from tfperf.sections.registry import SectionSpec
+from tfperf.sections.tfdata.tables import TABLES
+from tfperf.trace.read import TFDATA
+
+SECTION = SectionSpec(
+    name="tfdata",
+    title="tf.data",
+    rests_on=("steps",),
+    analyze="tfperf.sections.tfdata.analysis:analyze",
+    combine="tfperf.sections.tfdata.analysis:combine",
+    stats=TFDATA | {"id"},
+    build="tfperf.sections.tfdata.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,220 @@
+"""tf.data pipelines: which stage the consumer waits for, and which one limits how fast elements can come.
+
+The two differ. *Blocking*: while the consumer waits, some stage works; that stage gets the time (`blocked_times`).
+*Limiting*: the segment of the pipeline that takes longest for an element (`segments.py`), whether or not anybody waits
+for it now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.arrays import Int64s, Intervals, difference, intersection, percentile, union_all
+from tfperf.sections.host import Host
+from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
+from tfperf.sections.tfdata.segments import (
+    async_work_ps,
+    blocked_times,
+    cut_into_segments,
+    elements_by_stage,
+    waiting_times,
+)
+from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
+from tfperf.sections.tfdata.whatif import Outlook, estimate_changes
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.pipelines import Pipelines, find_pipelines
+
+_OP_BITS = 42
+"""Picoseconds in so many bits are four seconds; what is left tells two million names apart."""
+_PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
+
+
+class TfData(Struct, frozen=True):
+    """The pipelines of a host, or of all hosts: the main one first, then those that were waited for longest."""
+
+    pipelines: tuple[Pipeline, ...]
+    outlook: Outlook | None = None
+    """What changes of the main pipeline would gain; None without steps, or without calls of a pipeline in them."""
+
+    @property
+    def main(self) -> Pipeline | None:
+        """Return the pipeline that steps wait for longest; without an outlook, the one that was waited for longest."""
+        if self.outlook is not None:
+            return self.outlook.pipeline
+        return next(iter(whole_pipelines(self.pipelines)), None)
+
+
+def analyze(host: Host) -> TfData:
+    """Find the pipelines of a host, measure their stages over all calls in the capture, and estimate changes."""
+    trace = host.trace
+    recorded = find_pipelines(trace)
+    if recorded is None:
+        return TfData(())
+    times = measure_stages(recorded)
+    numbers = {True: count(), False: count()}
+    names = [f"{'Device' if is_device else 'Host'}:{next(numbers[is_device])}" for is_device in recorded.device]
+    pipelines = _ordered(_pipeline(trace, recorded, times, number, name) for number, name in enumerate(names))
+    outlook = estimate_changes(
+        pipelines, host["steps"], steadiness=_steadiness(trace, recorded.runs.other_ops), has_device=bool(trace.devices)
+    )
+    return _main_first(pipelines, outlook)
+
+
+def combine(hosts: Sequence[TfData]) -> TfData:
+    """Put the pipelines of several hosts in one list; the outlook is that of the host that waits longest."""
+    outlooks = [host.outlook for host in hosts if host.outlook is not None]
+    pipelines = _ordered(pipeline for host in hosts for pipeline in host.pipelines)
+    return _main_first(pipelines, max(outlooks, key=lambda outlook: outlook.wait_ms, default=None))
+
+
+def _ordered(pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
+    return tuple(sorted(pipelines, key=lambda pipeline: (pipeline.is_device, pipeline.is_cut, -pipeline.waited_ps)))
+
+
+def _main_first(pipelines: tuple[Pipeline, ...], outlook: Outlook | None) -> TfData:
+    main = TfData(pipelines, outlook).main
+    return TfData(tuple(sorted(pipelines, key=lambda pipeline: pipeline is not main)), outlook)
+
+
+def _steadiness(trace: HostTrace, rows: Int64s) -> float:
+    """Return how long these ops would take if all were as fast as the fastest tenth of their name, as a share."""
+    waits = mask(trace.names, lambda name: name.startswith("IteratorGetNext") or name.endswith(("_Recv", "_HostRecv")))
+    rows = rows[~waits[trace.name[rows]]]
+    if not len(rows):
+        return 1.0
+    # One sort by name, then by time: both in one number.
+    shortened = np.minimum(trace.duration_ps[rows], (1 << _OP_BITS) - 1)
+    ordered = np.sort((trace.name[rows].astype(np.int64) << _OP_BITS) | shortened)
+    name, duration = ordered >> _OP_BITS, ordered & ((1 << _OP_BITS) - 1)
+    first = np.flatnonzero(np.diff(name, prepend=-1))
+    events = np.diff(first, append=len(rows))
+    return float((duration[first + events // 10] * events).sum()) / max(float(duration.sum()), 1.0)
+
+
+def _pipeline(trace: HostTrace, recorded: Pipelines, times: StageTimes, number: int, name: str) -> Pipeline:
+    members = recorded.members(number)
+    root = members[0]
+    op_rows, stage_of_op = recorded.runs.inner_ops
+    elements = elements_by_stage(recorded, times, members)
+    segments = cut_into_segments(recorded, times, members, elements)
+    waits = waiting_times(recorded, times, number)
+    blocked_ps, unattributed_ps = blocked_times(recorded, times, members=members, segments=segments, waits=waits)
+    place = {stage: index for index, stage in enumerate(members)}
+    stages = tuple(
+        _stage(recorded, times, stage, place=place, blocked_ps=blocked_ps[stage], elements=elements[stage])
+        for stage in members
+    )
+    segments = [
+        replace(segment, owner=place[segment.owner], stages=tuple(place[stage] for stage in segment.stages))
+        for segment in segments
+    ]
+    longest = max(range(len(stages)), key=lambda index: stages[index].blocked_ps)
+    latency_ps = times.latencies_ps[root]
+    is_slow = latency_ps > SLOW_CALL_PS
+    active = union_all([when for stage in members for when in (times.busy[stage], times.calls[stage])])
+    return Pipeline(
+        host=trace.host,
+        name=name,
+        is_device=recorded.device[number],
+        is_fetched=recorded.fetched[number],
+        is_handed_on=recorded.handed_on[number],
+        is_cut=recorded.cut[number],
+        stages=stages,
+        segments=tuple(segments),
+        calls=len(latency_ps),
+        mean_ps=float(latency_ps.mean()) if len(latency_ps) else 0.0,
+        p95_ps=percentile(latency_ps, 0.95),
+        max_ps=int(latency_ps.max(initial=0)),
+        slow_calls=int(is_slow.sum()),
+        call_start_ps=recorded.calls.start[recorded.calls.stage == root],
+        waits=waits,
+        waited_ps=waits.total(),
+        unattributed_ps=unattributed_ps,
+        span_ps=int(active.end[-1] - active.start[0]) if len(active.start) else 0,
+        cpu_ps=int(times.work_ps[members].sum()),
+        overlapped_ps=_overlapped_ps(recorded, times, members, waits),
+        steadiness=_steadiness(trace, op_rows[np.isin(stage_of_op, members)]),
+        cores=_setting(recorded, "cpu_budget", root),
+        pool_threads=_setting(recorded, "threadpool_size", root),
+        blocking=longest if is_slow.any() and stages[longest].blocked_ps else None,
+        limiting=_limiting(stages, segments),
+    )
+
+
+def _overlapped_ps(recorded: Pipelines, times: StageTimes, members: list[int], waits: Intervals) -> int:
+    """Return the work, in picoseconds, that is done while nobody waits for the pipeline."""
+    overlapped = 0.0
+    for stage in members:
+        working = times.busy[stage]
+        if not times.is_async[stage]:
+            working = difference(working, union_all([times.calls[child] for child in recorded.children(stage)]))
+        if working.total():
+            overlapped += float(times.work_ps[stage]) * (1.0 - intersection(working, waits).total() / working.total())
+    return int(overlapped)
+
+
+def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int | None:
+    """Return the stage that works most for an element, in the segment that limits."""
+    working = (segment for segment in segments if segment.stages)
+    slowest = max(working, key=lambda segment: segment.limit_ps, default=None)
+    if slowest is None:
+        return None
+    work_ps = {index: stages[index].element_ps or 0.0 for index in slowest.stages}
+    if slowest.kind == "producer":  # Its function runs elsewhere.
+        functions = (other for other in segments if (other.kind, other.owner) == ("function", slowest.owner))
+        work_ps[slowest.owner] -= sum(function.element_ps for function in functions)
+    return max(work_ps, key=work_ps.__getitem__)
+
+
+def _setting(recorded: Pipelines, name: str, stage: int) -> int | None:
+    value = int(recorded.settings[name][stage])
+    return value if value >= 0 else None
+
+
+def _stage(
+    recorded: Pipelines, times: StageTimes, index: int, *, place: Mapping[int, int], blocked_ps: int, elements: float
+) -> StageStats:
+    """Measure a stage, whose work was for so many `elements` of the pipeline; `place` are the indices of its stages."""
+    stage, runs = recorded.stages[index], recorded.runs
+    is_run = runs.stage == index
+    latency_ps = times.latencies_ps[index]
+    ops = [(name, kind, *sums) for (owner, name, kind), sums in runs.ops.items() if owner == index]
+    python = next((_PYTHON_OPS[kind] for _, kind, _, _ in ops if kind in _PYTHON_OPS), "")
+    buffered, deterministic = recorded.buffered[index], recorded.labels["deterministic"][index]
+    element_ps = float(times.work_ps[index]) / elements if elements else None
+    if elements and times.is_async[index]:
+        element_ps = sum(async_work_ps(recorded, times, index, elements))
+    return StageStats(
+        name=stage.name,
+        path=stage.path,
+        parent=place.get(stage.parent, -1),
+        depth=stage.depth,
+        dataset=recorded.labels["name"][index],
+        calls=int(times.count[index]),
+        total_ps=int(times.total_ps[index]),
+        mean_ps=float(latency_ps.mean()) if len(latency_ps) else 0.0,
+        p95_ps=percentile(latency_ps, 0.95),
+        work_ps=int(times.work_ps[index]),
+        busy_ps=times.busy[index].total(),
+        blocked_ps=blocked_ps,
+        element_ps=element_ps,
+        is_async=times.is_async[index],
+        runs=int(is_run.sum()),
+        run_ps=int(np.minimum(runs.busy, runs.end - runs.start)[is_run].sum()),
+        python="from_generator" if python and stage.name == "Generator" else python,
+        ops=tuple(sorted(ops, key=lambda op: (-op[3], op))),
+        parallelism=_setting(recorded, "parallelism", index),
+        autotuned=recorded.labels["autotune"][index] == "true",
+        deterministic=deterministic == "true" if deterministic else None,
+        buffer_limit=_setting(recorded, "buffer_limit", index),
+        buffered=buffered if not math.isnan(buffered) else None,
+        batch_size=_setting(recorded, "batch_size", index),
+        cycle_length=_setting(recorded, "cycle_length", index),
+    )

@@ -1,0 +1,153 @@
+"""What is known about a tf.data pipeline: its stages, and the segments that threads cut it into."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.arrays import Int64s, Intervals
+
+SLOW_CALL_PS = 50_000_000
+"""A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
+_OPTIONS = ("Root", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Options", "FinalizeDataset")
+_PASSING_ON = (*_OPTIONS, "AssertCardinality", "ForeverRepeat", "FiniteRepeat")
+"""Stages that only hand elements on, or set options."""
+
+SegmentKind = Literal["consumer", "producer", "function"]
+
+
+class StageStats(Struct, frozen=True, kw_only=True):
+    """One stage over all its calls; times are picoseconds, None is unknown."""
+
+    name: str
+    path: str
+    parent: int
+    """Index of the consumer among the stages of the pipeline, -1 for the outermost."""
+    depth: int
+    dataset: str
+    """TensorFlow's name of it, such as `PrefetchDataset:2`; read for the outermost stage and for prefetches only."""
+    calls: int
+    total_ps: int
+    mean_ps: float
+    p95_ps: float
+    work_ps: int
+    """What the stage itself does: calls without what they wait for in other stages, its threads, and its function."""
+    busy_ps: int
+    """Wall time in which the stage or its function worked."""
+    blocked_ps: int
+    """Wall time in which the consumer of the pipeline waited and this stage was what it waited for."""
+    element_ps: float | None
+    """Work for one element of the pipeline."""
+    is_async: bool
+    runs: int
+    run_ps: int
+    """Work of the user's function, on all threads."""
+    python: str
+    """`py_function`, `numpy_function` or `from_generator` if the function holds the interpreter lock."""
+    ops: tuple[tuple[str, str, int, int], ...]
+    """The ops of the function, the one with the most time first: name, type, count, picoseconds."""
+    parallelism: int | None
+    autotuned: bool
+    deterministic: bool | None
+    buffer_limit: int | None
+    buffered: float | None
+    batch_size: int | None
+    cycle_length: int | None
+
+
+class Segment(Struct, frozen=True):
+    """What one thread (or `workers` like it) does for each element: the work of these stages adds up."""
+
+    kind: SegmentKind
+    """producer: the threads of an asynchronous stage; function: what such a stage runs in a pool."""
+    owner: int
+    """Index of the asynchronous stage; of the consumer, the outermost stage."""
+    stages: tuple[int, ...]
+    element_ps: float
+    workers: int
+
+    @property
+    def limit_ps(self) -> float:
+        """Return the least time between two elements of the pipeline that this segment allows."""
+        return self.element_ps / self.workers
+
+
+class Pipeline(Struct, frozen=True, kw_only=True):
+    """One pipeline of one host. Latencies are those of its outermost stage, in picoseconds."""
+
+    host: str
+    name: str
+    is_device: bool
+    is_fetched: bool
+    """The program asks it itself."""
+    is_handed_on: bool
+    """A device pipeline asks it in the program's place; then waiting is that for the device pipelines."""
+    is_cut: bool
+    """No call of its outermost stage lies in the capture."""
+    stages: tuple[StageStats, ...]
+    segments: tuple[Segment, ...]
+    calls: int
+    mean_ps: float
+    p95_ps: float
+    max_ps: int
+    slow_calls: int
+    call_start_ps: Int64s
+    """When each call of the outermost stage starts."""
+    waits: Intervals
+    waited_ps: int
+    """Wall time in which somebody waited for this pipeline."""
+    unattributed_ps: int
+    """Part of it for which no stage can be named, because the call of it is cut off by the capture's edge."""
+    span_ps: int
+    """From the first to the last event of the pipeline."""
+    cpu_ps: int
+    """Work of the pipeline on all threads together."""
+    overlapped_ps: int
+    """Part of it that was done while nobody waited for the pipeline."""
+    steadiness: float
+    """Of the ops in its functions: the share of their time that they need if all are as fast as the fastest tenth."""
+    cores: int | None
+    pool_threads: int | None
+    blocking: int | None
+    """Index of the stage that the consumer waits for most; None if it never waits long."""
+    limiting: int | None
+    """Index of the stage that limits how fast elements can come."""
+
+    @property
+    def final_prefetch(self) -> int | None:
+        """Return the prefetch (or another asynchronous stage) that decouples the pipeline from its consumer.
+
+        Of a pipeline that is handed on to devices that is the outermost stage: a thread of its own asks it.
+        """
+        if self.is_handed_on:
+            return 0
+        for index, stage in enumerate(self.stages):
+            if stage.is_async or stage.name.startswith("DataService"):
+                return index
+            if sum(other.parent == index for other in self.stages) != 1 or stage.name not in _PASSING_ON:
+                return None
+        return None
+
+    @property
+    def busy_share(self) -> float | None:
+        """Return the share of the host's cores that it keeps busy (more than 1: its threads wait for cores)."""
+        return self.cpu_ps / (self.cores * self.span_ps) if self.cores and self.span_ps else None
+
+    def workers(self, stage: int) -> int:
+        """Return how many threads do the work of a stage."""
+        return max((segment.workers for segment in self.segments if stage in segment.stages), default=1)
+
+    def consumers(self, stage: int) -> tuple[int, ...]:
+        """Return a stage, the one that asks it, and so on to the outermost."""
+        chain = []
+        while stage >= 0:
+            chain.append(stage)
+            stage = self.stages[stage].parent
+        return tuple(chain)
+
+
+def whole_pipelines(pipelines: tuple[Pipeline, ...]) -> tuple[Pipeline, ...]:
+    """Return the host pipelines of which calls are known: those that the program asks, if there are any."""
+    whole = tuple(pipeline for pipeline in pipelines if not pipeline.is_device and not pipeline.is_cut)
+    return tuple(pipeline for pipeline in whole if pipeline.is_fetched or pipeline.is_handed_on) or whole

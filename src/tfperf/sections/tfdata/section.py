@@ -1,0 +1,154 @@
+"""The section about tf.data: whether the pipeline keeps up, which stage limits it, and what a change would gain."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tfperf.report.model import Fact, Finding, Section
+from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.registry import present
+from tfperf.sections.results import Results
+from tfperf.sections.tfdata.advice import pipeline_advice
+from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline
+from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, WHAT_IF, stage_name
+from tfperf.sections.tfdata.whatif import Outlook
+from tfperf.units import PS_PER_MS, format_ms, format_percent
+
+_SLOW_US = SLOW_CALL_PS // 1_000_000
+_NO_TFDATA = (
+    "The trace holds no event of tf.data. Either the job does not use it, or the profile was taken with a host tracer "
+    "level below 2."
+)
+_DEVICE_ONLY = (
+    "The trace holds only the part of the pipeline that hands batches to devices; what makes them runs on another "
+    "host, or was not called during the capture."
+)
+_CUT = (
+    "How long anyone waits is unknown: no call of the outermost stage lies wholly in the capture. Capture more steps."
+)
+_RANGE = "A range, since work that should overlap does so only in part; each change by itself."
+_HOW_TO_READ = (
+    "Self is a stage's own work for one element of the pipeline, added up over threads; waited is the share of the "
+    "time that the step waits in which this stage is what it waits for. Marks: ! is waited for most, * limits most."
+)
+
+
+def build(results: Results) -> Section:
+    """Build the section: the verdict, what to change, a checklist, the tree of stages, and what a change would gain."""
+    tfdata: TfData = results["tfdata"]
+    now = ""
+    if tfdata.outlook is not None:
+        step, share = format_ms(tfdata.outlook.step_ms), format_percent(tfdata.outlook.input_percent)
+        now = f"Now {step} ms, {share}% of it input. {_RANGE}"
+    tables = present(
+        STAGES.build(results, bar_key="waited_percent"),
+        FUNCTIONS.build(results, level="full"),
+        PIPELINES.build(results, level="full"),
+        WHAT_IF.build(results, note=now),
+    )
+    if tfdata.main is None:
+        is_device_only = all(pipeline.is_device for pipeline in tfdata.pipelines)
+        note = _NO_TFDATA if not tfdata.pipelines else _DEVICE_ONLY if is_device_only else _CUT
+        return Section("tfdata", "tf.data", tables=tables, notes=(note,))
+    advice = (replace(finding, level="full") for finding in pipeline_advice(tfdata))
+    return Section(
+        "tfdata",
+        "tf.data",
+        findings=(_verdict(tfdata.main, tfdata.outlook), *advice),
+        facts=tuple(replace(fact, level="full") for fact in _checklist(tfdata.main, tfdata.outlook)),
+        tables=tables,
+        detail_notes=_notes(tfdata, tfdata.main),
+        pointer="What to change, and more: -s tfdata.",
+    )
+
+
+def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:
+    outlook, notes = tfdata.outlook, [_HOW_TO_READ]
+    if outlook is not None and outlook.keeps_up:
+        notes.append("Since steps hardly wait for the pipeline, making it faster would hardly make them faster.")
+    elif outlook is not None and not outlook.gains:
+        notes.append("None of the changes that tfperf can estimate promises a faster step.")
+    if main.unattributed_ps * 20 > main.waited_ps:
+        share = format_percent(100.0 * main.unattributed_ps / main.waited_ps)
+        notes.append(f"{share}% of the waiting has no stage: what was under way then is cut off by the capture's edge.")
+    if any(pipeline.is_cut for pipeline in tfdata.pipelines):
+        notes.append("Stages without calls are known from their inputs only: their own calls outlast the capture.")
+    return tuple(notes)
+
+
+def _verdict(main: Pipeline, outlook: Outlook | None) -> Finding:
+    """Say whether the pipeline keeps up, and name the stages."""
+    if outlook is None:
+        text = (
+            f"{main.slow_calls} of {main.calls} calls of the pipeline take longer than {_SLOW_US} us (mean "
+            f"{format_ms(main.mean_ps / PS_PER_MS)} ms); without steps it is unknown whether that is too slow."
+        )
+        return Finding("tfdata_no_steps", "hint", text)
+    share = format_percent(outlook.input_percent)
+    waits = f"steps wait {format_ms(outlook.wait_ms)} of {format_ms(outlook.step_ms)} ms ({share}%) for it"
+    if outlook.keeps_up:
+        return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.")
+    blocking, limiting = stage_name(main, main.blocking), stage_name(main, main.limiting) or ""
+    limits = f"{limiting} limits how fast elements can come."
+    if blocking is None:
+        stages = limits if limiting else ""
+    elif main.blocking == main.limiting:
+        stages = f"{blocking} is what they wait for, and what limits the pipeline."
+    else:
+        stages = f"{blocking} is what they wait for; {limits}"
+    text = f"The pipeline is too slow: {waits}. {stages}"
+    return Finding("tfdata_slow", "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint", text)
+
+
+def _checklist(main: Pipeline, outlook: Outlook | None) -> tuple[Fact, ...]:
+    """Answer the four questions of TensorFlow's guide to tf.data performance for this trace."""
+    times = f"mean {format_ms(main.mean_ps / PS_PER_MS)}, p95 {format_ms(main.p95_ps / PS_PER_MS)} ms"
+    calls = f"{main.slow_calls} of {main.calls} calls take longer than {_SLOW_US} us; {times}"
+    keeps_up = None if outlook is None else outlook.keeps_up
+    blocking = "no call takes long"
+    if main.blocking is not None:
+        share = format_percent(100.0 * main.stages[main.blocking].blocked_ps / main.waited_ps)
+        blocking = f"{share}% of the time that anyone waits for the pipeline"
+    return (
+        Fact("tfdata_fast", "1 Delivers fast enough", keeps_up, "", calls),
+        Fact("tfdata_prefetch", "2 Prefetch at the end", main.final_prefetch is not None, "", _prefetch(main)),
+        _cpu_fact(main),
+        Fact("tfdata_limit", "4 Stage that limits", stage_name(main, main.limiting), "", _limit(main)),
+        Fact("tfdata_blocks", "  Stage waited for", stage_name(main, main.blocking), "", blocking),
+    )
+
+
+def _prefetch(main: Pipeline) -> str:
+    if main.final_prefetch is None:
+        return "the step and the pipeline take turns"
+    if main.is_handed_on:
+        return "a thread of its own hands elements on to the devices"
+    stage = main.stages[main.final_prefetch]
+    kind = "added by TensorFlow itself" if stage.dataset.startswith("inject/") else ""
+    if stage.name != "Prefetch":
+        kind = f"{stage.name} works ahead in threads of its own"
+    of_limit = f" of {stage.buffer_limit}" if stage.buffer_limit is not None else ""
+    buffer = f"buffer{of_limit}" if of_limit else ""
+    if stage.buffered is not None:
+        buffer = f"its buffer holds {stage.buffered:.1f}{of_limit} elements on average when asked"
+    return ", ".join(text for text in (kind, buffer) if text)
+
+
+def _cpu_fact(main: Pipeline) -> Fact:
+    threads = f"{main.cpu_ps / main.span_ps if main.span_ps else 0.0:.1f} threads work at a time"
+    pool = f"; its own pool has {main.pool_threads}" if main.pool_threads else ""
+    if main.busy_share is None:
+        return Fact("tfdata_cpu", "3 Host CPU busy", None, "%", f"{threads}; cores unknown{pool}")
+    note = f"by the pipeline: {threads} on {main.cores} cores{pool}"
+    return Fact("tfdata_cpu", "3 Host CPU busy", min(100.0 * main.busy_share, 100.0), "%", note)
+
+
+def _limit(main: Pipeline) -> str:
+    segment = max(main.segments, key=lambda segment: segment.limit_ps, default=None)
+    if segment is None or main.limiting is None:
+        return "no stage works long enough to tell"
+    threads = f" by {segment.workers} threads" if segment.workers > 1 else ""
+    places = {"consumer": "in the step's own thread", "producer": "in one thread", "function": "in your function"}
+    where = places[segment.kind] if segment.workers == 1 or segment.kind == "function" else "in parallel"
+    return f"an element takes {format_ms(segment.limit_ps / PS_PER_MS)} ms {where}{threads}"

@@ -1,0 +1,223 @@
+"""What a change of the input pipeline would gain, from the trace alone: the bounds of `step_model.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.arrays import overlap
+from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, whole_pipelines
+from tfperf.sections.tfdata.step_model import Load, StepModel
+from tfperf.units import PS_PER_MS
+
+LOCK_SLOWDOWN = 1.2
+"""How much slower threads can be that fight for Python's lock."""
+LAUNCH_PS = 5_000_000
+"""What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
+_SMALL_SHARE = 0.02
+"""Stages that work for less of the time of the step's thread are not worth a change."""
+_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
+_SOURCES = (*_FILES, "Generator", "TensorSlice", "FromTensor")
+_MAPS = ("Map", "ParallelMap", "ParallelMapV2")
+_ASSUMED_CORES = 8
+_GAIN = 0.97
+"""A change promises a gain if the middle of its range is below so much of the step time."""
+
+
+class Estimate(Struct, frozen=True):
+    """What a change would lead to: a range of step times and of input-bound shares, and what it rests on."""
+
+    change: str
+    stage: int | None
+    """Index of the stage that changes, in the pipeline of the outlook."""
+    low_ms: float
+    high_ms: float
+    low_input_percent: float
+    high_input_percent: float
+    assumption: str
+
+
+class Outlook(Struct, frozen=True):
+    """Estimates for the pipeline that steps wait for longest, the one that promises most first.
+
+    `step_ms` and `wait_ms` are averages over the steps that count.
+    """
+
+    pipeline: Pipeline
+    step_ms: float
+    wait_ms: float
+    elements_per_step: float
+    cores: int | None
+    estimates: tuple[Estimate, ...]
+
+    @property
+    def input_percent(self) -> float:
+        """Return the share of the step in which it waits for this pipeline."""
+        return 100.0 * self.wait_ms / self.step_ms
+
+    @property
+    def keeps_up(self) -> bool:
+        """Tell whether the pipeline is fast enough: steps hardly wait for it."""
+        return self.input_percent < INPUT_LIMITS[0]
+
+    @property
+    def gains(self) -> tuple[Estimate, ...]:
+        """Return the estimates that promise a gain: none where steps hardly wait for the pipeline."""
+        if self.keeps_up:
+            return ()
+        most = 2 * _GAIN * self.step_ms
+        return tuple(estimate for estimate in self.estimates if estimate.low_ms + estimate.high_ms < most)
+
+
+def estimate_changes(
+    pipelines: tuple[Pipeline, ...], breakdown: Breakdown, *, steadiness: float, has_device: bool
+) -> Outlook | None:
+    """Estimate what changes of the main pipeline would gain; None without steps, or without calls of one in them.
+
+    `steadiness` is that of the ops outside the pipelines.
+    """
+    rows = np.flatnonzero(breakdown.headline)
+    start, end = breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]
+    whole = whole_pipelines(pipelines)
+    if not len(rows) or not whole:
+        return None
+    pipeline = max(whole, key=lambda pipeline: int(overlap(pipeline.waits, start, end).sum()))
+    wait_ms = float(overlap(pipeline.waits, start, end).mean()) / PS_PER_MS
+    step_ms = float((end - start).mean()) / PS_PER_MS
+    # A step takes as many elements as calls of the outermost stage start in it.
+    times = np.sort(pipeline.call_start_ps)
+    per_step = float((np.searchsorted(times, end) - np.searchsorted(times, start)).mean())
+    if not per_step or not step_ms:
+        return None
+    cores = pipeline.cores or pipeline.pool_threads
+    load = _load(pipeline, step_ms - wait_ms, per_step)
+    model = StepModel(
+        now=load, step_ms=step_ms, cores=cores or _ASSUMED_CORES, steadiness=steadiness, has_device=has_device
+    )
+    estimates = []
+    for change in possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores):
+        low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
+        shares = model.input_percent(low_ms), model.input_percent(high_ms)
+        estimates.append(Estimate(change.kind, change.stage, low_ms, high_ms, *shares, change.assumption))
+    estimates.sort(key=lambda estimate: (estimate.low_ms + estimate.high_ms, estimate.change))
+    return Outlook(pipeline, step_ms, wait_ms, per_step, cores, tuple(estimates))
+
+
+def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
+    to_ms = per_step / PS_PER_MS
+    apart_ps = pipeline.span_ps - pipeline.waited_ps
+    cpu_ms = sum(segment.element_ps for segment in pipeline.segments) * to_ms
+    in_threads = [segment for segment in pipeline.segments if segment.kind != "consumer"]
+    return Load(
+        consumer_ms=consumer_ms,
+        inline_ms=sum(segment.element_ps for segment in pipeline.segments if segment.kind == "consumer") * to_ms,
+        segments=tuple((segment.element_ps * to_ms, segment.workers) for segment in in_threads),
+        cpu_ms=cpu_ms,
+        overlapped_ms=pipeline.overlapped_ps / max(pipeline.cpu_ps, 1) * cpu_ms,
+        steadiness=pipeline.steadiness,
+        busy_threads=pipeline.overlapped_ps / apart_ps if apart_ps > 0 else 0.0,
+    )
+
+
+class Change(Struct, frozen=True):
+    """A change of a stage, the load then, and by what factor (`slowdown`) threads may slow each other down."""
+
+    kind: str
+    stage: int | None
+    best: Load
+    worst: Load
+    assumption: str
+    slowdown: float = 1.0
+
+
+def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float, cores: int) -> Iterator[Change]:
+    """Propose what could be changed, with the load at best and at worst."""
+    to_ms = elements_per_step / PS_PER_MS
+    if pipeline.final_prefetch is None and load.inline_ms:
+        moved = replace(load, inline_ms=0.0, segments=(*load.segments, (load.inline_ms, 1)))
+        yield Change("prefetch", None, moved, moved, "the pipeline works while the step computes")
+    works_ms = [(stage.element_ps or 0.0) * to_ms for stage in pipeline.stages]
+    for index, (stage, work_ms) in enumerate(zip(pipeline.stages, works_ms, strict=True)):
+        if work_ms < _SMALL_SHARE * (load.consumer_ms + load.inline_ms):
+            continue
+        function_ms = stage.run_ps / max(stage.work_ps, 1) * work_ms
+        if stage.runs and function_ms and _is_sequential(pipeline, index):
+            yield _in_parallel(pipeline, load, index, work_ms=function_ms, cores=cores)
+        if stage.name.startswith(_SOURCES):
+            yield _in_parallel(pipeline, load, index, work_ms=work_ms, cores=cores)
+    limiting = pipeline.limiting
+    consumers = () if limiting is None else pipeline.consumers(limiting)
+    if limiting is not None and not any("Cache" in pipeline.stages[index].name for index in consumers):
+        # What a stage makes is kept: it and all before it work in the first epoch only.
+        removed_ms = {index: work for index, work in enumerate(works_ms) if limiting in pipeline.consumers(index)}
+        kept = _without(pipeline, load, removed_ms)
+        yield Change("cache", limiting, kept, kept, "from the second epoch on; the elements fit into memory")
+    for index, stage in enumerate(pipeline.stages):
+        batch_size = _next_batch_size(pipeline, stage)
+        if stage.runs and batch_size and not stage.python:
+            yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
+
+
+def _is_sequential(pipeline: Pipeline, index: int) -> bool:
+    stage = pipeline.stages[index]
+    one_at_a_time = not stage.is_async or (stage.parallelism or 1) == 1
+    is_alone = pipeline.workers(index) == 1 and not stage.autotuned and one_at_a_time
+    return is_alone and stage.name in (*_MAPS, "MapAndBatch")
+
+
+def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
+    """Take work (milliseconds per step) of stages out of the segments that do it."""
+    with_function = {segment.owner for segment in pipeline.segments if segment.kind == "function"}
+    inline_ms, segments = load.inline_ms, []
+    others = iter(load.segments)
+    for segment in pipeline.segments:
+        less_ms = sum(removed_ms.get(stage, 0.0) for stage in segment.stages)
+        if segment.kind == "consumer":
+            inline_ms = max(inline_ms - less_ms, 0.0)
+            continue
+        work_ms, workers = next(others)
+        if segment.kind == "producer" and segment.owner in with_function:
+            less_ms -= removed_ms.get(segment.owner, 0.0)
+        segments.append((max(work_ms - less_ms, 0.0), workers))
+    cpu_ms = max(load.cpu_ms - sum(removed_ms.values()), 0.0)
+    return replace(load, inline_ms=inline_ms, segments=tuple(segments), cpu_ms=cpu_ms)
+
+
+def _in_parallel(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, cores: int) -> Change:
+    stage = pipeline.stages[index]
+    rest = _without(pipeline, load, {index: work_ms})
+    spread = replace(rest, segments=(*rest.segments, (work_ms, cores)), cpu_ms=load.cpu_ms)
+    if stage.name.startswith(_SOURCES):
+        assumption = "several files; a gain as far as reading them, not the disk or network, takes the time"
+        return Change("parallel_read", index, spread, load, assumption)
+    if stage.python:
+        assumption = "Python code runs one thread at a time: no gain if it computes, up to this if it waits"
+        return Change("parallel_map", index, spread, load, assumption, LOCK_SLOWDOWN)
+    return Change("parallel_map", index, spread, spread, f"calls do not depend on each other; {cores} cores")
+
+
+def _next_batch_size(pipeline: Pipeline, stage: StageStats) -> int | None:
+    """Return the batch size if what this stage makes is batched next."""
+    if stage.name == "MapAndBatch":
+        return stage.batch_size
+    if stage.name not in _MAPS or stage.parent < 0:
+        return None
+    consumer = pipeline.stages[stage.parent]
+    return consumer.batch_size if "Batch" in consumer.name else None
+
+
+def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, batch_size: int) -> Change:
+    """Run the function once for a batch: what each op costs whatever its size is paid once."""
+    stage = pipeline.stages[index]
+    ops_ps = sum(duration_ps for _, _, _, duration_ps in stage.ops)
+    fixed_ps = min(LAUNCH_PS * sum(count for _, _, count, _ in stage.ops), ops_ps)
+    growing_ms = (ops_ps - fixed_ps) / max(stage.work_ps, 1) * work_ms
+    overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.work_ps, 1)), 0.0)
+    best = _without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)})
+    worst = _without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)})
+    return Change("vectorize", index, best, worst, "the function works on whole batches as it does on one element")

@@ -1,0 +1,108 @@
+"""Which events to show, why the others are omitted, and the error if nothing fits."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import translate
+
+import numpy as np
+from msgspec import Struct, field
+
+from tfperf.arrays import Bools, Int64s, Intervals, union
+from tfperf.errors import TfperfError
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps import Steps
+
+_THREADS_LISTED = 8
+
+
+class Selection(Struct, frozen=True):
+    """What to show: steps of these numbers (both included), lines or planes of these names (`*` is a wildcard), and
+    events that are at least that long. By default everything.
+    """
+
+    steps: tuple[int, int] | None = None
+    threads: tuple[str, ...] = ()
+    min_duration_ps: int = 0
+
+
+def selected_steps(steps: Steps, selection: Selection) -> Steps:
+    """Return the steps of the numbers asked for."""
+    if selection.steps is None:
+        return steps
+    return steps.only(np.flatnonzero(_between(steps.numbers, selection.steps)))
+
+
+def _between(numbers: Int64s, limits: tuple[int, int]) -> Bools:
+    return np.asarray((numbers >= limits[0]) & (numbers <= limits[1]))
+
+
+def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple[Bools, dict[str, int]]:
+    """Return which rows to show, and how many are omitted for which reason; `steps` are the selected ones."""
+    keep = np.ones(len(trace.name), np.bool_)
+    masks: dict[str, Bools] = {}
+    if selection.threads:
+        masks["on other threads"] = np.zeros(len(trace.name), np.bool_)
+        for start, stop in matching_lines(trace, selection.threads):
+            masks["on other threads"][start:stop] = True
+    if selection.steps is not None:
+        windows = union(steps.start_ps, steps.end_ps)
+        masks["outside the selected steps"] = overlaps(windows, trace.start_ps, trace.end_ps)
+    if selection.min_duration_ps:
+        masks["shorter than the minimum duration"] = trace.duration_ps >= selection.min_duration_ps
+    omitted: dict[str, int] = {}
+    for reason, mask in masks.items():
+        omitted[reason] = int((keep & ~mask).sum())
+        keep &= mask
+    omitted["with invalid times"] = trace.malformed_events
+    omitted["aggregated, without a time of their own"] = trace.aggregated_events
+    return keep, {reason: count for reason, count in omitted.items() if count}
+
+
+def overlaps(windows: Intervals, start: Int64s, end: Int64s) -> Bools:
+    """Tell which events overlap the (flat) windows; one without duration must lie in one."""
+    if not len(windows.start):
+        return np.zeros(len(start), np.bool_)
+    place = np.searchsorted(windows.end, start, side="right")
+    opens = windows.start[np.minimum(place, len(windows.end) - 1)]
+    return np.asarray((place < len(windows.end)) & ((opens < end) | (opens <= start)))
+
+
+def matching_lines(trace: HostTrace, patterns: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Return the rows (start, stop) of lines that a pattern matches, by the name of the line or of its plane."""
+    matches = re.compile("|".join(translate(pattern) for pattern in patterns)).match
+    planes = [matches(plane.name) is not None for plane in trace.planes]
+    return [(line.start, line.stop) for line in trace.lines if planes[line.plane] or matches(line.name)]
+
+
+class SelectionCheck(Struct):
+    """Whether any host has something of a selection, and what there is, for the message if none has."""
+
+    selection: Selection
+    matches: bool = False
+    threads: list[str] = field(default_factory=list)
+    numbers: list[Int64s] = field(default_factory=list)
+
+    def add(self, trace: HostTrace, numbers: Int64s) -> None:
+        """Note what a host has; `numbers` are those of its steps."""
+        steps, threads = self.selection.steps, self.selection.threads
+        has_steps = steps is None or bool(_between(numbers, steps).any())
+        has_threads = not threads or bool(matching_lines(trace, threads))
+        self.matches |= has_steps and has_threads
+        self.numbers.append(numbers)
+        self.threads += [line.name for line in trace.lines]
+
+    def raise_if_empty(self) -> None:
+        """Raise TfperfError, with what there is, if no host has anything of the selection."""
+        if self.matches:
+            return
+        numbers = np.concatenate([np.empty(0, np.int64), *self.numbers])
+        if self.selection.steps is not None and not len(numbers):
+            raise TfperfError("the profile has no steps; omit --steps, or name the step events with --step-marker")
+        if self.selection.steps is not None and not _between(numbers, self.selection.steps).any():
+            first, last = self.selection.steps
+            raise TfperfError(f"there is no step {first}..{last}; the steps are {numbers.min()}..{numbers.max()}")
+        more = ", ..." if len(self.threads) > _THREADS_LISTED else ""
+        names = ", ".join(dict.fromkeys(self.threads[:_THREADS_LISTED])) + more
+        patterns = " or ".join(self.selection.threads)
+        raise TfperfError(f"no thread or plane is named {patterns}; the threads are: {names or 'none'}")

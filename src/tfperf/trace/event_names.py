@@ -1,0 +1,119 @@
+"""The grammar of event names: which names are ops, and of what type.
+
+Works on the distinct names of a trace (thousands), never on events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from tfperf.arrays import Bools
+
+OpKind = Literal["", "tensorflow", "tf.data", "jax", "copy"]
+
+
+class Op(NamedTuple):
+    """What a name says: `kind` is empty if it is not an op, `type` the op type (`MatMul`), `Dataset` for tf.data."""
+
+    kind: OpKind
+    name: str
+    type: str
+
+
+_TF_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
+_OLD_TF_NAME = r"[A-Za-z0-9.][A-Za-z0-9_./]*"
+_TF_TYPE = re.compile(r"[A-Z_][a-zA-Z0-9_]*")
+_JAX_TYPE = r"(?s)[a-z_][a-z0-9_]*(\[.*\])?"
+_COPIES = {f"memcpy{kind.lower()}": f"Memcpy{kind}" for kind in ("HToD", "DToH", "DToD", "HToH")}
+
+
+def parse_op(full_name: str, *, old_names: bool = False) -> Op:
+    """Split `scope/name:Type` into name and type.
+
+    `old_names` is the grammar of TensorFlow 2.2 to 2.4, which knew no `-` and `>` in names and called such an op
+    `Unknown` by its whole text.
+    """
+    left, colon, right = full_name.partition(":")
+    if not colon:
+        for prefix, kind in _COPIES.items():
+            if full_name.lower().startswith(prefix):
+                return Op("copy", full_name, kind)
+        return Op("", full_name, "")
+    if left == "Iterator":
+        return Op("tf.data", full_name, "Dataset")
+    named = re.fullmatch(_OLD_TF_NAME, left) if old_names else _TF_NAME.fullmatch(left)
+    if named and _TF_TYPE.fullmatch(right):
+        return Op("tensorflow", left, right)
+    last = left.rpartition("/")[2]
+    head, underscore, number = last.rpartition("_")
+    kind = right or (head if underscore and number.isdigit() else last)
+    if re.fullmatch(_JAX_TYPE, kind):
+        return Op("jax", left, kind.partition("[")[0])
+    return Op("", full_name, "") if right else Op("tensorflow", left, kind)
+
+
+def mask(names: Iterable[str], wanted: Callable[[str], object]) -> Bools:
+    """Return, for each name, whether `wanted` accepts it."""
+    return np.fromiter((bool(wanted(name)) for name in names), np.bool_)
+
+
+def is_fetch(name: str) -> bool:
+    """Tell whether the event is a consumer waiting for the next element of a tf.data iterator."""
+    return name.startswith("IteratorGetNext") and name.endswith("::DoCompute")
+
+
+def is_root_iterator(name: str) -> bool:
+    """Tell whether the event is the outermost stage of a pipeline (`Iterator::Root`, `Iterator::Model`)."""
+    return name.startswith("Iterator::") and name.count("::") == 1
+
+
+def is_iterator(name: str) -> bool:
+    """Tell whether the event is a call of a stage of tf.data."""
+    return name.startswith("Iterator::")
+
+
+def is_labelled_iterator(name: str) -> bool:
+    """Tell whether the event is a call of a stage that may carry a label: the outermost one, or a prefetch."""
+    return name.startswith("Iterator::") and (":" not in name[10:] or name.endswith("::Prefetch"))
+
+
+def carries_run_id(name: str) -> bool:
+    """Tell whether the `id` of the event says which iterator, function or run of an executor it belongs to."""
+    if name.startswith(("Iterator::", "InstantiatedCapturedFunction", "ExecutorState::Process")):
+        return True
+    return name == "FunctionRun" or (name.startswith("IteratorGetNext") and "::" in name)
+
+
+def is_memory(name: str) -> bool:
+    """Tell whether the event notes an allocation, which takes no time."""
+    return name in ("MemoryAllocation", "MemoryDeallocation")
+
+
+def is_python_frame(name: str) -> bool:
+    """Tell whether the event is a frame of the Python tracer."""
+    return name.startswith("$")
+
+
+def is_eager_call(name: str) -> bool:
+    """Tell whether the event is the Python side of running one eager op."""
+    return name.startswith(("TFE_Py_", "EagerExecute", "EagerLocalExecute"))
+
+
+_OPTIMIZER = r"adam|adamw|sgd|rmsprop|adagrad|adadelta|adamax|nadam|ftrl|lamb|lion"
+_GRADIENT = re.compile(rf"(?i)gradient_tape/|gradients/|ResourceApply|[/:_]({_OPTIMIZER})/")
+_CONCRETE = r"(?:EagerExecute|EagerLocalExecute): (__inference_.+_\d+)$"
+
+
+def is_gradient(name: str) -> bool:
+    """Tell whether the op belongs to a backward pass or an optimizer."""
+    return bool(_GRADIENT.search(name))
+
+
+def concrete_function(name: str) -> str:
+    """Return the concrete function that an eager event runs (`__inference_f_12`), or an empty text."""
+    match = re.match(_CONCRETE, name) if name.startswith("Eager") else None
+    return match.group(1) if match else ""

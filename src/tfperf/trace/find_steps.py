@@ -1,0 +1,227 @@
+"""How steps are found: by markers and stored groups, else by the rules that follow."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+
+import numpy as np
+from msgspec.structs import replace
+
+from tfperf.arrays import Int64s, median
+from tfperf.trace import step_calls
+from tfperf.trace.activity_times import group_spans, stored_groups
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import outermost
+from tfperf.trace.step_calls import calls_traced, dominant_calls, find_calls
+from tfperf.trace.steps import (
+    END_ESTIMATED,
+    PARTIAL,
+    RETRACE,
+    SLOW_FIRST,
+    UNLABELLED,
+    Confidence,
+    How,
+    Pause,
+    Steps,
+    label_kinds,
+    no_steps,
+    plain_steps,
+)
+from tfperf.wire.event_columns import STEPS_LINE, Line
+
+
+def from_markers(trace: HostTrace) -> Steps | None:
+    """Take host events that carry `step_num`, the outermost per thread."""
+    marked = trace.stat("step_num").event.astype(np.int64)
+    rows = outermost(trace, marked[trace.on_host[marked] & (trace.duration_ps[marked] > 0)])
+    if not len(rows):
+        return None
+    numbers = trace.number_at("step_num", rows, -1)
+    graph_types = trace.stat("graph_type").texts
+    labels = [
+        (graph_types[index] if index >= 0 else "") or trace.names[name]
+        for index, name in zip(trace.number_at("graph_type", rows, -1).tolist(), trace.name[rows].tolist(), strict=True)
+    ]
+    names = [f"{label} {number}" for label, number in zip(labels, numbers.tolist(), strict=True)]
+    explanation = f"the program marked {len(rows)} steps ({', '.join(sorted(set(labels))[:3])})"
+    return _with_partial_ends(trace, _marked(trace, rows, names, numbers, explanation))
+
+
+def named(trace: HostTrace, pattern: str) -> Steps | None:
+    """Take host events whose name matches the pattern, the outermost per thread."""
+    accepts = re.compile(fnmatch.translate(pattern)).match if "*" in pattern else pattern.__eq__
+    rows = trace.host_events(mask(trace.names, accepts))
+    rows = outermost(trace, rows[trace.duration_ps[rows] > 0])
+    if not len(rows):
+        return None
+    names = [f"{trace.names[trace.name[row]]} {index}" for index, row in enumerate(rows.tolist())]
+    numbers = np.arange(len(rows), dtype=np.int64)
+    return _marked(trace, rows, names, numbers, f"{len(rows)} events are named {pattern!r}, as asked")
+
+
+def _marked(trace: HostTrace, rows: Int64s, names: list[str], numbers: Int64s, explanation: str) -> Steps:
+    span = trace.start_ps[rows], trace.end_ps[rows]
+    kinds = label_kinds(trace, *span, [re.sub(r" -?\d+$", "", name) for name in names])
+    steps = plain_steps(("markers", "high", explanation), span, numbers, tuple(names), kinds)
+    flags = tuple(RETRACE if traced else "" for traced in calls_traced(find_calls(trace), *span).tolist())
+    return replace(steps, flags=flags)
+
+
+def _with_partial_ends(trace: HostTrace, steps: Steps) -> Steps:
+    """Add calls before the first and after the last marker: steps whose marker the capture cut off."""
+    start, end = dominant_calls(trace)
+    before, after = np.flatnonzero(end <= steps.start_ps[0]), np.flatnonzero(start >= steps.end_ps[-1])
+    if len(steps) < 3 or not 0 < len(before) + len(after) <= 2:
+        return steps
+    first = steps.numbers[:1] - np.arange(len(before), 0, -1)
+    last = steps.numbers[-1:] + 1 + np.arange(len(after))
+    label = steps.names[0].rsplit(" ", 1)[0]
+    return replace(
+        steps,
+        start_ps=np.concatenate((start[before], steps.start_ps, start[after])),
+        end_ps=np.concatenate((end[before], steps.end_ps, end[after])),
+        numbers=np.concatenate((first, steps.numbers, last)),
+        names=(*(f"{label} {n}" for n in first.tolist()), *steps.names, *(f"{label} {n}" for n in last.tolist())),
+        kinds=(steps.kinds[0],) * len(before) + steps.kinds + (steps.kinds[-1],) * len(after),
+        flags=(PARTIAL,) * len(before) + steps.flags + (PARTIAL,) * len(after),
+        batches=np.ones(len(before) + len(steps) + len(after), np.int64),
+    )
+
+
+def from_groups(trace: HostTrace) -> Steps | None:
+    """Take the groups that the profiler stored (TensorFlow 2.2 to 2.4 did), as far as they have a step marker."""
+    group = stored_groups(trace)
+    if group is None:
+        return None
+    spans = group_spans(trace, group)
+    if not len(spans.group):
+        return None
+    order = np.argsort(spans.start, kind="stable")
+    span, numbers = (spans.start[order], spans.end[order]), spans.group[order]
+    stored = [spans.names.get(number, "") for number in numbers.tolist()]
+    kinds = label_kinds(trace, *span, [re.sub(r" ?-?\d+$", "", name) or UNLABELLED for name in stored])
+    names = tuple(
+        f"{kind} {number}" if name.isdigit() or not name else name
+        for kind, name, number in zip(kinds, stored, numbers, strict=True)
+    )
+    how: How = ("stored groups", "high", f"the profiler stored {len(numbers)} step(s) in the file")
+    return plain_steps(how, span, numbers, names, kinds)
+
+
+def from_tpu(trace: HostTrace) -> Steps | None:
+    """Take the step line of the first TPU core."""
+    if trace.device_kind != "tpu":
+        return None
+    line = step_line(trace, trace.devices[0])
+    if line is None:
+        return None
+    rows = np.arange(line.start, line.stop)
+    return _of_line(trace, line, rows, ("device steps", "high", "the TPU recorded its steps"))
+
+
+def step_line(trace: HostTrace, plane: int) -> Line | None:
+    """Return the step line of a device plane, if it holds events."""
+    for line in trace.lines:
+        if line.plane == plane and line.stop > line.start and (line.name == "Steps" or line.id == STEPS_LINE):
+            return line
+    return None
+
+
+def from_modules(trace: HostTrace) -> Steps | None:
+    """Take the repetitions of the XLA module that a device spends most time in."""
+    for line in trace.lines:
+        if line.plane not in trace.devices or not line.name.startswith("XLA Modules") or line.stop - line.start < 2:
+            continue
+        name = trace.name[line.start : line.stop]
+        total = np.bincount(name, weights=trace.duration_ps[line.start : line.stop].astype(np.float64))
+        rows = np.flatnonzero(name == total.argmax()) + line.start
+        module = trace.names[int(total.argmax())]
+        if len(rows) >= 2:
+            return _of_line(trace, line, rows, ("device modules", "low", f"{len(rows)} runs of XLA module {module}"))
+    return None
+
+
+def _of_line(trace: HostTrace, line: Line, rows: Int64s, how: How) -> Steps:
+    texts = [trace.display_names[name] or trace.names[name] for name in trace.name[rows].tolist()]
+    numbers = [int(text) if text.isdecimal() and len(text) < 18 else i for i, text in enumerate(texts)]
+    shown = numbers if line.name == "Steps" else range(len(rows))
+    span = trace.start_ps[rows], trace.end_ps[rows]
+    names = tuple(f"{UNLABELLED} {number}" for number in shown)
+    return plain_steps(how, span, np.array(numbers, np.int64), names, (UNLABELLED,) * len(rows))
+
+
+_LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low", "none": "none"}
+_RULES = (
+    from_tpu,
+    from_markers,
+    from_groups,
+    step_calls.from_calls,
+    step_calls.from_function_runs,
+    step_calls.from_fetches,
+    from_modules,
+)
+
+
+def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
+    """Find the steps of a host. `marker` (an event name, `*` as wildcard) overrides the rules."""
+    if marker is not None:
+        steps = named(trace, marker)
+        return close_windows(trace, steps) if steps else no_steps(f"no event on a host thread is named {marker!r}")
+    for rule in _RULES:
+        steps = rule(trace)
+        if steps is not None and len(steps):
+            return close_windows(trace, steps)
+    return no_steps(
+        "the trace contains no step marker, no repeated tf.function call, no tf.data fetch and no device step"
+    )
+
+
+def close_windows(trace: HostTrace, steps: Steps) -> Steps:
+    """Return the steps with windows that run from start to start, except around pauses and changes of kind."""
+    start, work_end = steps.start_ps, np.maximum(steps.end_ps, steps.start_ps)
+    with_device = np.maximum(work_end, _device_end(trace, start))
+    end = np.concatenate((start[1:], work_end[-1:] if steps.end_known else with_device[-1:]))
+    gap = np.maximum(start[1:] - work_end[:-1], 0)
+    longest_gap = max(5 * median(gap), median(work_end - start)) if len(gap) else 0.0
+    changes = np.array([a != b for a, b in zip(steps.kinds, steps.kinds[1:], strict=False)], np.bool_)
+    cut = np.flatnonzero((gap > longest_gap) | changes)
+    end[cut] = np.clip(with_device[cut], work_end[cut], np.maximum(start[cut + 1], work_end[cut]))
+    end[cut] = np.minimum(end[cut], start[cut + 1])
+    pauses = tuple(Pause(int(end[i]), int(start[i + 1]), steps.names[i]) for i in cut.tolist() if start[i + 1] > end[i])
+    closed = replace(steps, end_ps=end, pauses=pauses)
+    closed = replace(closed, flags=_late_flags(closed))
+    counted = closed.duration_ps[closed.averaged].astype(np.float64)
+    why = ""
+    if len(counted) < 3:
+        why = "fewer than three complete steps"
+    elif float(counted.std()) > float(counted.mean()):
+        why = "step times vary a lot (standard deviation above their mean)"
+    notes = (*closed.notes, f"confidence lowered: {why}")
+    return replace(closed, confidence=_LOWER[closed.confidence], notes=notes) if why else closed
+
+
+def _device_end(trace: HostTrace, start: Int64s) -> Int64s:
+    """Return, per step, the latest end of device events that start before the next step does (0: none)."""
+    lines = [line for plane in trace.devices for line in trace.device_lines(plane) if line.stop > line.start]
+    if not lines:
+        return np.zeros(len(start), np.int64)
+    starts = np.concatenate([trace.start_ps[line.start : line.stop] for line in lines])
+    ends = np.concatenate([trace.end_ps[line.start : line.stop] for line in lines])
+    order = np.argsort(starts, kind="stable")
+    latest = np.maximum.accumulate(ends[order])
+    until = np.searchsorted(starts[order], np.concatenate((start[1:], [np.iinfo(np.int64).max]))) - 1
+    return np.where(until >= 0, latest[np.maximum(until, 0)], 0)
+
+
+def _late_flags(steps: Steps) -> tuple[str, ...]:
+    """Add the flags that only windows show: an estimated last end, a slow first step."""
+    flags, duration = list(steps.flags), steps.duration_ps
+    if not steps.end_known and len(flags) > 1 and not flags[-1]:
+        flags[-1] = END_ESTIMATED
+    same = [i for i, kind in enumerate(steps.kinds) if kind == steps.kinds[0]]
+    plain = [i for i in same[1:] if not flags[i]]
+    if not flags[0] and len(plain) >= 3 and duration[0] > 3 * median(duration[plain]):
+        flags[0] = SLOW_FIRST
+    return tuple(flags)

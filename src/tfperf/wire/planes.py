@@ -1,0 +1,248 @@
+"""The planes of a trace file: what is decoded at once, their headers, and their events as batches of columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from tfperf.arrays import Bools, Int32s, Int64s
+from tfperf.wire import decoder, schema
+from tfperf.wire.event_columns import EventColumns, Line, Stat, is_derived
+from tfperf.wire.stats import Narrowed, SerializedStats, WantedStats, all_stats, wanted_stats
+from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, fields, walk_plane
+
+_TAIL = 1 << 14
+_GUESSES = 4
+_EVENT = (
+    rb"\x22[\x80-\xff]{0,3}[\x03-\x7f]"  # an event and its length
+    rb"\x08[\x80-\xff]{0,9}[\x00-\x7f]"  # its metadata id
+    rb"[\x10\x28]"  # its offset, or how often it happened: what tells it from a stat
+)
+
+
+def line_groups(lines: tuple[Span, ...], limit: int) -> Iterator[tuple[int, int] | Span]:
+    """Group neighbouring lines into byte ranges (tags included); a line longer than `limit` comes alone, as a span."""
+    start = stop = -1
+    for line in lines:
+        large = line.stop - line.start > limit
+        if start >= 0 and (large or line.tag != stop or line.stop - start > limit):
+            yield start, stop
+            start = -1
+        if large:
+            yield line
+        else:
+            start, stop = (line.tag if start < 0 else start), line.stop
+    if start >= 0:
+        yield start, stop
+
+
+def line_pieces(file: TraceFile, line: Span, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Iterate over (position, bytes) of a line in pieces of whole fields, each as long as `limit` allows."""
+    position = line.start
+    while line.stop - position > limit:
+        payload = file.read(position, position + limit)
+        length = _guessed_border(payload) or _last_border(file, position, position + limit, line.stop) - position
+        yield position, payload[:length] if length <= limit else file.read(position, position + length)
+        position += length
+    if position < line.stop:
+        yield position, file.read(position, line.stop)
+
+
+def _guessed_border(payload: bytes) -> int:
+    """Return where the last event starts, or 0 if the guesses were wrong."""
+    outline = schema.message_class("LineOutline")
+    places = [match.start() for match in re.compile(_EVENT).finditer(payload, max(len(payload) - _TAIL, 1))]
+    for place in reversed(places[-_GUESSES:]):
+        try:
+            outline.FromString(payload[:place])
+        except DecodeError:
+            continue
+        return place
+    return 0
+
+
+def _last_border(file: TraceFile, position: int, limit: int, stop: int) -> int:
+    """Walk from field to field to the last border before `limit`; a field longer than that is a piece by itself."""
+    border = position
+    for _, span in fields(file, position, stop):
+        if span.stop > limit:
+            return border if border > position else span.stop
+        border = span.stop
+    return border
+
+
+BATCH_BYTES = 1 << 22
+_LONG_HEADER = 1 << 26
+_LARGEST_TABLE = 1 << 16
+
+
+class PlaneHeader(NamedTuple):
+    """Names and facts of a plane. Metadata ids are the file's own and may be any int64."""
+
+    id: int
+    name: str
+    event_ids: Int64s
+    event_names: list[str]
+    event_display_names: list[str]
+    event_stats: dict[str, dict[int, int | float | str]]
+    """Wanted stats of event metadata: stat name -> index into `event_ids` -> value."""
+    stat_names: dict[int, str]
+    stats: dict[str, int | float | str]
+
+
+def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[PlaneHeader, PlaneSpan]:
+    """Read the names and facts of a plane; return also its span, walked again if lines hid in the header."""
+    if sum(stop - start for start, stop in span.header) > _LONG_HEADER:
+        span = walk_plane(file, span.start, span.stop, every_field=True)
+    row = _header_row(file, span)
+    if len(row.column("lines")[0]):
+        span = walk_plane(file, span.start, span.stop, every_field=True)
+        row = _header_row(file, span)
+    events = decoder.items(row.column("event_metadata"))
+    stat_items = decoder.items(row.column("stat_metadata"))
+    stat_names = decoder.texts(stat_items.field("value").field("name"))
+    names = dict(zip(stat_items.field("key").to_pylist(), stat_names, strict=True))
+    metadata = events.field("value")
+    serialized = SerializedStats(file, metadata.field("stats"), span.start)
+    return PlaneHeader(
+        id=int(row.column("id")[0].as_py()),
+        name=row.column("name")[0].as_py().decode("utf-8", "replace"),
+        event_ids=decoder.numbers(events.field("key")),
+        event_names=decoder.texts(metadata.field("name")),
+        event_display_names=decoder.texts(metadata.field("display_name")),
+        event_stats={name: _values(stat) for name, stat in wanted_stats(serialized, names, wanted).items()},
+        stat_names=names,
+        stats=_plane_stats(decoder.items(row.column("stats")), names),
+    ), span
+
+
+def _header_row(file: TraceFile, span: PlaneSpan) -> Any:
+    return decoder.decode(file, "PlaneHeader", file.read_all(span.header), span.start)
+
+
+def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float | str]:
+    facts: dict[str, int | float | str] = {}
+    for stat in stats.to_pylist():
+        name = names.get(stat.pop("metadata_id"), "")
+        for arm, value in stat.items():
+            if value is None or not name:
+                continue
+            if arm == "ref_value":
+                value = names.get(value, "")
+            facts[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return facts
+
+
+def _values(stat: Stat) -> dict[int, int | float | str]:
+    values: list[Any] = (stat.value.view(np.float64) if stat.type == "real" else stat.value).tolist()
+    shown = [stat.texts[value] for value in values] if stat.type == "text" else values
+    return dict(zip(stat.event.tolist(), shown, strict=True))
+
+
+def read_events(
+    file: TraceFile, span: PlaneSpan, header: PlaneHeader, wanted: WantedStats, *, plane: int = 0
+) -> Iterator[EventColumns]:
+    """Iterate over the events of a plane in batches of about `BATCH_BYTES`.
+
+    `name` of an event is its index in `header.event_names`, one behind them for an id without a name. `plane` is the
+    position of the plane in the file.
+    """
+    stats_of: dict[Callable[[str], bool], list[str]] = {}
+    for stat, accepts in wanted.only_on.items():
+        stats_of.setdefault(accepts, []).append(stat)
+    allowed = [
+        (frozenset(stats), np.array([accepts(name) for name in (*header.event_names, "")], np.bool_))
+        for accepts, stats in stats_of.items()
+    ]
+    reader = _EventReader(file, header, wanted, allowed, _Names.of(header.event_ids), plane)
+    for lines, position, continued in decoded_lines(file, span):
+        yield reader.columns(lines, position, continued=continued)
+
+
+def decoded_lines(file: TraceFile, span: PlaneSpan) -> Iterator[tuple[Any, int, bool]]:
+    """Iterate over decoded lines, several or a piece of one, their position, and whether the piece continues a line."""
+    for group in line_groups(span.lines, BATCH_BYTES):
+        if isinstance(group, Span):
+            for position, payload in line_pieces(file, group, BATCH_BYTES):
+                row = decoder.decode(file, "Line", payload, position)
+                yield row.to_struct_array(), position, position > group.start
+        else:
+            start, stop = group
+            rows = decoder.decode(file, "Lines", file.read(start, stop), start)
+            yield decoder.items(rows.column("lines")), start, False
+
+
+class _Names(NamedTuple):
+    """How metadata ids map to names: `ids` ascend, and `position` is that of each one's name."""
+
+    ids: Int64s
+    position: Int32s
+    table: Int32s | None
+    """The position for each id from 0 on, and that of all larger ids; None where ids are negative or large."""
+
+    @staticmethod
+    def of(event_ids: Int64s) -> _Names:
+        """Prepare to look up; of several names with an id the last counts."""
+        position = np.argsort(event_ids, kind="stable").astype(np.int32)
+        ids = event_ids[position]
+        if not len(ids) or ids[0] < 0 or ids[-1] >= max(_LARGEST_TABLE, 64 * len(ids)):
+            return _Names(ids, position, None)
+        table = np.full(int(ids[-1]) + 2, len(ids), np.int32)
+        table[ids] = position
+        return _Names(ids, position, table)
+
+    def of_events(self, metadata_id: Int64s) -> Int32s:
+        """Return the index of each event's name; an id without metadata gets the number of names."""
+        if not len(self.ids):
+            return np.zeros(len(metadata_id), np.int32)
+        if self.table is not None:
+            most = len(self.table) - 1
+            return self.table[np.where((metadata_id >= 0) & (metadata_id < most), metadata_id, most)]
+        place = np.maximum(np.searchsorted(self.ids, metadata_id, side="right") - 1, 0)
+        return np.where(self.ids[place] == metadata_id, self.position[place], np.int32(len(self.ids)))
+
+
+class _EventReader(NamedTuple):
+    """What stays the same while the events of one plane are read."""
+
+    file: TraceFile
+    header: PlaneHeader
+    wanted: WantedStats
+    allowed: list[tuple[frozenset[str], Bools]]
+    """Narrowed stats, and the names that they are read on; the last entry is that of events without a name."""
+    names: _Names
+    plane: int
+
+    def columns(self, lines: Any, position: int, *, continued: bool = False) -> EventColumns:
+        """Turn decoded lines into columns."""
+        lists = lines.field("events")
+        events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
+        name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
+        serialized = SerializedStats(self.file, events.column("stats"), position)
+        narrowed = [Narrowed(stats, allowed[name]) for stats, allowed in self.allowed]
+        if self.wanted.every:
+            stats, every = all_stats(serialized, self.header.stat_names, self.wanted, narrowed)
+        else:
+            stats, every = wanted_stats(serialized, self.header.stat_names, self.wanted, narrowed), None
+        return EventColumns(
+            lines=self._lines(lines, (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()),
+            name=name,
+            start_ps=decoder.numbers(events.column("offset_ps")),
+            duration_ps=decoder.numbers(events.column("duration_ps")),
+            aggregated=decoder.numbers(events.column("num_occurrences")) != 0,
+            stats=stats,
+            every=every,
+            continued=continued,
+        )
+
+    def _lines(self, lines: Any, bounds: list[int]) -> tuple[Line, ...]:
+        names, display_names = (decoder.texts(lines.field(key)) for key in ("name", "display_name"))
+        ids, timestamps = (lines.field(key).to_pylist() for key in ("id", "timestamp_ns"))
+        # The id of the line of steps comes as int32 or as its unsigned form.
+        ids = [number - (1 << 32) if is_derived(number - (1 << 32)) else number for number in ids]
+        columns = (ids, names, bounds[:-1], bounds[1:], display_names, timestamps)
+        return tuple(Line(self.plane, *values) for values in zip(*columns, strict=True))

@@ -1,0 +1,213 @@
+"""A trace file, read piece by piece: which bytes are planes, lines and metadata.
+
+Only lengths are looked at here. An XSpace has few planes and a plane has few lines, so this walk visits some hundred
+fields, never an event. Reading by position (not by memory map) keeps a file that shrinks meanwhile an error message
+instead of a crash of the process, and memory bounded by one piece.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tfperf.errors import TraceFormatError, TraceNotFoundError
+
+SUFFIX = ".xplane.pb"
+"""How the names of trace files end."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_WINDOW = 1 << 16
+_LONGEST_TAG = 5
+_MOST_PLANES = 1 << 14
+_MANGLED = b"\xef\xbf\xbd"
+
+
+class Span(NamedTuple):
+    """Bytes [start, stop) of a length-delimited field, whose tag starts at `tag`."""
+
+    tag: int
+    start: int
+    stop: int
+
+
+class PlaneSpan(NamedTuple):
+    """Where one plane lies: its lines, and everything else (names, stats) as pieces to be joined."""
+
+    start: int
+    stop: int
+    lines: tuple[Span, ...]
+    header: tuple[tuple[int, int], ...]
+
+
+class SpaceSpans(NamedTuple):
+    """Where the planes lie, and the short texts of the XSpace itself."""
+
+    planes: tuple[PlaneSpan, ...]
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+    hostnames: tuple[str, ...]
+
+
+class TraceFile:
+    """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("rb", buffering=0)
+            self._opened = os.fstat(self._file.fileno())
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise TraceNotFoundError(f"cannot open {path}: {reason}; check the path and its permissions") from error
+        self.size = self._opened.st_size
+        self.position = 0
+        """How far the file has been read."""
+        self._window_start, self._window = 0, b""
+
+    def __enter__(self) -> TraceFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop)."""
+        try:
+            self._file.seek(start)
+            pieces, missing = [], stop - start
+            while missing > 0 and (piece := self._file.read(missing)):
+                pieces.append(piece)
+                missing -= len(piece)
+        except OSError as error:
+            raise TraceFormatError(f"cannot read {self.path}: {error.strerror}") from error
+        if missing > 0:
+            raise self.changed()
+        self.position = stop
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_all(self, pieces: Iterable[tuple[int, int]]) -> bytes:
+        """Return the bytes of all pieces, joined."""
+        return b"".join(self.read(start, stop) for start, stop in pieces)
+
+    def changed(self) -> TraceFormatError:
+        """Return the error for a file that another program writes to."""
+        return TraceFormatError(f"{self.path} changed while it was read; try again when it is written completely")
+
+    def check_unchanged(self) -> None:
+        """Raise TraceFormatError if the file was written to since it was opened."""
+        now = os.fstat(self._file.fileno())
+        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+            raise self.changed()
+
+    def peek(self, position: int) -> tuple[bytes, int]:
+        """Return a buffer and the index in it where `position` lies; at least 20 bytes follow unless the file ends."""
+        index = position - self._window_start
+        if index < 0 or index + 20 > len(self._window):
+            self._window_start = position
+            self._window = self.read(position, min(position + _WINDOW, self.size))
+            index = 0
+        return self._window, index
+
+    def damaged(self, position: int, what: str) -> TraceFormatError:
+        """Return the error for bytes that are not an XSpace, or that a text conversion destroyed."""
+        self.check_unchanged()
+        head = self.read(0, min(self.size, 1 << 16))
+        if head.count(_MANGLED) > 8:
+            return TraceFormatError(
+                f"{self.path} was destroyed by a text conversion (its bytes above 0x7f became U+FFFD); "
+                "copy the original again in binary mode"
+            )
+        return TraceFormatError(
+            f"{self.path} is damaged or not an XSpace file: {what} at byte {position} of {self.size}; "
+            "copy or capture it again"
+        )
+
+
+def _varint(file: TraceFile, position: int, stop: int) -> tuple[int, int]:
+    """Return the varint at `position` and the position after it."""
+    window, index = file.peek(position)
+    value = 0
+    for count in range(10):
+        if position + count >= stop or index + count >= len(window):
+            break
+        byte = window[index + count]
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return value, position + count + 1
+    raise file.damaged(position, "an invalid varint")
+
+
+def fields(file: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]:
+    """Iterate over (field number, span) of the message in [start, stop); 0 for fields that are not bytes.
+
+    A field of a wire type other than the declared one is unknown, as in protobuf; here, only bytes are looked for.
+    """
+    position = start
+    while position < stop:
+        tag_at = position
+        tag, position = _varint(file, position, stop)
+        wire_type, value_start = tag & 7, position
+        if tag >> 3 == 0 or tag >> 32 or position - tag_at > _LONGEST_TAG:
+            raise file.damaged(tag_at, "an invalid field number")
+        if wire_type == _VARINT:
+            position = _varint(file, position, stop)[1]
+        elif wire_type == _BYTES:
+            length, value_start = _varint(file, position, stop)
+            position = value_start + length
+        elif wire_type in (_FIXED64, _FIXED32):
+            position += 8 if wire_type == _FIXED64 else 4
+        else:
+            raise file.damaged(tag_at, f"the unsupported wire type {wire_type}")
+        if position > stop:
+            raise file.damaged(tag_at, f"a field that is {position - stop} bytes too long (truncated file?)")
+        yield (tag >> 3 if wire_type == _BYTES else 0), Span(tag_at, value_start, position)
+
+
+def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
+    """Find the lines of a plane.
+
+    Writers put fields in number order, so what follows the first event metadata (field 4) is taken as header unseen;
+    a header that turns out to contain lines is walked again with `every_field`.
+    """
+    lines: list[Span] = []
+    header: list[tuple[int, int]] = []
+    for number, span in fields(file, start, stop):
+        if number == 3:
+            lines.append(span)
+            continue
+        end = span.stop if every_field or number < 4 else stop
+        if header and header[-1][1] == span.tag:
+            header[-1] = (header[-1][0], end)
+        else:
+            header.append((span.tag, end))
+        if end == stop:
+            break
+    return PlaneSpan(start, stop, tuple(lines), tuple(header))
+
+
+def walk(file: TraceFile) -> SpaceSpans:
+    """Find the planes and lines of an XSpace.
+
+    Raises TraceFormatError for an empty, cut off or foreign file.
+    """
+    if file.size == 0:
+        raise TraceFormatError(f"{file.path} is empty (0 bytes): the profiler wrote nothing; capture again")
+    head = file.read(0, min(file.size, 4))
+    if head[:2] == b"\x1f\x8b":
+        raise TraceFormatError(f"{file.path} is gzip-compressed; decompress it, or give the *.xplane.pb file beside it")
+    if head[:1] in b"{[":
+        raise TraceFormatError(f"{file.path} is JSON, not an XSpace; give the *.xplane.pb file of the same run")
+    planes: list[PlaneSpan] = []
+    texts: dict[int, list[str]] = {2: [], 3: [], 4: []}
+    for number, span in fields(file, 0, file.size):
+        if number == 1:
+            planes.append(walk_plane(file, span.start, span.stop))
+            if len(planes) > _MOST_PLANES:
+                raise file.damaged(span.tag, f"more than {_MOST_PLANES} planes")
+        elif number in texts:
+            texts[number].append(file.read(span.start, span.stop).decode("utf-8", "replace"))
+    if not planes:
+        raise TraceFormatError(f"{file.path} contains no planes: it is not an XSpace, or the profiler recorded nothing")
+    return SpaceSpans(tuple(planes), tuple(texts[2]), tuple(texts[3]), tuple(texts[4]))

@@ -1,0 +1,210 @@
+"""ProfileCallback, and the StepProfile inside, with real Keras: what is profiled, and that training goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfperf
+from tfperf.capture.keras_callback import ProfileCallback
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+_OLD_KERAS = pytest.mark.skipif(
+    not find_spec("tf_keras"), reason="tf_keras is not installed: it brings all of TensorFlow"
+)
+
+_SCRIPT = """
+import json, sys, warnings
+import tensorflow as tf
+import KERAS as keras
+from tfperf.capture import local
+from tfperf.keras import ProfileCallback
+
+results = {}
+
+def data(batches=40):
+    x = tf.random.normal((batches * 4, 8))
+    return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(4)
+
+def model(**options):
+    made = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
+    made.compile("sgd", "mse", **options)
+    return made
+
+def scenario(train, batches=(10, 19), **options):
+    callback = ProfileCallback(f"{LOGS}/{train.__name__}", batches, verbose=False, **options)
+    error = ""
+    try:
+        train(callback)
+    except Exception as raised:
+        error = str(raised)
+    callback.close()
+    captured = callback.result
+    results[train.__name__] = {
+        "path": captured and captured.path and str(captured.path), "reason": captured and captured.reason,
+        "message": captured and captured.message, "overhead": captured and captured.overhead_percent,
+        "running": local.is_running(), "error": error,
+    }
+
+def fit(callback):
+    model().fit(data(), verbose=0, callbacks=[callback])
+
+def epochs(callback):
+    model().fit(data(6), epochs=4, verbose=0, callbacks=[callback])
+
+def executions(callback):
+    model(steps_per_execution=5).fit(data(), verbose=0, callbacks=[callback])
+
+def on_batch(callback):
+    made = model()
+    callback.watch(made)
+    for x, y in data(30):
+        made.train_on_batch(x, y)
+
+def by_hand(callback):
+    made = model()
+    callback.set_model(made)
+    callback.on_train_begin()
+    for number, (x, y) in enumerate(data(30)):
+        callback.on_train_batch_begin(number)
+        made.train_on_batch(x, y)
+        callback.on_train_batch_end(number)
+    callback.on_train_end()
+
+def evaluate(callback):
+    model().evaluate(data(), verbose=0, callbacks=[callback])
+
+def predict(callback):
+    model().predict(data().map(lambda x, y: x), verbose=0, callbacks=[callback])
+
+def validation(callback):
+    model().fit(data(12), validation_data=data(3), epochs=2, verbose=0, callbacks=[callback])
+
+def too_short(callback):
+    model().fit(data(7), verbose=0, callbacks=[callback])
+
+def ends_inside(callback):
+    model().fit(data(15), verbose=0, callbacks=[callback])
+
+def fails(callback):
+    def fail(batch, logs):
+        if batch == 13:
+            raise ValueError("batch 13")
+    model().fit(data(), verbose=0, callbacks=[callback, keras.callbacks.LambdaCallback(on_train_batch_end=fail)])
+
+def fails_and_goes_on(callback):
+    try:
+        fails(callback)
+    except ValueError:
+        model().fit(data(3), verbose=0, callbacks=[callback])
+    assert not local.is_running()
+
+def somebody_else(callback):
+    tf.profiler.experimental.start(f"{LOGS}/other")
+    history = model().fit(data(), verbose=0, callbacks=[callback])
+    tf.profiler.experimental.stop()
+    assert history.history["loss"]
+
+def no_folder(callback):
+    assert model().fit(data(), verbose=0, callbacks=[callback]).history["loss"]
+
+for train in (fit, epochs, executions, on_batch, by_hand, evaluate, predict, too_short, ends_inside, fails,
+              fails_and_goes_on, somebody_else):
+    scenario(train)
+scenario(validation, (10, 13))
+open(f"{LOGS}/no_folder", "w").close()
+scenario(no_folder)
+results["tensorboard"] = "tensorboard" in sys.modules
+print(json.dumps(results))
+"""
+
+
+def outcomes(keras: str, logs: Path) -> dict[str, Any]:
+    """Train in every way in one process; return what came of each."""
+    script = f"LOGS = {str(logs)!r}\n" + _SCRIPT.replace("KERAS", keras)
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
+@pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=_OLD_KERAS)])
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return outcomes(request.param, tmp_path_factory.mktemp("logs"))
+
+
+def steps(outcome: dict[str, Any]) -> tuple[list[int], list[str]]:
+    """Return numbers and kinds of the marked steps in the trace."""
+    (host,) = tfperf.load(outcome["path"]).hosts
+    assert host["steps"].steps.source == "markers"
+    return host["steps"].steps.numbers.tolist(), list(host["steps"].steps.names)
+
+
+@pytest.mark.parametrize("way", ["fit", "epochs", "on_batch", "by_hand", "evaluate", "predict"])
+def test_batches_ten_to_nineteen_are_profiled(results: dict[str, Any], way: str) -> None:
+    outcome = results[way]
+    assert (outcome["reason"], outcome["error"], outcome["running"]) == ("", "", False)
+    assert len(steps(outcome)[0]) == 10
+
+
+def test_the_cost_is_measured_against_the_batches_before(results: dict[str, Any]) -> None:
+    assert results["fit"]["overhead"] is not None
+    assert results["fit"]["overhead"] >= 0
+
+
+def test_several_batches_per_execution_are_one_step(results: dict[str, Any]) -> None:
+    assert len(steps(results["executions"])[0]) == 2
+
+
+def test_validation_is_part_of_the_profile_but_not_counted(results: dict[str, Any]) -> None:
+    numbers, _ = steps(results["validation"])
+    assert len(numbers) == 4 + 3, "batches 10 to 13, and the validation between 11 and 12"
+
+
+def test_a_training_that_is_too_short_is_told(results: dict[str, Any]) -> None:
+    outcome = results["too_short"]
+    assert (outcome["path"], outcome["reason"]) == (None, "no_steps")
+    assert "after 7 batches, before batch 10" in outcome["message"]
+
+
+def test_what_came_is_kept_when_training_ends_inside(results: dict[str, Any]) -> None:
+    assert results["ends_inside"]["reason"] == ""
+    assert len(steps(results["ends_inside"])[0]) == 5
+
+
+@pytest.mark.parametrize("way", ["fails", "fails_and_goes_on"])
+def test_it_stops_when_a_step_fails(results: dict[str, Any], way: str) -> None:
+    outcome = results[way]
+    assert outcome["error"] == ("batch 13" if way == "fails" else "")
+    assert (outcome["reason"], outcome["running"]) == ("", False)
+    assert len(steps(outcome)[0]) >= 3
+
+
+def test_training_goes_on_when_profiling_cannot_be(results: dict[str, Any]) -> None:
+    assert (results["somebody_else"]["reason"], results["somebody_else"]["error"]) == ("busy", "")
+    assert (results["no_folder"]["reason"], results["no_folder"]["error"]) == ("not_written", "")
+
+
+def test_tensorboard_is_not_needed(results: dict[str, Any]) -> None:
+    assert not results["tensorboard"]
+
+
+@pytest.mark.parametrize("batches", [(10, 9), (-1, 5), (5, 2)])
+def test_a_range_that_cannot_be(batches: tuple[int, int]) -> None:
+    with pytest.raises(tfperf.TfperfError, match="FIRST"):
+        ProfileCallback("logs", batches)
+
+
+def test_importing_it_imports_neither_keras_nor_tensorflow() -> None:
+    script = "import sys, tfperf.keras; assert not {'keras', 'tensorflow', 'tf_keras'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)

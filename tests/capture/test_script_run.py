@@ -1,0 +1,265 @@
+"""`tfperf run` on real scripts: they do what they do without it, and the profile comes too.
+
+This tests all of script_run, script_plan, script_child and keras_import_hook.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+import tfperf
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+
+_KERAS = """
+import sys
+import keras
+import tensorflow as tf
+
+def main():
+    x = tf.random.normal((160, 8))
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(4)
+    model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(data, verbose=0)
+
+if __name__ == "__main__":
+    print("arguments", sys.argv[1:], "input", sys.stdin.read())
+    main()
+    print("trained", __file__)
+    sys.exit(int(sys.argv[-1]))
+"""
+_LOOP = """
+import time
+import tensorflow as tf
+
+compute = tf.function(lambda x: tf.reduce_sum(x @ x))
+end = time.monotonic() + SECONDS
+for number in range(10**9):
+    if time.monotonic() > end:
+        break
+    if number == 500:
+        print("working", flush=True)
+    compute(tf.ones((50, 50)))
+    time.sleep(0.002)
+"""
+_STEPS = """
+import tensorflow as tf
+import tfperf
+
+compute = tf.function(lambda x: tf.reduce_sum(x @ x))
+for number in range(30):
+    with tfperf.step(number):
+        compute(tf.ones((50, 50)))
+"""
+
+
+class Runs:
+    """`tfperf run` in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def start(self, script: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        (self.folder / "train.py").write_text(script)
+        command = [sys.executable, "-m", "tfperf", "run", *options, "train.py", *arguments]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def __call__(self, script: str, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        process = self.start(script, *arguments, options=options)
+        out, err = process.communicate("hello", timeout=120)
+        return process.returncode, out, err
+
+    def report(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
+        return document
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def wait_for_the_loop(process: subprocess.Popen[str]) -> None:
+    """Wait until the script has worked for a while, and so is being profiled."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "working\n"
+
+
+JSON = ("-o", "report.json")
+
+
+def test_a_keras_script_gets_a_report_and_keeps_its_exit_code(run: Runs) -> None:
+    code, out, err = run(_KERAS, "--flag", "3")
+    assert code == 3
+    assert out.startswith(f"arguments ['--flag', '3'] input hello\ntrained {run.folder}/train.py\n")
+    assert "Average step time" in out
+    assert tfperf.load(run.folder / "logs")["steps"].steps.numbers.tolist() == list(range(10, 20))
+    assert "the trace is in" in err
+    assert len(list(run.folder.glob("logs/plugins/profile/*/*.xplane.pb"))) == 1
+    assert not list(run.folder.glob("logs/.*")), "nothing is left"
+
+
+def test_the_steps_that_are_asked_for(run: Runs) -> None:
+    code, out, err = run(_KERAS, "0", options=("--steps", "20..24", *JSON))
+    assert (code, "Average" in out) == (0, False), err
+    rows = run.report()["sections"]["steps"]["tables"]["steps"]["rows"]
+    assert [row["step"] for row in rows] == [20, 21, 22, 23, 24]
+
+
+def test_a_script_with_steps_of_its_own(run: Runs) -> None:
+    code, _, err = run(_STEPS, options=JSON)
+    assert code == 0, err
+    assert run.report()["summary"]["step_source"] == "markers"
+    rows = run.report()["sections"]["steps"]["tables"]["steps"]["rows"]
+    assert [row["step"] for row in rows] == list(range(10, 20))
+
+
+def test_any_other_script_by_time(run: Runs) -> None:
+    code, _, err = run(_LOOP.replace("SECONDS", "4"), options=("--after", "1s", "--duration", "1s", *JSON))
+    assert code == 0, err
+    assert run.report()["summary"].get("step_count", 0) > 0, err
+
+
+def test_a_script_that_ends_too_early_is_told_what_to_try(run: Runs) -> None:
+    code, out, err = run(_LOOP.replace("SECONDS", "0.1"), options=("--after", "60s"))
+    assert (code, out) == (0, "")
+    assert "before profiling started at 60 s; pass --after" in err
+    assert not (run.folder / "logs").exists()
+
+
+def test_a_script_without_tensorflow(run: Runs) -> None:
+    code, out, err = run("print('fine'); raise SystemExit(4)", options=JSON)
+    assert (code, out) == (4, "fine\n")
+    assert "did not import TensorFlow" in err
+    assert run.report()["summary"]["reason"] == "no_tensorflow"
+
+
+def test_an_exception_is_shown_as_python_shows_it(run: Runs) -> None:
+    script = "def broken():\n    raise ValueError('no luck')\nbroken()\n"
+    code, _, err = run(script)
+    assert code == 1
+    assert err.count("ValueError: no luck") == 1
+    assert "tfperf/capture" not in err
+    assert 'train.py", line 3, in <module>' in err
+
+
+def test_a_module(run: Runs) -> None:
+    (run.folder / "package").mkdir()
+    (run.folder / "package" / "train.py").write_text("import sys; print(__name__, sys.argv[1:])")
+    command = [sys.executable, "-m", "tfperf", "run", "-m", "package.train", "--steps", "x"]
+    done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "__main__ ['--steps', 'x']\n")
+
+
+def test_a_script_that_is_terminated_writes_its_trace_first(run: Runs) -> None:
+    process = run.start(_LOOP.replace("SECONDS", "100"), options=("--after", "1s", "--duration", "100s", *JSON))
+    wait_for_the_loop(process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert run.report()["summary"].get("step_count", 0) > 0, err
+
+
+def test_ctrl_c_is_the_scripts_and_what_came_is_kept(run: Runs) -> None:
+    process = run.start(_LOOP.replace("SECONDS", "100"), options=("--after", "1s", "--duration", "100s", *JSON))
+    wait_for_the_loop(process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT, err
+    assert "KeyboardInterrupt" in err
+    assert run.report()["summary"].get("step_count", 0) > 0, err
+
+
+def test_a_script_that_is_killed(run: Runs) -> None:
+    code, _, err = run("import os; os.kill(os.getpid(), 9)")
+    assert code == 128 + 9
+    assert "was killed (exit code 137)" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "SCRIPT"),
+        (["no_such_file.py"], "does not exist"),
+        (["--steps", "20..10", "x.py"], "write 10..20"),
+        (["--steps", "10-20", "x.py"], "write 3..5"),
+        (["--steps", "1..2", "--after", "1s", "x.py"], "exclude each other"),
+        (["--steps", "1..2", "--duration", "1s", "x.py"], "needs --after"),
+        (["--after", "1", "x.py"], "2s, 500ms"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Callable[..., Result]) -> None:
+    done = run_tfperf("run", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_a_signal_to_all_processes_ends_all_at_once(run: Runs) -> None:
+    """As `timeout` and job schedulers send it: the script is gone before anybody can ask it for its trace."""
+    process = run.start("import time; print('working', flush=True); time.sleep(60)")
+    wait_for_the_loop(process)
+    begin = time.monotonic()
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert time.monotonic() - begin < 25, "it waits 30 s for a script that does not answer"
+
+
+def test_the_script_finds_the_modules_that_python_would_find(run: Runs) -> None:
+    """Those beside it, and not those of the folder that tfperf is started in."""
+    (run.folder / "scripts").mkdir()
+    script = run.folder / "scripts" / "paths.py"
+    script.write_text("import sys; print(sys.path)")
+    alone, profiled = (
+        subprocess.run([sys.executable, *words], cwd=run.folder, capture_output=True, text=True, check=True, timeout=60)
+        for words in ([script], ["-m", "tfperf", "run", script])
+    )
+    assert profiled.stdout == alone.stdout
+
+
+def test_steps_are_not_asked_for_where_time_is(run: Runs) -> None:
+    code, _, err = run(_KERAS, "0", options=("--after", "60s"))
+    assert code == 0, err
+    assert "before profiling started at 60 s; pass --after" in err
+
+
+def test_a_report_that_exists_is_said_before_the_script_runs(run: Runs) -> None:
+    (run.folder / "report.json").touch()
+    code, out, err = run("print('ran')", options=JSON)
+    assert (code, out) == (1, "")
+    assert "pass --force" in err
+
+
+def test_a_report_that_cannot_be_written_leaves_the_exit_code(run: Runs) -> None:
+    code, out, err = run("print('ran'); raise SystemExit(5)", options=("-o", "no/such/report.json"))
+    assert (code, out) == (5, "ran\n")
+    assert "does not exist; create it first" in err
+
+
+def test_a_logdir_that_cannot_be_is_said_before_the_script_runs(run: Runs) -> None:
+    (run.folder / "file").touch()
+    code, out, err = run("print('ran')", options=("--logdir", "file/logs"))
+    assert (code, out) == (1, "")
+    assert "name a folder" in err

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from builders import Event, event, host, ref, results_of, trace_of
+
+from tfperf.analysis import assemble
+from tfperf.report.model import EVERYTHING, Detail, Finding, Section, shown
+from tfperf.sections.functions.analysis import Functions, FunctionStats
+from tfperf.sections.functions.eager import EagerOps
+from tfperf.sections.functions.section import EAGER_OPS, TABLES, TF_FUNCTIONS, findings_of
+
+IN_WHOLE_REPORT = Detail("brief", "brief")
+ALONE = Detail("full", "full")
+
+
+def section_of(tmp_path: Path, *events: Event, detail: Detail = EVERYTHING) -> Section:
+    report = assemble(results_of(trace_of(tmp_path, host(*events)), sections=["functions"]), ["functions"])
+    return shown(report, detail).sections[0]
+
+
+def steps_with_eager_ops(duration_us: float) -> list[Event]:
+    """Four steps of 100 us, with a MatMul that Python runs."""
+    steps = [event("train", 100 * n, 100, step_num=n) for n in range(4)]
+    eager = {"is_func": 0, "eager_op": ref("MatMul")}
+    return [*steps, *(event("EagerExecute", 100 * n + 10, duration_us, **eager) for n in range(4))]
+
+
+def call(mode: str, start_us: float) -> Event:
+    return event("step", start_us, 10, tf_function_call=ref(f"{mode}-nonXla"))
+
+
+def test_eager_ops_are_a_finding_a_fact_and_a_table(tmp_path: Path) -> None:
+    section = section_of(tmp_path, *steps_with_eager_ops(60))
+    assert [finding.code for finding in section.findings] == ["eager"]
+    assert "60.0% of the step time (ops per step: 1; most time: MatMul" in section.findings[0].text
+    assert [(fact.key, fact.value, fact.note) for fact in section.facts] == [
+        ("eager_percent", 60.0, "of the step time; ops per step: 1")
+    ]
+    assert [table.name for table in section.tables] == ["eager_ops"]
+    assert section.notes == ("No tf.function was called in this trace.",)
+
+
+def test_calls_are_a_fact_and_a_table(tmp_path: Path) -> None:
+    section = section_of(tmp_path, call("traced", 0), call("notTraced", 20), call("notTraced", 40))
+    assert [(fact.key, fact.value, fact.note) for fact in section.facts] == [("traced_calls", 1, "of 3 calls")]
+    assert [table.name for table in section.tables] == ["tf_functions"]
+    assert section.notes == ("Eager execution: the trace has no events of it, so the eager share is unknown, not 0.",)
+
+
+def test_a_whole_report_and_the_section_alone_show_the_same(tmp_path: Path) -> None:
+    events = (*steps_with_eager_ops(60), call("traced", 450))
+    brief, alone = (section_of(tmp_path, *events, detail=detail) for detail in (IN_WHOLE_REPORT, ALONE))
+    assert brief == alone
+    functions, eager = brief.tables
+    assert [column.key for column in functions.columns] == [
+        "function",
+        "calls",
+        "traced_calls",
+        "not_traced_calls",
+        "self_ms",
+        "expensive_call_percent",
+    ]
+    assert [column.key for column in eager.columns] == ["op_type", "calls", "total_ms", "mean_ms"]
+
+
+def test_programs_get_every_column(tmp_path: Path) -> None:
+    (table,) = section_of(tmp_path, call("traced", 0)).tables
+    assert [column.key for column in table.columns] == list(table.data)
+    assert {"eager_calls", "concrete_calls", "tracing_count", "compiler"} <= set(table.data)
+
+
+def test_every_column_that_is_declared_is_there(tmp_path: Path) -> None:
+    thread = host(
+        event("train", 0, 100, tf_function_call=ref("traced-nonXla"), tracing_count=1),
+        event("EagerExecute", 600, 20, is_func=0, eager_op=ref("Sin")),
+    )
+    results = results_of(trace_of(tmp_path, thread), sections=["functions"])
+    for table in TABLES:
+        data = table.data(results)
+        assert data is not None
+        for column in table.columns:
+            (value,) = data[column.key]
+            assert isinstance(value, column.dtype), column.key
+
+
+def test_without_calls_there_are_no_tables(tmp_path: Path) -> None:
+    results = results_of(trace_of(tmp_path, host(event("A:A", 0, 1))), sections=["functions"])
+    assert (TF_FUNCTIONS.data(results), EAGER_OPS.data(results)) == (None, None)
+
+
+MS = 1_000_000_000
+
+
+def function(name: str, *, traced: int, traced_ms: int, called: int = 10, called_ms: int = 100) -> FunctionStats:
+    calls, self_ps = {"traced": traced, "notTraced": called}, {"traced": traced_ms * MS, "notTraced": called_ms * MS}
+    return FunctionStats(name, calls, self_ps, tracing_count=traced, is_compiled=False)
+
+
+def eager(percent: int) -> EagerOps:
+    """Ten steps of 100 ms with one MatMul each, which takes this much of the step."""
+    return EagerOps(
+        op_types=("MatMul",),
+        calls=np.array([10]),
+        total_ps=np.array([percent * 10 * MS]),
+        eager_ps=percent * 10 * MS,
+        step_time_ps=1000 * MS,
+        step_count=10,
+        step_calls=10,
+    )
+
+
+def findings(*functions: FunctionStats, eager_percent: int = 0) -> tuple[Finding, ...]:
+    return findings_of(Functions(functions, eager(eager_percent)))
+
+
+def test_a_function_that_was_traced_once_is_fine() -> None:
+    assert findings(function("train", traced=1, traced_ms=10)) == ()
+
+
+def test_tracing_from_20_percent_of_the_self_time_on_is_a_problem() -> None:
+    (finding,) = findings(
+        function("train", traced=1, traced_ms=25),
+        function("loss", traced=2, traced_ms=100),
+        function("ok", traced=0, traced_ms=0),
+    )
+    assert (finding.code, finding.severity) == ("retracing", "problem")
+    assert finding.text == (
+        "Calls that trace Python or run eagerly take 20% or more of the self time of loss (2 of 12 calls traced, "
+        "50.0%), train (1 of 11 calls traced, 20.0%)."
+    )
+    assert "reduce_retracing=True" in finding.action
+
+
+def test_tracing_more_than_five_times_is_a_hint() -> None:
+    assert findings(function("train", traced=5, traced_ms=10)) == ()
+    (finding,) = findings(function("train", traced=6, traced_ms=10))
+    assert (finding.code, finding.severity) == ("retracing_often", "hint")
+    assert finding.text == "Traced more than 5 times in this capture: train (6 of 16 calls traced, 9.1%)."
+
+
+def test_three_functions_are_named() -> None:
+    (finding,) = findings(*(function(f"f{n}", traced=1, traced_ms=100) for n in range(5)))
+    assert finding.text.endswith("f2 (1 of 11 calls traced, 50.0%) and 2 more.")
+
+
+def test_eager_ops_from_10_percent_of_the_step_time_on() -> None:
+    assert findings(eager_percent=9) == ()
+    (finding,) = findings(eager_percent=10)
+    assert (finding.code, finding.severity) == ("eager", "hint")
+    assert finding.text == (
+        "Ops that Python runs one by one take 10.0% of the step time (ops per step: 1; most time: MatMul; threshold "
+        "10%)."
+    )
+    assert findings(eager_percent=20)[0].severity == "problem"

@@ -1,0 +1,67 @@
+"""What devices wait for, in words; times in microseconds, one step of 100 us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builders import Event, Plane, event, host, host_of, line, plane, trace_of
+
+from tfperf.report.model import Finding
+from tfperf.sections.idle.advice import idle_advice
+
+
+def advice(tmp_path: Path, *planes: Plane) -> tuple[Finding, ...]:
+    return idle_advice(host_of(trace_of(tmp_path, *planes), "idle")["idle"])
+
+
+def job(*calls: Event, kernels: tuple[tuple[float, float], ...]) -> tuple[Plane, ...]:
+    """One marked step of 100 us, and the kernels of a GPU."""
+    work = [event("gemm", start, duration) for start, duration in kernels]
+    return (host(event("train", 0, 100, step_num=0), *calls), plane("/device:GPU:0", line("Stream #1", *work)))
+
+
+def call(start: float = 0, duration: float = 100) -> Event:
+    return event("EagerKernelExecute", start, duration)
+
+
+def test_the_largest_cause_comes_first_with_its_share_and_what_to_do(tmp_path: Path) -> None:
+    """40 us of input, 10 us of launching, 4 us of Python: the last is too little for advice."""
+    fetch = event("IteratorGetNextOp::DoCompute", 0, 40)
+    first, second = advice(tmp_path, *job(fetch, call(40, 56), kernels=((50, 46),)))
+    assert (first.code, first.severity) == ("idle_input", "problem")
+    assert first.text == "The device waits for input: 40.0% of the step time (threshold 5%)."
+    assert "-s tfdata" in first.action
+    assert (second.code, second.severity) == ("idle_launch", "hint")
+    assert "jit_compile=True" in second.action
+
+
+def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
+    other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
+    (finding,) = advice(tmp_path, *job(call(), kernels=((50, 50),)), other)
+    assert finding.text == (
+        "The device waits for launches: 50.0% of the step time, averaged over devices (threshold 5%)."
+    )
+
+
+def test_little_of_each_needs_no_advice(tmp_path: Path) -> None:
+    (finding,) = advice(tmp_path, *job(call(), kernels=((0, 97),)))
+    assert (finding.code, finding.severity) == ("idle_none", "info")
+    assert "idle for 3.0% of the step time" in finding.text
+
+
+def test_without_steps_it_is_of_the_capture_and_no_problem(tmp_path: Path) -> None:
+    """The start of a capture is nobody's fault."""
+    device = plane("/device:GPU:0", line("Stream #1", event("gemm", 40, 60)))
+    finding = advice(tmp_path, host(call(0, 50)), device)[0]
+    assert finding.text.startswith("The device waits for launches: 40.0% of the capture")
+    assert finding.severity == "hint"
+
+
+def test_unknown_time_is_no_problem_of_the_program(tmp_path: Path) -> None:
+    (finding,) = advice(tmp_path, *job(kernels=((50, 50),)))
+    assert (finding.code, finding.severity) == ("idle_unknown", "hint")
+    assert "level 2" in finding.action
+
+
+def test_without_device_there_is_nothing_to_say(tmp_path: Path) -> None:
+    assert advice(tmp_path, host(event("train", 0, 100, step_num=0), call())) == ()

@@ -1,0 +1,197 @@
+"""Idle time of devices and hosts together; times in microseconds, steps of 100 us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import Event, Plane, event, host_of, line, plane, trace_of
+
+from tfperf.arrays import overlap
+from tfperf.sections.host import Host
+from tfperf.sections.idle.analysis import Idle, combine, narrow
+from tfperf.sections.idle.longest_gaps import MOST_GAPS
+from tfperf.trace.read import read_host
+
+US = 1_000_000
+SHARED = Path(__file__).parents[4] / "shared" / "traces"
+CALL = "EagerKernelExecute"
+
+
+def analyzed(tmp_path: Path, *planes: Plane) -> Idle:
+    idle: Idle = host_of(trace_of(tmp_path, *planes), "idle")["idle"]
+    return idle
+
+
+def gpu(*events: Event, number: int = 0) -> Plane:
+    return plane(f"/device:GPU:{number}", line("Stream #1(Compute)", *events))
+
+
+def cpu(*main: Event) -> Plane:
+    return plane("/host:CPU", line("python", event("train", 0, 100, step_num=0), *main))
+
+
+def kernel(start: float, duration: float) -> Event:
+    return event("gemm", start, duration)
+
+
+def test_shares_are_of_the_step_and_of_the_idle_time(tmp_path: Path) -> None:
+    """One gap of 65 us: 40 of input, 20 of Python, 5 of launching."""
+    fetch = event("IteratorGetNextOp::DoCompute", 30, 40)
+    idle = analyzed(tmp_path, cpu(fetch, event(CALL, 70, 30)), gpu(kernel(0, 10), kernel(75, 25)))
+    assert idle.idle_percent == pytest.approx(65)
+    assert idle.ranked == ("input", "python", "launch")
+    assert idle.table["cause"].tolist() == ["input", "python", "launch"]
+    assert idle.columns()["step_percent"] == pytest.approx([40, 20, 5])
+    assert idle.columns()["idle_percent"] == pytest.approx([100 * 40 / 65, 100 * 20 / 65, 100 * 5 / 65])
+    assert idle.columns()["gaps"] == [1, 1, 1]
+
+
+def test_several_devices_are_averaged(tmp_path: Path) -> None:
+    """GPU 0 waits 50 of 100 us, GPU 1 waits 20."""
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(kernel(50, 50)), gpu(kernel(10, 80), number=1))
+    assert [device.percent() for device in idle.devices] == pytest.approx([50, 20])
+    assert idle.idle_percent == pytest.approx(35)
+    assert idle.percent("launch") == pytest.approx(35)
+
+
+def test_a_device_without_work_in_steps_is_no_part_of_averages(tmp_path: Path) -> None:
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(kernel(20, 80)), gpu(kernel(150, 5), number=1))
+    assert [device.is_used for device in idle.devices] == [True, False]
+    assert idle.idle_percent == pytest.approx(20)
+
+
+def test_flagged_steps_count_in_no_share_but_are_listed(tmp_path: Path) -> None:
+    """Five steps; the first takes six times as long, idle while it compiles."""
+    marks = [event("train", 0, 600, step_num=0), *(event("train", 500 + 100 * n, 100, step_num=n) for n in range(1, 5))]
+    work = [event(CALL, 0, 1000), event("tf.function-graph_building", 0, 500)]
+    kernels = [kernel(500, 100), *(kernel(510 + 100 * n, 90) for n in range(1, 5))]
+    idle = analyzed(tmp_path, plane("/host:CPU", line("python", *marks, *work)), gpu(*kernels))
+    assert idle.percent("compile") == 0
+    assert idle.gaps[0].cause == "compile"
+    assert idle.gaps[0].flag
+    assert idle.idle_percent == pytest.approx(10)
+
+
+def test_a_host_without_device_has_no_result(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, cpu(event(CALL, 0, 50)), plane("/device:GPU:0"))
+    assert host_of(trace, "idle")["idle"] is None
+
+
+def test_a_device_that_recorded_only_moments_is_not_attributed(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, cpu(event(CALL, 0, 50)), gpu(event("marker", 10, 0)), instants=True)
+    assert trace.devices
+    idle: Idle = host_of(trace, "idle")["idle"]
+    assert (idle.devices, idle.gaps, idle.idle_percent) == ((), (), None)
+
+
+# --- hosts ---
+
+
+def test_hosts_are_averaged_over_devices_and_their_gaps_ranked_together(tmp_path: Path) -> None:
+    fetch = event("IteratorGetNextOp::DoCompute", 0, 40)
+    first = analyzed(tmp_path, cpu(fetch, event(CALL, 40, 60)), gpu(kernel(40, 60)))
+    second = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(kernel(0, 30), kernel(80, 20)))
+    idle = combine([second, first])
+    assert [gap.duration_ps / US for gap in idle.gaps] == [50, 40]
+    assert [idle.percent("launch"), idle.percent("input")] == pytest.approx([25, 20])
+    assert combine([first]) is first
+
+
+def test_one_host_without_steps_makes_shares_of_captures(tmp_path: Path) -> None:
+    with_steps = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(kernel(0, 30)))
+    without_steps = analyzed(tmp_path, gpu(kernel(0, 30)))
+    assert combine([with_steps, without_steps]).without_steps == without_steps.without_steps != ""
+    assert combine([with_steps, without_steps]).no_main_thread
+
+
+def test_only_the_longest_gaps_of_all_hosts_are_listed(tmp_path: Path) -> None:
+    """Each of two hosts has 600 gaps; those of the second are longer."""
+    short, long = (
+        analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(*(kernel(0.15 * at, 0.15 - gap) for at in range(600))))
+        for gap in (0.05, 0.1)
+    )
+    idle = combine([short, long])
+    assert idle.gap_count == short.gap_count + long.gap_count > MOST_GAPS
+    assert len(idle.gaps) == MOST_GAPS
+    assert [gap.duration_ps for gap in idle.gaps] == sorted(
+        (gap.duration_ps for part in (short, long) for gap in part.gaps), reverse=True
+    )[:MOST_GAPS]
+
+
+# --- fewer steps ---
+
+
+def three_steps(tmp_path: Path) -> Host:
+    """Three steps of 100 us, in which the device is idle for 10, 20 and 60."""
+    marks = [event("train", 100 * step, 100, step_num=step) for step in range(3)]
+    kernels = [kernel(10, 90), kernel(120, 80), kernel(260, 40)]
+    main = plane("/host:CPU", line("python", *marks, event(CALL, 0, 300)))
+    return host_of(trace_of(tmp_path, main, gpu(*kernels), links=True), "idle")
+
+
+def test_idle_time_over_fewer_steps(tmp_path: Path) -> None:
+    host = three_steps(tmp_path)
+    assert host["idle"].idle_percent == pytest.approx(30)
+    first_two = host["steps"].only(np.array([0, 1]))
+    idle = narrow(host["idle"], host["steps"], first_two)
+    assert idle.idle_percent == pytest.approx(15)
+    assert idle.columns()["per_step_ms"] == pytest.approx([0.015])
+    assert idle.gaps == host["idle"].gaps
+
+
+def test_the_windows_of_attribution_tensorflow_are_not_its_steps(tmp_path: Path) -> None:
+    trace = three_steps(tmp_path).trace
+    host = host_of(trace, "idle", attribution="tensorflow")
+    assert narrow(host["idle"], host["steps"], host["steps"].only(np.array([], np.int64))) is host["idle"]
+
+
+# --- real traces ---
+
+
+def shared(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (SHARED / folder).rglob("*.xplane.pb"))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real traces are not here")
+@pytest.mark.parametrize("path", shared("keras_rtx5000", "keras_t4", "gpu_8xV100_worker", "jax_mi300x"), ids=str)
+def test_real_traces_add_up_and_agree_with_device_time(path: Path) -> None:
+    host = host_of(read_host(path), "idle")
+    if not host.trace.devices:
+        assert host["idle"] is None
+        return
+    steps = host["steps"].steps
+    for idle, device in zip(host["idle"].devices, host.device_times, strict=True):
+        assert (sum(idle.time_ps.values()) + idle.busy_ps).tolist() == idle.window_ps.tolist()
+        assert all((times >= 0).all() for times in idle.time_ps.values())
+        start, end = (steps.start_ps, steps.end_ps) if len(steps) else np.array([[device.start_ps], [device.end_ps]])
+        assert idle.window_ps.tolist() == (end - start).tolist()
+        assert idle.busy_ps.tolist() == overlap(device.busy, start, end).tolist()
+    assert all(0 < gap.cause_ps <= gap.duration_ps for gap in host["idle"].gaps)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real traces are not here")
+def test_real_jobs_wait_for_what_their_batch_size_suggests() -> None:
+    """Small batches leave the device waiting for launches; the same model with large ones much less."""
+    percents = {}
+    for size in (8, 512):
+        path = next(path for path in shared("keras_rtx5000") if f"gpu_bs{size}-" in str(path))
+        idle: Idle = host_of(read_host(path), "idle")["idle"]
+        assert idle.ranked[0] == "launch"
+        assert idle.percent("unknown") == 0
+        percents[size] = idle.percent("launch")
+    assert percents[8] > 2 * percents[512]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real traces are not here")
+def test_a_real_worker_waits_for_input_longest() -> None:
+    """BERT on a worker of a cluster: the one device at work in the step waits for its next batch; nobody's Python."""
+    idle: Idle = host_of(read_host(shared("gpu_8xV100_worker")[0]), "idle")["idle"]
+    (used,) = idle.averaged
+    first, second, *_ = (gap for gap in idle.gaps if gap.device == used.device)
+    assert (first.cause, first.event) == ("input", "IteratorGetNextAsOptionalOp::DoCompute")
+    assert first.thread_name == "tf_data_iterator_get_next_as_optional"
+    assert first.duration_ps > 10 * second.duration_ps
+    assert idle.no_main_thread
+    assert idle.percent("python") == 0

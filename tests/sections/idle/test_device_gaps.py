@@ -1,0 +1,244 @@
+"""Each idle moment of a device has one cause; times in microseconds, steps of 100 us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import Event, Line, Plane, event, host_of, line, plane, trace_of
+
+from tfperf.sections.idle.analysis import DeviceIdle, Idle
+from tfperf.sections.idle.tables import CAUSES
+
+US = 1_000_000
+CALL = "EagerKernelExecute"
+
+
+def analyzed(tmp_path: Path, *planes: Plane) -> Idle:
+    idle: Idle = host_of(trace_of(tmp_path, *planes), "idle")["idle"]
+    for device in idle.devices:
+        assert_adds_up(device)
+    return idle
+
+
+def assert_adds_up(device: DeviceIdle) -> None:
+    assert (sum(device.time_ps.values()) + device.busy_ps).tolist() == device.window_ps.tolist()
+    assert all((times >= 0).all() for times in device.time_ps.values())
+
+
+def gpu(*streams: tuple[Event, ...], number: int = 0) -> Plane:
+    lines = [line(f"Stream #{at}(Compute)", *events, id=at + 1) for at, events in enumerate(streams)]
+    return plane(f"/device:GPU:{number}", *lines)
+
+
+def cpu(*main: Event, more: tuple[Line, ...] = (), steps: int = 1) -> Plane:
+    """A main thread with marked steps of 100 us."""
+    marks = [event("train", 100 * step, 100, step_num=step) for step in range(steps)]
+    return plane("/host:CPU", line("python", *marks, *main, id=1), *more)
+
+
+def kernel(start: float, duration: float, id: int = 0) -> Event:
+    return event("gemm", start, duration, **({"correlation_id": id} if id else {}))
+
+
+def times(idle: Idle, device: int = 0) -> dict[str, float]:
+    """Microseconds by cause in all windows of a device."""
+    time_ps = idle.devices[device].time_ps
+    return {cause: int(time_ps[cause].sum()) / US for cause in CAUSES if time_ps[cause].any()}
+
+
+# --- what the host does ---
+
+
+def test_waiting_for_input(tmp_path: Path) -> None:
+    """Fetch 0 to 40, then the call; the device works from 50."""
+    fetch = line("tf_data_iterator_get_next/7", event("IteratorGetNextOp::DoCompute", 0, 40), id=2)
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(fetch,)), gpu((kernel(50, 50),)))
+    assert times(idle) == {"input": 40, "launch": 10}
+
+
+def test_python_between_calls(tmp_path: Path) -> None:
+    """The main thread is in a call from 60 on; before that a callback runs."""
+    frame = event("$callbacks.py:10 on_batch_end", 5, 50)
+    idle = analyzed(tmp_path, cpu(frame, event(CALL, 60, 40)), gpu((kernel(70, 30),)))
+    assert times(idle) == {"python": 60, "launch": 10}
+
+
+def test_tracing_and_compiling(tmp_path: Path) -> None:
+    tracing = event("tf.function-graph_building", 10, 30)
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), tracing), gpu((kernel(50, 50),)))
+    assert times(idle) == {"compile": 30, "launch": 20}
+
+
+def test_synchronising_counts_only_while_no_thread_is_at_work(tmp_path: Path) -> None:
+    """The main thread waits from 50 to 100; meanwhile an op runs on another thread for 20 us."""
+    op = line("tf_Compute/1", event("Where:Where", 60, 20), id=2)
+    main = (event(CALL, 0, 100), event("cuStreamSynchronize", 50, 50))
+    assert times(analyzed(tmp_path, cpu(*main, more=(op,)), gpu((kernel(0, 50),)))) == {
+        "synchronise": 30,
+        "host_compute": 20,
+    }
+
+
+def test_a_thread_that_waits_for_the_device_does_nothing_else(tmp_path: Path) -> None:
+    """An op that only waits for the device is no host compute."""
+    op = line("tf_Compute/1", event("NonMax:NonMax", 50, 50), event("cuCtxSynchronize", 60, 40), id=2)
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(op,)), gpu((kernel(0, 50),)))
+    assert times(idle) == {"host_compute": 10, "synchronise": 40}
+
+
+def test_an_op_around_a_launch_prepares_it_and_one_without_computes(tmp_path: Path) -> None:
+    ops = line(
+        "tf_Compute/1",
+        event("ExecutorState::Process", 0, 100),
+        event("Gather:Gather", 10, 20),
+        event("Mul:Mul", 40, 20),
+        event("cuLaunchKernel", 55, 2, correlation_id=1),
+        id=2,
+    )
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(ops,)), gpu((kernel(60, 40, 1),)))
+    assert times(idle) == {"launch": 40, "host_compute": 20}
+
+
+def test_background_threads_of_tfdata_keep_nobody(tmp_path: Path) -> None:
+    """While the main thread is in Python, tf.data prepares: on a thread of its own, and on one it shares."""
+    private = line(
+        "tf_data_private_threadpool/1", event("ExecutorState::Process", 0, 50), event("Decode:Decode", 5, 40), id=2
+    )
+    pipeline = line(
+        "tf_data_iterator_resource/2",
+        event("Iterator::Root::Prefetch::Map", 0, 50),
+        event("InstantiatedCapturedFunction::RunAsync", 0, 50, id=77),
+        id=3,
+    )
+    shared = line("tf_Compute/3", event("ExecutorState::Process", 0, 50, id=77), event("Crop:Crop", 5, 40), id=4)
+    idle = analyzed(tmp_path, cpu(event(CALL, 50, 50), more=(private, pipeline, shared)), gpu((kernel(60, 40),)))
+    assert times(idle) == {"python": 50, "launch": 10}
+
+
+def test_threads_that_launch_for_another_device_say_nothing_about_this_one(tmp_path: Path) -> None:
+    """GPU 0 computes from 50, GPU 1 from 10. Thread b fetches for GPU 1 while GPU 0 waits for thread a."""
+    a = line("a", event("Gather:Gather", 0, 40), event("cuLaunchKernel", 45, 5, correlation_id=1), id=2)
+    b = line("b", event("cuLaunchKernel", 5, 5, correlation_id=2), event("IteratorGetNextOp::DoCompute", 10, 30), id=3)
+    devices = gpu((kernel(50, 50, 1),)), gpu((kernel(10, 80, 2),), number=1)
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(a, b)), *devices)
+    assert times(idle, 0) == {"host_compute": 40, "launch": 10}
+    assert times(idle, 1) == {"launch": 20}  # 0 to 10 and 90 to 100
+
+
+def test_without_any_host_event_the_cause_is_unknown(tmp_path: Path) -> None:
+    idle = analyzed(tmp_path, gpu((kernel(0, 10), kernel(60, 40))))
+    assert times(idle) == {"unknown": 50}
+    assert idle.no_main_thread
+    assert idle.without_steps
+
+
+def test_markers_alone_do_not_tell_python_from_unknown(tmp_path: Path) -> None:
+    """A profile with markers only (host tracer level 1) shows no call, so nothing tells when there is none."""
+    assert times(analyzed(tmp_path, cpu(), gpu((kernel(50, 50),)))) == {"unknown": 50}
+
+
+# --- the call that ends a gap ---
+
+
+def test_copying_to_the_device(tmp_path: Path) -> None:
+    """The copy call runs from 10 to 40, the device copies from 30 to 40 and computes from 60, launched at 55."""
+    calls = line(
+        "tf_Compute/1",
+        event("MemcpyH2D", 10, 30, correlation_id=1),
+        event("cuLaunchKernel", 55, 3, correlation_id=2),
+        id=2,
+    )
+    copies = event("MemcpyH2D", 30, 10, correlation_id=1)
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(calls,)), gpu((kernel(60, 40, 2),), (copies,)))
+    # 0 to 10 and 40 to 55 in the call alone, 55 to 60 launched.
+    assert times(idle) == {"copy": 20, "launch": 30}
+
+
+def test_gaps_between_kernels_that_were_launched_before_are_launching(tmp_path: Path) -> None:
+    """Both launches are over at 10; that the main thread is in Python at 60 did not make the device wait."""
+    calls = (event("cuLaunchKernel", 0, 5, correlation_id=1), event("cuLaunchKernel", 5, 5, correlation_id=2))
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 20), *calls), gpu((kernel(10, 50, 1), kernel(65, 35, 2))))
+    assert times(idle) == {"launch": 15}
+
+
+def test_work_that_starts_long_after_its_launch_waited_for_something_unknown(tmp_path: Path) -> None:
+    """A step of 400 us; the launch ends at 10, the kernel starts at 300: the host is not what it waits for."""
+    calls = (event("train", 0, 400, step_num=0), event(CALL, 0, 400), event("cuLaunchKernel", 5, 5, correlation_id=1))
+    idle = analyzed(tmp_path, plane("/host:CPU", line("python", *calls)), gpu((kernel(300, 100, 1),)))
+    assert times(idle) == {"launch": 10, "unknown": 290}
+
+
+# --- windows ---
+
+
+def test_a_device_is_busy_while_any_stream_is(tmp_path: Path) -> None:
+    """Kernels 0 to 30 and 20 to 50, a copy 60 to 70, a kernel 65 to 90: idle 50 to 60 and 90 to 100."""
+    streams = (kernel(0, 30), kernel(65, 25)), (kernel(20, 30),), (event("MemcpyD2H", 60, 10),)
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(*streams))
+    assert [(gap.start_ps / US, gap.duration_ps / US) for gap in idle.gaps] == [(50, 10), (90, 10)]
+
+
+def test_gaps_are_cut_at_the_edges_of_steps(tmp_path: Path) -> None:
+    """The device idles from 80 to 130; what comes before the first step and after the last is in none."""
+    calls = [event(CALL, 0, 90), event(CALL, 110, 90)]
+    idle = analyzed(tmp_path, cpu(*calls, steps=2), gpu((kernel(0, 80), kernel(130, 70), kernel(220, 5))))
+    assert [(gap.step, gap.start_ps / US, gap.duration_ps / US) for gap in idle.gaps[:2]] == [(1, 100, 30), (0, 80, 20)]
+    assert times(idle)["python"] == 20  # 90 to 110
+
+
+def test_without_steps_the_capture_is_one_window(tmp_path: Path) -> None:
+    main = plane("/host:CPU", line("python", event(CALL, 0, 30), event(CALL, 70, 30)))
+    idle = analyzed(tmp_path, main, gpu((kernel(10, 20), kernel(80, 20))))
+    assert times(idle) == {"python": 40, "launch": 20}  # 30 to 70; 0 to 10 and 70 to 80
+    assert idle.idle_percent == pytest.approx(60)
+
+
+def test_input_wait_and_idle_agree_with_the_breakdown(tmp_path: Path) -> None:
+    """Device time is the same in both, so idle is what the breakdown gives to the host."""
+    fetch = line("tf_data_iterator_get_next/7", event("IteratorGetNextOp::DoCompute", 0, 40), id=2)
+    planes = (cpu(event(CALL, 0, 90), more=(fetch,)), gpu((kernel(30, 50),), (event("MemcpyD2H", 70, 20),)))
+    host = host_of(trace_of(tmp_path, *planes), "idle")
+    (device,), parts = host["idle"].devices, host["steps"].time_ps
+    device_ps = parts["device_compute"] + parts["output"] + parts["device_to_device"] + parts["device_collectives"]
+    assert device.busy_ps.tolist() == device_ps.tolist()
+    assert device.time_ps["input"].tolist() == parts["input_wait"].tolist() == [30 * US]
+
+
+NAMES = (
+    "IteratorGetNextOp::DoCompute",
+    "MemcpyH2D",
+    "A:A",
+    "ExecutorState::Process",
+    CALL,
+    "cuStreamSynchronize",
+    "other",
+    "tf.function-graph_building",
+)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_causes_add_up_for_random_events(tmp_path: Path, seed: int) -> None:
+    """Compared with a count of moments: idle is where no kernel is, input where a fetch is and no launch started."""
+    random = np.random.default_rng(seed)
+
+    def some(count: int, names: tuple[str, ...], longest: int) -> list[Event]:
+        starts = sorted(random.integers(0, 380, count).tolist())
+        return [event(str(random.choice(names)), start, int(random.integers(1, longest))) for start in starts]
+
+    threads = [line(f"tf_Compute/{at}", *some(12, NAMES, 40), id=at + 2) for at in range(3)]
+    streams = [some(15, ("gemm", "MemcpyH2D"), 20) for _ in range(2)]
+    main = cpu(*some(6, (CALL,), 50), more=tuple(threads), steps=4)
+    idle = analyzed(tmp_path, main, gpu(*map(tuple, streams)))
+    (device,) = idle.devices
+    assert sum(gap.duration_ps for gap in idle.gaps) == (device.window_ps - device.busy_ps).sum()
+    moments = np.arange(400)
+    is_busy, is_fetching = np.zeros((2, 400), np.bool_)
+    for work in streams[0] + streams[1]:
+        is_busy |= (moments >= work.start_us) & (moments < work.start_us + work.duration_us)
+    for fetch in (item for thread in threads for item in thread.events if item.name == NAMES[0]):
+        is_fetching |= (moments >= fetch.start_us) & (moments < fetch.start_us + fetch.duration_us)
+    end = device.window_ps.sum() // US
+    assert device.busy_ps.sum() // US == is_busy[:end].sum()
+    assert device.time_ps["input"].sum() // US == (is_fetching & ~is_busy)[:end].sum()

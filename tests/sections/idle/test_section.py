@@ -1,0 +1,162 @@
+"""The section says how long the device waits, and for what; times in microseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import Event, Plane, event, host, line, plane, results_of, trace_of
+
+from tfperf.analysis import assemble
+from tfperf.render import render
+from tfperf.report.model import Detail, Report, Section, Table, shown
+from tfperf.sections.idle.longest_gaps import MOST_GAPS
+
+BRIEF = Detail("brief", "brief")
+FULL = Detail("full", "full")
+
+
+def job(*calls: Event, kernels: tuple[tuple[float, float], ...], more: tuple[Plane, ...] = ()) -> tuple[Plane, ...]:
+    """One marked step of 100 us, and the kernels of a GPU."""
+    work = [event("gemm", start, duration) for start, duration in kernels]
+    return (host(event("train", 0, 100, step_num=0), *calls), plane("/device:GPU:0", line("Stream #1", *work)), *more)
+
+
+def call(start: float = 0, duration: float = 100) -> Event:
+    return event("EagerKernelExecute", start, duration)
+
+
+def report(tmp_path: Path, *planes: Plane) -> Report:
+    return assemble(results_of(trace_of(tmp_path, *planes), sections=["idle"]), ["idle"])
+
+
+def section(tmp_path: Path, *planes: Plane, detail: Detail = FULL) -> Section:
+    (only,) = shown(report(tmp_path, *planes), detail).sections
+    return only
+
+
+def table(section: Section, name: str) -> Table:
+    return next(table for table in section.tables if table.name == name)
+
+
+def titles(table: Table) -> list[str]:
+    return [column.title for column in table.columns]
+
+
+def two_causes() -> tuple[Plane, ...]:
+    """20 us of Python and 20 us of launching in a step of 100 us."""
+    return job(call(30, 70), kernels=((0, 10), (40, 50)))
+
+
+# --- whole reports, the section by name, programs ---
+
+
+def test_a_whole_report_has_the_first_finding_and_the_causes(tmp_path: Path) -> None:
+    brief = section(tmp_path, *two_causes(), detail=BRIEF)
+    assert [finding.code for finding in brief.findings] == ["idle_launch"]
+    assert [fact.key for fact in brief.facts] == ["idle_percent", "gap_count", "longest_gap"]
+    assert [table.name for table in brief.tables] == ["idle_causes"]
+    assert titles(table(brief, "idle_causes"))[1:4] == ["Per step", "Of step", "Of idle"]
+    assert brief.notes == ("More: -s idle.",)
+
+
+def test_the_section_by_name_has_all_findings_and_the_gaps(tmp_path: Path) -> None:
+    full = section(tmp_path, *two_causes())
+    assert [finding.code for finding in full.findings] == ["idle_launch", "idle_python"]
+    assert [table.name for table in full.tables] == ["idle_causes", "idle_gaps"]
+    assert titles(table(full, "idle_gaps")) == ["Step", "Start", "Duration", "Mostly", "Thread", "Event"]
+    assert full.notes == ("Idle is the step less all time in which any stream of the device computes or copies.",)
+
+
+def test_programs_get_the_devices_and_every_column_too(tmp_path: Path) -> None:
+    (whole,) = report(tmp_path, *two_causes()).sections
+    assert [table.name for table in whole.tables] == ["idle_causes", "idle_devices", "idle_gaps"]
+    assert "total_ms" in [column.key for column in table(whole, "idle_causes").columns]
+    assert "thread" in [column.key for column in table(whole, "idle_gaps").columns]
+
+
+def test_several_devices_have_a_table_and_their_names_beside_gaps(tmp_path: Path) -> None:
+    """Both wait for launches; of the causes that none has there is no column."""
+    other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
+    full = section(tmp_path, *job(call(), kernels=((10, 90),), more=(other,)))
+    assert [table.name for table in full.tables] == ["idle_causes", "idle_devices", "idle_gaps"]
+    assert titles(table(full, "idle_devices")) == ["Device", "Step", "Idle", "Idle", "Launch"]
+    assert titles(table(full, "idle_gaps")) == ["Device", "Step", "Start", "Duration", "Mostly", "Event"]
+    assert "Shares are averages over devices" in full.notes[1]
+
+
+def test_several_hosts_are_named(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, *two_causes())
+    (full,) = shown(assemble(results_of(trace, trace, sections=["idle"]), ["idle"]), FULL).sections
+    assert titles(table(full, "idle_devices"))[:2] == ["Host", "Device"]
+    assert titles(table(full, "idle_gaps"))[:3] == ["Host", "Device", "Step"]
+
+
+def test_without_steps_all_is_of_the_capture(tmp_path: Path) -> None:
+    device = plane("/device:GPU:0", line("Stream #1", event("gemm", 40, 60)))
+    full = section(tmp_path, host(call(0, 50)), device)
+    assert titles(table(full, "idle_causes"))[1:3] == ["Time", "Of capture"]
+    assert titles(table(full, "idle_gaps"))[0] == "Start"
+    assert full.facts[0].note == "of the capture"
+    assert full.notes[0].startswith("No steps (")
+
+
+# --- what is missing ---
+
+
+def test_a_profile_of_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
+    whole = report(tmp_path, host(event("train", 0, 100, step_num=0), call()))
+    (only,) = whole.sections
+    assert (only.tables, only.findings, only.facts) == ((), (), ())
+    (note,) = only.notes
+    assert "no idle time of a device to attribute" in note
+    assert shown(whole, BRIEF).sections == ()
+
+
+def test_a_device_without_work_is_one_sentence(tmp_path: Path) -> None:
+    marker = plane("/device:GPU:0", line("Stream #1", event("marker", 10, 0)))
+    trace = trace_of(tmp_path, host(call()), marker, instants=True)
+    (only,) = assemble(results_of(trace, sections=["idle"]), ["idle"]).sections
+    assert (only.tables, only.findings, only.facts) == ((), (), ())
+    assert "recorded no work" in only.notes[0]
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    gaps = MOST_GAPS + 2
+    kernels = tuple((0.09 * at, 0.05) for at in range(gaps))
+    unused = plane("/device:GPU:1", line("Stream #1", event("gemm", 150, 5)))
+    full = section(tmp_path, *job(call(), kernels=kernels, more=(unused,)))
+    assert table(full, "idle_gaps").note == "3 shorter gaps are not listed, here and in JSON and CSV."
+    assert any("1 of 2 devices did nothing" in note and "/device:GPU:1" in note for note in full.notes)
+
+
+def test_flagged_steps_are_said_to_be_left_out(tmp_path: Path) -> None:
+    """Five steps; the first takes six times as long."""
+    marks = [event("train", 0, 600, step_num=0), *(event("train", 500 + 100 * n, 100, step_num=n) for n in range(1, 5))]
+    device = plane("/device:GPU:0", line("Stream #1", event("gemm", 10, 900)))
+    notes = section(tmp_path, host(*marks, call(0, 1000)), device).notes
+    assert any("steps with a flag, or of another kind, are omitted from shares" in note for note in notes)
+
+
+def test_hosts_without_device_are_named(tmp_path: Path) -> None:
+    with_device = trace_of(tmp_path, *two_causes())
+    without = trace_of(tmp_path, host(call()))
+    (full,) = shown(assemble(results_of(with_device, without, sections=["idle"]), ["idle"]), FULL).sections
+    assert f"1 of 2 hosts recorded no device: {without.host}." in full.notes
+
+
+def test_unknown_time_says_that_no_call_is_recorded(tmp_path: Path) -> None:
+    full = section(tmp_path, plane("/device:GPU:0", line("Stream #1", event("a", 0, 10), event("b", 60, 40))))
+    assert full.findings[0].code == "idle_unknown"
+    assert "No call of the program is recorded, so time in Python counts as unknown." in full.notes
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "\x1b[31mred\n\t|<b>", "\x00\u202e"])
+def test_hostile_names_fit_the_terminal(tmp_path: Path, name: str) -> None:
+    """A name of 5000 letters, and one with control characters, on the host, a thread and the device."""
+    threads = plane("/host:CPU", line(name, event("train", 0, 100, step_num=0), call(0, 5), event(name, 5, 45)))
+    device = plane(f"/device:GPU:{name}", line(name, event(name, 50, 50)))
+    full = shown(report(tmp_path, threads, device), FULL)
+    text = render(full, "table")
+    assert all(len(row) <= 80 for row in text.splitlines())
+    assert "\x1b" not in text + render(full, "markdown")

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import STEPS_LINE, Line, Plane, event, host, host_of, line, plane, ref, trace_of
+
+from tfperf.sections.input.analysis import InputPart, InputPipeline, combine, part_of
+from tfperf.trace.activities import Attribution
+from tfperf.trace.event_names import parse_op
+
+US = 1_000_000
+READ = "Iterator::Root::Map::TFRecord"
+
+
+def pipeline_of(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> InputPipeline:
+    has_links = attribution == "tensorflow"
+    trace = trace_of(tmp_path, *planes, links=has_links, instants=has_links)
+    result: InputPipeline = host_of(trace, "input", attribution=attribution)["input"]
+    return result
+
+
+def rows(pipeline: InputPipeline) -> list[tuple[str, InputPart, int, float, float, float, int]]:
+    """(name, class, count, total us, self us, wall us, threads)"""
+    return [
+        (op.name, op.part, op.count, op.total_ps / US, op.self_ps / US, op.wall_ps / US, op.threads)
+        for op in pipeline.ops
+    ]
+
+
+def scaled(pipeline: InputPipeline) -> dict[str, float]:
+    """Scaled microseconds of the classes that have any."""
+    return {part: round(time.scaled_ps / US, 6) for part, time in pipeline.parts.items() if time.scaled_ps}
+
+
+@pytest.mark.parametrize(
+    ("name", "corrected", "tensorflow"),
+    [
+        ("Iterator::Root::Map::TFRecord", "on_demand_read", "on_demand_read"),
+        ("Iterator::Root::TextLine", "on_demand_read", "on_demand_read"),
+        ("Iterator::Root::Prefetch::Map::TFRecord", "advanced_read", "advanced_read"),
+        ("Iterator::Root::Interleave[0]::FixedLengthRecord", "advanced_read", "advanced_read"),
+        ("Iterator::Root::ParallelMapV2::RecordIO", "advanced_read", "advanced_read"),
+        ("Iterator::Root::ParallelInterleaveV4[1]::FlatMap[0]::TFRecord", "advanced_read", "on_demand_read"),
+        ("Iterator::Root::MapAndBatch::TFRecord", "advanced_read", "on_demand_read"),
+        ("Iterator::Root::TFRecord::Map", "preprocessing", "preprocessing"),
+        ("Iterator::Root::BatchV2", "preprocessing", "preprocessing"),
+        ("Iterator::Root::ParallelMapV2", "preprocessing", "preprocessing"),
+        ("Iterator::Root::Prefetch", "other", "preprocessing"),
+        ("Iterator::Root::Map::ParallelInterleaveV4", "other", "preprocessing"),
+        ("train/infeed:InfeedEnqueueTuple", "enqueue", "enqueue"),
+        ("MemcpyHToD", "enqueue", "enqueue"),
+    ],
+)
+def test_each_op_has_a_class(name: str, corrected: InputPart, tensorflow: InputPart) -> None:
+    op = parse_op(name)
+    assert (part_of(op, "corrected"), part_of(op, "tensorflow")) == (corrected, tensorflow)
+
+
+def test_self_time_and_wall_time_are_without_the_ops_inside(tmp_path: Path) -> None:
+    events = (event("Iterator::Root::Map", 0, 100), event(READ, 10, 20), event("d/Cast:Cast", 40, 30))
+    pipeline = pipeline_of(tmp_path, host(*events))
+    assert rows(pipeline) == [
+        ("Iterator::Root::Map", "preprocessing", 1, 100, 50, 50, 1),
+        (READ, "on_demand_read", 1, 20, 20, 20, 1),
+    ]
+    assert pipeline.wall_ps == 70 * US
+    assert pipeline.largest == "preprocessing"
+
+
+def test_threads_add_up_but_wall_time_does_not(tmp_path: Path) -> None:
+    threads = plane(
+        "/host:CPU",
+        line("a", event("Iterator::Root::Map", 0, 60), event(READ, 50, 10)),
+        line("b", event("Iterator::Root::Map", 20, 60), event(READ, 20, 20)),
+        line("c", event("Iterator::Root::BatchV2", 70, 20)),
+    )
+    pipeline = pipeline_of(tmp_path, threads)
+    assert rows(pipeline) == [
+        ("Iterator::Root::Map", "preprocessing", 2, 120, 90, 80, 2),  # 0 to 50 and 40 to 80
+        (READ, "on_demand_read", 2, 30, 30, 30, 2),  # 20 to 40 and 50 to 60
+        ("Iterator::Root::BatchV2", "preprocessing", 1, 20, 20, 20, 1),
+    ]
+    assert {part: time.wall_ps / US for part, time in pipeline.parts.items() if time.ops} == {
+        "preprocessing": 90,
+        "on_demand_read": 30,
+    }
+    assert (pipeline.wall_ps, max(op.threads for op in pipeline.ops)) == (90 * US, 2)
+
+
+def test_percentages_are_of_the_self_time_of_all_input_ops(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
+    assert pipeline.table["self_percent"].tolist() == [80, 20]
+    assert pipeline.table["total_percent"].tolist() == [100, 20]
+
+
+# --- scaling ---
+
+
+def test_without_enqueue_nothing_is_scaled(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
+    assert (scaled(pipeline), pipeline.enqueue_shares) == ({"preprocessing": 80, "on_demand_read": 20}, ())
+
+
+@pytest.mark.parametrize("attribution", ["corrected", "tensorflow"])
+def test_infeed_tells_the_share_of_enqueue(tmp_path: Path, attribution: Attribution) -> None:
+    """From enqueue to enqueue 10 us, of which 2 us enqueue; so the rest is 4 times enqueue: 24 us."""
+    enqueues = [event("infeed:InfeedEnqueue", 10 * n, 2) for n in range(3)]
+    reading = line("reader", event("Iterator::Root::Map", 0, 90), event(READ, 0, 30))
+    pipeline = pipeline_of(tmp_path, plane("/host:CPU", line("feeder", *enqueues), reading), attribution=attribution)
+    assert list(pipeline.enqueue_shares) == pytest.approx([0.2])
+    assert scaled(pipeline) == {"enqueue": 6, "preprocessing": 16, "on_demand_read": 8}
+
+
+def test_infeed_without_any_reader_leaves_the_rest_unexplained(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, host(*(event("infeed:InfeedEnqueue", 10 * n, 2) for n in range(3))))
+    assert scaled(pipeline) == {"enqueue": 6, "other": 24}
+
+
+def steps_with_copy(*more: Line) -> list[Plane]:
+    """Two steps of 100 us; in each, the GPU copies a batch in for 25 us."""
+    marked = [event("train", 100 * n, 100, step_num=n) for n in range(2)]
+    copies = [event("MemcpyH2D", 100 * n + 50, 25) for n in range(2)]
+    reading = line("reader", event("Iterator::Root::Map", 0, 90))
+    return [
+        plane("/host:CPU", line("python", *marked), reading, *more),
+        plane("/device:GPU:0", line("Stream #1(MemcpyH2D)", *copies)),
+    ]
+
+
+def test_steps_tell_the_share_of_enqueue_where_there_is_no_infeed(tmp_path: Path) -> None:
+    copying = line("driver", event("MemcpyHToD", 50, 10), event("MemcpyHToD", 150, 10))
+    pipeline = pipeline_of(tmp_path, *steps_with_copy(copying))
+    assert list(pipeline.enqueue_shares) == pytest.approx([0.25])
+    assert scaled(pipeline) == {"enqueue": 20, "preprocessing": 60}
+
+
+def test_copies_of_the_device_alone_scale_nothing(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, *steps_with_copy())
+    assert (scaled(pipeline), pipeline.enqueue_shares) == ({"preprocessing": 90}, ())
+
+
+def test_tensorflow_scales_by_an_enqueue_time_of_zero_then(tmp_path: Path) -> None:
+    stored = {"group_id": 0}
+    planes = [
+        plane(
+            "/host:CPU",
+            line("python", event("train", 0, 100, step_num=0, step_name="train 0", **stored)),
+            line("reader", event("Iterator::Root::Map", 0, 90, **stored)),
+        ),
+        plane(
+            "/device:GPU:0",
+            line("Steps", event("0", 0, 100, **stored), id=STEPS_LINE),
+            line(
+                "Stream #1",
+                event("MemcpyHToD", 10, 25, correlation_id=1, **stored),
+                event("gemm", 50, 40, correlation_id=2, **stored),
+            ),
+        ),
+    ]
+    pipeline = pipeline_of(tmp_path, *planes, attribution="tensorflow")
+    assert list(pipeline.enqueue_shares) == pytest.approx([0.25])
+    assert scaled(pipeline) == {}
+    assert scaled(pipeline_of(tmp_path, *planes)) == {"preprocessing": 90}
+
+
+# --- ends in the same microsecond ---
+
+
+def same_end() -> Plane:
+    """Zip holds two stages, of which the outer one and the one inside it end together; all in a stored group."""
+    stored = {"group_id": 0}
+    return host(
+        event("Iterator::Zip", 0, 10, **stored),
+        event("Iterator::Zip::FlatMap", 1, 5, **stored),
+        event("Iterator::Zip::FlatMap::Take", 2, 4, **stored),
+        event("Iterator::Zip::Range", 7, 2, **stored),
+    )
+
+
+def test_corrected_ends_the_inner_one_first(tmp_path: Path) -> None:
+    assert rows(pipeline_of(tmp_path, same_end())) == [
+        ("Iterator::Zip::FlatMap::Take", "preprocessing", 1, 4, 4, 4, 1),
+        ("Iterator::Zip", "preprocessing", 1, 10, 3, 3, 1),
+        ("Iterator::Zip::Range", "preprocessing", 1, 2, 2, 2, 1),
+        ("Iterator::Zip::FlatMap", "preprocessing", 1, 5, 1, 1, 1),
+    ]
+
+
+def test_tensorflow_loses_the_inner_one_and_what_is_around_both(tmp_path: Path) -> None:
+    assert rows(pipeline_of(tmp_path, same_end(), attribution="tensorflow")) == [
+        ("Iterator::Zip::FlatMap", "preprocessing", 1, 5, 5, 5, 1),
+        ("Iterator::Zip::Range", "preprocessing", 1, 2, 2, 2, 1),
+    ]
+
+
+# --- nothing to show, and several hosts ---
+
+
+def test_without_tf_data_there_is_nothing(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, host(event("d/MatMul:MatMul", 0, 10)))
+    assert (pipeline.ops, pipeline.largest, pipeline.wall_ps, pipeline.has_host_events) == ((), None, 0, True)
+
+
+def test_the_device_alone_tells_nothing_about_the_host(tmp_path: Path) -> None:
+    kernels = line("Stream #1", event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))
+    assert not pipeline_of(tmp_path, plane("/device:GPU:0", kernels)).has_host_events
+
+
+def test_waiting_is_the_largest_part_only_where_nothing_else_is(tmp_path: Path) -> None:
+    waiting = event("Iterator::Root::Prefetch", 0, 90)
+    assert pipeline_of(tmp_path, host(waiting)).largest == "other"
+    assert pipeline_of(tmp_path, host(waiting, event("Iterator::Root", 95, 1))).largest == "preprocessing"
+
+
+def test_hosts_are_added_up(tmp_path: Path) -> None:
+    first = pipeline_of(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
+    second = pipeline_of(tmp_path, host(event(READ, 0, 70)))
+    both = combine([first, second])
+    assert rows(both) == [
+        (READ, "on_demand_read", 2, 90, 90, 90, 2),
+        ("Iterator::Root::Map", "preprocessing", 1, 100, 80, 80, 1),
+    ]
+    assert both.wall_ps == 170 * US
+    assert both.largest == "on_demand_read"
+    assert scaled(both) == {"on_demand_read": 90, "preprocessing": 80}

@@ -1,0 +1,231 @@
+"""The section about input says what the trace shows of it, and why the rest is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Line, Plane, event, host, line, plane, ref, results_of, space
+from msgspec.structs import replace
+
+from tfperf.report.model import Detail, Report, Section, StepChart, shown
+from tfperf.sections.input.section import build
+from tfperf.trace.read import read_host
+
+WHOLE_REPORT = Detail("brief", "brief")
+BY_NAME = Detail("full", "full")
+
+
+def section(tmp_path: Path, *hosts: list[Plane]) -> Section:
+    """The section about a run of these hosts, a and b, as programs get it."""
+    traces = []
+    for name, planes in zip("ab", hosts, strict=False):
+        path = tmp_path / f"{name}.xplane.pb"
+        path.write_bytes(space(*planes))
+        traces.append(read_host(path, name))
+    return build(results_of(*traces, sections=["input"]))
+
+
+def seen(section: Section, detail: Detail) -> Section:
+    """The section as people see it."""
+    (result,) = shown(Report({}, {}, (section,)), detail).sections
+    return result
+
+
+def job(wait: float, *more: Line, count: int = 4) -> Plane:
+    """Steps of 100 us that wait for input, then compute."""
+    events = [
+        item
+        for step in range(count)
+        for item in (
+            event("train", 100 * step, 100, step_num=step),
+            event("IteratorGetNextOp::DoCompute", 100 * step, wait + step),
+            event("A:A", 100 * step + wait + step, 100 - wait - step),
+        )
+    ]
+    return plane("/host:CPU", line("python", *events), *more)
+
+
+def reader(name: str = "a", start: float = 0) -> Line:
+    """A thread that reads for 40 us and prepares for 160 us of a capture of 400 us."""
+    return line(
+        name,
+        event("Iterator::Root::Map", start, 200),
+        event("Iterator::Root::Map::TFRecord", start, 40),
+        event("Iterator::Root", 399, 1),
+    )
+
+
+def gpu(copy: float) -> Plane:
+    copies = [event("MemcpyH2D", 100 * step + 60, copy) for step in range(4)]
+    kernels = [event("gemm", 100 * step + 60 + copy, 40 - copy) for step in range(4)]
+    return plane("/device:GPU:0", line("Stream #1", *copies, *kernels))
+
+
+def data(section: Section, name: str) -> dict[str, list[Any]]:
+    return {
+        key: list(values) for key, values in next(table for table in section.tables if table.name == name).data.items()
+    }
+
+
+def codes(section: Section) -> list[str]:
+    return [finding.code for finding in section.findings]
+
+
+def names(section: Section) -> list[str]:
+    return [table.name for table in section.tables]
+
+
+def test_each_step_has_its_wait(tmp_path: Path) -> None:
+    result = section(tmp_path, [job(20, reader())])
+    steps = data(result, "input_steps")
+    assert steps["input_wait_ms"] == pytest.approx([0.020, 0.021, 0.022, 0.023])
+    assert steps["input_percent"] == pytest.approx([20, 21, 22, 23])
+    assert steps["host_to_device_ms"] == [None] * 4, "no device, so nobody knows"
+    (chart,) = result.charts
+    assert isinstance(chart, StepChart)
+    assert list(chart.series) == ["Input wait", "Host to device", "Rest of the step"]
+    assert [sum(values) for values in zip(*chart.series.values(), strict=True)] == pytest.approx([0.1] * 4)
+
+
+def test_statistics_are_over_steps(tmp_path: Path) -> None:
+    statistics = data(section(tmp_path, [job(20, reader())]), "input_statistics")
+    assert statistics["statistic"] == [
+        "Average",
+        "Standard deviation",
+        "Minimum",
+        "Maximum",
+        "Median",
+        "95th percentile",
+    ]
+    assert statistics["input_ms"] == pytest.approx([0.0215, 0.00129099, 0.020, 0.023, 0.0215, 0.02285], rel=1e-4)
+    assert statistics["input_percent"][0] == pytest.approx(21.5)
+
+
+def test_waiting_and_copying_stand_apart(tmp_path: Path) -> None:
+    result = section(tmp_path, [job(20, reader()), gpu(copy=30)])
+    facts = {fact.key: fact.value for fact in result.facts}
+    assert facts["input_wait_per_step"] == pytest.approx(0.0215)
+    assert facts["host_to_device_per_step"] == pytest.approx(0.030)
+    assert codes(result) == ["input_high", "input_enqueue"], "less waiting would not help"
+
+
+def test_classes_have_sums_and_wall_time(tmp_path: Path) -> None:
+    result = section(tmp_path, [job(20, reader(), reader("b", start=100))])
+    classes = data(result, "input_classes")
+    assert classes["part"] == [
+        "On-demand file read",
+        "Advanced file read",
+        "Preprocessing",
+        "Enqueue to device",
+        "Other",
+    ]
+    assert classes["self_ms"] == [pytest.approx(0.08), None, pytest.approx(0.322), None, None]
+    assert classes["wall_percent"] == [pytest.approx(20), None, pytest.approx(65.25), None, None]
+    assert next(table for table in result.tables if table.name == "input_classes").note.startswith(
+        "Self is summed over threads (up to 2 ran the same op)"
+    )
+
+
+def test_there_is_advice_for_what_takes_time(tmp_path: Path) -> None:
+    result = section(tmp_path, [job(20, reader())])
+    assert codes(result) == ["input_high", "input_on_demand_read", "input_preprocessing"]
+    assert [finding.text for finding in result.findings[1:]] == [
+        "On-demand file read: 19.9% of the self time of input ops.",
+        "Preprocessing: 80.1% of the self time of input ops.",
+    ]
+
+
+def test_who_does_not_wait_gets_no_advice(tmp_path: Path) -> None:
+    assert codes(section(tmp_path, [job(1, reader())])) == ["input_none"]
+
+
+def test_hosts_stand_side_by_side(tmp_path: Path) -> None:
+    result = section(tmp_path, [job(20, reader())], [job(1)])
+    by_host = data(result, "input_hosts")
+    assert by_host["host"] == ["a", "b"]
+    assert by_host["input_percent"] == pytest.approx([21.5, 2.5])
+    assert by_host["input_wait_percent"] == pytest.approx([21.5, 2.5])
+    assert by_host["host_to_device_percent"] == [None, None], "no device, so nobody knows"
+    assert by_host["input_class"] == ["high", "none"]
+    assert by_host["part"] == ["Preprocessing", None]
+    assert by_host["wall_percent"] == [pytest.approx(40.25), None]
+    assert data(result, "input_classes")["wall_percent"][2] == pytest.approx(40.25 / 2)
+    assert result.tables[0].title == "Input per step (average over hosts)"
+    assert "on host a" in result.findings[0].text
+
+
+# --- what is missing ---
+
+
+def test_without_tf_data_a_sentence_says_so(tmp_path: Path) -> None:
+    result = section(tmp_path, [host(*(event("train", 10 * step, 10, step_num=step) for step in range(4)))])
+    assert (result.tables, result.charts, result.facts, result.detail_notes) == ((), (), (), ())
+    unknown, no_ops = result.notes
+    assert unknown.startswith("Input per step is unknown, not 0")
+    assert no_ops.startswith("The trace holds no op of tf.data.")
+
+
+def test_a_host_that_shows_no_input_leaves_the_average_open(tmp_path: Path) -> None:
+    marked = host(*(event("train", 100 * step, 100, step_num=step) for step in range(4)))
+    result = section(tmp_path, [job(20, reader())], [marked])
+    assert data(result, "input_hosts")["input_percent"] == [pytest.approx(21.5), None]
+    assert result.notes[0].startswith("There is no average over hosts: the traces of 1 of them")
+    assert result.charts == ()
+
+
+def test_without_host_threads_a_sentence_says_so(tmp_path: Path) -> None:
+    kernels = line("Stream #1", event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))
+    result = section(tmp_path, [plane("/device:GPU:0", kernels)])
+    assert result.notes[-1].startswith("What the host does for input is unknown: the trace holds no event")
+    assert result.tables == ()
+
+
+def test_without_steps_the_host_is_shown_and_the_rest_is_unknown(tmp_path: Path) -> None:
+    result = section(tmp_path, [host(event("Iterator::Root::Map", 0, 10))])
+    assert codes(result)[0] == "input_unknown"
+    assert result.notes[0].startswith("Input per step is unknown: no step time was measured")
+    assert names(result) == ["input_classes", "input_ops"]
+    assert result.charts == ()
+
+
+# --- how much of it people see ---
+
+
+def test_programs_get_all_tables(tmp_path: Path) -> None:
+    assert names(section(tmp_path, [job(20, reader())])) == [
+        "input_statistics",
+        "input_steps",
+        "input_classes",
+        "input_ops",
+    ]
+
+
+def test_in_a_whole_report_the_section_is_brief(tmp_path: Path) -> None:
+    """The verdict and the steps have sections of their own there."""
+    brief = seen(section(tmp_path, [job(20, reader())]), WHOLE_REPORT)
+    assert (brief.findings, brief.charts) == ((), ())
+    assert [fact.key for fact in brief.facts] == ["input_per_step", "input_wait_per_step", "largest_part"]
+    (classes,) = brief.tables
+    assert classes.data["part"] == ["On-demand file read", "Preprocessing"], "without classes that have no ops"
+    assert "scaled_ms" not in [column.key for column in classes.columns], "nothing was scaled"
+    assert brief.notes == ("More: -s input.",)
+
+
+def test_by_name_people_see_all_but_the_table_of_steps(tmp_path: Path) -> None:
+    """The chart shows the steps."""
+    whole = section(tmp_path, [job(20, reader())])
+    full = seen(whole, BY_NAME)
+    assert codes(full) == ["input_high", "input_on_demand_read", "input_preprocessing"]
+    assert len(full.charts) == 1
+    assert names(full) == ["input_statistics", "input_classes", "input_ops"]
+    assert [column.key for column in full.tables[0].columns] == [
+        "statistic",
+        "step_time_ms",
+        "input_ms",
+        "input_wait_ms",
+        "input_percent",
+    ], "without a device, no time of copies"
+    assert len(full.notes) == 2
+    assert [len(table) for table in seen(whole, replace(BY_NAME, top=2)).tables] == [2, 2, 2]

@@ -1,0 +1,178 @@
+"""What people read about kernels. Times in microseconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of, u64
+
+from tfperf.analysis import assemble
+from tfperf.render import render
+from tfperf.report.model import EVERYTHING, Detail, Report, Section, shown
+from tfperf.sections.kernels.section import rounded_ms
+from tfperf.trace.activities import Attribution
+
+MS = 1_000_000_000
+VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}
+BRIEF = Detail("brief", "brief")
+FULL = Detail("full", "full")
+
+
+def gpu(*events: Event | Line, number: int = 0) -> Plane:
+    lines = [item for item in events if isinstance(item, Line)]
+    loose = [item for item in events if isinstance(item, Event)]
+    return plane(f"/device:GPU:{number}", *lines, line("Stream #1", *loose, id=99), stats=VOLTA)
+
+
+def report(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> Report:
+    trace = trace_of(tmp_path, *planes, links=attribution == "tensorflow")
+    return assemble(results_of(trace, sections=["kernels"], attribution=attribution), ["kernels"])
+
+
+def section(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> Section:
+    (only,) = report(tmp_path, *planes, attribution=attribution).sections
+    return only
+
+
+def fact(section: Section, key: str) -> tuple[object, str]:
+    fact = next(fact for fact in section.facts if fact.key == key)
+    return fact.value, fact.note
+
+
+def tables(report: Report) -> list[str]:
+    return [table.name for table in report.tables()]
+
+
+# --- lines that add up ---
+
+
+def test_the_line_of_a_device_adds_up(tmp_path: Path) -> None:
+    """Kernels 0-20 and 10-40 on two streams, a copy 30-60, the host until 100."""
+    streams = [
+        line("Stream #1", event("a", 0, 20), id=1),
+        line("Stream #2", event("b", 10, 30), id=2),
+        line("Stream #3", event("MemcpyH2D", 30, 30), id=3),
+    ]
+    assert fact(section(tmp_path, host(event("f", 0, 100)), gpu(*streams)), "device_time_GPU:0") == (
+        "0.040 ms compute + 0.020 ms copies + 0.040 ms idle = 0.100 ms wall",
+        "kernels sum to 0.050 ms, since streams overlap; 0.010 ms of copies run beside compute",
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "texts", "whole"),
+    [
+        ((1, 1, 1), ["0.000", "0.000", "0.000"], "0.000"),
+        (
+            (MS * 333 + 333_400_000, MS * 333 + 333_300_000, MS * 333 + 333_300_000),
+            ["333.4", "333.3", "333.3"],
+            "1,000.0",
+        ),
+        ((MS // 3, MS // 3, MS // 3 + 1), ["0.333", "0.333", "0.334"], "1.000"),
+        ((15_000 * MS, MS // 2 + 1, 0), ["15,000", "1", "0"], "15,001"),
+    ],
+)
+def test_rounded_parts_add_up(parts: tuple[int, ...], texts: list[str], whole: str) -> None:
+    assert rounded_ms(parts) == texts
+    assert rounded_ms((sum(parts),)) == [whole]
+
+
+def test_people_see_a_line_for_each_of_ten_devices(tmp_path: Path) -> None:
+    devices = [gpu(event("k", 0, 10), number=number) for number in range(12)]
+    whole = report(tmp_path, *devices)
+    lines = {detail: shown(whole, detail).sections[0].facts for detail in (BRIEF, FULL, EVERYTHING)}
+    counts = [sum(fact.key.startswith("device_time") for fact in facts) for facts in lines.values()]
+    assert counts == [10, 10, 12]
+
+
+# --- people and programs ---
+
+
+def test_people_see_the_longest_kernels_in_80_columns(tmp_path: Path) -> None:
+    name = "void tensorflow::functor::" + "VeryLong" * 12 + "<float>(float const*)"
+    events = [event(f"{name}{at}", 20 * at, 10 + at, tf_op=ref("scope/" * 12 + f"b{at}:Relu")) for at in range(12)]
+    whole = report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5)))
+    assert tables(shown(whole, BRIEF)) == tables(shown(whole, FULL)) == ["kernels", "copies", "launches"]
+    text = render(shown(whole, FULL), "table")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "showing 10 of 12" in text
+    assert text == render(shown(whole, BRIEF), "table")
+
+
+def test_programs_get_every_row_and_every_column(tmp_path: Path) -> None:
+    stats = {"tf_op": ref("a:Relu"), "kernel_details": ref("regs:32 shm:0 grid:1,1,1 block:64,1,1")}
+    events = [event(f"k{at}", 20 * at, 10, **stats) for at in range(12)]
+    whole = shown(report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5))), EVERYTHING)
+    assert tables(whole) == ["kernels", "kernels_by_name", "copies", "launches", "device_time"]
+    document: dict[str, Any] = json.loads(render(whole, "json"))["sections"]["kernels"]["tables"]
+    assert len(document["kernels"]["rows"]) == 12
+    assert "occupancy_percent" in document["kernels"]["rows"][0]
+    assert "host" in document["copies"]["rows"][0]
+
+
+@pytest.mark.parametrize("detail", [BRIEF, FULL])
+def test_people_read_the_host_where_there_are_several(tmp_path: Path, detail: Detail) -> None:
+    trace = trace_of(tmp_path, gpu(event("k", 0, 5), event("MemcpyH2D", 5, 5)))
+    several = shown(assemble(results_of(trace, trace, sections=["kernels"]), ["kernels"]), detail)
+    alone = shown(assemble(results_of(trace, sections=["kernels"]), ["kernels"]), detail)
+    titles = [fact.title for fact in several.sections[0].facts if fact.key.startswith("device_time")]
+    assert titles == [f"{trace.host} GPU:0"] * 2
+    for name in ("copies", "launches"):
+        both, single = (next(table for table in part.tables() if table.name == name) for part in (several, alone))
+        assert {column.key for column in both.columns} - {column.key for column in single.columns} == {"host"}
+
+
+# --- notes ---
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    without_device = section(tmp_path, host(event("f", 0, 10)))
+    assert without_device.notes == ("No kernels: no device recorded anything in this trace.",)
+    assert without_device.level == "full"
+    tpu = plane("/device:TPU:0", line("XLA Ops", event("fusion", 0, 10)))
+    assert "a TPU runs whole programs" in section(tmp_path, tpu).notes[0]
+    copies = section(tmp_path, gpu(event("MemcpyH2D", 0, 10)))
+    assert "recorded only copies" in copies.notes[0]
+    assert [table.name for table in copies.tables] == ["copies", "device_time"]
+
+
+def test_gaps_in_what_is_known_are_said(tmp_path: Path) -> None:
+    """Half of the time has no op; shared memory is one number; a clock is off, a call had not returned."""
+    calls = host(event("cuLaunch", 50, 5, correlation_id=u64(1)), event("cuLaunch", 60, 9, correlation_id=u64(2)))
+    details = ref("regs:1 shm:8 grid:1,1,1 block:1,1,1")
+    events = [
+        event("a", 10, 10, correlation_id=u64(1), kernel_details=details),
+        event("b", 65, 5, correlation_id=u64(2), tf_op=ref("a:Relu")),
+        event("c", 80, 5, tf_op=ref("a:Relu")),
+    ]
+    notes = " ".join(section(tmp_path, calls, gpu(*events)).notes)
+    assert "names no op for 50.0% of the kernel time" in notes
+    assert "static and dynamic together" in notes
+    assert "1 of 2 kernels started before the call that launched them had returned" in notes
+    assert "1 of 2 kernels start before the call that launched them: the clocks" in notes
+    assert "No call of the host was found for 1 of 3 kernels" in notes
+
+
+def test_attribution_tensorflow_says_what_does_not_depend_on_it(tmp_path: Path) -> None:
+    kernel = event("k", 0, 5, kernel_details=ref("regs:1 grid:1,1,1 block:1,1,1"))
+    assert section(tmp_path, gpu(kernel), attribution="tensorflow").notes[0].startswith("As in TensorFlow's profiler")
+
+
+def test_a_device_without_tensor_cores_has_no_share_on_them(tmp_path: Path) -> None:
+    events = line("Stream #1", event("volta_sgemm_128x64_nt", 0, 9, tf_op=ref("a/b:MatMul")))
+    pascal = plane("/device:GPU:0", events, stats={"compute_cap_major": 6, "compute_cap_minor": 1})
+    assert "tensor_core_percent" not in [fact.key for fact in section(tmp_path, pascal).facts]
+    volta = section(tmp_path, gpu(event("volta_sgemm_128x64_nt", 0, 30), event("matmul_kernel", 30, 10)))
+    assert fact(volta, "tensor_core_percent") == (0.0, "of kernel time, by the names of the kernels; unknown for 25.0%")
+
+
+def test_names_from_the_profile_do_no_harm(tmp_path: Path) -> None:
+    names = ["\x1b[2J\0\r\n", "", "<" * 5000, "|`*", "void " + "x" * 60_000]
+    events = [event(name, 10 * at, 5, tf_op=ref(name), kernel_details=ref(name)) for at, name in enumerate(names)]
+    whole = report(tmp_path, gpu(*events))
+    for text in (*(render(shown(whole, FULL), form) for form in ("table", "markdown")), render(whole, "json")):
+        assert "\x1b" not in text
+        assert "\0" not in text

@@ -1,0 +1,101 @@
+"""Events of allocators, and allocators, as the tests of memory need them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from builders import Event, Line, event, host_of, line, plane, trace_of
+from msgspec.structs import replace
+
+from tfperf.sections.memory.alive import Alive
+from tfperf.sections.memory.allocator import Allocator, MemoryTimeline
+from tfperf.sections.memory.analysis import Memory
+
+CAPACITY = 1000
+GIB = 1 << 30
+
+
+def alloc(at_us: float, size: int, in_use: int, addr: int, **stats: Any) -> Event:
+    return _event("MemoryAllocation", at_us, size, in_use, addr, stats)
+
+
+def free(at_us: float, size: int, in_use: int, addr: int, **stats: Any) -> Event:
+    return _event("MemoryDeallocation", at_us, size, in_use, addr, stats)
+
+
+def _event(name: str, at_us: float, size: int, in_use: int, addr: int, stats: dict[str, Any]) -> Event:
+    plain = {
+        "allocator_name": "GPU_0_bfc",
+        "bytes_reserved": 0,
+        "bytes_allocated": in_use,
+        "bytes_available": CAPACITY - in_use,
+        "peak_bytes_in_use": in_use,
+        "requested_bytes": size,
+        "allocation_bytes": size,
+        "addr": addr,
+    }
+    return event(name, at_us, 0, **{**plain, **stats})
+
+
+def memory_of(tmp_path: Path, *lines: Line) -> Memory:
+    """Analyze a host with a thread that starts at 0 us, so that times count from there."""
+    trace = trace_of(tmp_path, plane("/host:CPU", line("other", event("work", 0, 1)), *lines))
+    memory: Memory = host_of(trace, "memory")["memory"]
+    return memory
+
+
+def allocator_of(tmp_path: Path, *events: Event) -> Allocator:
+    """Return the only allocator of the events."""
+    (allocator,) = memory_of(tmp_path, line("python", *events)).allocators
+    return allocator
+
+
+def allocator(**changes: Any) -> Allocator:
+    """An allocator of 10 GiB that comes to 2 GiB: half of that in one tensor, half from before."""
+    size = np.array([GIB, GIB])
+    alive = Alive(
+        kind=("tensor", "before the capture"),
+        op=("net/dense_1/MatMul", ""),
+        shape=("[16384,16384]", ""),
+        data_type=("float32", ""),
+        region=("output", ""),
+        count=np.array([1, 1]),
+        each_bytes=size,
+        requested_bytes=np.array([GIB, -1]),
+        total_bytes=size,
+    )
+    in_use, free_bytes = np.array([GIB, 2 * GIB, GIB]), np.array([9 * GIB, 8 * GIB, 9 * GIB])
+    plain = Allocator(
+        host="a",
+        name="GPU_0_bfc",
+        place="device",
+        capacity_bytes=10 * GIB,
+        peak_bytes=2 * GIB,
+        peak_ms=4.0,
+        peak_step=7,
+        lifetime_peak_bytes=6 * GIB,
+        start_bytes=GIB,
+        end_bytes=GIB,
+        fragmentation_percent=1.0,
+        max_fragmentation_percent=2.0,
+        full_fragmentation_percent=None,
+        allocations=2,
+        frees=1,
+        allocated_bytes=2 * GIB,
+        allocations_per_step=1.0,
+        allocated_bytes_per_step=float(GIB),
+        growth_bytes_per_step=0.0,
+        growth_steps=10,
+        alive=alive,
+        before_bytes=GIB,
+        contradictions=0,
+        timeline=MemoryTimeline(np.array([0.0, 4.0, 8.0]), in_use, free_bytes, np.zeros(3)),
+    )
+    return replace(plain, **changes)
+
+
+def memory(*allocators: Allocator, **changes: Any) -> Memory:
+    """What was found on one host."""
+    return replace(Memory(allocators, 1, (), (), 0), **changes)

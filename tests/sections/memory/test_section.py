@@ -1,0 +1,166 @@
+"""The section about memory says how full allocators became, and what lay in them then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from sections.memory.made import GIB, allocator, memory
+
+from tfperf.render.charts import sparkline_text
+from tfperf.report.model import Detail, Report, Section, Sparkline, shown
+from tfperf.sections.memory.allocator import Allocator, MemoryTimeline
+from tfperf.sections.memory.analysis import Memory
+from tfperf.sections.memory.section import build, sparkline
+from tfperf.sections.results import HostResults, Results
+from tfperf.trace.logdir import Run
+
+
+def built(memory: Memory) -> Section:
+    """The whole section, as programs get it."""
+    host = HostResults("a", True, {"memory": memory})
+    return build(Results(Run("run", Path("run"), ()), "corrected", (host,), ("memory",)))
+
+
+def in_whole_report(memory: Memory, top: int | None = None) -> Section:
+    detail = Detail("brief", "brief", top)
+    return shown(Report({}, {}, (built(memory),)), detail).sections[0]
+
+
+def alone(memory: Memory, top: int | None = None) -> Section:
+    detail = Detail("full", "full", top)
+    return shown(Report({}, {}, (built(memory),)), detail).sections[0]
+
+
+def names(section: Section) -> list[str]:
+    return [table.name for table in section.tables]
+
+
+# --- tables ---
+
+
+def test_programs_get_every_table() -> None:
+    section = built(memory(allocator(), allocator(name="gpu_host_bfc")))
+    assert names(section) == ["memory_allocators", "memory_alive", "memory_by_op", "memory_by_scope", "memory_timeline"]
+    assert [type(chart) for chart in section.charts] == [Sparkline] * 2
+    alive = section.tables[1]
+    assert list(alive.data["allocator"]) == ["GPU_0_bfc", "GPU_0_bfc", "gpu_host_bfc", "gpu_host_bfc"]
+    assert list(alive.data["op"]) == ["net/dense_1/MatMul", None] * 2
+    assert list(alive.data["peak_percent"]) == [50.0] * 4
+    assert len(section.tables[4]) == 6
+
+
+def test_alone_people_see_what_lay_in_the_fullest_allocator() -> None:
+    section = alone(memory(allocator(), allocator(name="gpu_host_bfc")), top=1)
+    assert names(section) == ["memory_allocators", "memory_by_op", "memory_by_scope"]
+    assert [(len(table), table.total_rows) for table in section.tables] == [(1, 2)] * 3
+    assert section.tables[1].note == (
+        "Text and Markdown show GPU_0_bfc only; JSON, CSV and HTML show all 2 allocators."
+    )
+    assert len(section.charts) == 2
+
+
+def test_a_single_allocator_needs_no_note() -> None:
+    assert alone(memory(allocator())).tables[1].note == ""
+
+
+def test_ops_that_add_up_are_told_by_a_star() -> None:
+    alive = replace(allocator().alive, kind=("tensor", "tensor"), op=("net/dense_1/MatMul", "net/dense_2/MatMul"))
+    table = alone(memory(allocator(alive=replace(alive, shape=("[1]", "[1]"), data_type=("", ""))))).tables[1]
+    assert list(table.data["what"]) == ["net/dense_*/MatMul"]
+    assert table.note.startswith("* stands for numbers")
+
+
+def test_without_names_there_is_no_table_of_scopes_for_people() -> None:
+    nameless = allocator(alive=replace(allocator().alive, op=("", "")))
+    assert names(alone(memory(nameless))) == ["memory_allocators", "memory_by_op"]
+    assert "memory_by_scope" in names(built(memory(nameless)))
+
+
+def test_what_is_unknown_is_a_row_and_a_note() -> None:
+    section = alone(memory(allocator()))
+    assert list(section.tables[1].data["what"]) == ["(allocated before the capture)", "net/dense_1/MatMul"]
+    assert section.notes[0].startswith("50.0% of the peak of GPU_0_bfc was allocated before the capture")
+
+
+def test_hosts_are_shown_where_there_are_several() -> None:
+    one_host, two_hosts = (
+        [column.key for column in alone(memory(allocator(), host_count=count)).tables[0].columns] for count in (1, 2)
+    )
+    assert "host" not in one_host
+    assert {"frees", "fragmentation_percent"} <= set(one_host)
+    assert two_hosts[0] == "host"
+    assert not {"frees", "fragmentation_percent"} & set(two_hosts)
+
+
+def test_a_whole_report_has_the_findings_and_the_fullest() -> None:
+    allocators: list[Allocator] = [allocator(name=f"GPU_{n}_bfc") for n in range(8)]
+    section = in_whole_report(memory(*allocators), top=4)
+    assert (names(section), len(section.tables[0]), section.tables[0].total_rows) == (["memory_allocators"], 4, 8)
+    assert [finding.code for finding in section.findings] == ["memory_fine"]
+    assert section.charts == ()
+    assert section.notes == ("More: -s memory.",)
+
+
+# --- what is missing ---
+
+
+def test_no_events_are_one_sentence() -> None:
+    silent = memory(silent_hosts=("a",))
+    for section in (built(silent), in_whole_report(silent), alone(silent)):
+        (note,) = section.notes
+        assert note.startswith("No allocator noted anything")
+
+
+def test_no_threads_are_the_reason() -> None:
+    (note,) = built(memory(silent_hosts=("a",), hosts_without_threads=("a",))).notes
+    assert note.startswith("The trace holds no event of any host thread")
+
+
+def test_events_that_say_nothing_are_the_reason() -> None:
+    (note,) = built(memory(silent_hosts=("a",), malformed_events=3)).notes
+    assert note == "The 3 events of allocators do not say how much is in use."
+
+
+def test_silent_hosts_odd_events_and_contradictions_are_notes() -> None:
+    contradicted = allocator(contradictions=2, before_bytes=None)
+    section = alone(memory(contradicted, host_count=2, silent_hosts=("b",), malformed_events=1))
+    silent, odd, lost = section.notes
+    assert silent == "1 of 2 hosts noted nothing about memory: b."
+    assert odd.startswith("1 events are omitted")
+    assert lost.startswith("In GPU_0_bfc on a, 2 of 3 events do not follow from the one before")
+
+
+def test_the_allocator_of_the_host_is_explained() -> None:
+    (note,) = alone(memory(allocator(place="host", name="mklcpu", before_bytes=0))).notes
+    assert note.startswith("Allocators of the host (mklcpu)")
+
+
+# --- how it is shown ---
+
+
+def drawn(**changes: Any) -> Sparkline:
+    return sparkline(allocator(**changes), "GPU_0_bfc")
+
+
+def test_the_sparkline_names_its_scale() -> None:
+    line = drawn()
+    assert line.title == "GPU_0_bfc: 2.00 GiB in use (highest), 1.00 GiB (lowest), 0.000 to 8.00 ms"
+    assert sparkline_text(line, 4, interactive=True) == "▁▁██"
+    assert sparkline_text(line, 4, interactive=False) == "__##"
+
+
+def test_what_hardly_changes_is_drawn_from_zero() -> None:
+    steady = MemoryTimeline(np.array([0.0, 1.0]), np.array([GIB, GIB + 1]), np.array([1, 0]), np.zeros(2))
+    line = drawn(timeline=steady)
+    assert line.title == "GPU_0_bfc: 1.00 GiB in use all the time, within 1%, 0.000 to 1.00 ms"
+    assert sparkline_text(line, 3, interactive=False) == "###"
+
+
+def test_a_single_point_and_nothing_at_all() -> None:
+    single = MemoryTimeline(np.array([5.0]), np.array([0]), np.array([1]), np.zeros(1))
+    line = drawn(timeline=single)
+    assert sparkline_text(line, 2, interactive=False) == "__"
+    assert sparkline_text(replace(line, times=(), values=()), 5, interactive=False) == ""

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from builders import Plane, event, host, line, plane, results_of, trace_of
+
+from tfperf.analysis import assemble
+from tfperf.render import RenderOptions
+from tfperf.render.csv_file import csv_files
+from tfperf.render.terminal import render_terminal
+from tfperf.report.model import BarChart, Detail, Report, Section, shown
+from tfperf.sections.ops.section import build
+from tfperf.sections.results import By, Results, View
+from tfperf.trace.activities import Attribution
+
+
+def gpu() -> Plane:
+    return plane(
+        "/device:GPU:0",
+        line(
+            "Stream #1",
+            event("volta_h884gemm", 0, 30, tf_op="m/a/MatMul:MatMul"),
+            event("k", 40, 10, tf_op="gradient_tape/m/a/MatMul/MatMul:MatMul"),
+            event("k", 50, 10, tf_op="m/b/Add:Add"),
+            id=1,
+        ),
+    )
+
+
+def results_on(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> Results:
+    trace = trace_of(tmp_path, *planes, links=True, instants=True)
+    return results_of(trace, sections=["ops"], attribution=attribution)
+
+
+def example(tmp_path: Path) -> Results:
+    """Three device ops and two host ops."""
+    return results_on(tmp_path, gpu(), host(event("d/Cast:Cast", 0, 20), event("d/Mul:Mul", 80, 20)))
+
+
+def matching(results: Results, *patterns: str, by: By = "op") -> Results:
+    return results.seen(View(by, tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)))
+
+
+def in_whole_report(results: Results, top: int | None = None) -> Section:
+    """The section as a whole report shows it to people."""
+    detail = Detail("brief", "brief", top=top)
+    return shown(assemble(results, ["ops"]), detail).sections[0]
+
+
+def alone(results: Results, top: int | None = None) -> Section:
+    """The section as `-s ops` shows it."""
+    return shown(assemble(results, ["ops"]), Detail("full", "full", top=top)).sections[0]
+
+
+def names(section: Section) -> list[str]:
+    return [table.name for table in section.tables]
+
+
+def titles(section: Section) -> list[str]:
+    return [table.title for table in section.tables]
+
+
+def columns(section: Section, table: int = 0) -> list[str]:
+    return [column.key for column in section.tables[table].columns]
+
+
+def cells(section: Section, table: str, *keys: str) -> list[tuple[object, ...]]:
+    """The values of these columns in one table."""
+    (wanted,) = [other for other in section.tables if other.name == table]
+    return list(zip(*(wanted.data[key] for key in keys), strict=True))
+
+
+# --- for programs ---
+
+
+def test_everything_is_there_for_files(tmp_path: Path) -> None:
+    section = build(example(tmp_path))
+    assert names(section) == ["device_ops", "host_ops", "op_types", "op_scopes", "op_layers"]
+    assert cells(section, "device_ops", "rank", "op_name", "self_ms", "tensor_core_percent") == [
+        (1, "m/a/MatMul", 0.03, 100),
+        (2, "gradient_tape/m/a/MatMul/MatMul", 0.01, 0),
+        (3, "m/b/Add", 0.01, 0),
+    ]
+    assert cells(section, "op_types", "side", "rank", "group", "self_percent") == [
+        ("device", 1, "MatMul", 80),
+        ("device", 2, "Add", 20),
+        ("host", 1, "Cast", 50),
+        ("host", 2, "Mul", 50),
+    ]
+    assert cells(section, "op_layers", "group", "forward_self_ms", "backward_self_ms")[:2] == [
+        ("a", 0.03, 0.01),
+        ("b", 0.01, 0),
+    ]
+
+
+def test_idle_is_said_and_of_what(tmp_path: Path) -> None:
+    facts = {fact.key: (fact.value, fact.note) for fact in build(example(tmp_path)).facts}
+    assert facts == {
+        "device_op_time": (0.05, "3 ops, summed over streams and devices"),
+        "device_idle": (50, "0.050 of 0.100 ms: 1 device without kernels and copies"),
+        "host_op_time": (0.04, "2 ops, summed over 1 thread"),
+        "host_idle": (60, "0.060 of 0.100 ms: between the first and the last op of each thread"),
+    }
+
+
+def test_idle_as_tensorflow_counts_it_is_named_so(tmp_path: Path) -> None:
+    facts = build(results_on(tmp_path, gpu(), attribution="tensorflow")).facts
+    assert facts[1].note == "0.010 of 0.060 ms: 1 device, first to last event, less the sum of ops"
+
+
+def test_a_page_draws_also_scopes_and_layers(tmp_path: Path) -> None:
+    charts = build(example(tmp_path)).charts
+    assert [chart.title for chart in charts if isinstance(chart, BarChart)] == [
+        f"{side} op time by {by}" for side in ("Device", "Host") for by in ("type", "op", "name scope", "layer")
+    ]
+
+
+# --- for people ---
+
+
+def test_a_whole_report_shows_the_device_ops(tmp_path: Path) -> None:
+    section = in_whole_report(example(tmp_path))
+    assert titles(section) == ["Device ops by self time"]
+    assert columns(section) == ["rank", "self_percent", "cumulative_self_percent", "op_type", "op_name"]
+    assert (section.facts, section.charts) == ((), ())
+    assert section.notes[-1] == "More: -s ops, --by type, scope or layer."
+
+
+def test_a_whole_report_shows_the_ten_host_ops_that_take_most_if_there_is_no_device(tmp_path: Path) -> None:
+    results = results_on(tmp_path, host(*(event(f"o{n}:X", n, 1) for n in range(12))))
+    (table,) = in_whole_report(results).tables
+    assert (table.name, len(table), table.total_rows) == ("host_ops", 10, 12)
+
+
+def test_the_section_alone_shows_both_sides_with_counts_and_means(tmp_path: Path) -> None:
+    section = alone(example(tmp_path))
+    assert titles(section) == ["Device ops by self time", "Host ops by self time"]
+    counts = ["occurrences", "average_self_ms"]
+    brief = ["rank", "self_percent", "cumulative_self_percent", "op_type", "op_name"]
+    assert columns(section, 0) == [*brief, *counts, "tensor_core_percent"]
+    assert columns(section, 1) == [*brief, *counts]
+    assert len(section.facts) == 4
+    assert len(section.notes) == 1
+
+
+def test_the_hlo_op_takes_the_room_of_the_running_sum(tmp_path: Path) -> None:
+    compiled = plane("/device:GPU:0", line("Stream #1", event("k", 0, 5, hlo_op="dot.1", tf_op="a/B:B"), id=1))
+    results = results_on(tmp_path, compiled)
+    assert columns(in_whole_report(results)) == ["rank", "self_percent", "op_type", "op_name", "hlo_op"]
+    assert "hlo_op" in columns(alone(results))
+    assert "cumulative_self_percent" not in columns(alone(results))
+
+
+def test_four_distributions(tmp_path: Path) -> None:
+    charts = alone(example(tmp_path)).charts
+    assert charts[0] == BarChart("Device op time by type", "%", ("MatMul", "Add"), (80.0, 20.0), level="full")
+    assert [chart.title for chart in charts if isinstance(chart, BarChart)] == [
+        "Device op time by type",
+        "Device op time by op",
+        "Host op time by type",
+        "Host op time by op",
+    ]
+
+
+def test_of_many_types_the_rest_is_one_bar(tmp_path: Path) -> None:
+    ops = (event(f"s/Op{chr(65 + n)}:Op{chr(65 + n)}", 10 * n, 10) for n in range(10))
+    chart = alone(results_on(tmp_path, host(*ops))).charts[0]
+    assert isinstance(chart, BarChart)
+    assert (len(chart.labels), chart.labels[-1]) == (8, "3 others")
+    assert chart.values[-1] == pytest.approx(30)
+
+
+def test_a_cut_table_says_of_how_many(tmp_path: Path) -> None:
+    table = alone(example(tmp_path), top=2).tables[0]
+    assert (len(table), table.total_rows) == (2, 3)
+
+
+# --- grouped, and filtered ---
+
+
+def test_groups_replace_the_ops_of_each_side(tmp_path: Path) -> None:
+    results = example(tmp_path).seen(View("layer"))
+    for section in (in_whole_report(results), alone(results)):
+        assert titles(section) == ["Device ops by layer", "Host ops by layer"]
+        device = section.tables[0].data
+        assert list(zip(device["group"], device["ops"], device["self_percent"], strict=True)) == [
+            ("a", 2, 80),
+            ("b", 1, 20),
+        ]
+        assert columns(section)[-3:] == ["self_ms", "forward_self_ms", "backward_self_ms"]
+        assert "side" not in columns(section)
+        assert not section.charts
+        assert len(section.facts) == 4
+
+
+def test_types_are_drawn_too(tmp_path: Path) -> None:
+    section = alone(example(tmp_path).seen(View("type")))
+    assert titles(section) == ["Device ops by type", "Host ops by type"]
+    assert len(section.charts) == 4
+
+
+def test_a_filter_keeps_ranks_and_shares_and_says_how_many_match(tmp_path: Path) -> None:
+    results = matching(example(tmp_path), "/b/", "cast")
+    section = build(results)
+    assert cells(section, "device_ops", "rank", "op_name", "self_percent") == [(3, "m/b/Add", 20)]
+    assert cells(section, "host_ops", "rank", "op_name", "self_percent") == [(1, "d/Cast", 50)]
+    assert section.notes[0] == (
+        "Only ops with /b/ or cast in their name, type or HLO op: 1 of 3 device ops and 1 of 2 host ops. "
+        "Shares are of all ops."
+    )
+    assert not section.charts
+    assert names(in_whole_report(results)) == ["device_ops", "host_ops"]
+
+
+def test_a_filter_may_match_nothing(tmp_path: Path) -> None:
+    section = build(matching(example(tmp_path), "nothing"))
+    assert [len(table) for table in section.tables] == [0] * 5
+    assert "0 of 3 device ops and 0 of 2 host ops" in section.notes[0]
+
+
+def test_without_ops_a_sentence(tmp_path: Path) -> None:
+    results = results_on(tmp_path, host(event("no op", 0, 9)))
+    for section in (build(results), in_whole_report(results), alone(results)):
+        assert (section.tables, section.notes) == ((), ("The trace holds no ops.",))
+
+
+# --- shown ---
+
+
+def test_it_fits_80_columns_and_goes_to_csv(tmp_path: Path) -> None:
+    long = "model/" + "a_rather_long_scope/" * 20 + "Op"
+    kernel = event("k\x1b" * 50, 0, 30, tf_op=f"{long}:Op", hlo_op="fusion." + "1" * 300)
+    gpu_of_one_kernel = plane("/device:GPU:0", line("Stream #1", kernel, id=1))
+    results = results_on(tmp_path, gpu_of_one_kernel, host(event("x", 0, 50)))
+    by_layer, by_scope = results.seen(View("layer")), results.seen(View("scope"))
+    for section in (alone(by_layer), alone(by_scope), in_whole_report(results), alone(results)):
+        text = render_terminal(Report({}, {}, (section,)), RenderOptions(80, interactive=True))
+        assert max(map(len, text.splitlines())) <= 80
+    assert f",{long}," in csv_files(Report({}, {}, (build(results),)))["device_ops.csv"]

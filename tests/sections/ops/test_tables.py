@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from builders import event, host, line, plane, results_of, trace_of
+
+from tfperf.sections.ops.tables import DEVICE_OPS, HOST_OPS, OP_LAYERS, OPS, TABLES
+from tfperf.sections.results import Results, View
+
+
+def example(tmp_path: Path) -> Results:
+    gpu = plane("/device:GPU:0", line("Stream #1", event("k", 0, 30, tf_op="m/a/MatMul:MatMul"), id=1))
+    thread = host(event("d/Cast:Cast", 0, 10), event("d/Mul:Mul", 80, 30))
+    return results_of(trace_of(tmp_path, gpu, thread), sections=["ops"])
+
+
+def test_ops_are_those_of_both_sides(tmp_path: Path) -> None:
+    data = OPS.data(example(tmp_path))
+    assert data is not None
+    assert list(zip(data["side"], data["rank"], data["op_name"], strict=True)) == [
+        ("device", 1, "m/a/MatMul"),
+        ("host", 1, "d/Mul"),
+        ("host", 2, "d/Cast"),
+    ]
+    assert not OPS.in_report
+
+
+def test_a_side_without_ops_has_no_table(tmp_path: Path) -> None:
+    results = results_of(trace_of(tmp_path, host(event("d/Cast:Cast", 0, 10))), sections=["ops"])
+    assert DEVICE_OPS.data(results) is None
+    assert HOST_OPS.data(results) is not None
+
+
+def test_without_ops_there_are_no_tables(tmp_path: Path) -> None:
+    results = results_of(trace_of(tmp_path, host(event("no op", 0, 9))), sections=["ops"])
+    assert [table.data(results) for table in TABLES] == [None] * len(TABLES)
+
+
+def test_filters_hold_in_every_table(tmp_path: Path) -> None:
+    results = example(tmp_path).seen(View(filters=(re.compile("Cast"),)))
+    for table, rows in ((DEVICE_OPS, 0), (HOST_OPS, 1), (OPS, 1), (OP_LAYERS, 1)):
+        data = table.data(results)
+        assert data is not None
+        assert len(data["rank"]) == rows
+
+
+def test_every_column_that_is_declared_is_there(tmp_path: Path) -> None:
+    results = example(tmp_path)
+    for table in TABLES:
+        data = table.data(results)
+        assert data is not None
+        for column in table.columns:
+            values = [value for value in data[column.key] if value is not None]
+            assert all(
+                isinstance(value, (int, float) if column.dtype is float else column.dtype) for value in values
+            ), column.key

@@ -1,0 +1,113 @@
+"""Averages over steps, and the class of the job at its thresholds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import Event, event, host, results_of, trace_of
+
+from tfperf.sections.overview.summary import by_kind, input_class, over_hosts, share_class, statistics, summarize
+from tfperf.sections.steps.breakdown import Breakdown, attribute
+from tfperf.sections.steps.section import CATEGORIES
+from tfperf.trace.find_steps import find_steps
+from tfperf.trace.host_trace import HostTrace
+
+
+@pytest.mark.parametrize(
+    ("input_percent", "others", "expected"),
+    [
+        (20.0, 0.0, "high"),
+        (19.999, 50.0, "moderate"),
+        (5.0, 0.0, "moderate"),
+        (4.999, 3.0, "possible"),
+        (4.999, 2.999, "none"),
+        (0.0, 0.0, "none"),
+        (None, 3.0, "possible"),
+        (None, 0.0, "unknown"),
+        (None, None, "unknown"),
+    ],
+)
+def test_input_classes_start_at_their_thresholds(
+    input_percent: float | None, others: float | None, expected: str
+) -> None:
+    assert input_class(input_percent, others) == expected
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(15.0, "high"), (14.999, "moderate"), (3.0, "moderate"), (2.999, "none")]
+)
+def test_shares_are_classed(percent: float, expected: str) -> None:
+    assert share_class(percent) == expected
+
+
+def test_statistics_use_the_sample_deviation() -> None:
+    summary = statistics(np.array([1.0, 2.0, 3.0, 6.0]))
+    assert summary is not None
+    assert (summary.average, summary.minimum, summary.maximum, summary.median) == (3.0, 1.0, 6.0, 2.5)
+    assert summary.standard_deviation == pytest.approx((14 / 3) ** 0.5)
+    assert summary.p95 == pytest.approx(float(np.percentile([1, 2, 3, 6], 95)))
+
+
+def test_one_value_has_no_deviation_and_none_has_no_statistics() -> None:
+    summary = statistics(np.array([4.0]))
+    assert summary is not None
+    assert summary.standard_deviation == 0.0
+    assert statistics(np.empty(0)) is None
+
+
+def waiting(tmp_path: Path, *waits: float) -> HostTrace:
+    """Steps of 100 us that wait for input for the given times and compute for the rest."""
+    events: list[Event] = []
+    for n, wait in enumerate(waits):
+        events += [
+            event("train", 100 * n, 100, step_num=n),
+            event("IteratorGetNextOp::DoCompute", 100 * n, wait),
+            event("A:A", 100 * n + wait, 100 - wait),
+        ]
+    return trace_of(tmp_path, host(*events))
+
+
+def breakdown(tmp_path: Path, *waits: float) -> Breakdown:
+    trace = waiting(tmp_path, *waits)
+    return attribute(trace, find_steps(trace))
+
+
+def test_the_share_is_sum_over_sum(tmp_path: Path) -> None:
+    summary = summarize(breakdown(tmp_path, 10, 20, 60))
+    assert summary.input_percent == pytest.approx(30.0)
+    assert summary.input_class == "high"
+    assert summary.step_time_ms is not None
+    assert summary.step_time_ms.average == pytest.approx(0.1)
+    assert summary.category_ms["input"].maximum == pytest.approx(0.06)
+
+
+def test_the_table_has_a_row_per_category(tmp_path: Path) -> None:
+    table = summarize(breakdown(tmp_path, 10, 20, 60)).table
+    assert list(table["category"]) == list(CATEGORIES)
+    assert table["percent"].sum() == pytest.approx(100.0)
+    assert table.set_index("category").loc["input", "average_ms"] == pytest.approx(0.03)
+
+
+def test_no_steps_have_no_figures(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(event("A:A", 0, 5)))
+    summary = summarize(attribute(trace, find_steps(trace)))
+    assert (summary.step_time_ms, summary.input_percent, summary.input_class) == (None, None, "unknown")
+    assert summary.table.empty
+    assert by_kind(attribute(trace, find_steps(trace))) == ()
+
+
+def test_the_verdict_on_several_hosts_is_that_of_the_worst(tmp_path: Path) -> None:
+    """The others wait for it: an average would hide one starving host among many."""
+    hosts = [waiting(tmp_path, wait, wait, wait) for wait in (1, 40, 1)]
+    overview = over_hosts(results_of(*hosts, sections=["overview"]))
+    assert (overview.worst_host, overview.input_class) == (1, "high")
+    assert overview.input_percent == pytest.approx(40.0)
+    assert overview.percent["input"] == pytest.approx(14.0)
+    assert [summary.input_class for summary in overview.by_host] == ["none", "high", "none"]
+
+
+def test_a_single_host_is_not_the_worst(tmp_path: Path) -> None:
+    overview = over_hosts(results_of(waiting(tmp_path, 40, 40, 40), sections=["overview"]))
+    assert (overview.worst_host, overview.input_class) == (None, "high")

@@ -1,0 +1,178 @@
+"""Pipelines small enough to work out by hand. Times are in microseconds, of a step of 100."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from builders import Event, Line, event, host_of, line, plane, trace_of
+from builders import iterator_call as call
+
+from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
+
+US = 1_000_000
+"""Picoseconds."""
+
+
+def analyzed(tmp_path: Path, *lines: Line) -> TfData:
+    """What is found out about a host with these threads."""
+    result: TfData = host_of(trace_of(tmp_path, plane("/host:CPU", *lines)), "tfdata")["tfdata"]
+    return result
+
+
+def main_of(tmp_path: Path, *lines: Line) -> Pipeline:
+    main = analyzed(tmp_path, *lines).main
+    assert main is not None
+    return main
+
+
+def stage_of(pipeline: Pipeline, name: str) -> StageStats:
+    (stage,) = [stage for stage in pipeline.stages if stage.name == name]
+    return stage
+
+
+def name_of(pipeline: Pipeline, index: int | None) -> str | None:
+    return None if index is None else pipeline.stages[index].name
+
+
+def waited(pipeline: Pipeline) -> dict[str, float]:
+    """Microseconds that the consumer waited for each stage."""
+    return {stage.name: stage.blocked_ps / US for stage in pipeline.stages if stage.blocked_ps}
+
+
+def repeat(count: int, *events: Event, every: float = 100) -> list[Event]:
+    """The same events again, 100 us later each time."""
+    return [
+        event(item.name, item.start_us + every * turn, item.duration_us, **item.stats)
+        for turn in range(count)
+        for item in events
+    ]
+
+
+def in_one_thread(map_us: float, batch_us: float, read_us: float) -> list[Event]:
+    """Root > BatchV2 > Map > TFRecord, each with this time of its own, and Root with 1."""
+    whole = map_us + batch_us + read_us
+    return repeat(
+        4,
+        call("Root", 0, whole + 1, 1),
+        call("Root::BatchV2", 0.5, whole, 2, 1),
+        call("Root::BatchV2::Map", 0.5 + batch_us, map_us + read_us, 3, 2),
+        call("Root::BatchV2::Map::TFRecord", 0.5 + batch_us + map_us, read_us, 4, 3),
+    )
+
+
+def behind_a_prefetch(wait_us: float, batch_us: float, map_us: float) -> tuple[Line, Line]:
+    """The consumer waits for the last `wait_us` of what its producer does: Root > Prefetch > BatchV2 > Map."""
+    work_us = batch_us + map_us
+    consumer = repeat(
+        4, call("Root", work_us - wait_us, wait_us, 1), call("Root::Prefetch", work_us - wait_us, wait_us, 2, 1)
+    )
+    producer = repeat(
+        4,
+        event("PrefetchProduce", 0, work_us),
+        call("Root::Prefetch::BatchV2", 0, work_us, 3, 2),
+        call("Root::Prefetch::BatchV2::Map", 0, map_us, 4, 3),
+    )
+    return line("python", *consumer), line("reader", *producer)
+
+
+def parallel_map(function_us: float, read_us: float, parallelism: int) -> list[Line]:
+    """Root > ParallelMapV2 > TFRecord: the function runs in a pool, and the step waits all the time."""
+    consumer = repeat(
+        4,
+        call("Root", 0, 100, 1, threadpool_size=2, cpu_budget=2),
+        call("Root::ParallelMapV2", 0, 100, 2, 1, parallelism=parallelism),
+    )
+    runner, pool = [], []
+    for turn in range(4):
+        at = 100 * turn
+        runner += [
+            event("ParallelMapProduce", at, read_us + 1),
+            call("Root::ParallelMapV2::TFRecord", at, read_us, 3, 2),
+            event("InstantiatedCapturedFunction::RunAsync", at + read_us, 1, id=100 + turn),
+        ]
+        pool += [
+            event("ExecutorState::Process", at + read_us, function_us, id=100 + turn),
+            event("map/DecodeJpeg:DecodeJpeg", at + read_us, function_us - 1),
+        ]
+    return [line("python", *consumer), line("runner", *runner), line("pool", *pool)]
+
+
+STEP, STEPS = 100.0, 5
+"""Duration of a step, and how many there are, where a test has steps."""
+
+
+def steps() -> list[Event]:
+    return [event("train", STEP * number, STEP, step_num=number) for number in range(STEPS)]
+
+
+def each_step(*events: Event) -> list[Event]:
+    return repeat(STEPS, *events, every=STEP)
+
+
+def inline_map(map_us: float, op: str = "DecodeJpeg") -> tuple[Line, Line]:
+    """A map that works in the step's own thread, and whose function runs in a pool."""
+    threads, pool = [], []
+    for turn in range(STEPS):
+        at = STEP * turn
+        threads += [
+            call("Root", at, map_us, 1, cpu_budget=4),
+            call("Root::Map", at, map_us, 2, 1),
+            event("InstantiatedCapturedFunction::Run", at, map_us, id=70 + turn),
+        ]
+        pool += [event("ExecutorState::Process", at, map_us, id=70 + turn), event(f"{op}:{op}", at, map_us)]
+    return line("python", *steps(), *threads), line("pool", *pool)
+
+
+def behind_a_reader(read_us: float, wait_us: float) -> tuple[Line, Line]:
+    """Root > Prefetch > TFRecord: the step waits at its end for what its reader does all the time."""
+    start = STEP - wait_us
+    python = line(
+        "python",
+        *steps(),
+        *each_step(call("Root", start, wait_us, 1, cpu_budget=2), call("Root::Prefetch", start, wait_us, 2, 1)),
+    )
+    reader = line(
+        "reader", *each_step(event("PrefetchProduce", 0, read_us), call("Root::Prefetch::TFRecord", 0, read_us, 3, 2))
+    )
+    return python, reader
+
+
+def small_elements(batch: int, op_us: float) -> tuple[Line, ...]:
+    """MapAndBatch whose function is one op for each element, every 20 us."""
+    python = line(
+        "python",
+        *steps(),
+        *each_step(
+            call("Root", 0, 80, 1, cpu_budget=2, threadpool_size=2),
+            call("Root::MapAndBatch", 0, 80, 2, 1, batch_size=batch, parallelism=1),
+        ),
+    )
+    runner, pool = [], []
+    for turn in range(batch * STEPS):
+        at = STEP / batch * turn
+        runner += [
+            event("MapAndBatchProduce", at, 2),
+            call("Root::MapAndBatch::Range", at, 1, 3, 2),
+            event("InstantiatedCapturedFunction::RunAsync", at + 1, 1, id=70 + turn),
+        ]
+        pool += [event("ExecutorState::Process", at + 2, 18, id=70 + turn), event("Cast:Cast", at + 3, op_us)]
+    return python, line("runner", *runner), line("pool", *pool)
+
+
+def waiting_job(*path: str, busy_us: float = 60, op: str = "", **stats: Any) -> tuple[Line, Line]:
+    """Steps of 100 us that first wait for the innermost of these stages, which works all the while."""
+    events: list[Event] = []
+    pool: list[Event] = []
+    for turn in range(STEPS):
+        at = STEP * turn
+        events += [event("train", at, STEP, step_num=turn), event("IteratorGetNextOp::DoCompute", at, busy_us)]
+        for depth in range(len(path) + 1):
+            name = "::".join(("Root", *path[:depth]))
+            inner = stats if depth == len(path) else {}
+            events.append(call(name, at, busy_us, depth + 1, depth or None, cpu_budget=2, threadpool_size=2, **inner))
+        if op:
+            events.append(event("InstantiatedCapturedFunction::Run", at, busy_us, id=70 + turn))
+            pool += [event("ExecutorState::Process", at, busy_us, id=70 + turn), event(f"{op}:{op}", at, busy_us)]
+    return line("python", *events), line("pool", *pool)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import Line, event, line, plane, results_of, trace_of
+from builders import iterator_call as call
+from sections.tfdata.made_pipelines import behind_a_prefetch, waiting_job
+
+from tfperf.render import RenderOptions, render
+from tfperf.report.model import Detail, Report, Section, shown
+from tfperf.sections.tfdata.section import build
+
+WHOLE_REPORT = Detail("brief", "brief")
+BY_NAME = Detail("full", "full")
+
+
+def section_of(tmp_path: Path, *lines: Line) -> Section:
+    return build(results_of(trace_of(tmp_path, plane("/host:CPU", *lines)), sections=["tfdata"]))
+
+
+def seen(section: Section, detail: Detail) -> Section:
+    """The section as people see it."""
+    (result,) = shown(Report({}, {}, (section,)), detail).sections
+    return result
+
+
+def codes(section: Section) -> list[str]:
+    return [finding.code for finding in section.findings]
+
+
+def names(section: Section) -> list[str]:
+    return [table.name for table in section.tables]
+
+
+def test_a_slow_pipeline_is_a_problem_and_its_stages_are_named(tmp_path: Path) -> None:
+    verdict = section_of(tmp_path, *waiting_job("Map", op="DecodeJpeg")).findings[0]
+    assert (verdict.code, verdict.severity) == ("tfdata_slow", "problem")
+    assert verdict.text == (
+        "The pipeline is too slow: steps wait 0.060 of 0.100 ms (60.0%) for it. "
+        "Map is what they wait for, and what limits the pipeline."
+    )
+    assert section_of(tmp_path, *waiting_job("Map", busy_us=12)).findings[0].severity == "hint"
+
+
+def test_the_checklist_answers_four_questions(tmp_path: Path) -> None:
+    facts = section_of(tmp_path, *waiting_job("Map", op="DecodeJpeg")).facts
+    assert [(fact.title, fact.value, fact.note) for fact in facts] == [
+        ("1 Delivers fast enough", False, "5 of 5 calls take longer than 50 us; mean 0.060, p95 0.060 ms"),
+        ("2 Prefetch at the end", False, "the step and the pipeline take turns"),
+        (
+            "3 Host CPU busy",
+            pytest.approx(100 * 300 / (2 * 460)),
+            "by the pipeline: 0.7 threads work at a time on 2 cores; its own pool has 2",
+        ),
+        ("4 Stage that limits", "Map", "an element takes 0.060 ms in the step's own thread"),
+        ("  Stage waited for", "Map", "100.0% of the time that anyone waits for the pipeline"),
+    ]
+
+
+def test_a_pipeline_that_is_fast_enough_needs_no_advice(tmp_path: Path) -> None:
+    section = section_of(tmp_path, *waiting_job("Map", busy_us=2, op="DecodeJpeg"))
+    assert codes(section) == ["tfdata_fast_enough"]
+    assert section.facts[0].value is True
+    assert "what_if" not in names(section)
+    assert any("hardly" in note for note in section.detail_notes)
+
+
+def test_without_steps_nobody_can_say_whether_it_is_too_slow(tmp_path: Path) -> None:
+    section = section_of(tmp_path, line("a", call("Root", 0, 60, 1), call("Root::Map", 0, 60, 2, 1)))
+    assert codes(section)[0] == "tfdata_no_steps"
+    assert section.facts[0].value is None
+
+
+def test_waiting_without_a_stage_is_told(tmp_path: Path) -> None:
+    python, reader = behind_a_prefetch(60, 10, 70)
+    early = line("python", *python.events, call("Root", 500, 90, 1), call("Root::Prefetch", 500, 90, 2, 1))
+    section = section_of(tmp_path, early, reader)
+    assert section.detail_notes[-1].startswith("27.3% of the waiting has no stage"), "90 of 330 us"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "tables"),
+    [
+        ((line("python", event("train", 0, 10)),), "holds no event of tf.data", []),
+        (
+            (line("a", call("Prefetch", 0, 10, 1)), line("b", call("Prefetch::Generator", 0, 10, 2, 1))),
+            "only the part of the pipeline that hands batches to devices",
+            ["tfdata_stages"],
+        ),
+        ((line("a", call("Root::Map::Range", 0, 10, 2, 1)),), "no call of the outermost stage", ["tfdata_stages"]),
+    ],
+)
+def test_what_is_missing_is_said(lines: tuple[Line, ...], words: str, tables: list[str], tmp_path: Path) -> None:
+    section = section_of(tmp_path, *lines)
+    assert (section.findings, section.facts) == ((), ())
+    for detail in (WHOLE_REPORT, BY_NAME):
+        assert words in seen(section, detail).notes[0]
+        assert names(seen(section, detail)) == tables, "a tree says what is there"
+
+
+def test_stages_are_shown_as_a_tree(tmp_path: Path) -> None:
+    section = section_of(tmp_path, *waiting_job("Zip", "Map", op="Cast"))
+    (stages,) = [table for table in section.tables if table.name == "tfdata_stages"]
+    assert stages.data["name"] == ["Root", "Zip", "Map"]
+    assert stages.data["depth"] == [0, 1, 2]
+    assert (stages.data["is_blocking"], stages.data["is_limiting"]) == ([False, False, True],) * 2
+    report = Report({}, {}, (seen(section, BY_NAME),))
+    piped = render(report, "table", RenderOptions(width=80))
+    assert "`-Zip" in piped
+    assert "  `-Map !*" in piped
+    assert all(len(text) <= 80 for text in piped.splitlines())
+
+
+def test_in_a_whole_report_the_section_is_brief(tmp_path: Path) -> None:
+    brief = seen(section_of(tmp_path, *waiting_job("Map", op="Cast")), WHOLE_REPORT)
+    assert codes(brief) == ["tfdata_slow"]
+    assert brief.facts == ()
+    assert names(brief) == ["tfdata_stages", "what_if"]
+    assert brief.notes == ("What to change, and more: -s tfdata.",)
+
+
+def test_by_name_people_see_advice_checklist_and_functions(tmp_path: Path) -> None:
+    full = seen(section_of(tmp_path, *waiting_job("Map", op="Cast")), BY_NAME)
+    assert codes(full) == ["tfdata_slow", "no_prefetch", "sequential_map", "cache"]
+    assert len(full.facts) == 5
+    assert names(full) == ["tfdata_stages", "tfdata_functions", "what_if"]
+    assert "path" not in [column.key for column in full.tables[0].columns]
+    assert [note[:7] for note in full.notes] == ["Self is"]
+
+
+def test_programs_get_all_columns(tmp_path: Path) -> None:
+    section = section_of(tmp_path, *waiting_job("Map", op="Cast"))
+    assert "path" in [column.key for column in section.tables[0].columns]

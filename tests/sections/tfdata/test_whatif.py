@@ -1,0 +1,192 @@
+"""What could be changed, and estimates worked out by hand, on a host with a device: the cores are the pipeline's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import Line, event, host_of, line, plane, trace_of
+from builders import iterator_call as call
+from sections.tfdata.made_pipelines import (
+    STEPS,
+    behind_a_reader,
+    each_step,
+    inline_map,
+    main_of,
+    repeat,
+    small_elements,
+    steps,
+)
+
+from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.step_model import DISTURBED, NOISE, OVERLAP, PARALLEL_EFFICIENCY, UNDISTURBED, Load
+from tfperf.sections.tfdata.whatif import LAUNCH_PS, LOCK_SLOWDOWN, Change, Estimate, Outlook, possible_changes
+from tfperf.units import PS_PER_MS
+
+
+def outlook_of(tmp_path: Path, *lines: Line, has_device: bool = True) -> Outlook | None:
+    # A short kernel at the very end is enough to have a device, and changes nothing else.
+    device = [plane("/device:GPU:0", line("Stream #1", event("gemm", 499, 1)))] if has_device else []
+    trace = trace_of(tmp_path, plane("/host:CPU", *lines), *device)
+    result: Outlook | None = host_of(trace, "tfdata")["tfdata"].outlook
+    return result
+
+
+def by_change(outlook: Outlook | None) -> dict[str, Estimate]:
+    assert outlook is not None
+    assert len({estimate.change for estimate in outlook.estimates}) == len(outlook.estimates)
+    return {estimate.change: estimate for estimate in outlook.estimates}
+
+
+def us(estimate: Estimate) -> tuple[float, float]:
+    return estimate.low_ms * 1e3, estimate.high_ms * 1e3
+
+
+def test_what_is_known_of_the_step(tmp_path: Path) -> None:
+    outlook = outlook_of(tmp_path, *inline_map(60))
+    assert outlook is not None
+    assert (outlook.step_ms * 1e3, outlook.wait_ms * 1e3, outlook.elements_per_step) == (100, 60, 1)
+    assert (outlook.cores, outlook.input_percent, outlook.keeps_up) == (4, 60, False)
+
+
+def test_with_a_prefetch_the_longer_of_both_remains(tmp_path: Path) -> None:
+    low, high = us(by_change(outlook_of(tmp_path, *inline_map(60)))["prefetch"])
+    assert low == pytest.approx(UNDISTURBED * 60), "40 us of the step are hidden behind 60 of the pipeline"
+    assert high == pytest.approx(DISTURBED * (60 + (1 - OVERLAP) * 40))
+
+
+def test_in_parallel_the_function_takes_a_share_of_its_time(tmp_path: Path) -> None:
+    low, high = us(by_change(outlook_of(tmp_path, *inline_map(60)))["parallel_map"])
+    assert low == pytest.approx(UNDISTURBED * 40), "60 us on four cores are less than the 40 of the step"
+    assert high == pytest.approx(DISTURBED * (40 + (1 - OVERLAP) * 60 / (4 * PARALLEL_EFFICIENCY)))
+
+
+def test_a_cache_leaves_the_step_alone(tmp_path: Path) -> None:
+    cache = by_change(outlook_of(tmp_path, *inline_map(60)))["cache"]
+    assert us(cache) == pytest.approx((UNDISTURBED * 40, DISTURBED * 40))
+    assert (cache.low_input_percent, cache.high_input_percent) == pytest.approx((0, 100 * (1 - 1 / DISTURBED)))
+
+
+def test_python_may_gain_nothing_and_even_lose(tmp_path: Path) -> None:
+    parallel = by_change(outlook_of(tmp_path, *inline_map(60, "EagerPyFunc")))["parallel_map"]
+    assert us(parallel) == pytest.approx((UNDISTURBED * 40, NOISE * 100 * LOCK_SLOWDOWN))
+    assert "Python" in parallel.assumption
+
+
+def test_reading_can_be_spread_over_files(tmp_path: Path) -> None:
+    low, _ = us(by_change(outlook_of(tmp_path, *behind_a_reader(100, 40)))["parallel_read"])
+    assert low == pytest.approx(UNDISTURBED * 60), "two files at once take 50 us for an element, the step 60"
+
+
+def test_on_batches_only_the_work_that_grows_is_left(tmp_path: Path) -> None:
+    # Five runs of 18 us are 90 for a step; the op takes 8 of each, 5 of which do not depend on the size.
+    low, high = us(by_change(outlook_of(tmp_path, *small_elements(5, 8)))["vectorize"])
+    assert low == pytest.approx(UNDISTURBED * 20), "5 x 3 us and one fixed part: less than the step's own 20"
+    assert high < 100
+
+
+def test_on_the_cpu_step_and_pipeline_share_the_cores(tmp_path: Path) -> None:
+    lines = inline_map(60)
+    device = by_change(outlook_of(tmp_path, *lines))["prefetch"]
+    host = by_change(outlook_of(tmp_path, *lines, has_device=False))["prefetch"]
+    assert host.low_ms >= device.low_ms
+    assert host.high_ms >= device.high_ms
+
+
+def test_where_steps_hardly_wait_nothing_may_change(tmp_path: Path) -> None:
+    outlook = outlook_of(tmp_path, *inline_map(3))
+    for estimate in by_change(outlook).values():
+        assert us(estimate)[1] == pytest.approx(100 * NOISE)
+    assert outlook is not None
+    assert (outlook.keeps_up, outlook.gains) == (True, ())
+
+
+def test_gains_are_what_promises_a_faster_step(tmp_path: Path) -> None:
+    outlook = outlook_of(tmp_path, *inline_map(10, "EagerPyFunc"))
+    assert outlook is not None
+    assert [estimate.change for estimate in outlook.estimates] == ["cache", "prefetch", "parallel_map"]
+    assert [estimate.change for estimate in outlook.gains] == ["cache", "prefetch"], (
+        "Python may lose more than it gains"
+    )
+
+
+def test_without_steps_or_without_a_pipeline_nothing_is_estimated(tmp_path: Path) -> None:
+    _, pool = inline_map(60)
+    unmarked = line("python", *each_step(call("Root", 0, 10, 1)))
+    assert outlook_of(tmp_path, line("python", *steps()), pool) is None
+    assert outlook_of(tmp_path, unmarked, has_device=False) is None
+
+
+def test_the_pipeline_is_the_one_that_the_steps_wait_for(tmp_path: Path) -> None:
+    # Validation waits longer, but between the steps.
+    train = [event("train", 300 * number, 100, step_num=number) for number in range(STEPS)]
+    train += [event("eval", 300 * number + 105, 190, step_num=number) for number in range(STEPS)]
+    asked = repeat(STEPS, call("Root", 0, 60, 1), every=300)
+    others = repeat(STEPS, call("Root", 110, 180, 2), every=300)
+    outlook = outlook_of(tmp_path, line("python", *train, *asked, *others), has_device=False)
+    assert outlook is not None
+    assert outlook.pipeline.waited_ps == STEPS * 60 * 1_000_000
+
+
+def load_of(pipeline: Pipeline, consumer_ms: float) -> Load:
+    """What a step costs that takes one element, and computes for so long itself."""
+    work = [(segment.kind, segment.element_ps / PS_PER_MS, segment.workers) for segment in pipeline.segments]
+    return Load(
+        consumer_ms=consumer_ms,
+        inline_ms=sum(ms for kind, ms, _ in work if kind == "consumer"),
+        segments=tuple((ms, workers) for kind, ms, workers in work if kind != "consumer"),
+        cpu_ms=sum(ms for _, ms, _ in work),
+        overlapped_ms=0,
+        steadiness=1.0,
+        busy_threads=0.0,
+    )
+
+
+def changes_of(pipeline: Pipeline, consumer_ms: float = 0.04) -> dict[str, Change]:
+    changes = possible_changes(pipeline, load_of(pipeline, consumer_ms), elements_per_step=1, cores=4)
+    return {change.kind: change for change in changes}
+
+
+def test_a_prefetch_moves_what_the_step_does_to_a_thread(tmp_path: Path) -> None:
+    changes = changes_of(main_of(tmp_path, *inline_map(60)))
+    assert list(changes) == ["prefetch", "parallel_map", "cache"]
+    prefetch = changes["prefetch"].best
+    assert (prefetch.inline_ms, prefetch.segments, prefetch.cpu_ms) == (0, ((0.06, 1),), 0.06)
+
+
+def test_a_function_is_spread_over_the_cores(tmp_path: Path) -> None:
+    change = changes_of(main_of(tmp_path, *inline_map(60)))["parallel_map"]
+    assert change.stage == 1
+    ((work_ms, workers),) = change.best.segments
+    assert (change.best.inline_ms, workers, change.best.cpu_ms) == (0, 4, 0.06)
+    assert work_ms == pytest.approx(0.06)
+    assert change.worst == change.best
+
+
+def test_python_and_files_may_gain_nothing(tmp_path: Path) -> None:
+    python = main_of(tmp_path, *inline_map(60, "EagerPyFunc"))
+    reader = main_of(tmp_path, *behind_a_reader(100, 40))
+    for pipeline, kind in ((python, "parallel_map"), (reader, "parallel_read")):
+        assert changes_of(pipeline)[kind].worst == load_of(pipeline, 0.04)
+
+
+def test_a_cache_removes_its_stage_and_all_before_it(tmp_path: Path) -> None:
+    cache = changes_of(main_of(tmp_path, *behind_a_reader(100, 40)))["cache"]
+    assert cache.best.cpu_ms == pytest.approx(0)
+    assert [ms for ms, _ in cache.best.segments] == pytest.approx([0])
+
+
+def test_on_batches_each_op_starts_once(tmp_path: Path) -> None:
+    # Five runs of 18 us for an element; the op takes 8 us of each, 5 of which do not depend on the size.
+    pipeline = main_of(tmp_path, *small_elements(5, 8))
+    change = changes_of(pipeline)["vectorize"]
+    stage = pipeline.stages[change.stage or 0]
+    assert (stage.name, LAUNCH_PS) == ("MapAndBatch", 5_000_000)
+    work_ms = (stage.element_ps or 0.0) / PS_PER_MS
+    grows, per_run = 25 * 3e-3 * work_ms * PS_PER_MS / stage.work_ps, work_ms / 25
+    removed = load_of(pipeline, 0.04).cpu_ms - change.best.cpu_ms
+    assert removed == pytest.approx(work_ms - grows - per_run)
+
+
+def test_stages_that_hardly_work_are_left_alone(tmp_path: Path) -> None:
+    assert "parallel_map" not in changes_of(main_of(tmp_path, *inline_map(1)), consumer_ms=1.0)

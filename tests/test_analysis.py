@@ -1,0 +1,99 @@
+"""`tfperf.load`: what a script or a notebook gets."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from builders import Event, event, host, logdir_of, space
+
+import tfperf
+
+
+def job(wait: float) -> bytes:
+    """Five steps of 100 us that wait for input and compute for the rest."""
+    events: list[Event] = []
+    for n in range(5):
+        events += [
+            event("train", 100 * n, 100, step_num=n),
+            event("IteratorGetNextOp::DoCompute", 100 * n, wait),
+            event("MatMul:MatMul", 100 * n + wait, 100 - wait),
+        ]
+    return space(host(*events))
+
+
+def test_results_have_dataframes(tmp_path: Path) -> None:
+    analysis = tfperf.load(logdir_of(tmp_path, a=job(30)))
+    assert analysis["overview"].input_percent == pytest.approx(30.0)
+    assert list(analysis["steps"].table["input_ms"]) == pytest.approx([0.03] * 5)
+    assert list(analysis["ops"].host.table["op_name"]) == ["MatMul"]
+    assert analysis["functions"].table.empty
+    assert analysis["input"].table.empty
+    assert [finding.code for section in analysis.report(["overview"]).sections for finding in section.findings] == [
+        "input_high"
+    ]
+
+
+def test_each_host_can_be_seen_alone(tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, a=job(30), b=job(10))
+    analysis = tfperf.load(logdir)
+    assert [(host.host, len(host["steps"].steps)) for host in analysis.hosts] == [("a", 5), ("b", 5)]
+    assert tfperf.load(logdir, hosts=["b"])["overview"].input_percent == pytest.approx(10.0)
+
+
+def test_only_the_sections_asked_for_are_analyzed_and_what_they_rest_on(tmp_path: Path) -> None:
+    analysis = tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["gaps"])
+    assert analysis.sections == ("steps", "overview", "gaps")
+    with pytest.raises(KeyError, match="ops was not analyzed"):
+        analysis["ops"]
+
+
+def test_more_sections_are_read_from_the_files_again(tmp_path: Path) -> None:
+    analysis = tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["steps"])
+    more = analysis.more(["ops"])
+    assert list(more["ops"].host.table["op_name"]) == ["MatMul"]
+    assert more.more(["ops", "steps"]) is more
+
+
+def test_an_unknown_section_names_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(tfperf.TfperfError, match="'kernel' is not a section; the sections are overview, steps,"):
+        tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["kernel"])
+
+
+def test_a_section_about_devices_has_no_result_without_one(tmp_path: Path) -> None:
+    analysis = tfperf.load(logdir_of(tmp_path, a=job(30)))
+    assert analysis["kernels"] is None
+    (section,) = analysis.report(["kernels"]).sections
+    assert (section.level, section.tables) == ("full", ())
+    assert "no device" in section.notes[0]
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_hosts_can_be_analyzed_anywhere(
+    tmp_path: Path, pool: type[ThreadPoolExecutor] | type[ProcessPoolExecutor]
+) -> None:
+    logdir = logdir_of(tmp_path, a=job(30), b=job(10))
+    with pool(2) as executor:
+        spread = tfperf.load(logdir, executor=executor)
+    assert spread.report().summary == tfperf.load(logdir).report().summary
+
+
+def test_progress_counts_bytes_over_all_hosts(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    logdir = logdir_of(tmp_path, a=job(30), b=job(10))
+    tfperf.load(logdir, progress=lambda done, total: seen.append((done, total)))
+    size = sum(file.stat().st_size for file in logdir.rglob("*.pb"))
+    assert all(total == size and 0 < done <= size for done, total in seen)
+    assert seen == sorted(seen)
+    assert len(seen) >= 2
+
+
+def test_a_marker_has_no_meaning_for_tensorflows_own_steps(tmp_path: Path) -> None:
+    with pytest.raises(tfperf.TfperfError, match="has its own steps"):
+        tfperf.load(logdir_of(tmp_path, a=job(30)), attribution="tensorflow", step_marker="train")
+
+
+def test_a_missing_run_names_those_that_are_there(tmp_path: Path) -> None:
+    with pytest.raises(tfperf.TraceNotFoundError, match="2026_01_01_00_00_00"):
+        tfperf.load(logdir_of(tmp_path, a=job(30)), run="2025")

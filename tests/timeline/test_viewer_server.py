@@ -1,0 +1,71 @@
+"""The server for the viewer in the browser: one file, once, on the loopback interface."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfperf.errors import TfperfError
+from tfperf.timeline.viewer_server import VIEWER, FileServer, has_browser
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FileServer]:
+    path = tmp_path / "a trace.pftrace"
+    path.write_bytes(b"packets")
+    server = FileServer(path, port=0)
+    yield server
+    server.server_close()
+
+
+def ask(server: FileServer, method: str, path: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    host, _, rest = server.url.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=10)
+    connection.request(method, path or f"/{rest}", headers={"Origin": VIEWER})
+    reply = connection.getresponse()
+    answer = reply.status, dict(reply.getheaders()), reply.read()
+    connection.close()
+    return answer
+
+
+def test_ends_when_the_file_was_fetched(server: FileServer) -> None:
+    fetched: list[bool] = []
+    thread = threading.Thread(target=lambda: fetched.append(server.serve()))
+    thread.start()
+    assert ask(server, "GET", "/etc/passwd")[0] == 404
+    assert ask(server, "GET", "/../a%20trace.pftrace")[0] == 404
+    assert ask(server, "HEAD")[1]["Content-Length"] == "7"
+    status, headers, _ = ask(server, "OPTIONS")
+    assert (status, headers["Access-Control-Allow-Private-Network"]) == (204, "true")
+    assert thread.is_alive()
+    status, headers, data = ask(server, "GET")
+    thread.join(10)
+    assert (status, data, fetched) == (200, b"packets", [True])
+    assert headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
+
+
+def test_the_address_is_the_viewers_and_local(server: FileServer) -> None:
+    assert server.url.startswith("http://127.0.0.1:")
+    assert server.url.endswith("/a%20trace.pftrace")
+    assert server.viewer_url == f"https://ui.perfetto.dev/#!/?url={server.url}"
+
+
+def test_a_taken_port_says_what_to_do(server: FileServer) -> None:
+    port = int(server.url.split(":")[2].split("/")[0])
+    with pytest.raises(TfperfError, match=f"cannot serve on 127.0.0.1:{port}: .*drop the file there"):
+        FileServer(server.path, port=port)
+
+
+def test_no_browser_over_ssh_or_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert not has_browser()
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert has_browser()
+    monkeypatch.setenv("SSH_CONNECTION", "a b c d")
+    assert not has_browser()

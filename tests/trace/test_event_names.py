@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from tfperf.trace.event_names import Op, concrete_function, is_fetch, is_gradient, is_root_iterator, parse_op
+
+
+@pytest.mark.parametrize(
+    ("text", "op"),
+    [
+        ("model/dense/MatMul:MatMul", Op("tensorflow", "model/dense/MatMul", "MatMul")),
+        ("model/dense/MatMul_12:", Op("tensorflow", "model/dense/MatMul_12", "MatMul")),
+        ("Iterator::Root::Map", Op("tf.data", "Iterator::Root::Map", "Dataset")),
+        ("jit(f)/dot:dot_general[x=1]", Op("jax", "jit(f)/dot", "dot_general")),
+        ("MemcpyHToD", Op("copy", "MemcpyHToD", "MemcpyHToD")),
+        ("MEMCPYDtoH 12", Op("copy", "MEMCPYDtoH 12", "MemcpyDToH")),
+        ("MemcpyH2D", Op("", "MemcpyH2D", "")),
+        ("EagerLocalExecute: MatMul", Op("", "EagerLocalExecute: MatMul", "")),
+        ("FunctionRun", Op("", "FunctionRun", "")),
+        ("", Op("", "", "")),
+    ],
+)
+def test_what_an_event_name_says(text: str, op: Op) -> None:
+    assert parse_op(text) == op
+
+
+def test_old_names_knew_no_dash() -> None:
+    text = "pool/MaxPool-0-TransposeNHWCToNCHW-LayoutOptimizer:Transpose"
+    assert parse_op(text).type == "Transpose"
+    assert parse_op(text, old_names=True) == Op("", text, "")
+
+
+def test_fetches_and_pipelines() -> None:
+    assert is_fetch("IteratorGetNextOp::DoCompute")
+    assert is_fetch("IteratorGetNextAsOptionalOp::DoCompute")
+    assert not is_fetch("IteratorGetNext/_2:_Send")
+    assert is_root_iterator("Iterator::Model")
+    assert not is_root_iterator("Iterator::Root::Prefetch")
+
+
+@pytest.mark.parametrize(
+    "name", ["gradient_tape/d/MatMul:MatMul", "x/adam/Sub:Sub", "u/ResourceApplyAdam:ResourceApplyAdam"]
+)
+def test_gradient_and_optimizer_ops(name: str) -> None:
+    assert is_gradient(name)
+
+
+def test_an_op_that_only_sounds_like_an_optimizer_is_none() -> None:
+    assert not is_gradient("model/adamant/MatMul:MatMul")
+
+
+def test_concrete_functions() -> None:
+    assert concrete_function("EagerLocalExecute: __inference_train_step_12") == "__inference_train_step_12"
+    assert concrete_function("EagerExecute") == ""

@@ -1,0 +1,257 @@
+"""How steps are found: one tiny trace per rule and per trap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import Event, event, host, line, plane, ref, trace_of
+
+from tfperf.trace.find_steps import find_steps
+from tfperf.trace.steps import END_ESTIMATED, PARTIAL, RETRACE, SLOW_FIRST, Steps
+
+US = 1_000_000
+
+
+def call(name: str, start: float, duration: float, mode: str = "notTraced-nonXla") -> Event:
+    return event(name, start, duration, tf_function_call=ref(mode), tracing_count=1)
+
+
+def fetch(start: float, duration: float) -> Event:
+    return event("IteratorGetNextOp::DoCompute", start, duration)
+
+
+def starts(steps: Steps) -> list[float]:
+    return [float(start) / US for start in steps.start_ps]
+
+
+def durations(steps: Steps) -> list[float]:
+    return [float(duration) / US for duration in steps.duration_ps]
+
+
+def test_markers_become_windows_from_start_to_start(tmp_path: Path) -> None:
+    marks = [event("train", 100 * n, 80, step_num=n + 7, _r=1) for n in range(4)]
+    steps = find_steps(trace_of(tmp_path, host(*marks)))
+    assert (steps.source, steps.confidence) == ("markers", "high")
+    assert steps.numbers.tolist() == [7, 8, 9, 10]
+    assert steps.names == ("train 7", "train 8", "train 9", "train 10")
+    assert durations(steps) == [100, 100, 100, 80]
+
+
+def test_a_marker_without_root_flag_counts(tmp_path: Path) -> None:
+    """The Keras 3 callback marks steps as `Profiled batch`, without `_r`."""
+    marks = [event("Profiled batch", 100 * n, 90, step_num=n) for n in range(3)]
+    assert len(find_steps(trace_of(tmp_path, host(*marks)))) == 3
+
+
+def test_a_marker_inside_another_is_no_step(tmp_path: Path) -> None:
+    events = [
+        e
+        for n in range(3)
+        for e in (event("outer", 100 * n, 90, step_num=n), event("inner", 100 * n + 5, 9, step_num=n))
+    ]
+    assert find_steps(trace_of(tmp_path, host(*events))).names == ("outer 0", "outer 1", "outer 2")
+
+
+def test_calls_outside_the_markers_are_partial_steps(tmp_path: Path) -> None:
+    """The capture cuts off the marker of the first and of the last step."""
+    calls = [call("train_function", 100 * n + 10, 80) for n in range(5)]
+    marks = [event("train", 100 * n + 5, 90, step_num=n) for n in range(1, 4)]
+    steps = find_steps(trace_of(tmp_path, host(*sorted(calls + marks, key=lambda e: e.start_us))))
+    assert steps.flags == (PARTIAL, "", "", "", PARTIAL)
+    assert steps.numbers.tolist() == [0, 1, 2, 3, 4]
+    assert steps.averaged.tolist() == [False, True, True, True, False]
+
+
+def test_calls_that_fetch_their_batch_are_steps(tmp_path: Path) -> None:
+    """Keras 3: `multi_step_on_iterator` waits on another thread for the fetch."""
+    calls = line("python", *(call("multi_step_on_iterator", 100 * n, 90) for n in range(5)))
+    fetches = line("tf_data", *(fetch(100 * n + 10, 20) for n in range(5)))
+    steps = find_steps(trace_of(tmp_path, plane("/host:CPU", calls, fetches)))
+    assert (len(steps), steps.source, steps.confidence) == (5, "tf.function calls", "high")
+    assert durations(steps) == [100, 100, 100, 100, 90]
+    assert steps.flags == ("", "", "", "", END_ESTIMATED)
+
+
+def test_several_fetches_in_a_call_are_batches_of_one_step(tmp_path: Path) -> None:
+    """steps_per_execution=4."""
+    events = [
+        e for n in range(4) for e in (call("f", 100 * n, 90), *(fetch(100 * n + 20 * k + 1, 5) for k in range(4)))
+    ]
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert steps.batches.tolist() == [4, 4, 4, 4]
+
+
+def test_one_call_that_loops_over_the_data_has_a_step_per_fetch(tmp_path: Path) -> None:
+    events = [call("train_epoch", 0, 100), *(fetch(20 * k, 5) for k in range(5))]
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert (steps.source, steps.confidence) == ("tf.data fetches inside a call", "medium")
+    assert durations(steps) == [20, 20, 20, 20, 20]
+
+
+def test_replicas_fetch_from_pipelines_of_their_own(tmp_path: Path) -> None:
+    """Two fetches per call with different iterator ids are two replicas, not two batches; ids go to 2^64-1."""
+
+    def replica(number: int, ident: int) -> list[Event]:
+        return [
+            e for n in range(4) for e in (fetch(100 * n + 10, 30), event("Iterator::Root", 100 * n + 11, 28, id=ident))
+        ]
+
+    made = plane(
+        "/host:CPU",
+        line("python", *(call("f", 100 * n, 90) for n in range(4))),
+        line("a", *replica(0, 2**64 - 1)),
+        line("b", *replica(1, 2**64 - 2)),
+    )
+    assert find_steps(trace_of(tmp_path, made)).batches.tolist() == [1, 1, 1, 1]
+
+
+def test_a_fetch_before_its_call_belongs_to_the_step(tmp_path: Path) -> None:
+    """Custom loop: the window starts where the eager op around the fetch starts."""
+    events = [
+        e
+        for n in range(5)
+        for e in (event("TFE_Py_FastPathExecute_C", 100 * n, 40), fetch(100 * n + 5, 30), call("f", 100 * n + 50, 40))
+    ]
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert starts(steps) == [0, 100, 200, 300, 400]
+    assert durations(steps)[:4] == [100, 100, 100, 100]
+
+
+def test_nested_calls_are_not_counted_twice(tmp_path: Path) -> None:
+    events = [
+        e
+        for n in range(4)
+        for e in (call("outer", 100 * n, 90), call("inner", 100 * n + 10, 30), fetch(100 * n + 20, 5))
+    ]
+    assert len(find_steps(trace_of(tmp_path, host(*events)))) == 4
+
+
+def test_micro_batches_belong_to_the_step_that_applies_them(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for n in range(4):
+        for k in range(4):
+            events += [fetch(100 * n + 20 * k, 5), call("grad_fn", 100 * n + 20 * k + 6, 12)]
+        events.append(call("apply_fn", 100 * n + 85, 10))
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert starts(steps) == [0, 100, 200, 300]
+
+
+def test_without_fetches_calls_are_steps_but_input_is_not_visible(tmp_path: Path) -> None:
+    steps = find_steps(trace_of(tmp_path, host(*(call("one_step_on_data", 100 * n, 60) for n in range(5)))))
+    assert (len(steps), steps.confidence) == (5, "medium")
+    assert "no fetch from tf.data is visible" in steps.explanation
+
+
+def test_an_eager_loop_has_a_step_per_fetch(tmp_path: Path) -> None:
+    steps = find_steps(trace_of(tmp_path, host(*(fetch(100 * n, 30) for n in range(5)))))
+    assert (len(steps), steps.source, steps.confidence) == (5, "tf.data fetches", "medium")
+
+
+def test_function_runs_of_tf_data_are_no_steps(tmp_path: Path) -> None:
+    runs = [event("FunctionRun", 100 * n, 50, id=n) for n in range(3)]
+    mapped = [
+        e
+        for n in range(9)
+        for e in (
+            event("InstantiatedCapturedFunction::Run", 10 * n, 8, id=50 + n),
+            event("FunctionRun", 10 * n + 1, 5, id=50 + n),
+        )
+    ]
+    made = plane("/host:CPU", line("main", *runs), line("tf_data", *mapped))
+    steps = find_steps(trace_of(tmp_path, made))
+    assert (len(steps), steps.source, steps.confidence) == (3, "executor runs", "low")
+
+
+def test_a_retraced_step_is_shown_and_left_out(tmp_path: Path) -> None:
+    events = [call("f", 0, 900, "traced-nonXla"), fetch(800, 5)]
+    events += [e for n in range(1, 5) for e in (call("f", 1000 + 100 * n, 90), fetch(1000 + 100 * n + 5, 5))]
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert steps.flags[0] == RETRACE
+    assert steps.averaged.tolist() == [False, True, True, True, False]
+
+
+def test_a_slow_first_step_is_shown_and_left_out(tmp_path: Path) -> None:
+    marks = [
+        event("train", 0, 500, step_num=0),
+        *(event("train", 500 + 100 * n, 100, step_num=n + 1) for n in range(4)),
+    ]
+    assert find_steps(trace_of(tmp_path, host(*marks))).flags[0] == SLOW_FIRST
+
+
+def test_flags_do_not_empty_the_average(tmp_path: Path) -> None:
+    """With fewer than three plain steps all count."""
+    events = [e for n in range(2) for e in (call("f", 100 * n, 90), fetch(100 * n + 5, 5))]
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert steps.averaged.tolist() == [True, True]
+    assert steps.confidence == "medium"
+
+
+def test_a_pause_is_outside_the_steps(tmp_path: Path) -> None:
+    """A checkpoint of 5 ms after the third step."""
+    at = [0, 100, 200, 5300, 5400, 5500]
+    steps = find_steps(trace_of(tmp_path, host(*(event("train", start, 90, step_num=n) for n, start in enumerate(at)))))
+    assert durations(steps) == [100, 100, 90, 100, 100, 90]
+    (pause,) = steps.pauses
+    assert (pause.start_ps / US, pause.end_ps / US, pause.after_step) == (290, 5300, "train 2")
+
+
+def test_training_and_evaluation_are_told_apart_by_gradient_ops(tmp_path: Path) -> None:
+    """Keras 3 calls both `multi_step_on_iterator`; only the concrete function and its ops differ."""
+    calls, ops = [], []
+    for n in range(10):
+        train = n % 5 < 3
+        calls += [
+            call("multi_step_on_iterator", 100 * n, 80),
+            event(f"EagerLocalExecute: __inference_f_{11 if train else 22}", 100 * n + 5, 70),
+            fetch(100 * n + 10, 5),
+        ]
+        ops.append(event("gradient_tape/d/MatMul:MatMul" if train else "d/MatMul:MatMul", 100 * n + 30, 20))
+    steps = find_steps(trace_of(tmp_path, plane("/host:CPU", line("python", *calls), line("tf_Compute", *ops))))
+    assert steps.kinds == ("train", "train", "train", "eval", "eval") * 2
+    assert steps.headline_kind == "train"
+    assert durations(steps)[2] == 80  # a change of kind ends the step with its work
+
+
+def test_a_name_given_by_the_user_overrides_the_rules(tmp_path: Path) -> None:
+    events = [
+        e for n in range(4) for e in (event("train", 100 * n, 90, step_num=n), event(f"my_step_{n}", 100 * n + 10, 50))
+    ]
+    trace = trace_of(tmp_path, host(*events))
+    assert starts(find_steps(trace, "my_step_*")) == [10, 110, 210, 310]
+    assert find_steps(trace, "no such name").source == "none"
+
+
+def test_stored_groups_with_a_step_name_are_steps(tmp_path: Path) -> None:
+    events = [event("EagerKernelExecute", 100 * n, 60, group_id=n, step_name=f"train {n + 3}") for n in range(3)]
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert (steps.source, steps.names) == ("stored groups", ("train 3", "train 4", "train 5"))
+
+
+def test_a_tpu_tells_its_steps(tmp_path: Path) -> None:
+    made = plane("/device:TPU:0", line("Steps", *(event(str(n + 4), 100 * n, 95) for n in range(3)), id=1))
+    steps = find_steps(trace_of(tmp_path, made))
+    assert (steps.source, steps.numbers.tolist()) == ("device steps", [4, 5, 6])
+
+
+def test_repeated_modules_of_a_device_are_the_last_resort(tmp_path: Path) -> None:
+    made = plane("/device:GPU:0", line("XLA Modules", *(event("jit_step", 100 * n, 80) for n in range(4)), id=1))
+    steps = find_steps(trace_of(tmp_path, made))
+    assert (len(steps), steps.source, steps.confidence) == (4, "device modules", "low")
+
+
+def test_device_work_of_the_last_step_counts(tmp_path: Path) -> None:
+    """Kernels run on after the last call returns."""
+    events = [e for n in range(4) for e in (call("f", 100 * n, 50), fetch(100 * n + 5, 5))]
+    gpu = plane("/device:GPU:0", line("Stream #1(Compute)", event("kernel", 340, 45), id=1))
+    steps = find_steps(trace_of(tmp_path, host(*events), gpu))
+    assert durations(steps)[-1] == 85
+
+
+@pytest.mark.parametrize("events", [(), (event("something", 0, 5),)])
+def test_no_steps_is_an_answer_with_a_reason(tmp_path: Path, events: tuple[Event, ...]) -> None:
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert (len(steps), steps.confidence) == (0, "none")
+    assert "no step marker" in steps.explanation
+    assert np.asarray(steps.averaged).tolist() == []

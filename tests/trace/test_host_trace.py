@@ -1,0 +1,79 @@
+"""Access to the stats of a trace, to allocations, and what happens to those that nobody declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import event, host, line, plane, ref, space, trace_of, u64
+from trace_rows import US, memory, rows, texts
+
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.read import read_host
+
+
+def test_stats_of_several_planes_are_joined_by_name(tmp_path: Path) -> None:
+    gpu = plane(
+        "/device:GPU:0", line("s", event("k", 0, 1, hlo_op="x.1"), event("l", 1, 1, junk="a", hlo_op=ref("y.1")))
+    )
+    trace = trace_of(tmp_path, host(event("a", 0, 1), event("b", 1, 1, hlo_op="x.1", correlation_id=u64(1 << 63))), gpu)
+    assert texts(trace, "hlo_op") == {1: "x.1", 2: "x.1", 3: "y.1"}
+    assert trace.stat("hlo_op").texts.count("x.1") == 1
+    assert trace.stat("correlation_id").value.view(np.uint64).tolist() == [1 << 63]
+
+
+@pytest.mark.parametrize(
+    ("declared", "read"),
+    [
+        ("hlo_op", lambda trace: trace.stat("hlo_op")),
+        ("hlo_op", lambda trace: trace.number_at("hlo_op", np.zeros(1, np.int64))),
+        ("hlo_op", lambda trace: trace.has_stat("hlo_op")),
+        ("tf_op", lambda trace: trace.name_stat("tf_op")),
+        ("allocator_name", lambda trace: trace.memory),
+        ("Hlo Proto", lambda trace: trace.programs),
+    ],
+)
+def test_a_stat_that_nobody_declared_is_a_bug_not_an_empty_column(
+    declared: str, read: Callable[[HostTrace], object], tmp_path: Path
+) -> None:
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(host(event("a", 0, 1, hlo_op="x.1"), memory(1, allocator_name="GPU_0_bfc"))))
+    with pytest.raises(KeyError, match=f"the stat '{declared}' was not read"):
+        read(read_host(path, stats=frozenset()))
+    read(read_host(path, stats=frozenset({declared})))
+
+
+def test_stats_on_event_names_point_to_the_names_of_the_trace(tmp_path: Path) -> None:
+    tpu = plane("/device:TPU:0", line("XLA Ops", event("op", 0, 1)), name_stats={"op": {"hlo_category": "infeed"}})
+    trace = trace_of(tmp_path, host(event("a", 0, 1)), tpu)
+    assert {trace.names[name]: value for name, value in trace.name_stats["hlo_category"].items()} == {"op": "infeed"}
+
+
+def test_memory_events_are_kept_apart(tmp_path: Path) -> None:
+    """They have no duration, so they are no events of the timeline; the clock is the same."""
+    first = line("a", event("op:Op", 0, 5), memory(1, addr=u64((1 << 64) - 1), fragmentation=0.5, tf_op="x/Add"), id=1)
+    second = line("b", memory(2, allocates=False, addr=3, fragmentation=0), id=2, timestamp_ns=1000)
+    trace = trace_of(tmp_path, plane("/host:CPU", first, second))
+    assert rows(trace) == [("op:Op", 0.0, 5.0)]
+    found = trace.memory
+    assert (found.start_ps / US).tolist() == [1.0, 3.0]
+    assert found.allocates.tolist() == [True, False]
+    assert found.number("addr", 0).tolist() == [-1, 3]
+    assert found.real("fragmentation").tolist() == [0.5, 0.0]
+    assert np.isnan(found.real("bytes_reserved")).all()
+    index, texts = found.text_index("tf_op")
+    assert [texts[at] if at >= 0 else None for at in index.tolist()] == ["x/Add", None]
+
+
+def test_lines_that_note_no_memory_may_have_any_clock(tmp_path: Path) -> None:
+    odd = line("odd", id=3, timestamp_ns=(1 << 63) - 1)
+    trace = trace_of(tmp_path, plane("/host:CPU", odd, line("a", memory(1), id=1, timestamp_ns=1000)))
+    assert (trace.memory.start_ps / US).tolist() == [2.0]
+
+
+def test_memory_events_stay_among_instants_too(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(memory(1), event("op:Op", 2, 1)), instants=True)
+    assert [name for name, *_ in rows(trace)] == ["MemoryAllocation", "op:Op"]
+    assert len(trace.memory) == 1
