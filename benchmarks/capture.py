@@ -43,6 +43,7 @@ assert captured.path and not captured.reason, captured
 """
 _BARE = """
 import sys, time
+from pathlib import Path
 import grpc
 import ptars, pyarrow  # What tfperf needs to check a trace; here, so that the two can be compared.
 channel = grpc.insecure_channel(f"127.0.0.1:{sys.argv[1]}", [("grpc.max_receive_message_length", -1)])
@@ -52,10 +53,11 @@ print(time.monotonic() - begin)
 """
 _RECEIVE = """
 import sys, time
+from pathlib import Path
 from tfperf.capture.address import parse_address
 from tfperf.capture.client import ProfilerClient, profile_request
 from tfperf.capture.tracer_options import TracerOptions
-request = profile_request(TracerOptions(), 1, session_id="session", host_name="host", repository_root="logs")
+request = profile_request(TracerOptions(), 1, Path("logs/session/host.xplane.pb"))
 with ProfilerClient(parse_address(f"127.0.0.1:{sys.argv[1]}")) as client:
     begin = time.monotonic()
     client.profile(request, 60.0).result()
