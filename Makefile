@@ -1,6 +1,6 @@
 # make demo    analyze a sample trace (makes a virtual environment first)
 # make test    run the tests
-# make quick   run the tests that need neither TensorFlow nor a browser nor servers that wait (a minute)
+# make quick   run the tests that need neither TensorFlow nor a browser (a minute)
 # make lint    style, types, import contracts
 # make bench   speed and memory against peers, on a trace that it makes (minutes)
 # make docs    write gold files and the generated parts of pages anew
@@ -20,7 +20,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m timing
 
 quick: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not (tensorflow or browser or servers or timing)" $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m "not (tensorflow or browser or timing)" --hypothesis-profile quick $(SIDE_BY_SIDE)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 NEEDS = {
     "browser": ("browser/*.py",),
-    "servers": ("capture/test_client.py", "capture/test_greeting.py", "capture/test_odd_servers.py"),
     "tensorflow": (
         "capture/test_doctor_job.py",
         "capture/test_keras_callback.py",
@@ -30,6 +29,7 @@ NEEDS = {
 
 # A test must not fail because the machine is busy.
 settings.register_profile("tfperf", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("tfperf")
 
 # A shell gives its background jobs an ignored Ctrl-C, and what they start inherits it.

@@ -261,7 +261,7 @@ ODD = {
         message(
             field(2, b"/host:CPU"),
             field(3, field(4, message(field(1, 5), field(3, 7)))),
-            *[field(4, message(field(1, n), field(2, field(2, b"op %d" % n)))) for n in range(100_000)],
+            *[field(4, message(field(1, n), field(2, field(2, b"op %d" % n)))) for n in range(20_000)],
         ),
     ),
     "names that are no UTF-8": space(host(*[event("a\udcff/b\udcfe:MatMul", 9 * n, 5, step_num=n) for n in range(3)])),

@@ -88,13 +88,13 @@ def assert_survives(path: Path, data: bytes, variant: tuple[str, ...]) -> None:
         json.loads(result.stdout)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(data=damaged(), variant=st.sampled_from(VARIANTS))
 def test_damaged_bytes(data: bytes, variant: tuple[str, ...], path: Path) -> None:
     assert_survives(path, data, variant)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(data=twisted(), variant=st.sampled_from(VARIANTS))
 def test_twisted_contents(data: bytes, variant: tuple[str, ...], path: Path) -> None:
     assert_survives(path, data, variant)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import event, host, space
 from capture.double import response, serving
-from capture.handmade import listening, silent
+from capture.handmade import listening, saying
 
 import tfperf
 from tfperf.capture.outcomes import Captured
@@ -38,14 +38,15 @@ def test_a_sample_is_analyzed_only_when_asked_to(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_fails_is_an_entry_and_a_problem(tmp_path: Path) -> None:
-    with listening(silent) as silent_port, serving({"Profile": lambda *_: response(STEPS)}) as port:
-        workers = [f"127.0.0.1:{number}" for number in (silent_port, port)]
+    web_server = listening(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    with web_server as web_port, serving({"Profile": lambda *_: response(STEPS)}) as port:
+        workers = [f"127.0.0.1:{number}" for number in (web_port, port)]
         sampled = tfperf.sample(*workers, logdir=tmp_path, duration_s=0.01)
-    assert [result.reason for result in sampled.captured] == ["timeout", ""]
+    assert [result.reason for result in sampled.captured] == ["not_a_profiler", ""]
     assert len(sampled.kept) == 1
-    with pytest.raises(CaptureError, match="never answers") as caught:
+    with pytest.raises(CaptureError, match=str(web_port)) as caught:
         sampled.raise_problem()
-    assert caught.value.reason == "timeout"
+    assert caught.value.reason == "not_a_profiler"
 
 
 def test_a_trace_that_cannot_be_analyzed_is_reported_without_analysis(tmp_path: Path) -> None:

@@ -24,16 +24,19 @@ def block(language: str) -> str:
     return found[1]
 
 
-def install(folder: Path, source: str) -> Path:
-    """Install the package of the example with other source into a fresh environment; return its Python."""
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment with the package of the example."""
+    folder = tmp_path_factory.mktemp("extending")
     package = folder / "acme-threads"
-    package.mkdir(parents=True)
+    package.mkdir()
     (package / "pyproject.toml").write_text(block("toml"))
-    (package / "acme_threads.py").write_text(source)
+    (package / "acme_threads.py").write_text(block("py"))
     environment = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", package], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", str(package)], check=True)
     # tfperf and what it needs are those of this environment: to install them again would take minutes.
     purelib = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
@@ -45,13 +48,9 @@ def install(folder: Path, source: str) -> Path:
     return python
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install(tmp_path_factory.mktemp("extending"), block("py"))
-
-
-def tfperf(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+def tfperf(python: Path, *arguments: object, modules: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command in the environment; modules in the folder `modules` hide those that are installed."""
+    environment = {**os.environ, "PYTHONPATH": modules}
     command = [str(python), "-m", "tfperf", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
@@ -118,9 +117,9 @@ def test_help_lists_it(python: Path) -> None:
     ],
     ids=["import", "type", "name", "table", "analyze", "build"],
 )
-def test_a_broken_one_is_named_in_one_line_and_omitted(tmp_path: Path, source: str, reason: str) -> None:
-    python = install(tmp_path, source)
-    result = tfperf(python, "analyze", SAMPLE, "--format", "json")
+def test_a_broken_one_is_named_in_one_line_and_omitted(python: Path, tmp_path: Path, source: str, reason: str) -> None:
+    (tmp_path / "acme_threads.py").write_text(source)
+    result = tfperf(python, "analyze", SAMPLE, "--format", "json", modules=str(tmp_path))
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stderr.splitlines() if line.startswith("section threads is omitted: ")]
     assert len(lines) == 1

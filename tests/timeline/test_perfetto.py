@@ -214,7 +214,7 @@ TIMES = st.integers(0, 12)
 EVENTS = st.lists(st.tuples(TIMES, st.integers(0, 6), st.sampled_from("abc")), max_size=25)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(EVENTS, min_size=1, max_size=3))
 def test_nothing_is_lost_whatever_overlaps(tmp_path: Path, lines: list[list[tuple[int, int, str]]]) -> None:
     traced = [line(f"line{i}", *(event(n, b, d) for b, d, n in events)) for i, events in enumerate(lines)]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from builders import Event, Line, event, host, line, plane, trace_of, u64
 from builders import iterator_call as call
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.trace.pipeline_tree import stage_path
@@ -294,7 +294,6 @@ other_events = st.builds(
 threads = st.lists(st.lists(iterator_events | other_events, max_size=8), min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
 @given(threads)
 def test_whatever_the_ids_say_every_call_is_in_one_stage_of_one_tree(
     tmp_path_factory: pytest.TempPathFactory, made: list[list[Event]]

@@ -27,7 +27,7 @@ from tfperf.wire.trace_file import TraceFile, walk
 WANTED = WantedStats({"id": "number", "tf_op": "text"})
 GUESSED = WantedStats({"id": "guess"})
 EVERYTHING = WantedStats({"id": "real"}, every=True)
-EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True)
+EXAMPLES = settings(derandomize=True)
 
 Row = tuple[int, int, int, bool, dict[str, int | float | str]]
 """Index of the name, offset, duration, whether it stands for many, wanted stats."""
@@ -278,7 +278,7 @@ REFUSED_BY_US_ONLY = re.compile(r"0 bytes|contains no planes|wire type [34]|gzip
 """An XSpace without planes, and groups (a wire type that no XSpace uses) outside of lines."""
 
 
-@settings(EXAMPLES, max_examples=600)
+@settings(EXAMPLES, max_examples=6 * EXAMPLES.max_examples)
 @given(data=damaged(), limit=limits)
 def test_damaged_bytes_get_the_verdict_of_protobuf(data: bytes, limit: int, path: Path) -> None:
     """Damage in stats that nobody asked for stays unseen; else what protobuf refuses is refused."""
