@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
+
+from tfperf.errors import OutputError
 
 
 @contextlib.contextmanager
@@ -26,3 +29,49 @@ def replace_file(target: Path, data: bytes) -> None:
         with temporary.open("xb") as file:
             file.write(data)
         temporary.replace(target)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes its place when all is written; raises OutputError.
+
+    A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as device:
+                yield device
+            return
+        target = Path(os.path.realpath(path))
+        with temporary_beside(target) as temporary:
+            with temporary.open("xb") as file:
+                yield file
+            temporary.replace(target)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
+    """Raise OutputError where a target is a folder, or a file that may not be replaced."""
+    try:
+        folders = [target for target in targets if target.is_dir()]
+        files = [target for target in targets if target.is_file()]
+    except OSError as error:
+        raise cannot_write(targets[0], error) from error
+    if folders:
+        raise OutputError(f"{', '.join(map(str, folders))} is a folder; name a file")
+    if len(files) == 1 and not force:
+        raise OutputError(f"{files[0]} exists; pass --force to replace it")
+    if files and not force:
+        names = ", ".join(file.name for file in files)
+        raise OutputError(f"{names} exist in {files[0].parent}; pass --force to replace them")
+
+
+def cannot_write(path: Path, error: OSError) -> OutputError:
+    """Return the error that says why a file or folder cannot be written, and what to try."""
+    reason = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError):
+        reason = f"{path.parent} does not exist; create it first"
+    if isinstance(error, PermissionError):
+        reason = "permission denied; choose a place where you may write"
+    return OutputError(f"cannot write {path}: {reason}")

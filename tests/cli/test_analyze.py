@@ -331,3 +331,12 @@ def test_a_page_says_what_to_do_next_at_once_and_nothing_of_devices_that_are_not
     titles = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
     assert titles[:3] == ["Overview", "What to do next", "Steps"]
     assert "GPU kernels" not in titles
+
+
+def test_control_characters_in_the_path_of_a_file_to_write_are_shown_as_escapes(
+    run_tfperf: Run, samples: Path, tmp_path: Path
+) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "-o", tmp_path / "no\x1b[31m" / "report.json")
+    assert result.exit_code == 1
+    assert r"no\x1b[31m does not exist; create it first" in result.stderr
+    assert result.stderr.removesuffix("\n").isprintable()

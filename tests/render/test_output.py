@@ -125,12 +125,6 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, mo
     assert (tmp_path / "report.json").read_text() == "old"
 
 
-def test_control_characters_in_a_path_are_shown_as_escapes(tmp_path: Path) -> None:
-    with pytest.raises(OutputError) as caught:
-        write("x", tmp_path / "no\x1b[31m" / "report.json")
-    assert str(caught.value).isprintable()
-
-
 @posix_only
 def test_a_named_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     # Stands for devices too: a real one must not be at stake when the code under test is wrong.

@@ -201,11 +201,11 @@ def chosen_format(format_name: str | None, output: Path | None) -> str:
 
 def refuse_existing(output: Path | None, *, force: bool) -> None:
     """Raise OutputError if the report could not be written for what is there: before the work, not after."""
+    from tfperf import files
     from tfperf.render import STDOUT
-    from tfperf.render import refuse_existing as refuse
 
     if output is not None and output != STDOUT:
-        refuse([output], force=force)
+        files.refuse_existing([output], force=force)
 
 
 def suitable_for(output: Path | None) -> RenderOptions:

@@ -126,7 +126,7 @@ def _rounded(value: float | None) -> float | None:
 def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
     breakdown, environment = host["steps"], host["environment"]
     overview = summarize(breakdown)
-    duration_ps = breakdown.steps.duration_ps[breakdown.headline]
+    duration_ps = breakdown.steps.duration_ps[breakdown.steps.headline]
     step_ms = tuple(float(f"{ps / PS_PER_MS:.6g}") for ps in duration_ps.tolist() if 0 < ps <= MOST_MS * PS_PER_MS)
     compute_ps = breakdown.compute_16_ps + breakdown.compute_32_ps
     return HostSummary(
@@ -152,7 +152,7 @@ def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
         unknown |= {"input", *_INPUT_PARTS}
 
     def mean_ms(category: str) -> float:
-        return float(breakdown.time_ps[category][breakdown.headline].mean()) / PS_PER_MS
+        return float(breakdown.time_ps[category][breakdown.steps.headline].mean()) / PS_PER_MS
 
     categories = (*CATEGORIES, *_INPUT_PARTS)
     return {category: None if category in unknown else _rounded(mean_ms(category)) for category in categories}
@@ -162,7 +162,7 @@ def _usual_batches(breakdown: Breakdown) -> int | None:
     """Return the usual number of batches in a step (the smaller of two equally usual ones); None without any."""
     if not len(breakdown.steps):
         return None
-    batches = np.clip(breakdown.steps.batches[breakdown.headline], 0, _MOST_BATCHES)
+    batches = np.clip(breakdown.steps.batches[breakdown.steps.headline], 0, _MOST_BATCHES)
     return int(np.bincount(batches, minlength=1).argmax()) or None
 
 

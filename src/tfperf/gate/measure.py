@@ -111,7 +111,7 @@ def judged_hosts(results: Results, *, stat: StepStatistic, skip_first: int, min_
 
 
 def _averaged_starts(breakdown: Breakdown) -> list[int]:
-    return [int(start) for start in breakdown.steps.start_ps[breakdown.headline]]
+    return [int(start) for start in breakdown.steps.start_ps[breakdown.steps.headline]]
 
 
 def measure(limit: Limit, host: JudgedHost) -> Measurement:

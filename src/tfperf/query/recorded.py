@@ -18,13 +18,11 @@ import pyarrow as pa
 from tfperf.errors import TfperfError
 from tfperf.query.sql_tables import SqlTable
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.event_columns import StatKind, StatRows
+from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind
 
 Columns = dict[str, Any]
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_EVENTS = int(np.iinfo(np.int32).max)
-_EMPTY = np.empty(0, np.int32)
-_NO_STATS = StatRows(_EMPTY, _EMPTY, _EMPTY.astype(np.uint8), _EMPTY.astype(np.int64), (), ())
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
 
 VIEWS: Mapping[str, str] = {
@@ -138,7 +136,7 @@ def _lines(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
 def _stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     """Yield the same bits as int64, uint64, float64 and, where they are one, index of a text."""
     for trace, first_event in zip(hosts, _firsts(hosts, "name"), strict=True):
-        rows = trace.every_stat or _NO_STATS
+        rows = trace.every_stat or NO_STAT_ROWS
         event = rows.event + np.int32(first_event) if first_event else rows.event
         code = _numbers(rows.kind)
         # A bitmap says which of the numbers are those of a text; the others are null.

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tfperf.errors import OutputError
-from tfperf.files import replace_file
+from tfperf.files import cannot_write, new_file, refuse_existing
 
 if TYPE_CHECKING:
     from tfperf.report.model import Level, Report
@@ -125,39 +125,16 @@ def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise OutputError(f"{_names([folder])} is a file; name a folder") from None
+        raise OutputError(f"{folder} is a file; name a folder") from None
     except OSError as error:
-        raise _failed(folder, error) from error
+        raise cannot_write(folder, error) from error
     for target, text in targets.items():
         _write_file(text, target)
 
 
-def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
-    """Raise OutputError where a target is a folder, or a file that may not be replaced."""
-    try:
-        folders = [target for target in targets if target.is_dir()]
-        files = [target for target in targets if target.is_file()]
-    except OSError as error:
-        raise _failed(targets[0], error) from error
-    if folders:
-        raise OutputError(f"{_names(folders)} is a folder; name a file")
-    if files and not force:
-        if len(files) == 1:
-            raise OutputError(f"{_names(files)} exists; pass --force to replace it")
-        names = _names([Path(file.name) for file in files])
-        raise OutputError(f"{names} exist in {_names([files[0].parent])}; pass --force to replace them")
-
-
 def _write_file(text: str, destination: Path) -> None:
-    data = text.encode("utf-8", errors="backslashreplace")
-    try:
-        if destination.exists() and not destination.is_file():
-            # A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
-            destination.write_bytes(data)
-        else:
-            replace_file(Path(os.path.realpath(destination)), data)
-    except OSError as error:
-        raise _failed(destination, error) from error
+    with new_file(destination) as file:
+        file.write(text.encode("utf-8", errors="backslashreplace"))
 
 
 def _write_stdout(text: str) -> None:
@@ -187,18 +164,3 @@ def discard(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-
-
-def _failed(path: Path, error: OSError) -> OutputError:
-    reason = error.strerror or str(error)
-    if isinstance(error, FileNotFoundError):
-        reason = f"{_names([path.parent])} does not exist; create it first"
-    if isinstance(error, PermissionError):
-        reason = "permission denied; choose a place where you may write"
-    return OutputError(f"cannot write {_names([path])}: {reason}")
-
-
-def _names(paths: Sequence[Path]) -> str:
-    from tfperf.render.values import safe
-
-    return ", ".join(safe(str(path)) for path in paths)

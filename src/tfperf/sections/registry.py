@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -80,6 +80,11 @@ class Tabular(Struct, frozen=True):
         import pandas as pd
 
         return pd.DataFrame(self.columns())
+
+
+def fields(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    """Return the columns of a table whose rows are objects: of each, the field of that name, None without one."""
+    return {column.key: [getattr(row, column.key, None) for row in rows] for column in columns}
 
 
 def present(*tables: Table | None) -> tuple[Table, ...]:

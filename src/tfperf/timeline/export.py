@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from msgspec import Struct, field
 
-from tfperf.errors import OutputError, TfperfError
-from tfperf.files import temporary_beside
+from tfperf.errors import TfperfError
+from tfperf.files import new_file, refuse_existing
 from tfperf.timeline.host_timeline import EncodeJob, HostTimeline
 from tfperf.timeline.selection import Selection, SelectionCheck, selected_steps
 from tfperf.timeline.track_groups import host_timeline
@@ -164,7 +162,8 @@ def export(
     if form is None:
         raise TfperfError(f"{output.name} has an unknown suffix; end it in .pftrace, .json or .json.gz")
     result, check = ExportResult(path=output), SelectionCheck(selection)
-    with open_new_file(output, force=force) as file:
+    refuse_existing([output], force=force)
+    with new_file(output) as file:
         hosts = _host_timelines(files, step_marker, result, check, progress)
         chunks = _chunks(form, hosts, result)
         for chunk in _compressed(chunks) if form == "json.gz" else chunks:
@@ -228,30 +227,3 @@ def _encoded(jobs: Iterable[EncodeJob]) -> Iterator[bytes]:
         finally:
             for job_left in waiting:
                 job_left.cancel()
-
-
-@contextlib.contextmanager
-def open_new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Open a file that takes its place when all is written; an existing one is replaced only with `force`.
-
-    Raises OutputError.
-    """
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder; name a file")
-    if path.is_file() and not force:
-        raise OutputError(f"{path} exists; pass --force to replace it")
-    try:
-        if path.exists() and not path.is_file():
-            # A device or a named pipe is written to, not replaced.
-            with path.open("wb") as device:
-                yield device
-            return
-        target = Path(os.path.realpath(path))
-        with temporary_beside(target) as temporary:
-            with temporary.open("xb") as file:
-                yield file
-            temporary.replace(target)
-    except FileNotFoundError as error:
-        raise OutputError(f"cannot write {path}: {path.parent} does not exist; create it first") from error
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another place") from error

@@ -15,7 +15,7 @@ from tfperf.timeline.overlaps import assign_tracks
 from tfperf.timeline.selection import Selection, overlaps, select_events, selected_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
-from tfperf.wire.event_columns import StatKind, StatRows
+from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
 _NONE = np.empty(0, np.int64)
@@ -27,8 +27,6 @@ _LINKS = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
 _LONG_NAME = 128
 """A name longer than that gives way to the display name, where there is one."""
 
-
-_NO_STATS = StatRows(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8), _NONE, keys=(), texts=())
 
 
 class _PlacedPlane(Struct, frozen=True):
@@ -185,7 +183,7 @@ def _shown_names(trace: HostTrace) -> tuple[str, ...]:
 
 def _trace_arguments(trace: HostTrace) -> EventArguments:
     """Return the arguments of all events, in order of rows, of a trace that was read with everything."""
-    stats = trace.every_stat or _NO_STATS
+    stats = trace.every_stat or NO_STAT_ROWS
     shown = np.array([key not in _LINKS for key in stats.keys], np.bool_)
     which = np.flatnonzero(shown[stats.key]) if len(stats.keys) else _NONE
     event, key, kind, value = stats.event[which], stats.key[which], stats.kind[which], stats.value[which]

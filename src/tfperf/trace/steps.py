@@ -86,6 +86,11 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True):
         return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
 
     @property
+    def headline(self) -> Bools:
+        """Tell which steps the headline figures are about: averaged ones of the headline kind."""
+        return np.asarray(self.averaged & (np.array(self.kinds, object) == self.headline_kind), np.bool_)
+
+    @property
     def headline_kind(self) -> str:
         """Return the kind that headline figures are about: train if there is one, else the most time-consuming."""
         total: dict[str, int] = {}

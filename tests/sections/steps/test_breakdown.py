@@ -159,7 +159,7 @@ def test_first_and_last_of_more_than_five_are_left_out_as_today(tmp_path: Path) 
     ]
     breakdown = as_tensorflow(tmp_path, host(*events))
     assert breakdown.averaged.tolist() == [False, *[True] * 5, False]
-    assert breakdown.headline.tolist() == breakdown.averaged.tolist()
+    assert breakdown.steps.headline.tolist() == breakdown.averaged.tolist()
 
 
 def tpu(number: int, *ops: tuple[str, float, float]) -> Plane:

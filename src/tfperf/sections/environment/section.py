@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data, Fact, Section
-from tfperf.sections.registry import TableSpec, present
+from tfperf.sections.registry import TableSpec, fields, present
 from tfperf.sections.results import Results
 from tfperf.units import PS_PER_MS
 
@@ -41,8 +41,7 @@ _COLUMNS = (
 
 def _hosts(results: Results) -> Data:
     hosts = results["environment"]
-    recorded = {column.key: [getattr(host, column.key, None) for host in hosts] for column in _COLUMNS}
-    return {**recorded, "duration_ms": [host.duration_ps / PS_PER_MS for host in hosts]}
+    return {**fields(_COLUMNS, hosts), "duration_ms": [host.duration_ps / PS_PER_MS for host in hosts]}
 
 
 HOSTS = TableSpec(

@@ -63,8 +63,8 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
 def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
     """Find the ops that the host ran eagerly, and what they take of its averaged steps."""
     rows, op_type, names = _eager_rows(trace)
-    is_counted = steps.averaged & (np.array(steps.kinds, object) == steps.headline_kind)
-    start, end = steps.start_ps[is_counted], steps.end_ps[is_counted]
+    counted = steps.headline
+    start, end = steps.start_ps[counted], steps.end_ps[counted]
     busy = union(trace.start_ps[rows], trace.end_ps[rows])
     first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (start, end))
     calls = np.bincount(op_type, minlength=len(names)).astype(np.int64)

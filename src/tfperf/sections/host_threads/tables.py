@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.registry import TableSpec
+from tfperf.sections.registry import TableSpec, fields
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ def _host_threads(results: Results) -> Data | None:
     threads = results["host_threads"]
     if not threads:
         return None
-    recorded = {column.key: [getattr(thread, column.key, None) for thread in threads] for column in _COLUMNS}
     return {
-        **recorded,
+        **fields(_COLUMNS, threads),
         "event_time_ms": [thread.event_time_ps / PS_PER_MS for thread in threads],
         "percent": [100 * t.event_time_ps / t.capture_ps if t.capture_ps else None for t in threads],
         "longest_ms": [thread.longest_ps / PS_PER_MS for thread in threads],
@@ -39,7 +38,7 @@ HOST_THREADS = TableSpec(
     name="host_threads",
     title="Threads by event time",
     row="threads of hosts",
-    details="One row per thread with events. A thread that waits inside an event counts as busy: see the event's name.",
+    details="One row per thread with events. Event time includes waits inside events: see the longest event.",
     columns=_COLUMNS,
     data=_host_threads,
     name_key="thread",

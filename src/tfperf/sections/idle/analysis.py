@@ -176,13 +176,11 @@ def analyze(host: Host) -> Idle:
 
 
 def _windows(steps: Steps, device: DeviceTime) -> Windows:
-    """Return the steps as windows, of which the averaged ones of the main kind count; else the capture."""
+    """Return the steps as windows, of which the headline ones count; else the capture."""
     if not len(steps):
         whole = np.array([device.start_ps], np.int64), np.array([device.end_ps], np.int64)
         return Windows(*whole, np.ones(1, np.bool_))
-    main_kind = steps.headline_kind
-    is_main = np.array([kind == main_kind for kind in steps.kinds], np.bool_)
-    return Windows(steps.start_ps, steps.end_ps, np.asarray(steps.averaged & is_main, np.bool_))
+    return Windows(steps.start_ps, steps.end_ps, steps.headline)
 
 
 def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps) -> DeviceIdle:
@@ -225,6 +223,6 @@ def narrow(idle: Idle, before: Breakdown, after: Breakdown) -> Idle:
     """
     if before.attribution == "tensorflow":
         return idle
-    counted = np.isin(before.steps.start_ps, after.steps.start_ps[after.headline])
+    counted = np.isin(before.steps.start_ps, after.steps.start_ps[after.steps.headline])
     devices = (replace(each, counted=counted) if len(each.window_ps) == len(counted) else each for each in idle.devices)
     return replace(idle, devices=tuple(devices))

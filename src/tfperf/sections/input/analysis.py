@@ -62,8 +62,6 @@ class InputPipeline(Tabular, frozen=True):
 
     ops: tuple[InputOp, ...]
     parts: dict[InputPart, PartTime]
-    wall_ps: int
-    """Time in which at least one thread ran an input op."""
     enqueue_shares: tuple[float, ...]
     """For each host whose times were scaled: the share of its time (0 to 1) that copies to the device take."""
     has_host_events: bool
@@ -114,7 +112,6 @@ def analyze(host: Host) -> InputPipeline:
     return InputPipeline(
         _by_self_time(ops),
         parts,
-        wall_ps=union(work.start, work.end).total(),
         enqueue_shares=(share,) if is_scaled else (),
         has_host_events=any(line.stop > line.start for line in host.trace.host_lines),
     )
@@ -194,7 +191,7 @@ def _enqueue_share(host: Host) -> float:
     if between_ps:
         return min(1.0, enqueuing_ps / between_ps)
     breakdown = host["steps"]
-    counted = breakdown.headline
+    counted = breakdown.steps.headline
     steps_ps = int(breakdown.steps.duration_ps[counted].sum())
     return min(1.0, int(breakdown.time_ps["host_to_device"][counted].sum()) / steps_ps) if steps_ps else 0.0
 
@@ -221,7 +218,6 @@ def combine(hosts: Sequence[InputPipeline]) -> InputPipeline:
     return InputPipeline(
         _by_self_time(ops),
         parts,
-        wall_ps=sum(host.wall_ps for host in hosts),
         enqueue_shares=tuple(share for host in hosts for share in host.enqueue_shares),
         has_host_events=any(host.has_host_events for host in hosts),
     )

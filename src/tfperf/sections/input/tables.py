@@ -74,7 +74,7 @@ def _statistics(results: Results) -> Data | None:
     over_steps = {
         "step_time_ms": summary.step_time_ms,
         **{f"{key}_ms": summary.category_ms[key] for key in ("input", *INPUT_TIME_TITLES)},
-        "input_percent": statistics(_input_percent(breakdown)[breakdown.headline]),
+        "input_percent": statistics(_input_percent(breakdown)[breakdown.steps.headline]),
     }
     if not breakdown.has_device:
         over_steps["host_to_device_ms"] = None

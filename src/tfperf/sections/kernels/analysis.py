@@ -121,7 +121,7 @@ def _dim_text(dim: Dim | None) -> str | None:
 def analyze(host: Host) -> Kernels:
     """Add up kernels and copies of a host's GPUs, and how its devices spend the capture."""
     trace, work, breakdown = host.trace, host.device_work, host["steps"]
-    counted_steps = breakdown.steps.only(np.flatnonzero(breakdown.headline))
+    counted_steps = breakdown.steps.only(np.flatnonzero(breakdown.steps.headline))
     return _kernels(
         tally_as_tensorflow(trace, work) if host.as_tensorflow else tally_kernels(trace, work),
         copies=copies_of(trace, work),

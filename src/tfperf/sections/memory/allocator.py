@@ -191,7 +191,8 @@ def _largest_of_boxes(in_use: Int64s) -> Int64s:
 
 def _allocations_per_step(start_ps: Int64s, size: Int64s, steps: Steps) -> tuple[float | None, float | None]:
     """Return how many allocations a step makes on average, and of how many bytes; None without steps."""
-    start, end = _averaged_windows(steps)
+    counted = steps.headline
+    start, end = steps.start_ps[counted], steps.end_ps[counted]
     if not len(start):
         return None, None
     first, stop = np.searchsorted(start_ps, start), np.searchsorted(start_ps, end)
@@ -205,7 +206,8 @@ def _growth_per_step(start_ps: Int64s, in_use: Int64s, steps: Steps) -> tuple[fl
     0: it does not grow steadily; None: there are too few steps. The least of each step is what stays when its own
     tensors are gone; where that never falls and nearly always rises, something is kept.
     """
-    start, end = _averaged_windows(steps)
+    counted = steps.headline
+    start, end = steps.start_ps[counted], steps.end_ps[counted]
     first = np.maximum(np.searchsorted(start_ps, start) - 1, 0)
     stop = np.searchsorted(start_ps, end)
     is_reached = stop > first
@@ -217,10 +219,3 @@ def _growth_per_step(start_ps: Int64s, in_use: Int64s, steps: Steps) -> tuple[fl
     rises = np.diff(least)
     is_steady = bool((rises >= 0).all()) and float((rises > 0).mean()) >= _RISING_SHARE
     return float(least[-1] - least[0]) / len(rises) if is_steady else 0.0, len(first)
-
-
-def _averaged_windows(steps: Steps) -> tuple[Int64s, Int64s]:
-    """Return start and end of the steps that averages are about."""
-    kind = steps.headline_kind if len(steps) else ""
-    chosen = steps.averaged & np.array([other == kind for other in steps.kinds], np.bool_)
-    return steps.start_ps[chosen], steps.end_ps[chosen]

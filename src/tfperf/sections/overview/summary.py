@@ -105,7 +105,7 @@ class Overview(Summary, frozen=True, kw_only=True):
 
 def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -> Summary:
     """Average the steps at `rows` (default: the headline steps)."""
-    rows = breakdown.headline if rows is None else rows
+    rows = breakdown.steps.headline if rows is None else rows
     kind = kind or breakdown.steps.headline_kind
     duration_ps = breakdown.steps.duration_ps[rows]
     total_ps = int(duration_ps.sum())

@@ -64,12 +64,6 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
         """Tell which steps count in averages."""
         return self.steps.averaged
 
-    @property
-    def headline(self) -> Bools:
-        """Tell which steps the headline figures are about: averaged ones of the main kind."""
-        kind = np.array(self.steps.kinds, object) == self.steps.headline_kind
-        return np.asarray(self.averaged & kind, np.bool_)
-
     def only(self, rows: Int64s) -> Breakdown:
         """Return the breakdown of the steps at `rows`."""
         time_ps = {category: values[rows] for category, values in self.time_ps.items()}

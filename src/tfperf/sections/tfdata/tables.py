@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfperf.report.model import Column, Data
 from tfperf.sections.input.tables import percent
-from tfperf.sections.registry import TableSpec
+from tfperf.sections.registry import TableSpec, fields
 from tfperf.sections.results import Results
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
 from tfperf.sections.tfdata.stage_rules import change_in_code
@@ -22,9 +22,8 @@ def _stages(results: Results) -> Data | None:
     if not rows:
         return None
     stages = [stage for _, _, stage in rows]
-    of_stage = {column.key: [getattr(stage, column.key, None) for stage in stages] for column in _STAGE_COLUMNS}
     return {
-        **of_stage,
+        **fields(_STAGE_COLUMNS, stages),
         "host": [pipeline.host for pipeline, _, _ in rows],
         "pipeline": [pipeline.name for pipeline, _, _ in rows],
         "stage": [_marked(pipeline, index, several=len(pipelines) > 1) for pipeline, index, _ in rows],
@@ -104,11 +103,9 @@ def _what_if(results: Results) -> Data | None:
     outlook = results["tfdata"].outlook
     if outlook is None or not outlook.gains:
         return None
-    stages = [stage_name(outlook.pipeline, estimate.stage) for estimate in outlook.gains]
-    gains = outlook.gains
-    estimated = {column.key: [getattr(gain, column.key, None) for gain in gains] for column in _WHAT_IF_COLUMNS}
-    changes = [change_in_code(gain.change, stage) for gain, stage in zip(gains, stages, strict=True)]
-    return {**estimated, "stage": stages, "what": changes}
+    stages = [stage_name(outlook.pipeline, gain.stage) for gain in outlook.gains]
+    changes = [change_in_code(gain.change, stage) for gain, stage in zip(outlook.gains, stages, strict=True)]
+    return {**fields(_WHAT_IF_COLUMNS, outlook.gains), "stage": stages, "what": changes}
 
 
 _STAGE_MEANING = "stage, each below the one that asks it; ! is waited for most, * limits most"

@@ -81,7 +81,7 @@ def estimate_changes(
 
     `steadiness` is that of the ops outside the pipelines.
     """
-    rows = np.flatnonzero(breakdown.headline)
+    rows = np.flatnonzero(breakdown.steps.headline)
     start, end = breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]
     whole = whole_pipelines(pipelines)
     if not len(rows) or not whole:
