@@ -108,7 +108,8 @@ def with_server(reply_bytes: int, use: Callable[[int, int, Any], Any]) -> Any:
     process = context.Process(target=serve, args=(reply_bytes, port, arrivals), daemon=True)
     process.start()
     try:
-        return use(*port.get(timeout=120), arrivals)
+        number, length = port.get(timeout=120)
+        return use(number, length, arrivals)
     finally:
         process.kill()
         process.join()
@@ -136,7 +137,7 @@ def receive_seconds(port: int, length: int, arrivals: Any) -> tuple[float, float
 
 def request_seconds(port: int, length: int, arrivals: Any) -> float:
     """Return the median time from starting `tfperf capture` to the arrival of its request."""
-    seconds = []
+    seconds: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(5):
             command = [sys.executable, "-m", "tfperf", "capture", "--port", str(port), "--duration", "1ms"]

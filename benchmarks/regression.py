@@ -59,7 +59,7 @@ def build(job: str, rounds: int) -> tuple[Any, Any]:
             number = tf.py_function(read, [number], tf.int64)
         return tf.random.uniform((256, 256)) + tf.cast(number, tf.float32)
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def step(batch: Any) -> Any:
         for _ in range(rounds if job == "compute" else 1):
             batch = tf.tanh(batch @ weights)

@@ -28,7 +28,6 @@ _LONG_NAME = 128
 """A name longer than that gives way to the display name, where there is one."""
 
 
-
 class _PlacedPlane(Struct, frozen=True):
     """A plane: its rows of the trace in the order to show them, and the tracks that they are on."""
 
