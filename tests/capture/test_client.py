@@ -38,7 +38,7 @@ from capture.handmade import (
     silent,
     trailers,
 )
-from capture.test_greeting import CERTIFICATE, KEY, greet, here
+from capture.test_connection import CERTIFICATE, KEY, greet, here
 from protobytes import field
 
 from tfperf.capture.address import Address

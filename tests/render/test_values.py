@@ -1,4 +1,4 @@
-"""Single values as people read them, and as JSON and CSV hold them."""
+"""Single values as people read them, and as JSON and CSV hold them; names from a trace made safe to show."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tfperf.render.values import cell_text, measure_text, plain, source_facts
+from tfperf.render.values import brief, cell_text, measure_text, plain, safe, source_facts
 from tfperf.report.model import Report
 
 
@@ -67,3 +69,35 @@ def test_what_was_read_is_shown_in_words() -> None:
         ("Hosts", "a, b, c, d and 2 more"),
         ("Skipped", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain/name:0", "plain/name:0"),
+        ("größe 日本", "größe 日本"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("a\nb\tc\rd", r"a\nb\tc\rd"),
+        ("\x00\x7f\x9b", r"\x00\x7f\x9b"),
+        ("abc\u202edcba", r"abc\u202edcba"),
+        ("\u2066\u200b\ufeff\u2028", r"\u2066\u200b\ufeff\u2028"),
+        ("\udc80", r"\udc80"),
+        ("\U000e0041", r"\U000e0041"),
+    ],
+)
+def test_unprintable_characters_become_visible_escapes(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+@given(st.text(st.characters()))
+def test_safe_text_is_printable_and_stays_as_it_is(text: str) -> None:
+    once = safe(text)
+    assert once.isprintable()
+    assert safe(once) == once
+    once.encode("utf-8")
+
+
+def test_brief_keeps_both_ends() -> None:
+    assert brief("abcdefghij", 10) == "abcdefghij"
+    assert brief("abcdefghijk", 10) == "abc…fghijk"
+    assert brief("\x1b" * 3, 9) == r"\x1…b\x1b"

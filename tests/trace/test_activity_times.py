@@ -10,12 +10,14 @@ from builders import event, host, line, plane, trace_of
 from tfperf.trace.activities import Activity
 from tfperf.trace.activity_times import (
     ActivityTimes,
+    GroupSpans,
     corrected_times,
     group_spans,
     grouped_times,
     stored_groups,
     tpu_times,
 )
+from tfperf.trace.host_trace import HostTrace
 
 US = 1_000_000
 
@@ -58,3 +60,32 @@ def test_each_group_has_a_stretch_of_its_own(tmp_path: Path) -> None:
     assert (compute.end - compute.start).tolist() == [5 * US, 5 * US]
     assert (times.start[1] >= times.end[0], (times.end - times.start).tolist()) == (True, [10 * US, 10 * US])
     assert times.origin.tolist() == times.start.tolist()
+
+
+def spans(trace: HostTrace) -> dict[int, tuple[int, int]]:
+    """Group -> start and end in microseconds."""
+    group = stored_groups(trace)
+    assert group is not None
+    made: GroupSpans = group_spans(trace, group)
+    bounds = zip((made.start // US).tolist(), (made.end // US).tolist(), strict=True)
+    return dict(zip(made.group.tolist(), bounds, strict=True))
+
+
+def test_the_longest_marker_of_the_host(tmp_path: Path) -> None:
+    events = [event("train", 0, 50, group_id=1), event("train", 60, 10, group_id=1), event("op", 0, 90, group_id=1)]
+    assert spans(trace_of(tmp_path, host(*events))) == {1: (0, 50)}
+
+
+def test_a_device_that_works_longer_than_the_marker_sets_the_span(tmp_path: Path) -> None:
+    gpu = plane(
+        "/device:GPU:0",
+        line(
+            "Stream #1", event("k", 20, 10, group_id=1), event("k", 70, 30, group_id=1), event("k", 120, 5, group_id=2)
+        ),
+    )
+    marks = [event("train", 0, 50, group_id=1), event("train", 100, 50, group_id=2)]
+    assert spans(trace_of(tmp_path, host(*marks), gpu)) == {1: (20, 100), 2: (100, 150)}
+
+
+def test_a_file_without_groups_has_none(tmp_path: Path) -> None:
+    assert stored_groups(trace_of(tmp_path, host(event("train", 0, 1)))) is None

@@ -1,0 +1,62 @@
+"""Where a module is tested: in the file of its name, or in one that is named here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "tfperf"
+MODULES = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if path.name != "__init__.py"}
+
+TESTED_IN = {
+    "__main__.py": "cli/test_main.py",
+    # What runs inside the job that is profiled, seen from outside.
+    "capture/keras_import_hook.py": "capture/test_script_run.py",
+    "capture/script_child.py": "capture/test_script_run.py",
+    "capture/script_plan.py": "capture/test_script_run.py",
+    "capture/server_methods.py": "capture/test_server.py",
+    "capture/step_profile.py": "capture/test_keras_callback.py",
+    "capture/tensorflow_session.py": "capture/test_local.py",
+    # What one other module is made of.
+    "capture/machine.py": "capture/test_doctor.py",
+    "capture/tracer_options.py": "capture/test_odd_servers.py",
+    "compare/diff_tables.py": "compare/test_diff_report.py",
+    "compare/run_summary.py": "compare/test_summarize.py",
+    "sampling/jobs.py": "cli/test_capture.py",
+    "timeline/arrows.py": "timeline/test_perfetto.py",
+    "timeline/host_timeline.py": "timeline/test_perfetto.py",
+    "timeline/track_groups.py": "timeline/test_perfetto.py",
+    "trace/pipeline_tree.py": "trace/test_pipelines.py",
+    "wire/decoder.py": "wire/test_against_protobuf.py",
+    "wire/schema.py": "wire/test_against_protobuf.py",
+    "wire/stats.py": "wire/test_against_protobuf.py",
+    "wire/json_lines.py": "timeline/test_chrome.py",
+    "wire/perfetto_schema.py": "timeline/test_perfetto.py",
+    # Commands that start TensorFlow, or have their tests with what they show.
+    "cli/diff.py": "compare/test_diff_report.py",
+    "cli/options.py": "cli/test_main.py",
+    "cli/run.py": "capture/test_script_run.py",
+    # What every section uses, and the words of sections whose whole text is a gold file.
+    "report/model.py": "render/test_formats.py",
+    "sections/host.py": "test_analysis.py",
+    "sections/registry.py": "sections/test_extending.py",
+    "sections/results.py": "test_analysis.py",
+    "sections/environment/section.py": "test_gold.py",
+    "sections/host_threads/section.py": "sections/host_threads/test_analysis.py",
+    "sections/host_threads/tables.py": "sections/host_threads/test_analysis.py",
+    "sections/overview/tables.py": "sections/overview/test_section.py",
+    "sections/steps/section.py": "test_gold.py",
+    # Declarations without a rule.
+    "errors.py": "test_exports.py",
+    "keras.py": "capture/test_keras_callback.py",
+}
+
+
+def test_a_module_has_a_test_file_of_its_name_or_is_named_here() -> None:
+    names = {module: Path(module).with_name(f"test_{Path(module).name}") for module in MODULES}
+    with_namesake = {module for module, name in names.items() if (TESTS / name).exists()}
+    assert MODULES - with_namesake == TESTED_IN.keys()
+
+
+def test_the_files_that_are_named_exist() -> None:
+    assert [name for name in TESTED_IN.values() if not (TESTS / name).exists()] == []
