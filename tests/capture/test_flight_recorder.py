@@ -127,8 +127,8 @@ def test_a_real_job(jobs: dict[str, Job], capture: Capture) -> None:
     assert done.code == 0, done.err
     assert [Path(row["path"]) for row in done.rows] == capture.traces
     assert len(capture.traces) == 2
-    # Each is analyzed. How many steps the job gets done meanwhile is the machine's: the last recording is cut short.
-    assert all(row["step_count"] >= 0 for row in done.rows)
+    # Each is analyzed. How many steps the job gets done meanwhile depends on the machine.
+    assert {type(row["step_count"]) for row in done.rows} == {int}
 
 
 @pytest.mark.tensorflow
