@@ -14,7 +14,8 @@ from tfperf.trace.activity_times import (
     corrected_times,
     group_spans,
     grouped_times,
-    stored_groups,
+    has_groups,
+    tpu_codes,
     tpu_times,
 )
 from tfperf.trace.host_trace import HostTrace
@@ -42,7 +43,7 @@ def test_activities_in_real_time_are_united_over_threads(tmp_path: Path) -> None
 def test_where_no_op_is_an_infeed_waiting_of_the_host_explains_idle_time(tmp_path: Path) -> None:
     core = plane("/device:TPU:0", line("XLA Ops", event("fusion", 10, 5, hlo_category="loop fusion")))
     trace = trace_of(tmp_path, host(event("IteratorGetNextOp::DoCompute", 0, 9)), core)
-    times = tpu_times(trace, 1, np.array([0]), np.array([30 * US]))
+    times = tpu_times(trace, 1, tpu_codes(trace), np.array([0]), np.array([30 * US]))
     assert busy(times) == {"COMPUTE_32": [(10, 15)], "WAIT_WHILE_IDLE": [(0, 9)]}
 
 
@@ -53,8 +54,7 @@ def test_each_group_has_a_stretch_of_its_own(tmp_path: Path) -> None:
         for n in range(2)
     ]
     trace = trace_of(tmp_path, plane("/host:CPU", *marks), instants=True)
-    group = stored_groups(trace)
-    assert group is not None
+    group = trace.number("group_id", -1)
     times = grouped_times(trace, group, group_spans(trace, group))
     (compute,) = (sets for kind, sets in times.busy.items() if kind == Activity.HOST_COMPUTE)
     assert (compute.end - compute.start).tolist() == [5 * US, 5 * US]
@@ -64,8 +64,7 @@ def test_each_group_has_a_stretch_of_its_own(tmp_path: Path) -> None:
 
 def spans(trace: HostTrace) -> dict[int, tuple[int, int]]:
     """Group -> start and end in microseconds."""
-    group = stored_groups(trace)
-    assert group is not None
+    group = trace.number("group_id", -1)
     made: GroupSpans = group_spans(trace, group)
     bounds = zip((made.start // US).tolist(), (made.end // US).tolist(), strict=True)
     return dict(zip(made.group.tolist(), bounds, strict=True))
@@ -88,4 +87,5 @@ def test_a_device_that_works_longer_than_the_marker_sets_the_span(tmp_path: Path
 
 
 def test_a_file_without_groups_has_none(tmp_path: Path) -> None:
-    assert stored_groups(trace_of(tmp_path, host(event("train", 0, 1)))) is None
+    assert not has_groups(trace_of(tmp_path, host(event("train", 0, 1))))
+    assert has_groups(trace_of(tmp_path, host(event("train", 0, 1, group_id=0))))

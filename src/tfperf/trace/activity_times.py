@@ -9,7 +9,7 @@ import numpy as np
 from tfperf.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, covers, distinct, lookup, union, union_all, union_sorted
 from tfperf.trace.activities import PRIORITY, TPU_PRIORITY, Activity, Codes, device_codes, host_codes, tpu_activity
 from tfperf.trace.device_time import OP_LINES
-from tfperf.trace.event_names import mask
+from tfperf.trace.event_names import is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.event_columns import STEPS_LINE
 
@@ -25,9 +25,9 @@ class GroupSpans(NamedTuple):
     """Groups with a marker on a device (empty without devices)."""
 
 
-def stored_groups(trace: HostTrace) -> Int64s | None:
-    """Return the stored group of each event (-1: none), or None if the file stores no groups."""
-    return trace.number("group_id", -1) if len(trace.stat("group_id").event) else None
+def has_groups(trace: HostTrace) -> bool:
+    """Tell whether events carry the id of their group, which TensorFlow 2.2 to 2.4 stored."""
+    return len(trace.stat("group_id").event) > 0
 
 
 def has_device_plane(trace: HostTrace) -> bool:
@@ -142,24 +142,22 @@ def corrected_times(trace: HostTrace, start: Int64s, end: Int64s) -> ActivityTim
     return ActivityTimes(PRIORITY["corrected"], busy, start, end, origin=start)
 
 
-def tpu_times(trace: HostTrace, plane: int, start: Int64s, end: Int64s) -> ActivityTimes:
-    """Return what happens on one TPU core, for its step windows.
+def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: Int64s) -> ActivityTimes:
+    """Return what happens on one TPU core, for its step windows; `codes` are those of `tpu_codes`.
 
     If no op is an infeed, the time in which the host waits for input and the core is idle counts as input.
     """
     parts: dict[Activity, list[Intervals]] = {}
-    codes = _tpu_codes(trace)
     for line in (line for line in trace.lines if line.plane == plane and line.name in OP_LINES):
         _add_line(parts, trace, codes, slice(line.start, line.stop))
-    if Activity.WAIT_INPUT not in parts:
-        waits = host_codes(trace, "corrected", has_device=True) == Activity.WAIT_INPUT
-        rows = trace.host_events(waits)
-        parts[Activity.WAIT_WHILE_IDLE] = [union(trace.start_ps[rows], trace.end_ps[rows])]
+    fetches = trace.host_events(mask(trace.names, is_fetch))
+    if Activity.WAIT_INPUT not in parts and len(fetches):
+        parts[Activity.WAIT_WHILE_IDLE] = [union(trace.start_ps[fetches], trace.end_ps[fetches])]
     busy = {activity: union_all(sets) for activity, sets in parts.items()}
     return ActivityTimes(TPU_PRIORITY, busy, start, end, origin=start)
 
 
-def _tpu_codes(trace: HostTrace) -> Codes:
+def tpu_codes(trace: HostTrace) -> Codes:
     """Return the activity of every event by its HLO category, which stands on the event or on its name."""
     by_name = np.full(len(trace.names), Activity.COMPUTE_32, np.uint8)
     for name, category in trace.name_stat("hlo_category").items():

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, median
 from tfperf.trace import step_calls
-from tfperf.trace.activity_times import group_spans, stored_groups
+from tfperf.trace.activity_times import group_spans, has_groups
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
@@ -92,10 +92,9 @@ def _with_partial_ends(trace: HostTrace, steps: Steps) -> Steps:
 
 def from_groups(trace: HostTrace) -> Steps | None:
     """Take the groups that the profiler stored (TensorFlow 2.2 to 2.4 did), as far as they have a step marker."""
-    group = stored_groups(trace)
-    if group is None:
+    if not has_groups(trace):
         return None
-    spans = group_spans(trace, group)
+    spans = group_spans(trace, trace.number("group_id", -1))
     if not len(spans.group):
         return None
     order = np.argsort(spans.start, kind="stable")

@@ -200,6 +200,13 @@ def test_tpu_idle_time_while_the_host_fetches_is_input(tmp_path: Path) -> None:
     assert times(breakdown) == {"input": 40, "input_wait": 40, "device_compute": 40, "all_others": 20}
 
 
+def test_input_of_a_tpu_is_visible_by_an_infeed_of_any_core_or_a_fetch(tmp_path: Path) -> None:
+    fed, other = tpu(0, ("infeed", 0, 10)), tpu(1, ("convolution", 0, 40))
+    assert not corrected(tmp_path, other).input_visible
+    assert corrected(tmp_path, fed, other).input_visible
+    assert corrected(tmp_path, host(event("IteratorGetNextOp::DoCompute", 30, 50)), other).input_visible
+
+
 def test_memory_events_frames_and_wrappers_are_no_work(tmp_path: Path) -> None:
     names = ["EagerExecute", "FunctionRun", "$train.py:12 step", "ThreadpoolListener::Region"]
     made = host(event("train", 0, 100, step_num=0), *(event(name, 10, 50 - i) for i, name in enumerate(names)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfperf.arrays import Column, group_sums
 from tfperf.sections.kernels.devices import compute_capability
-from tfperf.trace.activity_times import stored_groups
+from tfperf.trace.activity_times import has_groups
 from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace
@@ -99,7 +99,7 @@ def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
     Only kernels with launch details, in whole nanoseconds, by its own rules for tensor cores. In files of TensorFlow
     2.2 to 2.4, which hold groups, it could not read the launch details.
     """
-    is_old = stored_groups(trace) is not None
+    is_old = has_groups(trace)
     op_stat = "level 0" if is_old else "tf_op"
     detail_texts, op_texts, hlo_texts, equation_texts = (
         trace_texts(trace, stat) for stat in ("kernel_details", op_stat, "hlo_op", "equation")

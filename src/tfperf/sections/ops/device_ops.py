@@ -14,7 +14,7 @@ from msgspec import Struct
 from tfperf.arrays import MOST, capped_sum, distinct, lookup
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
 from tfperf.trace.activities import Activity
-from tfperf.trace.activity_times import stored_groups
+from tfperf.trace.activity_times import has_groups
 from tfperf.trace.device_time import OP_LINES
 from tfperf.trace.device_work import NO_TYPE, DeviceWork
 from tfperf.trace.eager_events import run_from_python
@@ -74,7 +74,7 @@ def _key(work: DeviceWork, kernel: KernelSum) -> OpKey:
 
 def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
     """Sum what an op is known of, copies too; on each device, the window of all events less that sum is idle."""
-    has_old_rules = stored_groups(trace) is not None
+    has_old_rules = has_groups(trace)
     sums = Tallies()
     for kernel in _kernel_sums(trace, work):
         if kernel.op < 0:

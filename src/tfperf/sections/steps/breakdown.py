@@ -17,7 +17,15 @@ from tfperf.sections.host import Host
 from tfperf.sections.registry import Tabular
 from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.activities import Activity, Attribution
-from tfperf.trace.activity_times import ActivityTimes, corrected_times, grouped_times, tpu_times
+from tfperf.trace.activity_times import (
+    ActivityTimes,
+    corrected_times,
+    group_spans,
+    grouped_times,
+    has_groups,
+    tpu_codes,
+    tpu_times,
+)
 from tfperf.trace.find_steps import find_steps, step_line
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
@@ -105,7 +113,7 @@ def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
 
 def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
     """Attribute the steps of each TPU core by what its ops do, and average over cores."""
-    cores = []
+    cores, codes = [], tpu_codes(trace)
     for plane in trace.devices:
         line = step_line(trace, plane)
         if line is not None:
@@ -113,10 +121,12 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
             start_ps, end_ps = trace.start_ps[rows], trace.end_ps[rows]
             count = min(len(steps), len(start_ps))
             of_core = replace(steps.only(np.arange(count)), start_ps=start_ps[:count], end_ps=end_ps[:count])
-            times = tpu_times(trace, plane, of_core.start_ps, of_core.end_ps)
+            times = tpu_times(trace, plane, codes, of_core.start_ps, of_core.end_ps)
             input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
             cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible, has_device=True))
-    return replace(combine(cores), compute_16_ps=0, compute_32_ps=0)
+    # One core may feed the others.
+    input_visible = any(core.input_visible for core in cores)
+    return replace(combine(cores), compute_16_ps=0, compute_32_ps=0, input_visible=input_visible)
 
 
 def as_tensorflow(trace: HostTrace) -> Breakdown:
@@ -124,15 +134,13 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
 
     For a TPU there is one attribution only; a note says so.
     """
-    # Only this attribution groups events, and only here are the modules for it imported.
-    from tfperf.trace.activity_times import group_spans, stored_groups
-    from tfperf.trace.group_by_links import group_trace
+    from tfperf.trace.group_by_links import group_trace  # no other attribution needs it
 
     if trace.device_kind == "tpu":
         breakdown = attribute(trace, find_steps(trace))
         notes = (*breakdown.steps.notes, _ONE_TPU_ATTRIBUTION)
         return replace(breakdown, attribution="tensorflow", steps=replace(breakdown.steps, notes=notes))
-    is_stored = stored_groups(trace) is not None
+    is_stored = has_groups(trace)
     trace = trace if is_stored else group_trace(trace)
     group = trace.number("group_id", -1)
     spans = group_spans(trace, group)
