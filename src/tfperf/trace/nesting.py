@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct
+from tfperf.arrays import Bools, Int64s
 from tfperf.trace.host_trace import HostTrace
 
 
@@ -54,15 +54,30 @@ def nest(start: Int64s, end: Int64s) -> Nesting:
     return Nesting(parent, depth)
 
 
+def parents(trace: HostTrace, rows: Int64s) -> Int64s:
+    """Return for each of the rows (ascending) which of them is the innermost around it on its line, -1 for none."""
+    parent = np.full(len(rows), -1, np.int64)
+    for line in trace.lines:
+        first, last = np.searchsorted(rows, (line.start, line.stop)).tolist()
+        if last > first:
+            on_line = rows[first:last]
+            above = nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent
+            parent[first:last] = np.where(above >= 0, above + first, -1)
+    return parent
+
+
 def outermost(trace: HostTrace, rows: Int64s) -> Int64s:
-    """Return those of the rows (ascending) that lie inside no other one on their thread, in time order."""
-    outer = [NO_NUMBERS]
-    line_of = trace.line_of[rows]
-    for line in distinct(line_of).tolist():
-        on_line = rows[line_of == line]
-        outer.append(on_line[nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent < 0])
-    joined = np.concatenate(outer)
-    return joined[np.argsort(trace.start_ps[joined], kind="stable")]
+    """Return those of the rows (ascending) that lie inside no other one on their line, in time order."""
+    outer = rows[parents(trace, rows) < 0]
+    return outer[np.argsort(trace.start_ps[outer], kind="stable")]
+
+
+def last_around(trace: HostTrace, outer: Int64s, rows: Int64s) -> Int64s:
+    """Return for each row the index of the last of `outer` (rows, ascending) before it, -1 if it lies not inside."""
+    place = np.searchsorted(outer, rows) - 1
+    before = np.append(outer, -1)[place]
+    is_around = (trace.line_of[before] == trace.line_of[rows]) & (trace.end_ps[before] >= trace.end_ps[rows])
+    return np.where((place >= 0) & is_around, place, -1)
 
 
 def _climb(end: Int64s, rows: Int64s, above: Int64s) -> Int64s:

@@ -14,6 +14,7 @@ import numpy as np
 from tfperf.arrays import Int64s, distinct
 from tfperf.trace.event_names import concrete_function, is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import last_around
 
 _INDEX = r"\[\d+\]"
 _BRANCHING = r"(?:Zip|Concatenate|\w*Choose\w*|\w*Sample\w*|Directed\w*)\[\d+\]$"
@@ -179,20 +180,13 @@ def _asking_functions(trace: HostTrace, rows: dict[int, int]) -> dict[int, str]:
     fetches = trace.host_events(mask(trace.names, is_fetch))
     runs = trace.host_events(mask(trace.names, "FunctionRun".__eq__))
     functions = trace.host_events(mask(trace.names, concrete_function))
-    if not len(fetches) or not len(runs) or not len(functions):
-        return dict.fromkeys(rows, "")
-    around = functions[np.maximum(np.searchsorted(functions, runs) - 1, 0)]
-    inside = (around < runs) & (trace.end_ps[around] >= trace.end_ps[runs])
-    inside &= trace.line_of[around] == trace.line_of[runs]
-    ids = trace.number_at("id", runs[inside]).tolist()
-    name_of_run = dict(zip(ids, trace.name[around[inside]].tolist(), strict=True))
-    asked_by = {}
-    for root, row in rows.items():
-        fetch = int(fetches[max(int(np.searchsorted(fetches, row)) - 1, 0)])
-        holds = fetch < row and trace.end_ps[fetch] >= trace.end_ps[row] and trace.line_of[fetch] == trace.line_of[row]
-        run = int(trace.number_at("id", np.array([fetch]))[0]) if holds else 0
-        asked_by[root] = concrete_function(trace.names[name_of_run[run]]) if run in name_of_run else ""
-    return asked_by
+    around = last_around(trace, functions, runs)
+    ids = trace.number_at("id", runs[around >= 0]).tolist()
+    name_of_run = dict(zip(ids, trace.name[functions[around[around >= 0]]].tolist(), strict=True))
+    fetch = last_around(trace, fetches, np.array([*rows.values()], np.int64))
+    run_of_fetch = trace.number_at("id", np.append(fetches, -1)[fetch]).tolist()
+    names = (trace.names[name_of_run[run]] if run in name_of_run else "" for run in run_of_fetch)
+    return {root: concrete_function(name) for root, name in zip(rows, names, strict=True)}
 
 
 def _depths(parent: Int64s) -> tuple[list[int], Int64s]:

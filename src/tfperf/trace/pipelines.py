@@ -10,7 +10,7 @@ import numpy as np
 from tfperf.arrays import Bools, Int64s, Uint8s, distinct, distinct_index, lookup, overlap, union
 from tfperf.trace.event_names import is_fetch, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import nest
+from tfperf.trace.nesting import last_around, parents
 from tfperf.trace.pipeline_tree import PipelineTree, Stage, build_tree
 
 _HAND_OVER = r"\w+Produce$"
@@ -136,14 +136,7 @@ class _Recorded(NamedTuple):
         of_name = np.array([_kind(name) for name in trace.names], np.uint8)
         rows = trace.host_events(of_name > 0)
         rows = rows[(of_name[trace.name[rows]] != _ITERATOR) | (lookup(trace.stat("id").event, rows) >= 0)]
-        above = np.full(len(rows), -1, np.int64)
-        for line in trace.host_lines:
-            first, last = np.searchsorted(rows, (line.start, line.stop)).tolist()
-            if last > first:
-                on_line = rows[first:last]
-                parent = nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent
-                above[first:last] = np.where(parent >= 0, parent + first, -1)
-        return _Recorded(trace, rows, of_name[trace.name[rows]], above)
+        return _Recorded(trace, rows, of_name[trace.name[rows]], parents(trace, rows))
 
 
 def _kind(name: str) -> int:
@@ -200,13 +193,8 @@ def _callers(recorded: _Recorded, function_at: Int64s, stage: Int64s, tree: Pipe
 def _fetched(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> tuple[bool, ...]:
     """Tell of which pipelines a call of the outermost stage lies in a fetch of the program."""
     fetches = trace.host_events(mask(trace.names, is_fetch))
-    fetched = []
-    for root in tree.roots:
-        rows = calls.row[calls.stage == root]
-        around = fetches[np.maximum(np.searchsorted(fetches, rows) - 1, 0)] if len(fetches) else rows
-        inside = (around < rows) & (trace.line_of[around] == trace.line_of[rows])
-        fetched.append(bool((inside & (trace.end_ps[around] >= trace.end_ps[rows])).any()))
-    return tuple(fetched)
+    fetched = last_around(trace, fetches, calls.row) >= 0
+    return tuple(bool(fetched[calls.stage == root].any()) for root in tree.roots)
 
 
 def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: tuple[bool, ...]) -> tuple[bool, ...]:
@@ -299,14 +287,9 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
 def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return the rows of the ops that ran in these executor events, their stages, and the rows of all other ops."""
     rows = trace.host_events(mask(trace.names, lambda name: parse_op(name).kind == "tensorflow"))
-    if not len(rows) or not len(work):
-        return rows[:0], rows[:0], rows
-    # Both are in row order, where what an event contains follows it.
-    before = np.searchsorted(work, rows) - 1
-    holder = work[np.maximum(before, 0)]
-    same_line = trace.line_of[holder] == trace.line_of[rows]
-    inside = (before >= 0) & same_line & (trace.end_ps[rows] <= trace.end_ps[holder])
-    return rows[inside], stage[before[inside]], rows[~inside]
+    around = last_around(trace, work, rows)
+    inside = around >= 0
+    return rows[inside], stage[around[inside]], rows[~inside]
 
 
 def _summed(trace: HostTrace, rows: Int64s, stages: Int64s) -> dict[OpKey, tuple[int, int]]:

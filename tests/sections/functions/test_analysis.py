@@ -6,6 +6,8 @@ import pytest
 from builders import event, host, host_of, ref, trace_of
 
 from tfperf.sections.functions.analysis import Functions, combine, count_calls, sum_calls
+from tfperf.sections.functions.eager import find_eager_ops
+from tfperf.trace.steps import no_steps
 
 
 def functions_of(tmp_path: Path) -> Functions:
@@ -65,9 +67,11 @@ def test_compiled_and_eager_calls(tmp_path: Path) -> None:
         event("g", 20, 30, tf_function_call="eager"),
         event("g", 60, 10, tf_function_call="concrete"),
     )
-    g, f = count_calls(trace_of(tmp_path, thread))
+    trace = trace_of(tmp_path, thread)
+    g, f = count_calls(trace)
     assert f.is_compiled
     assert g.expensive_percent == pytest.approx(75.0)
+    assert Functions((g, f), find_eager_ops(trace, no_steps(""))).columns()["tracing_count"] == [None, None]
 
 
 def test_equal_functions_are_added_up(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import distinct
+from tfperf.arrays import group_sums
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
 from tfperf.sections.host import Host
 from tfperf.sections.registry import Tabular
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import nest, self_time
+from tfperf.trace.nesting import parents, self_time
 from tfperf.units import PS_PER_MS
 
 _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "concrete": "concrete"}
@@ -33,7 +33,7 @@ class Functions(Tabular, frozen=True):
             "function": [row.name for row in rows],
             "calls": [row.call_count for row in rows],
             **{f"{key}_calls": [row.calls.get(mode, 0) for row in rows] for key, mode in _MODES.items()},
-            "tracing_count": [row.tracing_count for row in rows],
+            "tracing_count": [row.tracing_count or None for row in rows],
             "compiler": ["XLA" if row.is_compiled else "" for row in rows],
             "self_ms": [row.total_self_ps / PS_PER_MS for row in rows],
             "expensive_call_percent": [row.expensive_percent for row in rows],
@@ -58,7 +58,7 @@ class FunctionStats(Struct, frozen=True):
     calls: dict[str, int]
     self_ps: dict[str, int]
     tracing_count: int
-    """How often the function had been traced since the program started, at the end of the capture."""
+    """How often the function had been traced since the program started, at the end of the capture; 0: not recorded."""
     is_compiled: bool
     """Whether XLA compiled it, in any call."""
 
@@ -83,21 +83,13 @@ def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
     """Sum the tf.function calls of a host, nested calls apart from the call around them."""
     stat = trace.stat("tf_function_call")
     rows = stat.event.astype(np.int64)
-    self_ps = np.zeros(len(rows), np.int64)
-    line_of = trace.line_of[rows] if len(rows) else rows
-    for line in distinct(line_of):
-        on_line = np.flatnonzero(line_of == line)
-        nesting = nest(trace.start_ps[rows[on_line]], trace.end_ps[rows[on_line]])
-        self_ps[on_line] = self_time(trace.duration_ps[rows[on_line]], nesting.parent)
-    tracing = trace.number("tracing_count", 0)[rows]
-    keys, which = np.unique(np.stack((trace.name[rows], stat.value)), axis=1, return_inverse=True)
-    which = which.reshape(-1)
+    self_ps = self_time(trace.duration_ps[rows], parents(trace, rows))
+    keys = trace.name[rows], stat.value, trace.number_at("tracing_count", rows)
     parts = []
-    for index, (name, text) in enumerate(keys.T.tolist()):
-        calls = which == index
+    for (name, text, tracing_count), (count, total_ps, _, _) in group_sums(self_ps, keys):
         mode, _, compiler = stat.texts[text].partition("-")
-        sums = {mode: int(calls.sum())}, {mode: int(self_ps[calls].sum())}
-        parts.append(FunctionStats(trace.names[name], *sums, int(tracing[calls].max()), compiler == "xla"))
+        sums = {mode: count}, {mode: total_ps}
+        parts.append(FunctionStats(trace.names[name], *sums, tracing_count, compiler == "xla"))
     return sum_calls(parts)
 
 

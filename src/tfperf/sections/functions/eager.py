@@ -117,9 +117,9 @@ def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
 
 
 def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:
-    python_calls = trace.host_events(mask(trace.names, lambda name: name.endswith(_PYTHON))).astype(np.int64)
+    python_calls = trace.host_events(mask(trace.names, lambda name: name.endswith(_PYTHON)))
     inside = np.zeros(len(rows), np.bool_)
-    for line in distinct(trace.line_of[python_calls]).tolist() if len(python_calls) else ():
+    for line in distinct(trace.line_of[python_calls]).tolist():
         calls = python_calls[trace.line_of[python_calls] == line]
         on_line = np.flatnonzero(trace.line_of[rows] == line)
         inside[on_line] = covers(union(trace.start_ps[calls], trace.end_ps[calls]), trace.start_ps[rows[on_line]])
