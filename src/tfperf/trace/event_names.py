@@ -83,9 +83,14 @@ def is_labelled_iterator(name: str) -> bool:
 
 def carries_run_id(name: str) -> bool:
     """Tell whether the `id` of the event says which iterator, function or run of an executor it belongs to."""
-    if name.startswith(("Iterator::", "InstantiatedCapturedFunction", "ExecutorState::Process")):
+    if is_iterator(name) or is_input_function(name) or name.startswith("ExecutorState::Process"):
         return True
     return name == "FunctionRun" or (name.startswith("IteratorGetNext") and "::" in name)
+
+
+def is_input_function(name: str) -> bool:
+    """Tell whether tf.data runs a function of the user in the event."""
+    return name.startswith("InstantiatedCapturedFunction")
 
 
 def is_memory(name: str) -> bool:

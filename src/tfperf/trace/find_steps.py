@@ -14,11 +14,10 @@ from tfperf.trace.activity_times import group_spans, has_groups
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
-from tfperf.trace.step_calls import calls_traced, dominant_calls, find_calls
+from tfperf.trace.step_calls import FunctionCalls, find_calls, retrace_flags
 from tfperf.trace.steps import (
     END_ESTIMATED,
     PARTIAL,
-    RETRACE,
     SLOW_FIRST,
     UNLABELLED,
     Confidence,
@@ -44,9 +43,9 @@ def from_markers(trace: HostTrace) -> Steps | None:
         (graph_types[index] if index >= 0 else "") or trace.names[name]
         for index, name in zip(trace.number_at("graph_type", rows, -1).tolist(), trace.name[rows].tolist(), strict=True)
     ]
-    names = [f"{label} {number}" for label, number in zip(labels, numbers.tolist(), strict=True)]
     explanation = f"the program marked {len(rows)} steps ({', '.join(sorted(set(labels))[:3])})"
-    return _with_partial_ends(trace, _marked(trace, rows, names, numbers, explanation))
+    calls = find_calls(trace)
+    return _with_partial_ends(calls, _marked(trace, calls, rows, labels, numbers, explanation))
 
 
 def named(trace: HostTrace, pattern: str) -> Steps | None:
@@ -56,22 +55,25 @@ def named(trace: HostTrace, pattern: str) -> Steps | None:
     rows = outermost(trace, rows[trace.duration_ps[rows] > 0])
     if not len(rows):
         return None
-    names = [f"{trace.names[trace.name[row]]} {index}" for index, row in enumerate(rows.tolist())]
+    labels = [trace.names[name] for name in trace.name[rows].tolist()]
     numbers = np.arange(len(rows), dtype=np.int64)
-    return _marked(trace, rows, names, numbers, f"{len(rows)} events are named {pattern!r}, as asked")
+    explanation = f"{len(rows)} events are named {pattern!r}, as asked"
+    return _marked(trace, find_calls(trace), rows, labels, numbers, explanation)
 
 
-def _marked(trace: HostTrace, rows: Int64s, names: list[str], numbers: Int64s, explanation: str) -> Steps:
+def _marked(
+    trace: HostTrace, calls: FunctionCalls, rows: Int64s, labels: list[str], numbers: Int64s, explanation: str
+) -> Steps:
     span = trace.start_ps[rows], trace.end_ps[rows]
-    kinds = label_kinds(trace, *span, [re.sub(r" -?\d+$", "", name) for name in names])
-    steps = plain_steps(("markers", "high", explanation), span, numbers, tuple(names), kinds)
-    flags = tuple(RETRACE if traced else "" for traced in calls_traced(find_calls(trace), *span).tolist())
-    return replace(steps, flags=flags)
+    names = tuple(f"{label} {number}" for label, number in zip(labels, numbers.tolist(), strict=True))
+    kinds = label_kinds(trace, *span, labels)
+    steps = plain_steps(("markers", "high", explanation), span, numbers, names, kinds)
+    return replace(steps, flags=retrace_flags(calls, *span))
 
 
-def _with_partial_ends(trace: HostTrace, steps: Steps) -> Steps:
+def _with_partial_ends(calls: FunctionCalls, steps: Steps) -> Steps:
     """Add calls before the first and after the last marker: steps whose marker the capture cut off."""
-    start, end = dominant_calls(trace)
+    start, end = calls.start[calls.is_dominant], calls.end[calls.is_dominant]
     before, after = np.flatnonzero(end <= steps.start_ps[0]), np.flatnonzero(start >= steps.end_ps[-1])
     if len(steps) < 3 or not 0 < len(before) + len(after) <= 2:
         return steps

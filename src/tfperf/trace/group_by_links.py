@@ -17,7 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, lookup, ranges
-from tfperf.trace.event_names import is_fetch, mask
+from tfperf.trace.event_names import is_fetch, is_input_function, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
 from tfperf.wire.event_columns import Stat
@@ -38,8 +38,8 @@ class _Edges(NamedTuple):
 def group_trace(trace: HostTrace) -> HostTrace:
     """Return the trace with the stats `group_id` and `step_name` that TensorFlow's profiler would add.
 
-    The trace must have been read with the stats of `stat_names.LINKS`, and with `instants`. Traces with functional
-    loops stay ungrouped, as there.
+    The trace must have been read with the stats of `read.LINKS`, and with `instants`. Traces with functional loops stay
+    ungrouped, as there.
     """
     if _LOOPS & {trace.names[name] for name in distinct(trace.name).tolist()}:
         return trace
@@ -83,7 +83,7 @@ def _roots(trace: HostTrace) -> tuple[Int64s, Int64s, _Edges]:
 def _from_tfdata(trace: HostTrace, rows: Int64s) -> Bools:
     """Tell which rows carry the id of a function that tf.data runs."""
     ids, has_id = trace.number("id", 0), trace.has_stat("id")
-    captured = trace.host_events(mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction")))
+    captured = trace.host_events(mask(trace.names, is_input_function))
     return has_id[rows] & np.isin(ids[rows], ids[captured[has_id[captured]]])
 
 

@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, lookup, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, host_codes
-from tfperf.trace.event_names import is_memory, is_python_frame, mask, parse_op
+from tfperf.trace.event_names import is_input_function, is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 
 
@@ -228,7 +228,7 @@ def _mark_launching_ops(trace: HostTrace, code: Codes, calls: Int64s) -> None:
 
 def _silence_input_functions(trace: HostTrace, code: Codes) -> None:
     """Silence executors that run functions of tf.data, and all inside them: they share threads with the step."""
-    captured = trace.host_events(mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction")))
+    captured = trace.host_events(mask(trace.names, is_input_function))
     ids = distinct(trace.number_at("id", captured))
     work = trace.host_events(mask(trace.names, lambda name: name.startswith("ExecutorState::Process")))
     id_of_work = trace.number_at("id", work)

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, lookup, median
-from tfperf.trace.event_names import is_eager_call, is_fetch, is_root_iterator, mask
+from tfperf.trace.event_names import is_eager_call, is_fetch, is_input_function, is_root_iterator, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, outermost
 from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
@@ -24,9 +24,10 @@ class FunctionCalls(NamedTuple):
     traced: Bools
 
     @property
-    def dominant(self) -> int:
-        """Return the name with the largest total time."""
-        return int(np.bincount(self.name, weights=(self.end - self.start).astype(np.float64)).argmax())
+    def is_dominant(self) -> Bools:
+        """Tell which calls are of the function with the largest total time."""
+        total = np.bincount(self.name, weights=self.end - self.start, minlength=1)
+        return np.asarray(self.name == total.argmax(), np.bool_)
 
 
 NO_CALLS = FunctionCalls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), np.empty(0, np.bool_))
@@ -71,19 +72,11 @@ def find_fetches(trace: HostTrace) -> Fetches:
     return Fetches(trace.start_ps[rows], trace.end_ps[rows], iterator[order])
 
 
-def dominant_calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
-    """Return start and end of the calls of the dominant function."""
-    calls = find_calls(trace)
-    if not len(calls.name):
-        return NO_NUMBERS, NO_NUMBERS
-    is_dominant = calls.name == calls.dominant
-    return calls.start[is_dominant], calls.end[is_dominant]
-
-
-def calls_traced(calls: FunctionCalls, start: Int64s, end: Int64s) -> Bools:
-    """Tell in which spans a call traced Python again."""
+def retrace_flags(calls: FunctionCalls, start: Int64s, end: Int64s) -> tuple[str, ...]:
+    """Return `RETRACE` for each span in which a call traces Python again, else an empty text."""
     times = calls.start[calls.traced]
-    return np.searchsorted(times, end) > np.searchsorted(times, start)
+    traced = np.searchsorted(times, end) > np.searchsorted(times, start)
+    return tuple(RETRACE if again else "" for again in traced.tolist())
 
 
 def from_calls(trace: HostTrace) -> Steps | None:
@@ -98,7 +91,7 @@ def from_calls(trace: HostTrace) -> Steps | None:
     for iterator in distinct(fetches.iterator).tolist():
         inside = call_of_fetch[(fetches.iterator == iterator) & (call_of_fetch >= 0)]
         per_call = np.maximum(per_call, np.bincount(inside, minlength=len(calls.name)))
-    is_dominant = calls.name == calls.dominant
+    is_dominant = calls.is_dominant
     if is_dominant.sum() <= 2 and per_call[is_dominant].min() >= 4:
         return _loop_inside(trace, calls, fetches, call_of_fetch)
     if median(per_call[is_dominant]) >= 1:
@@ -129,13 +122,13 @@ def _executions(trace: HostTrace, calls: FunctionCalls, per_call: Int64s) -> Ste
 
 def _loop_inside(trace: HostTrace, calls: FunctionCalls, fetches: Fetches, call_of_fetch: Int64s) -> Steps:
     """One long call loops over the data: a step runs from fetch to fetch, of the pipeline asked most."""
-    is_dominant = calls.name == calls.dominant
+    is_dominant = calls.is_dominant
     in_loop = (call_of_fetch >= 0) & is_dominant[np.maximum(call_of_fetch, 0)]
     rows = np.flatnonzero(in_loop & (fetches.iterator == _most_frequent(fetches.iterator[in_loop])))
     start, call = fetches.start[rows], call_of_fetch[rows]
     last = np.concatenate((call[1:] != call[:-1], [True]))
     end = np.where(last, calls.end[call], np.concatenate((start[1:], [0])))
-    function = calls.names[calls.dominant]
+    function = calls.names[int(calls.name[is_dominant][0])]
     explanation = f"{len(rows)} fetches inside {int(is_dominant.sum())} call(s) of {function}"
     how: How = ("tf.data fetches inside a call", "medium", explanation)
     return _numbered(trace, how, (start, end), [function] * len(rows))
@@ -165,7 +158,7 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     what = between if fetch_kinds else f"calls {shape}, no fetch from tf.data is visible"
     how: How = ("tf.function calls", levels[cycle.period > 0], f"{what}: {len(first)} step(s) of {_listed(functions)}")
     steps = _numbered(trace, how, (start[first], np.maximum.reduceat(end, first)), functions)
-    flags = [RETRACE if traced else "" for traced in calls_traced(calls, start[first], end[last]).tolist()]
+    flags = [*retrace_flags(calls, start[first], end[last])]
     for index in {0, len(first) - 1}:
         if last[index] - first[index] + 1 < cycle.whole and not flags[index]:
             flags[index] = PARTIAL
@@ -201,7 +194,7 @@ def from_fetches(trace: HostTrace) -> Steps | None:
 
 def from_function_runs(trace: HostTrace) -> Steps | None:
     """Without calls, take executor runs that tf.data did not start (a serving or TensorFlow 1 job)."""
-    captured = trace.host_events(mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction")))
+    captured = trace.host_events(mask(trace.names, is_input_function))
     of_tfdata = trace.number_at("id", captured)
     for name in ("FunctionRun", "SessionRun", "RunGraph"):
         rows = trace.host_events(mask(trace.names, name.__eq__))
