@@ -80,7 +80,7 @@ class Host:
         """Return when each device computes, copies and idles."""
         from tfperf.trace.device_time import device_times
 
-        return tuple(device_times(self.trace))
+        return device_times(self.trace)
 
     @cached_property
     def step_windows(self) -> Steps:

@@ -31,7 +31,6 @@ class DeviceTime(NamedTuple):
     busy: Intervals
     kernel_sum_ps: int
     """Sum over kernels; more than `compute` holds where streams overlap."""
-    copy_sum_ps: int
     start_ps: int
     """Where the capture starts: the first event of the host or of any device."""
     end_ps: int
@@ -95,15 +94,15 @@ def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:
 
 def _device_time(trace: HostTrace, plane: int, moves: Bools | None) -> DeviceTime:
     sets: dict[bool, list[Intervals]] = {False: [], True: []}
-    sums = {False: 0, True: 0}
+    kernel_sum_ps = 0
     for line in work_lines(trace, plane):
         copying = moves[line.start : line.stop] if moves is not None else np.zeros(line.stop - line.start, np.bool_)
         for copies in (False, True):
             rows = np.flatnonzero(copying == copies) + line.start
             sets[copies].append(union_sorted(trace.start_ps[rows], trace.end_ps[rows]))
-            sums[copies] += capped_sum(trace.duration_ps[rows])
+            kernel_sum_ps += 0 if copies else capped_sum(trace.duration_ps[rows])
     compute, copied = union_all(sets[False]), union_all(sets[True])
-    kernel_sum = sums[False] if moves is not None else compute.total()  # ops on a TPU core nest
+    kernel_sum_ps = kernel_sum_ps if moves is not None else compute.total()  # ops on a TPU core nest
     capture = int(trace.start_ps.min()), int(trace.end_ps.max())
     name, busy = trace.planes[plane].name, union_all([compute, copied])
-    return DeviceTime(plane, name, compute, copied, busy, kernel_sum, sums[True], *capture)
+    return DeviceTime(plane, name, compute, copied, busy, kernel_sum_ps, *capture)

@@ -101,8 +101,6 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """Events omitted because their times are impossible (negative duration, beyond 13 days)."""
     aggregated_events: int
     """Events omitted because they stand for several that have no time of their own."""
-    has_instants: bool
-    """False: events of zero duration were not kept."""
 
     @property
     def event_count(self) -> int:

@@ -135,9 +135,9 @@ def read_host(
 ) -> HostTrace:
     """Read one trace file. `host` names it; by default it is called what the file says.
 
-    `stats` names the stats to read besides those that steps need (`stat_names.BASE`); None means all that tfperf knows
-    but for `stat_names.LINKS`. `instants` keeps events without duration; like links, they are needed only to reproduce
-    what TensorFlow concluded. `everything` reads all events, all stats, and planes that no analysis knows.
+    `stats` names the stats to read besides those that steps need (`BASE`); None means all that tfperf knows but for
+    `LINKS`. `instants` keeps events without duration; like links, they are needed only to reproduce what TensorFlow
+    concluded. `everything` reads all events, all stats, and planes that no analysis knows.
     Raises TraceNotFoundError and TraceFormatError.
     """
     read_stats = frozenset(KNOWN) if everything else BASE | (DEFAULT if stats is None else stats)
@@ -171,7 +171,6 @@ def read_host(
         warnings=space.warnings,
         malformed_events=reading.malformed,
         aggregated_events=reading.aggregated,
-        has_instants=reading.instants,
     )
 
 

@@ -51,8 +51,6 @@ class Outlook(Struct, frozen=True):
     pipeline: Pipeline
     step_ms: float
     wait_ms: float
-    elements_per_step: float
-    cores: int | None
     estimates: tuple[Estimate, ...]
 
     @property
@@ -94,10 +92,13 @@ def estimate_changes(
     per_step = float((np.searchsorted(times, end) - np.searchsorted(times, start)).mean())
     if not per_step or not step_ms:
         return None
-    cores = pipeline.cores or pipeline.pool_threads
     load = _load(pipeline, step_ms - wait_ms, per_step)
     model = StepModel(
-        now=load, step_ms=step_ms, cores=cores or _ASSUMED_CORES, steadiness=steadiness, has_device=has_device
+        now=load,
+        step_ms=step_ms,
+        cores=pipeline.cores or pipeline.pool_threads or _ASSUMED_CORES,
+        steadiness=steadiness,
+        has_device=has_device,
     )
     estimates = []
     for change in possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores):
@@ -105,7 +106,7 @@ def estimate_changes(
         shares = model.input_percent(low_ms), model.input_percent(high_ms)
         estimates.append(Estimate(change.kind, change.stage, low_ms, high_ms, *shares, change.assumption))
     estimates.sort(key=lambda estimate: (estimate.low_ms + estimate.high_ms, estimate.change))
-    return Outlook(pipeline, step_ms, wait_ms, per_step, cores, tuple(estimates))
+    return Outlook(pipeline, step_ms, wait_ms, tuple(estimates))
 
 
 def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
