@@ -84,10 +84,10 @@ def test_two_causes_in_one_gap_are_split_and_the_larger_names_it(tmp_path: Path)
     assert (gap.cause, gap.cause_ps, gap.duration_ps) == ("input", 40 * US, 65 * US)
 
 
-def test_the_work_around_a_gap_is_named_without_its_arguments(tmp_path: Path) -> None:
-    before, after = event("void f<int>(int)", 0, 30), event("MemcpyD2H", 60, 40)
+def test_the_work_around_a_gap_has_its_short_name(tmp_path: Path) -> None:
+    before, after = event("void (anonymous namespace)::f<int>(int)", 0, 30), event("Memcpy HtoD (Pinned)", 60, 40)
     idle = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu((before,), (after,)))
-    assert (idle.gaps[0].before, idle.gaps[0].after) == ("f", "MemcpyD2H")
+    assert (idle.gaps[0].before, idle.gaps[0].after) == ("f", "Memcpy HtoD")
     alone = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu((kernel(60, 40),)))
     assert (alone.gaps[0].before, alone.gaps[0].after) == (None, "gemm")
 

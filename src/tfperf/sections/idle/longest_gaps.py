@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,12 +12,12 @@ from tfperf.sections.idle.device_gaps import CAUSE_OF_STATE, UNKNOWN, DeviceGaps
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.trace.host_state import HostStates
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.kernel_details import short_name
 from tfperf.trace.steps import Steps
 
 MOST_GAPS = 1000
 """Of the gaps of all hosts together, so many are listed, the longest first."""
 
-_TAIL = re.compile(r"^void |[<(].*$", re.DOTALL)
 _MOST_LETTERS = 200
 _MOSTLY = 0.5
 
@@ -156,7 +155,7 @@ def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps
 
 
 def _event_name(trace: HostTrace, row: int, *, on_device: bool) -> str | None:
-    """Return the name of an event, that of a kernel without arguments of templates and functions."""
+    """Return the name of an event, of a kernel the short one (files before 2021 name its launch like it)."""
     name = trace.names[trace.name[row]] if row >= 0 else ""
     is_kernel = on_device or name.startswith("void ")
-    return (_TAIL.sub("", name) if is_kernel else name)[:_MOST_LETTERS] or None
+    return (short_name(name) if is_kernel else name)[:_MOST_LETTERS] or None
