@@ -26,12 +26,9 @@ from tfperf.trace.host_trace import HostTrace
         (0.0, 0.0, "none"),
         (None, 3.0, "possible"),
         (None, 0.0, "unknown"),
-        (None, None, "unknown"),
     ],
 )
-def test_input_classes_start_at_their_thresholds(
-    input_percent: float | None, others: float | None, expected: str
-) -> None:
+def test_input_classes_start_at_their_thresholds(input_percent: float | None, others: float, expected: str) -> None:
     assert input_class(input_percent, others) == expected
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import STEPS_LINE, Plane, event, host, line, plane, trace_of
+from builders import STEPS_LINE, Plane, event, host, line, plane, results_of, trace_of
 
 from tfperf.sections.steps import breakdown as steps_breakdown
 from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.section import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, build
 from tfperf.trace.find_steps import find_steps
 
 US = 1_000_000
@@ -221,6 +221,8 @@ def test_tracing_a_function_is_compilation(tmp_path: Path) -> None:
 def test_input_that_is_not_in_the_trace_is_unknown(tmp_path: Path) -> None:
     made = host(event("train", 0, 100, step_num=0), event("A:A", 10, 60))
     assert not corrected(tmp_path, made).input_visible
+    (table,) = build(results_of(trace_of(tmp_path, made), sections=["steps"])).tables
+    assert {column.key: column.level for column in table.columns}["input_ms"] == "data", "people see no 0"
 
 
 def test_hosts_are_averaged_step_by_step(tmp_path: Path) -> None:

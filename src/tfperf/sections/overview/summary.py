@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -150,14 +149,14 @@ def by_kind(breakdown: Breakdown) -> tuple[Summary, ...]:
     )
 
 
-def input_class(input_percent: float | None, others_percent: float | None) -> InputClass:
+def input_class(input_percent: float | None, others_percent: float) -> InputClass:
     """Classify a job: input share first; else a large share of unexplained time may hide input.
 
     None for the input share means that the trace does not show it; then its absence is not concluded.
     """
     if input_percent is not None and input_percent >= INPUT_LIMITS[0]:
         return "high" if input_percent >= INPUT_LIMITS[1] else "moderate"
-    if others_percent is not None and not math.isnan(others_percent) and others_percent >= OTHER_LIMITS[0]:
+    if others_percent >= OTHER_LIMITS[0]:
         return "possible"
     return "none" if input_percent is not None else "unknown"
 
@@ -226,8 +225,8 @@ def report_summary(results: Results) -> dict[str, Any]:
         "input_class": summary.input_class,
         "verdict": verdict_of(results).text,
         "category_percent": {key: known(breakdown, key, summary.percent.get(key)) for key in CATEGORIES},
-        "input_wait_percent": summary.percent.get("input_wait") if breakdown.input_visible else None,
-        "host_to_device_percent": known(breakdown, "output", summary.percent.get("host_to_device")),
+        "input_wait_percent": known(breakdown, "input_wait", summary.percent.get("input_wait")),
+        "host_to_device_percent": known(breakdown, "host_to_device", summary.percent.get("host_to_device")),
         "kinds": {
             kind.kind: {
                 "step_count": kind.step_count,

@@ -27,10 +27,10 @@ _TIMES = (
 
 
 def known(breakdown: Breakdown, category: str, value: float | None) -> float | None:
-    """Return the value of a category; None where no device, or no fetch, could show it."""
-    if category in DEVICE_CATEGORIES and not breakdown.has_device:
+    """Return the value of a category, or of a part of input; None where no device, or no fetch, could show it."""
+    if category in (*DEVICE_CATEGORIES, "host_to_device") and not breakdown.has_device:
         return None
-    return None if category == "input" and not breakdown.input_visible else value
+    return None if category in ("input", "input_wait") and not breakdown.input_visible else value
 
 
 def _categories(results: Results) -> Data | None:

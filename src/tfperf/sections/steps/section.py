@@ -5,15 +5,13 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data, Level
-from tfperf.sections.registry import TableSpec
+from tfperf.report.model import Column, Data, Level, Section, StepChart, at_levels
+from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.report.model import Section, StepChart, at_levels
-from tfperf.sections.registry import present
 
 CATEGORY_MEANINGS = {
     "compilation": "tracing or compiling functions",
@@ -136,12 +134,12 @@ TABLES = (STEPS, HOST_STEPS, PAUSES)
 
 
 def build(results: Results) -> Section:
-    """Build the section; without a device, people see no columns of the device's."""
+    """Build the section; people see no columns of the device's without one, nor of input that is unknown."""
     breakdown: Breakdown = results["steps"]
     steps = breakdown.steps
     if not len(steps):
         return Section("steps", "Steps", notes=(f"No steps: {steps.explanation}.",))
-    hidden = () if breakdown.has_device else DEVICE_CATEGORIES
+    hidden = (*(() if breakdown.has_device else DEVICE_CATEGORIES), *(() if breakdown.input_visible else ("input",)))
     columns = at_levels(STEPS.columns, {f"{key}_ms": "data" for key in hidden})
     notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes)
     if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
