@@ -87,6 +87,11 @@ def fields(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Sequence
     return {column.key: [getattr(row, column.key, None) for row in rows] for column in columns}
 
 
+def percent(part: float, whole: float) -> float | None:
+    """Return a share in percent; None of nothing."""
+    return 100.0 * part / whole if whole else None
+
+
 def present(*tables: Table | None) -> tuple[Table, ...]:
     """Return those of the tables that there are."""
     return tuple(table for table in tables if table is not None)

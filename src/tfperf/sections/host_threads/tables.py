@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.registry import TableSpec, fields
+from tfperf.sections.registry import TableSpec, fields, percent
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _host_threads(results: Results) -> Data | None:
     return {
         **fields(_COLUMNS, threads),
         "event_time_ms": [thread.event_time_ps / PS_PER_MS for thread in threads],
-        "percent": [100 * t.event_time_ps / t.capture_ps if t.capture_ps else None for t in threads],
+        "percent": [percent(thread.event_time_ps, thread.capture_ps) for thread in threads],
         "longest_ms": [thread.longest_ps / PS_PER_MS for thread in threads],
     }
 

@@ -16,10 +16,9 @@ from tfperf.sections.input.tables import (
     INPUT_TIME_TITLES,
     capture_ps,
     is_input_known,
-    percent,
 )
 from tfperf.sections.overview.summary import Overview, verdict_of
-from tfperf.sections.registry import present
+from tfperf.sections.registry import percent, present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import PS_PER_MS, format_percent

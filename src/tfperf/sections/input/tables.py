@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.registry import TableSpec
+from tfperf.sections.registry import TableSpec, percent
 from tfperf.sections.results import Results
 from tfperf.units import PS_PER_MS
 
@@ -41,11 +41,6 @@ _STEP_TIMES = (
     Column("host_to_device_ms", "To device", float, "ms", "part of input: copying batches to the device"),
     Column("input_percent", "Input", float, "%", "input / step time of each step"),
 )
-
-
-def percent(part: float, whole: float) -> float | None:
-    """Return a share in percent; None of nothing."""
-    return 100.0 * part / whole if whole else None
 
 
 def is_input_known(results: Results) -> bool:

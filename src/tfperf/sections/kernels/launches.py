@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Int64s, capped_sum, distinct, lookup, median, overlap, percentile, union_sorted
+from tfperf.sections.registry import percent
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceWork
 from tfperf.trace.host_trace import HostTrace
@@ -62,10 +63,6 @@ class DeviceLaunches(Struct, frozen=True, kw_only=True):
     call_ps_per_step: float | None
 
 
-def _percent(part: float, whole: float) -> float | None:
-    return 100.0 * part / whole if whole else None
-
-
 def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DeviceLaunches, ...]:
     """Match kernels with the calls that launched them, device by device; medians per step are over all of `steps`."""
     kernels = np.flatnonzero(~work.moves)
@@ -114,17 +111,17 @@ def _of_device(
         host=trace.host,
         device=device_label(trace.planes[int(work.plane[kernels[0]])].name),
         kernels=len(rows),
-        tiny_kernel_percent=_percent(int(is_tiny.sum()), len(rows)),
-        tiny_time_percent=_percent(capped_sum(duration[is_tiny]), capped_sum(duration)),
+        tiny_kernel_percent=percent(int(is_tiny.sum()), len(rows)),
+        tiny_time_percent=percent(capped_sum(duration[is_tiny]), capped_sum(duration)),
         launches=len(call),
         unmatched_kernels=len(rows) - int(kernel_count.sum()),
         delay=_spread(start - call_end),
         queued=_spread(queued),
-        unqueued_percent=_percent(int((queued == 0).sum()), len(call)),
+        unqueued_percent=percent(int((queued == 0).sum()), len(call)),
         call=_spread(call_ps),
         early=int(((start < call_end) & ~is_before).sum()),
         before=int(is_before.sum()),
-        shorter_than_call_percent=_percent(int((is_single & is_shorter).sum()), int(is_single.sum())),
+        shorter_than_call_percent=percent(int((is_single & is_shorter).sum()), int(is_single.sum())),
         kernels_per_step=_per_step(trace.start_ps[rows], steps),
         launches_per_step=_per_step(call_start, steps) if len(call) else None,
         call_ps_per_step=_per_step(call_start, steps, call_ps) if len(call) else None,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.registry import TableSpec
+from tfperf.sections.registry import TableSpec, fields
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -111,10 +110,9 @@ def _copies(results: Results) -> Data | None:
     kernels = results["kernels"]
     if kernels is None or not kernels.copies:
         return None
-    keys = ("host", "device", "kind", "count", "total_bytes", "mean_bytes", "memory")
     rates = [copies.gb_per_second for copies in kernels.copies]
     return {
-        **_attributes(kernels.copies, keys),
+        **fields(_COPY_COLUMNS, kernels.copies),
         "total_ms": [copies.total_ps / PS_PER_MS for copies in kernels.copies],
         "gb_per_second": [None if rate is None else float(f"{rate:.3g}") for rate in rates],
     }
@@ -125,8 +123,7 @@ def _launches(results: Results) -> Data | None:
     if kernels is None or not kernels.launches:
         return None
     devices = kernels.launches
-    keys = [column.key for column in _LAUNCH_COLUMNS if not column.key.endswith(("_ms", "_us"))]
-    data = _attributes(devices, keys)
+    data = fields(_LAUNCH_COLUMNS, devices)
     data["step_calls_ms"] = [_scaled(device.call_ps_per_step, PS_PER_MS) for device in devices]
     for spread in ("call", "delay", "queued"):
         for part in ("median", "p95", "max"):
@@ -141,13 +138,9 @@ def _device_time(results: Results) -> Data | None:
         return None
     times = ("compute", "copies_alone", "idle", "wall", "kernel_sum", "copies")
     return {
-        **_attributes(kernels.devices, ("host", "device")),
+        **fields(_DEVICE_TIME_COLUMNS, kernels.devices),
         **{f"{key}_ms": [getattr(device, f"{key}_ps") / PS_PER_MS for device in kernels.devices] for key in times},
     }
-
-
-def _attributes(rows: Any, keys: Sequence[str]) -> dict[str, list[Any]]:
-    return {key: [getattr(row, key) for row in rows] for key in keys}
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

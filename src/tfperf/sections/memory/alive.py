@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from tfperf.arrays import MOST, Float64s, Int64s, group_equal
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts
+from tfperf.sections.registry import percent
 
 Kind = Literal["tensor", "before the capture", "reserved"]
 _SCOPE_PARTS = 3
@@ -171,5 +172,5 @@ def _sums(
         **{name: [key[at] or None for key in ordered] for at, name in enumerate(names)},
         "count": [counts[key] if key[0] == "tensor" else None for key in ordered],
         "total_bytes": [totals[key] for key in ordered],
-        "peak_percent": [100.0 * totals[key] / peak_bytes if peak_bytes else None for key in ordered],
+        "peak_percent": [percent(totals[key], peak_bytes) for key in ordered],
     }

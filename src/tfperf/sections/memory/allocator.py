@@ -10,6 +10,7 @@ from msgspec import Struct
 from tfperf.arrays import Float64s, Int64s
 from tfperf.sections.memory.alive import Alive, tensors_at, total_of, with_unknown
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Place, place_of
+from tfperf.sections.registry import percent
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
@@ -88,12 +89,12 @@ class Allocator(Struct, frozen=True, kw_only=True):
     @property
     def peak_percent(self) -> float | None:
         """Return the share of the capacity in use at the peak."""
-        return 100.0 * self.peak_bytes / self.capacity_bytes if self.capacity_bytes else None
+        return percent(self.peak_bytes, self.capacity_bytes or 0)
 
     @property
     def before_percent(self) -> float | None:
         """Return the share of the peak that was allocated before the capture."""
-        return None if self.before_bytes is None or not self.peak_bytes else 100.0 * self.before_bytes / self.peak_bytes
+        return None if self.before_bytes is None else percent(self.before_bytes, self.peak_bytes)
 
     @property
     def rounding_bytes(self) -> int:

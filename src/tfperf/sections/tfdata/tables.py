@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.input.tables import percent
-from tfperf.sections.registry import TableSpec, fields
+from tfperf.sections.registry import TableSpec, fields, percent
 from tfperf.sections.results import Results
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
 from tfperf.sections.tfdata.stage_rules import change_in_code
