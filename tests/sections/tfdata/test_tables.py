@@ -30,6 +30,7 @@ def test_a_stage_that_was_not_called_has_no_times_of_calls(tmp_path: Path) -> No
     data = STAGES.data(results_of(trace, sections=["tfdata"]))
     assert data is not None
     assert (list(data["calls"]), list(data["mean_ms"])) == ([0, 0, 1], [None, None, 0.01])
+    assert (list(data["total_ms"]), list(data["busy_percent"])) == ([None, None, 0.01], [None, None, 100])
 
 
 def test_functions_name_their_ops(tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ def _stages(results: Results) -> Data | None:
         "stage": [_marked(pipeline, index, several=len(pipelines) > 1) for pipeline, index, _ in rows],
         "mean_ms": [stage.mean_ps / PS_PER_MS if stage.calls else None for stage in stages],
         "p95_ms": [stage.p95_ps / PS_PER_MS if stage.calls else None for stage in stages],
-        "total_ms": [stage.total_ps / PS_PER_MS for stage in stages],
+        "total_ms": [stage.total_ps / PS_PER_MS if stage.calls else None for stage in stages],
         "work_ms": [stage.work_ps / PS_PER_MS for stage in stages],
         "element_ms": [stage.element_ps / PS_PER_MS if stage.element_ps is not None else None for stage in stages],
-        "busy_percent": [percent(stage.busy_ps, pipeline.span_ps) for pipeline, _, stage in rows],
+        "busy_percent": [_busy_percent(pipeline, stage) for pipeline, _, stage in rows],
         "waited_percent": [percent(stage.blocked_ps, pipeline.waited_ps) for pipeline, _, stage in rows],
         "is_blocking": [index == pipeline.blocking for pipeline, index, _ in rows],
         "is_limiting": [index == pipeline.limiting for pipeline, index, _ in rows],
@@ -43,6 +43,11 @@ def _marked(pipeline: Pipeline, index: int, *, several: bool) -> str:
     marks = "!" * (index == pipeline.blocking) + "*" * (index == pipeline.limiting)
     name = f"{pipeline.stages[index].name} {marks}" if marks else pipeline.stages[index].name
     return f"{pipeline.name} {name}" if several and not index else name
+
+
+def _busy_percent(pipeline: Pipeline, stage: StageStats) -> float | None:
+    """Return the share of time that a stage works; None if nothing is recorded of it: its calls outlast the capture."""
+    return percent(stage.busy_ps, pipeline.span_ps) if stage.calls or stage.busy_ps else None
 
 
 def _buffer(stage: StageStats) -> str | None:
