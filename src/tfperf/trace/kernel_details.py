@@ -12,6 +12,8 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from tfperf.arrays import MOST
+
 Dim = tuple[int, int, int]
 
 
@@ -41,7 +43,6 @@ class CopyDetails(NamedTuple):
 
 NO_DETAILS = KernelDetails()
 NO_COPY = CopyDetails()
-_MOST = 1 << 62
 _MEMORY = {"pageable": "pageable", "pinned": "pinned", "device": "device", "array": "device"}
 
 
@@ -85,9 +86,9 @@ def _fields(text: str) -> dict[str, str]:
 
 def _number(text: str | None) -> int | None:
     """Return a whole number that can be true, else None."""
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > len(str(_MOST)):
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > len(str(MOST)):
         return None
-    return int(text) if int(text) < _MOST else None
+    return int(text) if int(text) < MOST else None
 
 
 def _dim(text: str | None) -> Dim | None:

@@ -144,7 +144,7 @@ def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
 
 def tpu_ops(trace: HostTrace) -> Tallies:
     """Sum the op line of each core; ops nest (a while loop contains its body)."""
-    categories, framework_ops = (trace.name_stats.get(stat, {}) for stat in ("hlo_category", "tf_op"))
+    categories, framework_ops = (trace.name_stat(stat) for stat in ("hlo_category", "tf_op"))
     sums = Tallies()
     for line in trace.lines:
         if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:

@@ -9,13 +9,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from msgspec import Struct, field
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.arrays import MOST, Bools, Int64s
 from tfperf.sections.registry import Tabular
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 from tfperf.units import PS_PER_MS
 
 Side = Literal["device", "host"]
-_LARGEST_INT64 = int(np.iinfo(np.int64).max)
 _EXECUTION_NAMES = {EAGER: "eager", FUNCTION: "function", UNKNOWN: None}
 _SUMS = ("occurrences", "total_ps", "self_ps", "kernel_ps", "tensor_core_ps", "unclear_ps")
 
@@ -63,10 +62,7 @@ class Tallies(Struct):
     def table(self, side: Side, *, idle_ps: int | None, time_ps: int | None, places: int) -> OpTable:
         """Return the rows in order: the largest self time first, then by name."""
         ordered = sorted(self.rows.items(), key=lambda row: (-row[1].self_ps, *row[0]))
-        sums = {
-            name: np.array([min(getattr(tally, name), _LARGEST_INT64) for _, tally in ordered], np.int64)
-            for name in _SUMS
-        }
+        sums = {name: np.array([min(getattr(tally, name), MOST) for _, tally in ordered], np.int64) for name in _SUMS}
         flags = [UNKNOWN if tally.execution is None else tally.execution for _, tally in ordered]
         return OpTable(
             side=side,
