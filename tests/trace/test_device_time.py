@@ -89,5 +89,11 @@ def test_a_tpu_computes_on_its_op_lines(tmp_path: Path) -> None:
     assert device.kernel_sum_ps == 50 * US
 
 
+def test_a_device_without_any_duration_has_no_capture(tmp_path: Path) -> None:
+    """Events of no duration are not kept, so nothing is."""
+    (device,) = times(tmp_path, plane("/device:GPU:0", line("Stream #1", event("marker", 10, 0))))
+    assert in_us(device) == (0, 0, 0, 0)
+
+
 def test_no_device_no_time(tmp_path: Path) -> None:
     assert times(tmp_path, host(event("f", 0, 10)), plane("/device:GPU:0")) == ()

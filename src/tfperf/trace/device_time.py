@@ -103,6 +103,5 @@ def _device_time(trace: HostTrace, plane: int, moves: Bools | None) -> DeviceTim
             kernel_sum_ps += 0 if copies else capped_sum(trace.duration_ps[rows])
     compute, copied = union_all(sets[False]), union_all(sets[True])
     kernel_sum_ps = kernel_sum_ps if moves is not None else compute.total()  # ops on a TPU core nest
-    capture = int(trace.start_ps.min()), int(trace.end_ps.max())
     name, busy = trace.planes[plane].name, union_all([compute, copied])
-    return DeviceTime(plane, name, compute, copied, busy, kernel_sum_ps, *capture)
+    return DeviceTime(plane, name, compute, copied, busy, kernel_sum_ps, *trace.extent_ps)

@@ -131,6 +131,11 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return self.start_ps + self.duration_ps
 
     @cached_property
+    def extent_ps(self) -> tuple[int, int]:
+        """Return where the first event starts and where the last one ends; 0 and 0 without events."""
+        return (int(self.start_ps.min()), int(self.end_ps.max())) if len(self.name) else (0, 0)
+
+    @cached_property
     def host_lines(self) -> tuple[Line, ...]:
         """Return the lines of host threads."""
         return tuple(line for line in self.lines if self.planes[line.plane].kind == "host" and not line.derived)

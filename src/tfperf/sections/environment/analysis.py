@@ -29,12 +29,13 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     event_count: int
     size_bytes: int
     duration_ps: int
-    """From the first to the last event."""
+    """From the first to the last event; 0: none takes any time, so it is unknown."""
 
 
 def analyze(host: Host) -> HostEnvironment:
     """Describe the host of a trace."""
     trace = host.trace
+    start_ps, end_ps = trace.extent_ps
     planes = [trace.planes[index] for index in trace.devices]
     first = planes[0] if planes else None
     return HostEnvironment(
@@ -48,7 +49,7 @@ def analyze(host: Host) -> HostEnvironment:
         device_memory_bytes=_number(first, "memory_size"),
         event_count=trace.event_count,
         size_bytes=trace.size_bytes,
-        duration_ps=int(trace.end_ps.max() - trace.start_ps.min()) if len(trace.name) else 0,
+        duration_ps=end_ps - start_ps,
     )
 
 

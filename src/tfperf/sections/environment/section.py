@@ -41,7 +41,7 @@ _COLUMNS = (
 
 def _hosts(results: Results) -> Data:
     hosts = results["environment"]
-    return {**fields(_COLUMNS, hosts), "duration_ms": [host.duration_ps / PS_PER_MS for host in hosts]}
+    return {**fields(_COLUMNS, hosts), "duration_ms": [host.duration_ps / PS_PER_MS or None for host in hosts]}
 
 
 HOSTS = TableSpec(
