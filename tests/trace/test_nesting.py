@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from builders import event, line, plane, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.trace import nesting
-from tfperf.trace.nesting import nest, nest_on_stack, self_time
+from tfperf.trace.nesting import last_around, nest, nest_on_stack, outermost, parents, self_time
 
 
 def by_stack(start: list[int], end: list[int]) -> tuple[list[int], list[int]]:
@@ -34,6 +37,17 @@ def test_self_time_excludes_direct_children_only() -> None:
 
 def test_an_instant_at_the_end_of_an_event_is_inside_it() -> None:
     assert nest(np.array([0, 10]), np.array([10, 10])).parent.tolist() == [-1, 0]
+
+
+def test_rows_nest_among_themselves_and_on_their_own_line(tmp_path: Path) -> None:
+    """Of a, b in a, c in b on one line and d on another, at the same time; b is not asked about."""
+    one = line("one", event("a", 0, 100), event("b", 10, 50), event("c", 20, 10), id=1)
+    trace = trace_of(tmp_path, plane("/host:CPU", one, line("two", event("d", 25, 5), id=2)))
+    rows = np.array([0, 2, 3])
+    assert parents(trace, rows).tolist() == [-1, 0, -1]
+    assert outermost(trace, rows).tolist() == [0, 3]
+    assert last_around(trace, np.array([0, 1]), rows).tolist() == [-1, 1, -1]
+    assert last_around(trace, rows[:0], rows).tolist() == [-1, -1, -1]
 
 
 def test_no_events() -> None:
@@ -83,13 +97,13 @@ def by_walk(start: list[int], end: list[int]) -> tuple[list[int], list[bool]]:
     [
         ([(0, 9), (1, 8), (2, 5)], [True, True, True]),
         ([(0, 9), (1, 5), (2, 5), (6, 8)], [False, True, False, True]),  # two end together: around them, all is lost
-        ([(0, 9), (1, 5), (3, 7), (8, 9)], [True, True, False, False]),
+        ([(0, 9), (1, 5), (3, 7), (8, 9)], [False, True, False, False]),  # the end of a lost one takes what is open
         ([(0, 5), (5, 9)], [True, True]),
     ],
 )
 def test_what_a_stack_loses(spans: list[tuple[int, int]], kept: list[bool]) -> None:
     start, end = np.array(spans, np.int64).T
-    assert nest_on_stack(start, end).kept.tolist() == by_walk(start.tolist(), end.tolist())[1]
+    assert nest_on_stack(start, end).kept.tolist() == kept
 
 
 @given(pairs=st.lists(st.tuples(st.integers(0, 25), st.integers(0, 12)), max_size=40))

@@ -54,8 +54,6 @@ def test_compiled_ops_are_shown_by_their_op_and_by_what_xla_calls_them(tmp_path:
     assert compiled["hidden/MatMul"].type == "MatMul"
     assert any(name.startswith("loss/") for name in compiled)
     assert all("compiled" in key.hlo_module for key in compiled.values())
-    runs = dict(zip(table.keys, table.occurrences.tolist(), strict=True))
-    assert runs[compiled["hidden/MatMul"]] == 3
     plain = [key for key in table.keys if key.name == "plain/MatMul"]
     assert [key.hlo_op for key in plain] == [""]
     assert "plain/MatMul" not in compiled
