@@ -40,7 +40,7 @@ def test_several_full_devices_are_one_finding() -> None:
     full = allocator(peak_bytes=9 * GIB, lifetime_peak_bytes=9 * GIB)
     (finding,) = findings_of(memory(full, replace(full, name="GPU_1_bfc"), host_count=2))
     assert finding.text.startswith("GPU_0_bfc on a reaches")
-    assert finding.text.endswith("The same holds for 1 more.")
+    assert finding.text.endswith("The same holds for 1 more allocator.")
 
 
 def test_pinned_memory_has_a_limit_of_its_own() -> None:

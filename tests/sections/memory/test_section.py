@@ -111,12 +111,12 @@ def test_no_events_are_one_sentence() -> None:
     silent = memory(silent_hosts=("a",))
     for section in (built(silent), in_whole_report(silent), alone(silent)):
         (note,) = section.notes
-        assert note.startswith("No allocator noted anything")
+        assert note.startswith("Memory use is unknown: the trace holds no allocation.")
 
 
 def test_no_threads_are_the_reason() -> None:
     (note,) = built(memory(silent_hosts=("a",), hosts_without_threads=("a",))).notes
-    assert note.startswith("The trace holds no event of any host thread")
+    assert note.startswith("Memory use is unknown: allocations are recorded on host threads")
 
 
 def test_events_that_say_nothing_are_the_reason() -> None:
@@ -128,7 +128,7 @@ def test_silent_hosts_odd_events_and_contradictions_are_notes() -> None:
     contradicted = allocator(contradictions=2, before_bytes=None)
     section = alone(memory(contradicted, host_count=2, silent_hosts=("b",), malformed_events=1))
     silent, odd, lost = section.notes
-    assert silent == "1 of 2 hosts noted nothing about memory: b."
+    assert silent == "1 of 2 hosts recorded no allocation: b."
     assert odd.startswith("1 events are omitted")
     assert lost.startswith("In GPU_0_bfc on a, 2 of 3 events do not follow from the one before")
 

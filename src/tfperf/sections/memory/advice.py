@@ -51,7 +51,8 @@ def findings_of(memory: Memory) -> tuple[Finding, ...]:
         affected = [(allocator, finding) for allocator, finding in judged if finding is not None]
         if affected:
             allocator, finding = affected[0]
-            more = f" The same holds for {len(affected) - 1} more." if len(affected) > 1 else ""
+            others = len(affected) - 1
+            more = f" The same holds for {others} more allocator{'s' * (others > 1)}." if others else ""
             findings.append(replace(finding, text=f"{name_of(allocator, memory)} {finding.text}{more}"))
     return tuple(findings) or _nothing_wrong(memory)
 

@@ -21,11 +21,11 @@ _UNKNOWN_PERCENT = 50.0
 _STEADY_SHARE = 0.01
 _CHARTS = 4
 
-_NO_THREADS = "The trace holds no event of any host thread, and allocators note their work there."
+_NO_THREADS = "Memory use is unknown: allocations are recorded on host threads, of which the trace holds no event."
 _NO_EVENTS = (
-    "No allocator noted anything, so nothing is known about memory. On a GPU, profile with host tracer level 2 (what "
-    "tfperf capture takes) while steps run; TF_GPU_ALLOCATOR=cuda_malloc_async may note nothing at all. On a CPU, only "
-    "some builds of TensorFlow note anything (those with oneDNN), and only large tensors."
+    "Memory use is unknown: the trace holds no allocation. On a GPU, profile with host tracer level 2 (what tfperf "
+    "capture takes) while steps run; TF_GPU_ALLOCATOR=cuda_malloc_async may record none at all. On a CPU, only some "
+    "builds of TensorFlow (those with oneDNN) record allocations, and only those of large tensors."
 )
 _STAR = (
     "* stands for numbers: several ops are summed, such as those of layers; memory_alive in JSON and CSV has each op."
@@ -109,7 +109,7 @@ def _notes(memory: Memory) -> tuple[str, ...]:
     notes = []
     if memory.silent_hosts:
         named = ", ".join(memory.silent_hosts[:3])
-        notes.append(f"{len(memory.silent_hosts)} of {memory.host_count} hosts noted nothing about memory: {named}.")
+        notes.append(f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocation: {named}.")
     if memory.malformed_events:
         notes.append(f"{memory.malformed_events:,} events are omitted: they do not say how much is in use.")
     contradicted = [each for each in memory.allocators if each.contradictions or each.before_bytes is None]
@@ -129,7 +129,7 @@ def _notes(memory: Memory) -> tuple[str, ...]:
         )
     if any(allocator.place == "host" for allocator in memory.allocators):
         notes.append(
-            "Allocators of the host (mklcpu) note only what they give out themselves; their capacity is the memory of "
-            "the machine, so how full they are says nothing."
+            "Allocators of the host (mklcpu) record only what they give out themselves; their capacity is the memory "
+            "of the machine, so how full they are says nothing."
         )
     return tuple(notes)

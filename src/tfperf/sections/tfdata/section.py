@@ -27,7 +27,7 @@ _DEVICE_ONLY = (
 _CUT = (
     "How long anyone waits is unknown: no call of the outermost stage lies wholly in the capture. Capture more steps."
 )
-_RANGE = "A range, since work that should overlap does so only in part; each change by itself."
+_RANGE = "Each change is estimated alone, as a range: work that should overlap does so only in part."
 _HOW_TO_READ = (
     "Self is a stage's own work for one element of the pipeline, added up over threads; waited is the share of the "
     "time that the step waits in which this stage is what it waits for. Marks: ! is waited for most, * limits most."
@@ -40,7 +40,7 @@ def build(results: Results) -> Section:
     now = ""
     if tfdata.outlook is not None:
         step, share = format_ms(tfdata.outlook.step_ms), format_percent(tfdata.outlook.input_percent)
-        now = f"Now {step} ms, {share}% of it input. {_RANGE}"
+        now = f"A step takes {step} ms now, {share}% of it input. {_RANGE}"
     tables = present(
         STAGES.build(results, bar_key="waited_percent"),
         FUNCTIONS.build(results, level="full"),
