@@ -106,12 +106,13 @@ def test_what_is_no_op_of_the_model_has_groups_of_its_own(tmp_path: Path, by: By
             event("MemcpyH2D", 5, 4),
             event("Memset", 9, 3),
             event("k", 12, 2, hlo_op="copy.1"),
+            event("Memcpy", 14, 1),
             id=1,
         ),
     )
     ops = ops_of(trace_of(tmp_path, gpu, host(event("Iterator::Root::Map", 0, 6))))
     assert ops.device is not None
-    assert self_us(group_ops(ops.device, by)) == {"(no op)": 7, "(copies without op)": 7}
+    assert self_us(group_ops(ops.device, by)) == {"(no op)": 7, "(copies without op)": 8}
     assert self_us(group_ops(ops.host, by)) == {"(input pipeline)": 6}
 
 

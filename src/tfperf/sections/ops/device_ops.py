@@ -24,13 +24,14 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
 
-KERNEL_WITHOUT_OP, MEMSET = "kernel without op", "Memset"
+KERNEL_WITHOUT_OP, _MEMSET, _MEMCPY = "kernel without op", "Memset", "Memcpy"
 """Types of rows that no op is known of."""
-_COPY_TYPES = {
+_TYPE_OF_COPY = {
     Activity.HOST_TO_DEVICE: "MemcpyH2D",
     Activity.DEVICE_TO_HOST: "MemcpyD2H",
     Activity.DEVICE_TO_DEVICE: "MemcpyD2D",
 }
+COPY_TYPES = frozenset((*_TYPE_OF_COPY.values(), _MEMSET, _MEMCPY))
 
 
 class KernelSum(Struct, frozen=True, kw_only=True):
@@ -68,8 +69,8 @@ def _key(work: DeviceWork, kernel: KernelSum) -> OpKey:
         return OpKey(*work.ops[kernel.op][:4])
     if not work.moves[kernel.row]:
         return OpKey(kernel.kernel, KERNEL_WITHOUT_OP)
-    copy_type = _COPY_TYPES.get(Activity(int(work.activity[kernel.row])), "Memcpy")
-    return OpKey(kernel.kernel, MEMSET if work.is_memset[kernel.row] else copy_type)
+    copy_type = _TYPE_OF_COPY.get(Activity(int(work.activity[kernel.row])), _MEMCPY)
+    return OpKey(kernel.kernel, _MEMSET if work.is_memset[kernel.row] else copy_type)
 
 
 def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:

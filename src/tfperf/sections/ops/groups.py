@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfperf.arrays import MOST, Bools, Int64s, capped_sum
-from tfperf.sections.ops.device_ops import KERNEL_WITHOUT_OP, MEMSET
+from tfperf.sections.ops.device_ops import COPY_TYPES, KERNEL_WITHOUT_OP
 from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
 from tfperf.sections.registry import Tabular
 from tfperf.units import PS_PER_MS
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 
-_COPY_TYPES = ("MemcpyH2D", "MemcpyD2H", "MemcpyD2D", MEMSET)
 _BACKWARD = re.compile(r"(?:^|/)(?:gradient_tape|gradients)(?:_\d+)?(?:/|$)")
 _WRAPPER = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+|jit\(.*\)|while|body|cond|then|else|_?_?\d+")
 _MODEL = re.compile(r"(?:sequential|model|functional)(?:_\d+)?", re.IGNORECASE)
@@ -134,7 +133,7 @@ def _group_without_path(key: OpKey) -> str:
     """Return the group of what has no path: work without an op, stages of the input pipeline."""
     if key.type == KERNEL_WITHOUT_OP or (key.hlo_op and key.name == key.hlo_op):
         return NO_OP
-    if key.type in _COPY_TYPES:
+    if key.type in COPY_TYPES:
         return COPIES
     return INPUT if key.type == "Dataset" else ""
 
