@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ _JAX_TYPE = r"(?s)[a-z_][a-z0-9_]*(\[.*\])?"
 _COPIES = {f"memcpy{kind.lower()}": f"Memcpy{kind}" for kind in ("HToD", "DToH", "DToD", "HToH")}
 
 
+@lru_cache(maxsize=1 << 15)  # several analyses ask for the same names
 def parse_op(full_name: str, *, old_names: bool = False) -> Op:
     """Split `scope/name:Type` into name and type.
 

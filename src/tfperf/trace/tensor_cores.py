@@ -8,6 +8,7 @@ about matrix cores (MFMA). The rules of TensorFlow's own profiler, old and new, 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # --- kernels ---
 
@@ -38,6 +39,7 @@ _MAY = (
 _READ = 8192
 
 
+@lru_cache(maxsize=4096)
 def uses_tensor_cores(kernel: str) -> bool | None:
     """Tell whether a kernel of this name runs on tensor cores; None if the name does not tell."""
     name = kernel[:_READ].lower()

@@ -75,17 +75,14 @@ def tally_kernels(trace: HostTrace, work: DeviceWork) -> Tally:
     columns: list[Column] = [trace.name[rows], work.op[kernel_at], details, equations, work.plane[kernel_at]]
     launches = [parse_kernel(text) for text in trace_texts(trace, "kernel_details")]
     equation_texts, ops = trace_texts(trace, "equation"), (*work.ops, DeviceOp("", ""))
-    on_tensor_cores: dict[int, bool | None] = {}
     tally: Tally = {}
     for (name, op_at, detail, equation, plane), runs in group_sums(trace.duration_ps[rows], columns):
-        if name not in on_tensor_cores:
-            on_tensor_cores[name] = uses_tensor_cores(trace.names[name])
         op, launch = ops[op_at], launches[detail]
         percent = launch.occupancy_percent or occupancy(launch, compute_capability(trace.planes[plane]))
         kernel = Kernel(
             trace.names[name],
             launch._replace(occupancy_percent=None),
-            on_tensor_cores[name],
+            uses_tensor_cores(trace.names[name]),
             is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, equation_texts[equation]),
             op,
         )
