@@ -6,7 +6,7 @@ from tfperf.report.model import Section
 from tfperf.sections.host import Host
 from tfperf.sections.results import Results
 
-_MOST_MESSAGES = 5
+_MOST_MESSAGES = 10
 _MOST_DEVICES = 4
 
 
@@ -30,8 +30,11 @@ def analyze(host: Host) -> tuple[str, ...]:
         gaps.append(f"{trace.malformed_events} event(s) with impossible times were omitted.")
     if any(plane.name == "/host:metadata" for plane in trace.planes) and not trace.stat("tf_function_call").event.size:
         gaps.append("tf.functions: this looks like a JAX trace; TensorFlow's own sections stay empty.")
-    gaps += [f"The profiler reported an error: {message}" for message in trace.errors[:_MOST_MESSAGES]]
-    gaps += [f"The profiler warned: {message}" for message in trace.warnings[:_MOST_MESSAGES]]
+    messages = [f"The profiler reported an error: {message}" for message in trace.errors]
+    messages += [f"The profiler warned: {message}" for message in trace.warnings]
+    gaps += messages[:_MOST_MESSAGES]
+    if len(messages) > _MOST_MESSAGES:
+        gaps.append(f"{len(messages) - _MOST_MESSAGES} more errors and warnings of the profiler are omitted.")
     return tuple(gaps)
 
 
