@@ -136,10 +136,12 @@ def _fetch_edges(trace: HostTrace, parent: Int64s) -> _Edges:
     fetches = trace.host_events(mask(trace.names, is_fetch))
     executors, fetches = executors[keyed[executors]], fetches[keyed[fetches]]
     ids, iteration = trace.number("id", 0), trace.number("iter_num", 0)
-    keys = zip(ids[executors].tolist(), iteration[executors].tolist(), strict=True)
-    last = dict(zip(keys, executors.tolist(), strict=True))
-    wanted = zip(ids[fetches].tolist(), iteration[fetches].tolist(), strict=True)
-    executor = np.array([last.get(key, -1) for key in wanted], np.int64)
+    both = np.concatenate((executors, fetches))
+    _, key = np.unique(np.stack((ids[both], iteration[both])), axis=1, return_inverse=True)
+    key = key.reshape(-1)
+    last = np.full(len(both), -1, np.int64)
+    last[key[: len(executors)]] = executors  # where a key comes several times, the value written last stays
+    executor = last[key[len(executors) :]]
     return _Edges(executor[executor >= 0], fetches[executor >= 0])
 
 

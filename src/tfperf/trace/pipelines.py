@@ -180,13 +180,13 @@ def _callers(recorded: _Recorded, function_at: Int64s, stage: Int64s, tree: Pipe
         return owner
     before = calls[np.maximum(np.searchsorted(calls, function_at[lost]) - 1, 0)]
     near = (before < function_at[lost]) & (trace.line_of[rows[before]] == trace.line_of[rows[function_at[lost]]])
-    of_stage = {}
-    for index in set(stage[before].tolist()):
+    runners = np.full(len(consumer), -1, np.int64)
+    for index in distinct(stage[before]).tolist():
         runner = consumer[index]
         while runner >= 0 and runner not in running:
             runner = consumer[runner]
-        of_stage[index] = runner if runner >= 0 else consumer[index]
-    owner[lost] = np.where(near, [of_stage[index] for index in stage[before].tolist()], -1)
+        runners[index] = runner if runner >= 0 else consumer[index]
+    owner[lost] = np.where(near, runners[stage[before]], -1)
     return owner
 
 
