@@ -179,6 +179,7 @@ def test_tpu_steps_are_averaged_over_cores(tmp_path: Path) -> None:
         "input": 10, "input_wait": 10, "device_compute": 40, "device_collectives": 10, "output": 5, "all_others": 35,
     }  # fmt: skip
     assert (breakdown.compute_16_ps, breakdown.compute_32_ps) == (0, 0)  # HLO categories do not tell the precision
+    assert breakdown.unknown == {"compilation", "kernel_launch", "host_compute"}
 
 
 def test_a_tpu_tells_its_steps_even_where_the_host_marks_them(tmp_path: Path) -> None:

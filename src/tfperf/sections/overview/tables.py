@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tfperf.report.model import Column, Data
 from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES, DEVICE_CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary
@@ -27,10 +27,8 @@ _TIMES = (
 
 
 def known(breakdown: Breakdown, category: str, value: float | None) -> float | None:
-    """Return the value of a category, or of a part of input; None where no device, or no fetch, could show it."""
-    if category in (*DEVICE_CATEGORIES, "host_to_device") and not breakdown.has_device:
-        return None
-    return None if category in ("input", "input_wait") and not breakdown.input_visible else value
+    """Return the value of a category, or of a part of input; None where the trace cannot show it."""
+    return None if category in breakdown.unknown else value
 
 
 def _categories(results: Results) -> Data | None:

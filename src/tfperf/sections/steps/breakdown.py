@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tfperf.arrays import EMPTY, Bools, Int64s, distinct, overlap, union_all
 from tfperf.sections.host import Host
 from tfperf.sections.registry import Tabular
-from tfperf.sections.steps.section import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.activity_times import (
     ActivityTimes,
@@ -71,6 +71,16 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
     def averaged(self) -> Bools:
         """Tell which steps count in averages."""
         return self.steps.averaged
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """Return the categories, and parts of input, that the trace cannot show; `time_ps` holds 0 for them."""
+        unknown = set() if self.has_device else {*DEVICE_CATEGORIES, "host_to_device"}
+        if not self.input_visible:
+            unknown |= {"input", "input_wait"}
+        if self.steps.source == "device steps":  # ops of a TPU core say nothing about the host
+            unknown |= {"compilation", "kernel_launch", "host_compute"}
+        return frozenset(unknown)
 
     def only(self, rows: Int64s) -> Breakdown:
         """Return the breakdown of the steps at `rows`."""

@@ -134,13 +134,12 @@ TABLES = (STEPS, HOST_STEPS, PAUSES)
 
 
 def build(results: Results) -> Section:
-    """Build the section; people see no columns of the device's without one, nor of input that is unknown."""
+    """Build the section; people see no columns of what is unknown."""
     breakdown: Breakdown = results["steps"]
     steps = breakdown.steps
     if not len(steps):
         return Section("steps", "Steps", notes=(f"No steps: {steps.explanation}.",))
-    hidden = (*(() if breakdown.has_device else DEVICE_CATEGORIES), *(() if breakdown.input_visible else ("input",)))
-    columns = at_levels(STEPS.columns, {f"{key}_ms": "data" for key in hidden})
+    columns = at_levels(STEPS.columns, {f"{key}_ms": "data" for key in breakdown.unknown})
     notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes)
     if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
         notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)
