@@ -81,9 +81,10 @@ def retrace_flags(calls: FunctionCalls, start: Int64s, end: Int64s) -> tuple[str
 
 def from_calls(trace: HostTrace) -> Steps | None:
     """Infer steps from tf.function calls and the fetches inside or between them."""
-    calls, fetches = find_calls(trace), find_fetches(trace)
+    calls = find_calls(trace)
     if not len(calls.name):
         return None
+    fetches = find_fetches(trace)
     index = np.searchsorted(calls.start, fetches.start, side="right") - 1
     call_of_fetch = np.where((index >= 0) & (fetches.start < calls.end[np.maximum(index, 0)]), index, -1)
     # The fetches in each call, of the pipeline that was asked most (replicas have one pipeline each).

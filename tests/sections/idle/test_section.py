@@ -126,7 +126,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     kernels = tuple((0.09 * at, 0.05) for at in range(gaps))
     unused = plane("/device:GPU:1", line("Stream #1", event("gemm", 150, 5)))
     full = section(tmp_path, *job(call(), kernels=kernels, more=(unused,)))
-    assert table(full, "idle_gaps").note == "3 shorter gaps are not listed, here and in JSON and CSV."
+    assert table(full, "idle_gaps").note == "Shorter gaps that are not listed, here and in JSON and CSV: 3."
     assert any("1 of 2 devices did nothing" in note and "/device:GPU:1" in note for note in full.notes)
 
 
@@ -135,7 +135,7 @@ def test_flagged_steps_are_said_to_be_left_out(tmp_path: Path) -> None:
     marks = [event("train", 0, 600, step_num=0), *(event("train", 500 + 100 * n, 100, step_num=n) for n in range(1, 5))]
     device = plane("/device:GPU:0", line("Stream #1", event("gemm", 10, 900)))
     notes = section(tmp_path, host(*marks, call(0, 1000)), device).notes
-    assert any("steps with a flag, or of another kind, are omitted from shares" in note for note in notes)
+    assert any("omit steps with a flag or of another kind (1 of 5)" in note for note in notes)
 
 
 def test_hosts_without_device_are_named(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def _tables(results: Results) -> tuple[Table, ...]:
             results,
             columns=at_levels(IDLE_GAPS.columns, gap_levels),
             level="full",
-            note=f"{unlisted:,} shorter gaps are not listed, here and in JSON and CSV." if unlisted else "",
+            note=f"Shorter gaps that are not listed, here and in JSON and CSV: {unlisted:,}." if unlisted else "",
         ),
     )
 
@@ -88,11 +88,10 @@ def _notes(results: Results) -> tuple[str, ...]:
         )
     else:
         notes.append("Idle is the step less all time in which any stream of the device computes or copies.")
-        flagged = max(int((~device.counted).sum()) for device in idle.devices)
-        if flagged:
+        omitted, steps = max((int((~device.counted).sum()), len(device.counted)) for device in idle.devices)
+        if omitted:
             notes.append(
-                f"{flagged} steps with a flag, or of another kind, are omitted from shares; the list of gaps has them "
-                "too."
+                f"Shares omit steps with a flag or of another kind ({omitted} of {steps}); the list of gaps has them."
             )
     if len(idle.averaged) > 1:
         notes.append(f"Shares are averages over devices, each of its idle time / {whole_of(idle)} of its host.")

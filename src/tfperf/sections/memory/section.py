@@ -111,7 +111,7 @@ def _notes(memory: Memory) -> tuple[str, ...]:
         named = ", ".join(memory.silent_hosts[:3])
         notes.append(f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocation: {named}.")
     if memory.malformed_events:
-        notes.append(f"{memory.malformed_events:,} events are omitted: they do not say how much is in use.")
+        notes.append(f"Events omitted since they do not say how much is in use: {memory.malformed_events:,}.")
     contradicted = [each for each in memory.allocators if each.contradictions or each.before_bytes is None]
     if contradicted:
         first = contradicted[0]
