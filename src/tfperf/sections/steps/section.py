@@ -88,8 +88,8 @@ STEPS = TableSpec(
         "`step_time_ms`, and `input_ms` is `input_wait_ms` plus `host_to_device_ms`. With several hosts, each "
         "number is the average over hosts.\n\n"
         "In this file only, a category that the profile cannot show is 0, so that each row adds up: those of "
-        "a device on a job without one, and input where no fetch is visible. `categories.csv` leaves the "
-        "first empty, and `summary.input_percent` of the JSON is null for the second."
+        "a device on a job without one, those of the host in the steps of a TPU, and input where neither a fetch nor "
+        "a copy to a device is visible. `categories.csv` leaves them empty."
     ),
     columns=_STEP_COLUMNS,
     data=_steps,
