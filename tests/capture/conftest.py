@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -87,6 +89,17 @@ def fresh_job() -> Iterator[Callable[..., Job]]:
     yield start
     for job in started:
         job.end()
+
+
+@pytest.fixture
+def http_port() -> Iterator[int]:
+    """The port of a web server."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
 
 
 @dataclass

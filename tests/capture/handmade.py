@@ -24,6 +24,8 @@ Headers = Sequence[tuple[str, str]]
 IS_GRPC: Headers = [(":status", "200"), ("content-type", "application/grpc")]
 IS_OK: Headers = [("grpc-status", "0")]
 REQUEST = profile_request(TracerOptions(), 1, Path("logs/session/host.xplane.pb"))
+CERTIFICATE, KEY = (Path(__file__).parent / f"localhost.{ending}" for ending in ("pem", "key"))
+"""Of a server that is called localhost."""
 SECONDS = 20.0
 """How long a server waits at most, so that a failed test ends."""
 
@@ -63,6 +65,12 @@ def silent(connection: socket.socket) -> None:
     """Take everything and say nothing, until the other side closes."""
     while connection.recv(1 << 16):
         pass
+
+
+def greet(connection: socket.socket) -> None:
+    """Do what a gRPC server does first, and then say nothing."""
+    connection.sendall(SETTINGS)
+    silent(connection)
 
 
 def saying(data: bytes) -> Handler:
@@ -150,6 +158,11 @@ def _has_request(received: bytes) -> bool:
 def answer(*payloads: bytes, head: Headers = IS_GRPC, tail: Headers = IS_OK) -> Handler:
     """Return a server that answers with these headers, data and trailers."""
     return answering(headers(head), *(data(payload) for payload in payloads), trailers(tail))
+
+
+def here(port: int) -> Address:
+    """Return the address of a server on this machine, by the name that its certificate has."""
+    return Address("localhost", port)
 
 
 def profile_at(address: Address, *, seconds: float = SECONDS, **options: Any) -> bytes:

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 from capture.conftest import free_port
-from capture.handmade import SETTINGS, Handler, frame, listening, saying, silent
+from capture.handmade import CERTIFICATE, KEY, Handler, frame, greet, here, listening, saying, silent
 
 from tfperf.capture.address import Address
 from tfperf.capture.connection import check_greeting
 from tfperf.errors import CaptureError
-
-CERTIFICATE, KEY = (Path(__file__).parent / f"localhost.{ending}" for ending in ("pem", "key"))
 
 
 def failure(address: Address, seconds: float = 20.0, *, tls_ca: Path | None = None) -> CaptureError:
@@ -26,19 +24,10 @@ def failure(address: Address, seconds: float = 20.0, *, tls_ca: Path | None = No
     return caught.value
 
 
-def here(port: int) -> Address:
-    return Address("localhost", port)
-
-
 def resolve(monkeypatch: pytest.MonkeyPatch, *places: tuple[str, int]) -> None:
     """Let every name stand for these addresses."""
     entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: entries)
-
-
-def greet(connection: socket.socket) -> None:
-    connection.sendall(SETTINGS)
-    silent(connection)
 
 
 def encrypted(handle: Handler) -> Handler:

@@ -36,7 +36,7 @@ def steps(*durations_ms: float) -> bytes:
 
 
 def record(logdir: Path, snapshot: Callable[[int], bytes | None], **options: Any) -> tuple[Sampled, list[str]]:
-    """Record from a server that gives these traces, and is gone after them; return the result and what was lines."""
+    """Record from a server that gives these traces, and is gone after them; return the result and what was said."""
     numbers, lines = count(), list[str]()
 
     def give(request: Any, context: grpc.ServicerContext) -> bytes:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from timeline.example_files import sorted_rows
 
 from tfperf.timeline.overlaps import assign_tracks
-
-
-def sorted_rows(events: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends of (start, duration), sorted by start, the longer first."""
-    rows = sorted(events, key=lambda row: (row[0], -row[1]))
-    start = np.array([start for start, _ in rows], np.int64)
-    return start, start + np.array([duration for _, duration in rows], np.int64)
 
 
 def lanes(*events: tuple[int, int]) -> list[int]:

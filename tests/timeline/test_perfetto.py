@@ -10,9 +10,8 @@ import pytest
 from builders import Event, Line, event, host, line, plane, ref, u64
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from timeline.example_files import host_file, shown, whole_trace
+from timeline.example_files import host_file, shown, sorted_rows, whole_trace
 from timeline.perfetto_reader import Read, Slice, read_perfetto
-from timeline.test_overlaps import sorted_rows
 
 from tfperf.timeline.arrows import handovers, launches
 from tfperf.timeline.export import export

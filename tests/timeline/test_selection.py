@@ -1,4 +1,4 @@
-"""What is shown and what is left out, and that this is result."""
+"""What is shown and what is omitted, and that this is said."""
 
 from __future__ import annotations
 
