@@ -1,161 +1,21 @@
-"""The profiler server inside a job, and its methods: a real TensorFlow process, and a plain gRPC client that asks it.
-
-The job executes the lines that the tests send it, and prints what they evaluate to.
-"""
+"""The profiler server inside a job, and its methods: a real TensorFlow process that a plain gRPC client asks."""
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
 
 import grpc
 import pytest
+from capture.serving_job import ServingJob, contents, refusal, request, start_call
 
-from tfperf.wire.contents import Contents, look_into
-from tfperf.wire.profiler_service import SERVICE, message_class, read_message
+from tfperf.wire.profiler_service import read_message
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
-
-_JOB = """
-import json, os, sys, threading, time
-import tensorflow as tf
-from tfperf.capture import local
-from tfperf.capture.server import serve
-from tfperf.errors import CaptureError
-
-server = serve()
-works = threading.Event()
-
-def train():
-    number = 0
-    while works.wait():
-        with local.step(number):
-            tf.reduce_sum(tf.random.normal((20, 20)) @ tf.ones((20, 20))).numpy()
-            time.sleep(0.002)
-        number += 1
-
-threading.Thread(target=train, daemon=True).start()
-
-def reason(call, *arguments, **options):
-    try:
-        return str(call(*arguments, **options))
-    except CaptureError as error:
-        return [error.reason, str(error)]
-
-def profiles(server):
-    return server._methods._current is not None
-
-def fork():
-    child = os.fork()
-    if not child:
-        sys.exit(0)
-    return os.waitpid(child, 0)[1]
-
-def listening(port):
-    rows = [line.split() for name in ("tcp", "tcp6") for line in open("/proc/net/" + name).readlines()[1:]]
-    return [row[1].split(":")[0] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port]
-
-print(json.dumps(server.port), flush=True)
-for line in sys.stdin:
-    print(json.dumps(eval(line)), flush=True)
-"""
-
-
-class Job:
-    """A process with a server in it."""
-
-    def __init__(self, errors: IO[str]) -> None:
-        command = [sys.executable, "-c", _JOB]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._stdin, self._stdout = self.process.stdin, self.process.stdout
-        self.port = self._answer()
-        # As large as a trace can be: a client of 4 MB, gRPC's default, would refuse most.
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}", [("grpc.max_receive_message_length", -1)])
-
-    def do(self, line: str) -> Any:
-        """Evaluate a line in the job."""
-        self._stdin.write(line + "\n")
-        return self._answer()
-
-    def _answer(self) -> Any:
-        return json.loads(self._stdout.readline())
-
-    def work(self, on: bool = True) -> None:
-        """Let the job train, or idle."""
-        self.do("works.set()" if on else "works.clear()")
-
-    def call(self, method: str, request: bytes) -> Any:
-        """Start a call."""
-        return start_call(self.channel, method, request)
-
-    def profile(self, seconds: float = 0.3, **options: Any) -> Any:
-        """Start to profile."""
-        return self.call("Profile", request(seconds, **options))
-
-    def start_profiling(self, seconds: float, **options: Any) -> Any:
-        """Start to profile, and wait until something is recorded."""
-        call = self.profile(seconds, **options)
-        self.wait_until("profiles(server)")
-        time.sleep(0.3)
-        return call
-
-    def wait_until(self, condition: str) -> None:
-        """Wait until something is true in the job."""
-        until = time.monotonic() + 20
-        while not self.do(condition):
-            assert time.monotonic() < until
-            time.sleep(0.01)
-
-    def terminate(self, session_id: str) -> None:
-        self.call("Terminate", message_class("TerminateRequest")(session_id=session_id).SerializeToString()).result()
-
-    def end(self) -> int:
-        """Let the program end; return its exit code."""
-        self._stdin.close()
-        return self.process.wait(30)
-
-    def close(self) -> None:
-        """End it for sure."""
-        self.channel.close()
-        self.process.kill()
-        self.process.wait(30)
-        self._stdin.close()
-        self._stdout.close()
-
-
-def start_call(channel: Any, method: str, request: bytes) -> Any:
-    return channel.unary_unary(f"/{SERVICE}/{method}").future(request, timeout=30)
-
-
-def request(seconds: float, *, emit_xspace: bool = True, session_id: str = "test", **levels: int) -> bytes:
-    options = {"version": 1, "host_tracer_level": 2, "device_tracer_level": 1, "duration_ms": round(seconds * 1000)}
-    made = message_class("ProfileRequest")(
-        opts=message_class("ProfileOptions")(**options | levels), emit_xspace=emit_xspace, session_id=session_id
-    )
-    return bytes(made.SerializeToString())
-
-
-def contents(reply: bytes, tmp_path: Path) -> Contents:
-    """Count the events of the trace in a reply."""
-    path = tmp_path / f"{time.monotonic_ns()}.xplane.pb"
-    path.write_bytes(read_message("ProfileResponse", reply).xspace)
-    return look_into(path)
-
-
-def refusal(call: Any) -> tuple[str, str]:
-    with pytest.raises(grpc.RpcError) as caught:
-        call.result()
-    return caught.value.code().name, caught.value.details() or ""
 
 
 @pytest.fixture(scope="module")
@@ -165,15 +25,15 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared_job(errors: Path) -> Iterator[Job]:
+def shared_job(errors: Path) -> Iterator[ServingJob]:
     with errors.open("w") as stderr:
-        job = Job(stderr)
+        job = ServingJob(stderr)
         yield job
         job.close()
 
 
 @pytest.fixture
-def job(shared_job: Job) -> Job:
+def job(shared_job: ServingJob) -> ServingJob:
     """A job that trains."""
     shared_job.work()
     return shared_job
@@ -182,7 +42,7 @@ def job(shared_job: Job) -> Job:
 # A trace
 
 
-def test_the_trace_comes_in_the_reply(job: Job, tmp_path: Path) -> None:
+def test_the_trace_comes_in_the_reply(job: ServingJob, tmp_path: Path) -> None:
     start_s = time.monotonic()
     reply = job.profile(0.5).result()
     assert time.monotonic() - start_s >= 0.5
@@ -192,7 +52,7 @@ def test_the_trace_comes_in_the_reply(job: Job, tmp_path: Path) -> None:
     assert not trace.has_python_frames
 
 
-def test_levels_reach_the_tracers(job: Job, tmp_path: Path) -> None:
+def test_levels_reach_the_tracers(job: ServingJob, tmp_path: Path) -> None:
     marked_only = contents(job.profile(host_tracer_level=1).result(), tmp_path)
     python = contents(job.profile(python_tracer_level=1).result(), tmp_path)
     assert "train" in marked_only.event_names
@@ -201,39 +61,42 @@ def test_levels_reach_the_tracers(job: Job, tmp_path: Path) -> None:
     assert python.has_python_frames
 
 
-def test_levels_without_a_version_are_the_usual_ones(job: Job, tmp_path: Path) -> None:
+def test_levels_without_a_version_are_the_usual_ones(job: ServingJob, tmp_path: Path) -> None:
     """As in TensorFlow: zeros then mean that the client named none."""
     trace = contents(job.profile(version=0, host_tracer_level=0).result(), tmp_path)
     assert any("MatMul" in name for name in trace.event_names)
 
 
-def test_the_start_is_waited_for(job: Job) -> None:
+def test_the_start_is_waited_for(job: ServingJob) -> None:
     start_s = time.monotonic()
     job.profile(0.1, start_timestamp_ns=time.time_ns() + 10**9).result()
     assert time.monotonic() - start_s >= 1.1
 
 
-def test_an_idle_job_gives_an_empty_trace(job: Job, tmp_path: Path) -> None:
+def test_an_idle_job_gives_an_empty_trace(job: ServingJob, tmp_path: Path) -> None:
     job.work(on=False)
-    time.sleep(0.1)
+    time.sleep(0.5)  # The step that runs ends.
     reply = job.profile(0.1).result()
     assert read_message("ProfileResponse", reply).empty_trace
     assert contents(reply, tmp_path).event_count == 0
 
 
-def test_the_overhead_is_measured_where_steps_are_marked(job: Job) -> None:
-    time.sleep(0.5)
-    call = job.profile(0.5, python_tracer_level=1)
+def test_the_overhead_is_measured_where_steps_are_marked(job: ServingJob) -> None:
+    """Five whole steps before and five during the session are enough."""
+    job.wait_for_steps(10)
+    call = job.start_profiling(20, python_tracer_level=1)
+    job.wait_for_steps(10)
+    job.terminate("")
     call.result()
     (overhead,) = [value for key, value in call.trailing_metadata() if key == "tfperf-overhead-percent"]
-    assert 0 <= float(overhead) < 5000
+    assert float(overhead) >= 0
 
 
 # The end of a session
 
 
 @pytest.mark.parametrize("named", ["mine", ""])
-def test_terminate_ends_the_session_and_the_trace_still_comes(job: Job, tmp_path: Path, named: str) -> None:
+def test_terminate_ends_the_session_and_the_trace_still_comes(job: ServingJob, tmp_path: Path, named: str) -> None:
     start_s = time.monotonic()
     call = job.start_profiling(20, session_id="mine")
     job.terminate("another")
@@ -244,13 +107,13 @@ def test_terminate_ends_the_session_and_the_trace_still_comes(job: Job, tmp_path
     assert time.monotonic() - start_s < 20
 
 
-def test_a_session_that_has_not_started_can_be_ended(job: Job) -> None:
+def test_a_session_that_has_not_started_can_be_ended(job: ServingJob) -> None:
     call = job.start_profiling(20, start_timestamp_ns=time.time_ns() + 20 * 10**9)
     job.terminate("test")
     assert refusal(call) == ("CANCELLED", "the session was ended before it started")
 
 
-def test_a_client_that_goes_away_frees_the_session(job: Job) -> None:
+def test_a_client_that_goes_away_frees_the_session(job: ServingJob) -> None:
     call = job.start_profiling(20)
     call.cancel()
     again, until = job.profile(0.1), time.monotonic() + 19
@@ -262,7 +125,7 @@ def test_a_client_that_goes_away_frees_the_session(job: Job) -> None:
 # What is refused
 
 
-def test_one_session_at_a_time(job: Job, tmp_path: Path) -> None:
+def test_one_session_at_a_time(job: ServingJob, tmp_path: Path) -> None:
     busy = ("INTERNAL", "Another profiling session active.")
     call = job.start_profiling(20)
     assert refusal(job.profile()) == busy
@@ -271,7 +134,7 @@ def test_one_session_at_a_time(job: Job, tmp_path: Path) -> None:
     call.result()
 
 
-def test_a_forked_child_ends_neither_server_nor_session(job: Job, tmp_path: Path) -> None:
+def test_a_forked_child_ends_neither_server_nor_session(job: ServingJob, tmp_path: Path) -> None:
     call = job.start_profiling(20)
     assert job.do("fork()") == 0
     assert not call.done()
@@ -279,7 +142,7 @@ def test_a_forked_child_ends_neither_server_nor_session(job: Job, tmp_path: Path
     assert contents(call.result(), tmp_path).event_count > 0
 
 
-def test_the_job_may_profile_itself(job: Job, tmp_path: Path) -> None:
+def test_the_job_may_profile_itself(job: ServingJob, tmp_path: Path) -> None:
     busy = ("INTERNAL", "Another profiling session active.")
     job.do(f"local.start({str(tmp_path)!r})")
     assert refusal(job.profile()) == busy
@@ -290,7 +153,7 @@ def test_the_job_may_profile_itself(job: Job, tmp_path: Path) -> None:
     assert job.profile().result()
 
 
-def test_it_writes_no_file_for_a_client(job: Job) -> None:
+def test_it_writes_no_file_for_a_client(job: ServingJob) -> None:
     code, words = refusal(job.profile(emit_xspace=False))
     assert code == "FAILED_PRECONDITION"
     assert "never writes files" in words
@@ -304,22 +167,22 @@ def test_it_writes_no_file_for_a_client(job: Job) -> None:
         ({"start_timestamp_ns": 1 << 63}, "do the clocks agree"),
     ],
 )
-def test_what_cannot_be(job: Job, levels: dict[str, int], words: str) -> None:
+def test_what_cannot_be(job: ServingJob, levels: dict[str, int], words: str) -> None:
     code, details = refusal(job.profile(**levels))
     assert code == "INVALID_ARGUMENT"
     assert words in details
 
 
 @pytest.mark.parametrize("method", ["Profile", "Terminate"])
-def test_damaged_requests(job: Job, method: str) -> None:
+def test_damaged_requests(job: ServingJob, method: str) -> None:
     assert refusal(job.call(method, b"\xff\xff\xff")) == ("INVALID_ARGUMENT", f"the request is not a {method}Request")
 
 
-def test_other_methods_are_not_there(job: Job) -> None:
+def test_other_methods_are_not_there(job: ServingJob) -> None:
     assert refusal(job.call("Monitor", b""))[0] == "UNIMPLEMENTED"
 
 
-def test_continuous_profiling(job: Job, tmp_path: Path) -> None:
+def test_continuous_profiling(job: ServingJob, tmp_path: Path) -> None:
     nothing = ("NOT_FOUND", "No continuous profiling session found.")
     assert refusal(job.call("GetSnapshot", b"")) == nothing
     assert refusal(job.call("StopContinuousProfiling", b"")) == nothing
@@ -337,19 +200,19 @@ def test_continuous_profiling(job: Job, tmp_path: Path) -> None:
 # Where it listens
 
 
-def test_it_listens_on_loopback_alone(job: Job) -> None:
+def test_it_listens_on_loopback_alone(job: ServingJob) -> None:
     mapped = "0" * 16 + "FFFF0000"  # gRPC listens on ::ffff:127.0.0.1 where there is IPv6: the same address.
     (address,) = job.do(f"listening({job.port})")
     assert address.removeprefix(mapped) == "0100007F"
     assert job.do("server.address") == f"127.0.0.1:{job.port}"
 
 
-def test_it_prints_the_command_once_and_to_stderr(job: Job, errors: Path) -> None:
+def test_it_prints_the_command_once_and_to_stderr(job: ServingJob, errors: Path) -> None:
     lines = [line for line in errors.read_text().splitlines() if f"tfperf capture --port {job.port}" in line]
     assert lines == [f"To profile this job: tfperf capture --port {job.port} --duration 2s"]
 
 
-def test_another_address_has_a_warning(job: Job, errors: Path) -> None:
+def test_another_address_has_a_warning(job: ServingJob, errors: Path) -> None:
     job.do("globals().update(other=serve(host='0.0.0.0'))")
     port = job.do("other.port")
     lines = errors.read_text().splitlines()
@@ -361,7 +224,7 @@ def test_another_address_has_a_warning(job: Job, errors: Path) -> None:
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")
-def test_ipv6(job: Job, errors: Path) -> None:
+def test_ipv6(job: ServingJob, errors: Path) -> None:
     job.do("globals().update(other=serve(host='::1'))")
     port = job.do("other.port")
     with grpc.insecure_channel(f"[::1]:{port}") as channel:
@@ -373,7 +236,7 @@ def test_ipv6(job: Job, errors: Path) -> None:
     assert f"tfperf capture --worker '[::1]:{port}' --duration 2s" in errors.read_text()
 
 
-def test_a_port_that_is_taken(job: Job) -> None:
+def test_a_port_that_is_taken(job: ServingJob) -> None:
     taken = job.do(f"reason(serve, {job.port})")
     assert taken[0] == "port_taken"
     assert f"another program or server uses 127.0.0.1:{job.port}" in taken[1]
@@ -382,17 +245,17 @@ def test_a_port_that_is_taken(job: Job) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["70000", "-1", "host=''", "host='no.such.name.invalid'", "host='192.0.2.1'"])
-def test_an_address_that_cannot_be(job: Job, arguments: str) -> None:
+def test_an_address_that_cannot_be(job: ServingJob, arguments: str) -> None:
     assert job.do(f"reason(serve, {arguments})")[0] == "bad_address"
 
 
 # The end of the job
 
 
-def test_the_job_ends_while_it_serves_and_what_was_recorded_is_sent(shared_job: Job, tmp_path: Path) -> None:
+def test_the_job_ends_while_it_serves_and_what_was_recorded_is_sent(shared_job: ServingJob, tmp_path: Path) -> None:
     shared_job.work(on=False)
     with (tmp_path / "stderr").open("w") as stderr:
-        job = Job(stderr)
+        job = ServingJob(stderr)
         try:
             job.work()
             call = job.start_profiling(25)
@@ -405,7 +268,7 @@ def test_the_job_ends_while_it_serves_and_what_was_recorded_is_sent(shared_job: 
     assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
-def test_stop_ends_the_session_and_listens_no_more(job: Job, tmp_path: Path) -> None:
+def test_stop_ends_the_session_and_listens_no_more(job: ServingJob, tmp_path: Path) -> None:
     job.do("globals().update(other=serve())")
     port = job.do("other.port")
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -416,6 +279,15 @@ def test_stop_ends_the_session_and_listens_no_more(job: Job, tmp_path: Path) -> 
         assert refusal(start_call(channel, "Profile", request(20)))[0] == "UNAVAILABLE"
     assert job.do(f"listening({port})") == []
     job.do("other.stop()")  # Twice does no harm.
+
+
+def test_a_server_that_is_being_stopped_starts_nothing(job: ServingJob) -> None:
+    job.do("globals().update(other=serve())")
+    job.do("other._methods.finish(0, 0)")
+    with grpc.insecure_channel(f"127.0.0.1:{job.do('other.port')}") as channel:
+        for method in ("Profile", "StartContinuousProfiling"):
+            assert refusal(start_call(channel, method, request(20))) == ("UNAVAILABLE", "the server is being stopped")
+    job.do("other.stop()")
 
 
 def test_without_tensorflow() -> None:

@@ -125,9 +125,7 @@ class ServerMethods:
                 self._lock.notify_all()
 
         with self._lock:
-            if self._finished:
-                raise _RefusalError("UNAVAILABLE", "the server is being stopped")
-            self._refuse_if_busy()
+            self._refuse_unless_free()
             self._current = asked
             self._unanswered += 1
         try:
@@ -150,7 +148,7 @@ class ServerMethods:
     def _start_continuous(self, data: bytes, context: Any) -> bytes:
         asked = _RequestedSession.parse(data)
         with self._lock:
-            self._refuse_if_busy()
+            self._refuse_unless_free()
             self._record_on(asked.options)
         return b""
 
@@ -167,7 +165,9 @@ class ServerMethods:
             self._take_continuous().session.drop()
         return b""
 
-    def _refuse_if_busy(self) -> None:
+    def _refuse_unless_free(self) -> None:
+        if self._finished:
+            raise _RefusalError("UNAVAILABLE", "the server is being stopped")
         if self._current or self._continuous or local.is_running():
             raise _RefusalError("INTERNAL", BUSY)
 
