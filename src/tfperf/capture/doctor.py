@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.capture.address import Address
 from tfperf.capture.doctor_software import has_gpu_tensorflow, software_checks
-from tfperf.capture.machine import Listener, Machine
+from tfperf.capture.machine import UNKNOWN, Listener, Machine
 from tfperf.capture.outcomes import Check, Status
 from tfperf.capture.run_folder import local_folder
 from tfperf.capture.trace_problems import LIBRARY_FIX, PERMISSION_FIX, gpu_event_count, has_gpu_plane, missing_gpu
@@ -39,10 +39,7 @@ def run_checks(
     """Check the machine, the logdir and, if an address is given, the job with a profiler server there."""
     machine = machine or Machine()
     checks = [*software_checks(machine), *gpu_checks(machine)]
-    if job is None:
-        checks.append(port_check(machine, USUAL_PORT))
-    else:
-        checks += job_checks(job, machine, tls_ca=tls_ca)
+    checks += job_checks(job, machine, tls_ca=tls_ca) if job else [port_check(machine, USUAL_PORT)]
     return [*checks, *logdir_checks(logdir)]
 
 
@@ -164,9 +161,7 @@ def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None
     """Look which process listens at the address, and ask its profiler for a very short trace."""
     from tfperf.capture.client import ProfilerClient
 
-    listener = None
-    if address.is_here and not address.path and machine.shows_listeners():
-        listener = machine.find_listener(address.port)
+    listener = machine.find_listener(address.port) if address.is_here else None
     checks = [Check("port", "ok", f"{listener} listens on {address.port}")] if listener else []
     try:
         with ProfilerClient(address, tls_ca=tls_ca) as client, tempfile.TemporaryDirectory() as folder:
@@ -214,9 +209,7 @@ def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Conte
 
 def _job_gpu_check(contents: Contents, machine: Machine | None, listener: Listener | None) -> Check:
     name = "job's GPU"
-    process = listener.process if listener else None
-    missing = missing_gpu(contents, machine, "self" if process is None else process)
-    if missing:
+    if missing := missing_gpu(contents, machine, listener.process if listener else UNKNOWN):
         return Check(name, "fail", missing.cause, missing.fix)
     if count := gpu_event_count(contents):
         return Check(name, "ok", f"{count:,} events")

@@ -32,15 +32,19 @@ _SOCKET_TABLES = ("proc/net/tcp", "proc/net/tcp6")
 _LISTENING = "0A"
 
 
-class Listener(Struct, frozen=True):
-    """A process that listens on a port; `process` is its id, None where Linux does not show it."""
+UNKNOWN = "unknown"
+"""Stands for the id of a process that cannot be seen: /proc has no folder of this name."""
 
-    process: int | None
+
+class Listener(Struct, frozen=True):
+    """A process that listens on a port; `process` is its id, or UNKNOWN."""
+
+    process: int | str
     command: str
 
     def __str__(self) -> str:
         """Return the process as messages name it."""
-        return self.command if self.process is None else f"{self.command} (pid {self.process})"
+        return self.command if self.process == UNKNOWN else f"{self.command} (pid {self.process})"
 
 
 class Machine(Struct, frozen=True):
@@ -124,7 +128,7 @@ class Machine(Struct, frozen=True):
         for folder in self.matching("proc/[0-9]*"):
             if any(file in sockets for file in self.open_files(folder.name)):
                 return Listener(int(folder.name), self._command(folder.name))
-        return Listener(None, "a process of another user or container")
+        return Listener(UNKNOWN, "a process of another user or container")
 
     def _command(self, process: str) -> str:
         """Return the program, with its script or module: `python train.py`. Other arguments may be secret."""

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tfperf.capture.connection import one_line
-from tfperf.capture.machine import Machine
+from tfperf.capture.machine import UNKNOWN, Machine
 from tfperf.capture.outcomes import Captured
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> 
     process: int | str = "self"
     if machine and port:
         listener = machine.find_listener(port) if machine.nvidia_devices() or machine.has_rocm() else None
-        process = listener.process if listener and listener.process is not None else "unknown"
+        process = listener.process if listener else UNKNOWN
     missing = missing_gpu(contents, machine, process)
     return f"the trace has no GPU events: {missing.cause}; {missing.fix}" if missing else ""
 
