@@ -15,7 +15,7 @@ import pytest
 from builders import event, host, space
 from capture.conftest import Capture, ended
 from capture.double import Answer, refuse, response, serving
-from capture.handmade import listening, silent
+from capture.handmade import CERTIFICATE, KEY, answering, frame, listening, silent
 from protobytes import field
 
 from tfperf.capture.address import parse_address
@@ -23,7 +23,6 @@ from tfperf.capture.outcomes import Captured
 from tfperf.capture.remote import CaptureRequest, profile_workers
 from tfperf.capture.tracer_options import TracerOptions
 
-HERE = Path(__file__).parent
 TRACE = space(host(event("a/b:MatMul", 0, 5), event("a/b:MatMul", 9, 5)))
 
 NO_PERMISSION = field(2, b"Failed to start the GPU tracer: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
@@ -187,6 +186,15 @@ def test_ctrl_c_waits_for_no_server_that_is_silent(capture: Capture) -> None:
     assert (done.code, done.json["summary"]["reason"]) == (1, "interrupted")
 
 
+def test_stderr_has_our_line_alone(capture: Capture) -> None:
+    """Of a server that goes away with an error, gRPC would write a line, too."""
+    going_away = frame(7, 0, 0, b"\0\0\0\0" + b"\0\0\0\2" + b"stopping")
+    with listening(answering(going_away, close=True)) as port:
+        done = capture("--port", port)
+    (line,) = done.err.splitlines()
+    assert line.startswith(f"Error: the connection to localhost:{port} broke during profiling")
+
+
 def test_what_the_profiler_reported_about_the_gpu(tmp_path: Path) -> None:
     captured = ask({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path)
     assert captured.reason == "gpu_missing"
@@ -225,12 +233,11 @@ def test_ipv6(tmp_path: Path) -> None:
 
 
 def test_tls(tmp_path: Path, capture: Capture) -> None:
-    key, certificate = (HERE / "localhost.key").read_bytes(), (HERE / "localhost.pem").read_bytes()
-    credentials = grpc.ssl_server_credentials([(key, certificate)])
+    credentials = grpc.ssl_server_credentials([(KEY.read_bytes(), CERTIFICATE.read_bytes())])
     with serving({"Profile": give()}, credentials=credentials) as port:
-        done = capture("--port", port, "--tls-ca", HERE / "localhost.pem", "--format", "json")
+        done = capture("--port", port, "--tls-ca", CERTIFICATE, "--format", "json")
         plain = ask_at(f"localhost:{port}", tmp_path / "plain")
-        wrong = ask_at(f"localhost:{port}", tmp_path / "wrong", tls_ca=HERE / "double.py")
+        wrong = ask_at(f"localhost:{port}", tmp_path / "wrong", tls_ca=Path(__file__))
     assert done.code == 0, done.err
     assert (plain.path, plain.reason in ("tls", "not_a_profiler")) == (None, True)
     assert (wrong.path, wrong.reason) == (None, "tls")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -95,6 +96,7 @@ class ProfilerClient:
     """
 
     def __init__(self, address: Address, *, tls_ca: Path | None = None, max_reply_bytes: int = LARGEST_MESSAGE) -> None:
+        _silence_grpc()
         import grpc
 
         self.address = address
@@ -149,6 +151,15 @@ class ProfilerClient:
         send: Any = self._channel.unary_unary(f"/{SERVICE}/{method}", type(request).SerializeToString, _parsed_reply)
         fail = partial(call_error, self.address, max_reply_bytes=self._max_reply_bytes, continuous=continuous)
         return PendingReply(send.future(request, timeout=seconds), self.address, fail)
+
+
+def _silence_grpc() -> None:
+    """Import gRPC without its own lines on stderr, unless the user asked for them; it reads the variable only now."""
+    if "GRPC_VERBOSITY" not in os.environ:
+        os.environ["GRPC_VERBOSITY"] = "NONE"
+        import grpc  # noqa: F401
+
+        del os.environ["GRPC_VERBOSITY"]
 
 
 def _parsed_reply(data: bytes) -> Any:
