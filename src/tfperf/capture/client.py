@@ -77,10 +77,8 @@ class PendingReply:
 
         try:
             reply = self._call.result()
-        except grpc.FutureCancelledError:
-            raise CaptureError("interrupted", f"profiling {self._address} was interrupted") from None
-        except grpc.RpcError as failure:
-            raise self._fail(failure) from None
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            raise self._fail(self._call) from None
         if reply is None:  # gRPC's value for a status without a whole message.
             raise bad_reply(self._address, "it is incomplete")
         if isinstance(reply, ValueError):

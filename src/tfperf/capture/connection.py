@@ -39,11 +39,8 @@ def check_greeting(address: Address, seconds: float = CONNECT_SECONDS, *, tls_ca
     `tls_ca` is a PEM file with the certificates to trust: the connection is then encrypted.
     """
     deadline = time.monotonic() + seconds
-    with _connect(address, deadline) as connection:
-        if tls_ca is None:
-            return _exchange_settings(connection, address, deadline)
-        with _encrypt(connection, address, tls_ca, deadline) as encrypted:
-            return _exchange_settings(encrypted, address, deadline)
+    with _connect(address, deadline) as plain, _encrypted(plain, address, tls_ca, deadline) as connection:
+        _exchange_settings(connection, address, deadline)
 
 
 def _connect(address: Address, deadline: float) -> socket.socket:
@@ -83,7 +80,9 @@ def _resolve(address: Address, deadline: float) -> list[tuple[int, Any]]:
         raise CaptureError("unknown_host", message) from None
 
 
-def _encrypt(connection: socket.socket, address: Address, tls_ca: Path, deadline: float) -> socket.socket:
+def _encrypted(connection: socket.socket, address: Address, tls_ca: Path | None, deadline: float) -> socket.socket:
+    if tls_ca is None:
+        return connection
     import ssl
 
     try:
@@ -151,9 +150,9 @@ def _words(error: OSError) -> str:
     return one_line(re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", text))
 
 
-def call_error(address: Address, failure: Any, max_reply_bytes: int, *, continuous: bool) -> CaptureError:
+def call_error(address: Address, call: Any, max_reply_bytes: int, *, continuous: bool) -> CaptureError:
     """Return the error for a failed call of gRPC; `continuous` says that it was one of continuous profiling."""
-    code, details = getattr(failure.code(), "name", "UNKNOWN"), one_line(failure.details() or "")
+    code, details = getattr(call.code(), "name", "UNKNOWN"), one_line(call.details() or "")
     words = f" ({details})" if details else ""
     if re.search(_BUSY, details) or code == "ALREADY_EXISTS":
         return CaptureError("busy", f"{address} is already being profiled by someone else; wait, or use --retries")
