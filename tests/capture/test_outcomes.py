@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tfperf.capture.outcomes import Captured, Check
 from tfperf.errors import CaptureError, Reason
 
-TRACE = Captured(worker="w:1", path=Path("/l/w.xplane.pb"), size_bytes=1_250_000, event_count=70)
+TRACE = Captured(worker="w:1", path=Path("/l/w.xplane.pb"), size_bytes=1_250_000, event_count=70_000)
 
 
 @pytest.mark.parametrize(
     ("overhead", "words"),
-    [(None, "(1.2 MB, 70 events)"), (0.4, "(1.2 MB, 70 events, steps took no longer)"), (12.6, "took 13 % longer)")],
+    [(None, "(1.2 MB, 70,000 events)"), (0.4, "70,000 events, steps took no longer)"), (12.6, "took 13 % longer)")],
 )
 def test_a_trace_in_one_line(overhead: float | None, words: str) -> None:
-    captured = Captured(worker="w:1", path=TRACE.path, size_bytes=1_250_000, event_count=70, overhead_percent=overhead)
+    captured = replace(TRACE, overhead_percent=overhead)
     assert captured.describe().startswith("the trace is in /l/w.xplane.pb (")
     assert captured.describe().endswith(words)
 

@@ -199,7 +199,7 @@ class _ScriptCallback(ProfileCallback):
 
     def __init__(self, job: _ScriptJob, plan: Plan) -> None:
         steps = plan.steps or _NEVER
-        super().__init__(plan.logdir, steps, limit_s=plan.limit_s, verbose=False, **asdict(plan.options))
+        super().__init__(plan.logdir, steps, verbose=False, **asdict(plan.options))
         self._job = job
 
     def _step_starts(self) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.step_profile import LIMIT_SECONDS
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.files import replace_file
 
@@ -27,7 +26,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     after_s: float | None
     duration_s: float
     options: TracerOptions
-    limit_s: float = LIMIT_SECONDS
 
 
 def choose_plan(
