@@ -18,7 +18,7 @@ import ptars
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from tfperf.arrays import Int32s, Uint8s
+from tfperf.arrays import Int32s, Uint8s, ranges
 from tfperf.wire import schema
 from tfperf.wire.trace_file import TraceFile
 
@@ -100,6 +100,5 @@ def take(array: Any, rows: npt.NDArray[np.intp]) -> Any:
     """Return the binary array with only these rows (Arrow's own `take` would import its compute module)."""
     ends = offsets(array)
     length = np.diff(ends)[rows]
-    stops = np.concatenate(([0], np.cumsum(length, dtype=np.int64)))
-    place = np.arange(stops[-1]) + np.repeat(ends[:-1][rows] - stops[:-1], length)
-    return binary(stops.astype(np.int32), bytes_of(array)[place])
+    stops = np.concatenate(([0], np.cumsum(length)))
+    return binary(stops.astype(np.int32), bytes_of(array)[ranges(ends[rows].astype(np.int64), length)])

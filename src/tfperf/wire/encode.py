@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, Numbers, Uint8s
+from tfperf.arrays import Bools, Int64s, Numbers, Uint8s, ranges
 
 _LARGER = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
 """From each of these numbers on, a varint takes one more byte."""
@@ -79,6 +79,15 @@ def varint(values: Numbers) -> Cells:
     return Cells.of(data, np.arange(width) < size[:, None], size)
 
 
+def one_varint(number: int) -> bytes:
+    """Return one number, not negative, as a varint."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))
+
+
 def fixed64(values: Numbers) -> Cells:
     """Return numbers as eight bytes each."""
     data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).view(np.uint8).reshape(-1, 8)
@@ -125,8 +134,7 @@ def below(heads: Cells, *repeated: tuple[Numbers, Cells]) -> bytes:
     _put(data, used, place, heads)
     place = place + 1
     for counts, items in repeated:
-        before = np.cumsum(counts) - counts
-        _put(data, used, np.arange(len(items.size)) + np.repeat(place - before, counts), items)
+        _put(data, used, ranges(place, counts), items)
         place = place + counts
     return data[used].tobytes()
 

@@ -201,10 +201,15 @@ def join_columns(parts: list[EventColumns]) -> EventColumns:
     names, starts = [part.name for part in parts], [part.start_ps for part in parts]
     durations, aggregated = [part.duration_ps for part in parts], [part.aggregated for part in parts]
     parts.clear()
-    name, start, duration = _joined(names, np.int32), _joined(starts, np.int64), _joined(durations, np.int64)
-    joined = {stat_name: _joined_stat(pieces) for stat_name, pieces in stats.items()}
-    every_stat = _joined_rows(every) if every else None
-    return EventColumns(tuple(lines), name, start, duration, _joined(aggregated, np.bool_), joined, every_stat)
+    return EventColumns(
+        lines=tuple(lines),
+        name=_joined(names, np.int32),
+        start_ps=_joined(starts, np.int64),
+        duration_ps=_joined(durations, np.int64),
+        aggregated=_joined(aggregated, np.bool_),
+        stats={stat_name: _joined_stat(pieces) for stat_name, pieces in stats.items()},
+        every=_joined_rows(every) if every else None,
+    )
 
 
 def _joined(pieces: list[npt.NDArray[Scalar]], kind: type[Scalar]) -> npt.NDArray[Scalar]:

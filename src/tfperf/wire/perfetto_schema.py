@@ -10,6 +10,7 @@ classes but written by `wire/encode.py`, which needs the tags of their fields.
 
 from __future__ import annotations
 
+from tfperf.wire.encode import one_varint
 from tfperf.wire.schema import Messages, Schema, fields_of
 
 _MESSAGES: Messages = {
@@ -43,7 +44,6 @@ _MESSAGES: Messages = {
     "Trace": "packet 1 []TracePacket",
 }
 
-
 message_class = Schema("tfperf.perfetto", _MESSAGES, syntax="proto2").message_class
 
 
@@ -52,5 +52,4 @@ def tag(message_name: str, field: str) -> bytes:
     numbers = {name: (number, kind.removeprefix("[]")) for name, number, kind, _ in fields_of(_MESSAGES[message_name])}
     number, kind = numbers[field]
     wire_type = 1 if kind in ("double", "fixed64") else 2 if kind == "bytes" or kind[0].isupper() else 0
-    key = number << 3 | wire_type
-    return bytes((key,)) if key < 0x80 else bytes((key & 0x7F | 0x80, key >> 7))
+    return one_varint(number << 3 | wire_type)

@@ -158,7 +158,8 @@ def read_events(
         (frozenset(stats), np.array([accepts(name) for name in (*header.event_names, "")], np.bool_))
         for accepts, stats in stats_of.items()
     ]
-    reader = _EventReader(file, header, wanted, allowed, _Names.of(header.event_ids), plane)
+    names = _Names.of(header.event_ids)
+    reader = _EventReader(file=file, header=header, wanted=wanted, allowed=allowed, names=names, plane=plane)
     for lines, position, continued in decoded_lines(file, span):
         yield reader.columns(lines, position, continued=continued)
 

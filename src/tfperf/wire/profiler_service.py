@@ -35,7 +35,6 @@ _MESSAGES: schema.Messages = {
     "Empty": "",
 }
 
-
 message_class = schema.Schema("tfperf.service", _MESSAGES).message_class
 
 

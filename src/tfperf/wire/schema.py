@@ -68,7 +68,7 @@ _MESSAGES: Messages = {
     "StatMetadataItem": "key 1 int64, value 2 StatMetadata",
     # What tfperf reads of a compiled XLA program (`HloProto` of `hlo.proto`): which op each instruction comes from.
     "HloProto": "hlo_module 1 HloModule",
-    "HloModule": "name 1 bytes, computations 3 []HloComputation, id 5 int64",
+    "HloModule": "name 1 bytes, computations 3 []HloComputation",
     "HloComputation": "name 1 bytes, instructions 2 []HloInstruction",
     "HloInstruction": "name 1 bytes, opcode 2 bytes, metadata 7 HloOpMetadata",
     "HloOpMetadata": "op_type 1 bytes, op_name 2 bytes",
@@ -86,27 +86,6 @@ def fields_of(message: str) -> Iterator[tuple[str, int, str, list[str]]]:
         yield name, int(number), kind, oneof
 
 
-def build_pool(package: str, messages: Messages, *, syntax: str = "proto3") -> Any:
-    """Return a descriptor pool that holds only these messages."""
-    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
-    for message_name, fields in messages.items():
-        message = file.message_type.add(name=message_name)
-        for name, number, kind, oneof in fields_of(fields):
-            label = "LABEL_REPEATED" if kind.startswith("[]") else "LABEL_OPTIONAL"
-            kind = kind.removeprefix("[]")
-            scalar = "MESSAGE" if kind[0].isupper() else kind.upper()
-            field = message.field.add(name=name, number=number, label=label, type=f"TYPE_{scalar}")
-            if kind[0].isupper():
-                field.type_name = f".{package}.{kind}"
-            if oneof:
-                field.oneof_index = 0
-                if not message.oneof_decl:
-                    message.oneof_decl.add(name=oneof[0])
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return pool
-
-
 class Schema:
     """The descriptors and classes of some messages, built when the first is asked for."""
 
@@ -115,7 +94,25 @@ class Schema:
 
     @cached_property
     def _pool(self) -> Any:
-        return build_pool(self._package, self._messages, syntax=self._syntax)
+        """A descriptor pool that holds only these messages."""
+        package = self._package
+        file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=self._syntax)
+        for message_name, fields in self._messages.items():
+            message = file.message_type.add(name=message_name)
+            for name, number, kind, oneof in fields_of(fields):
+                label = "LABEL_REPEATED" if kind.startswith("[]") else "LABEL_OPTIONAL"
+                kind = kind.removeprefix("[]")
+                scalar = "MESSAGE" if kind[0].isupper() else kind.upper()
+                field = message.field.add(name=name, number=number, label=label, type=f"TYPE_{scalar}")
+                if kind[0].isupper():
+                    field.type_name = f".{package}.{kind}"
+                if oneof:
+                    field.oneof_index = 0
+                    if not message.oneof_decl:
+                        message.oneof_decl.add(name=oneof[0])
+        pool = descriptor_pool.DescriptorPool()
+        pool.AddSerializedFile(file.SerializeToString())
+        return pool
 
     def descriptor(self, message_name: str) -> Descriptor:
         """Return the descriptor of a message."""

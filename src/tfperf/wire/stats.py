@@ -74,7 +74,7 @@ def all_stats(
     rows = _decoded(serialized, flat, owner)
     ids, which = distinct_index(rows.key)
     listed = np.array([names.get(key, "") in wanted.types for key in ids.tolist()], np.bool_)
-    chosen = np.flatnonzero(listed[which]) if len(ids) else which
+    chosen = np.flatnonzero(listed[which])
     columns = _columns(rows.only(chosen), decoder.take(flat, chosen), names, wanted, narrowed)
     kind = _kinds(flat)
     value = np.where(kind == StatKind.REAL, rows.real.view(np.int64), rows.number)
