@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s
 from tfperf.timeline.host_timeline import ArrowEnds
 from tfperf.trace.host_trace import HostTrace
 
@@ -106,7 +106,7 @@ class PlacedArrows(Struct, frozen=True):
     def between(cls, trace: HostTrace, shown: Sequence[Int64s], first_number: int) -> PlacedArrows:
         """Return the arrows between shown rows; `shown` are the rows of each group."""
         place = np.full(len(trace.name), -1, np.int64)
-        rows = np.concatenate(shown) if shown else np.empty(0, np.int64)
+        rows = np.concatenate(shown) if shown else NO_NUMBERS
         place[rows] = np.arange(len(rows))
         kinds = (launches(trace), handovers(trace))
         source, target = (place[np.concatenate(ends)] for ends in zip(*kinds, strict=True))

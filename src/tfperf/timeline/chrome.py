@@ -107,19 +107,18 @@ def _arguments(group: TrackGroup, rows: slice) -> Any:
     stops = arguments.stop[rows.start : rows.stop + 1]
     items = slice(int(stops[0]), int(stops[-1]))
     kind, value = arguments.kind[items], arguments.value[items]
-    is_text, is_bytes = kind == StatKind.TEXT, kind == StatKind.BYTES
+    is_text = kind == StatKind.TEXT
     used, place = np.unique(value[is_text], return_inverse=True)
     index = np.zeros(len(value), np.int64)
     index[is_text] = place.reshape(-1)
-    keys = [json.dumps(key) + ":" for key in (*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys))]
+    labels = text.plain([json.dumps(label) + ":" for label in arguments.labels])
     shown = text.first_present(
-        text.whole(value, (kind == StatKind.INT) | is_bytes),
+        text.whole(value, (kind == StatKind.INT) | (kind == StatKind.BYTES)),
         text.whole(value.view(np.uint64), kind == StatKind.UNSIGNED),
         text.real(value.view(np.float64), kind == StatKind.REAL),
         text.chosen(text.quoted([arguments.texts[i] for i in used.tolist()]), index, is_text),
     )
-    key = arguments.key[items] + len(arguments.keys) * is_bytes
-    return text.listed(stops, text.line(text.chosen(text.plain(keys), key), shown))
+    return text.listed(stops, text.line(text.chosen(labels, arguments.label(items)), shown))
 
 
 def _arrows(group: TrackGroup, ids: GroupIds, track: Int64s, ends: ArrowEnds, head: str) -> bytes:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from tfperf.errors import TfperfError
 from tfperf.files import new_file, refuse_existing
 from tfperf.timeline.host_timeline import EncodeJob, HostTimeline
-from tfperf.timeline.selection import Selection, SelectionCheck, selected_steps
+from tfperf.timeline.selection import Selection, SelectionCheck
 from tfperf.timeline.track_groups import host_timeline
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
@@ -68,11 +68,11 @@ class ExportResult(Struct, kw_only=True):
     omitted: Counter[str] = field(default_factory=Counter)
     warnings: tuple[str, ...] = ()
 
-    def add(self, timeline: HostTimeline, *, steps: int, warnings: tuple[str, ...]) -> None:
-        """Add what is shown of a host, with how many steps and what its profiler warned of."""
+    def add(self, timeline: HostTimeline, warnings: tuple[str, ...]) -> None:
+        """Add what is shown of a host, and what its profiler warned of."""
         self.events += timeline.events
-        self.steps += steps
-        self.shown += sum(len(group.start_ps) for group in timeline.groups) - steps
+        self.steps += timeline.steps
+        self.shown += sum(len(group.start_ps) for group in timeline.groups) - timeline.steps
         self.tracks += sum(len(group.tracks) for group in timeline.groups)
         self.counters += sum(len(group.counters) for group in timeline.groups)
         self.arrows += timeline.arrows
@@ -187,8 +187,7 @@ def _host_timelines(
         check.add(trace, steps.numbers)
         prefix = f"{file.host} " if len(files) > 1 else ""
         timeline = host_timeline(trace, steps, check.selection, prefix=prefix, first_arrow=result.arrows + 1)
-        selected = len(selected_steps(steps, check.selection))
-        result.add(timeline, steps=selected, warnings=trace.errors + trace.warnings)
+        result.add(timeline, trace.errors + trace.warnings)
         # While the timeline is written, which takes long, only what is shown of the trace stays in memory.
         del trace
         yield timeline

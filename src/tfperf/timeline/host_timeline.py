@@ -12,7 +12,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Int32s, Int64s, Uint8s
+from tfperf.arrays import Int32s, Int64s, Uint8s, ranges
+from tfperf.wire.event_columns import StatKind
 
 EncodeJob = Callable[[], bytes]
 """Makes the bytes of some events, in whichever thread calls it."""
@@ -41,6 +42,16 @@ class EventArguments(Struct, frozen=True, kw_only=True):
     keys: Sequence[str]
     texts: Sequence[str]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return what to call arguments: the keys, then the keys of bytes, of which only the number is known."""
+        return (*self.keys, *(f"{key} (bytes)" for key in self.keys))
+
+    def label(self, entries: slice) -> Int64s:
+        """Return the index into `labels` of these entries."""
+        is_bytes = self.kind[entries] == StatKind.BYTES
+        return np.asarray(self.key[entries] + len(self.keys) * is_bytes, np.int64)
+
     def of(self, rows: Int64s) -> EventArguments:
         """Return the arguments of these rows, in that order."""
         start = self.stop[rows]
@@ -48,8 +59,7 @@ class EventArguments(Struct, frozen=True, kw_only=True):
         if len(rows) and bool((np.diff(rows) == 1).all()):
             items: slice | Int64s = slice(int(start[0]), int(start[0] + counts.sum()))
         else:
-            before = np.cumsum(counts) - counts
-            items = np.arange(counts.sum()) + np.repeat(start - before, counts)
+            items = ranges(start, counts)
         stop = np.concatenate(([0], np.cumsum(counts)))
         return replace(self, stop=stop, key=self.key[items], kind=self.kind[items], value=self.value[items])
 
@@ -104,12 +114,13 @@ class GroupIds(NamedTuple):
 class HostTimeline(Struct, frozen=True, kw_only=True):
     """All groups of a host, in the order to show them.
 
-    `omitted` counts by reason the events that are not there, `cut_arrows` the arrows that are missing with them.
-    `arrows` counts those that are there, `backward_arrows` those of them that are turned around because the target
-    starts before the source.
+    `steps` and `arrows` count what is shown, `events` what is in the profile. `omitted` counts by reason the events
+    that are not shown, `cut_arrows` the arrows that lost an end with them, `backward_arrows` those that are turned
+    around because the target starts before the source.
     """
 
     groups: tuple[TrackGroup, ...]
+    steps: int
     events: int
     omitted: dict[str, int]
     arrows: int

@@ -11,7 +11,7 @@ from tfperf.arrays import Bools, Int64s
 from tfperf.trace.nesting import nest
 
 _ROUNDS = 8
-"""Of dealing out events to tracks, before each gets a track on which nothing nests."""
+"""Of dealing out events to tracks, before the rest goes to tracks on which nothing nests."""
 
 
 def assign_tracks(start: Int64s, end: Int64s) -> Int64s:
@@ -29,19 +29,18 @@ def assign_tracks(start: Int64s, end: Int64s) -> Int64s:
         return track
     rest = rest[_crosses(np.zeros(len(rest), np.int64), start[rest], end[rest])]
     used = 1
-    for last in [False] * _ROUNDS + [True]:
+    for _ in range(_ROUNDS):
         if not len(rest):
-            break
-        lane, crosses = _round(start[rest], end[rest], flat=last)
+            return track
+        lane, crosses = _round(start[rest], end[rest])
         track[rest[~crosses]] = used + lane[~crosses]
         used, rest = used + int(lane.max()) + 1, rest[crosses]
+    track[rest] = used + _deal(start[rest], end[rest])
     return track
 
 
-def _round(start: Int64s, end: Int64s, *, flat: bool) -> tuple[Int64s, Bools]:
-    """Return a track for each event, and which events cross another there: none if the tracks are to be flat."""
-    if flat:
-        return _deal(start, end), np.zeros(len(start), np.bool_)
+def _round(start: Int64s, end: Int64s) -> tuple[Int64s, Bools]:
+    """Return a track for each event, and which events cross another there."""
     outer = nest(start, end).parent
     top = np.flatnonzero(outer < 0)
     lane = np.zeros(len(start), np.int64)
@@ -91,7 +90,7 @@ def _deal(start: Int64s, end: Int64s) -> Int64s:
     count = len(start)
     by_end = np.argsort(end, kind="stable")
     running = np.arange(1, count + 1) - np.searchsorted(end[by_end], start, side="right")
-    most = int(running.max())
+    most = int(running.max(initial=0))
     before = np.concatenate((np.arange(min(most, count)), by_end[: count - most]))
     while bool((before >= most).any()):
         before = before[before]

@@ -9,15 +9,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import Bools, Int32s, Int64s, Uint8s
+from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s
 from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
 from tfperf.timeline.overlaps import start_end_order
-from tfperf.wire.encode import Cells, below, beside, constant, fixed64, prefixed, sums, varint
+from tfperf.wire.encode import Cells, below, beside, constant, fixed64, one_varint, prefixed, sums, varint
 from tfperf.wire.event_columns import StatKind
 from tfperf.wire.perfetto_schema import message_class, tag
 
@@ -90,16 +90,8 @@ def track_count(group: TrackGroup) -> int:
 def _compressed(trace: memoryview | bytes) -> bytes:
     """Return serialized packets as one packet that holds them compressed."""
     data = zlib.compress(trace, _LEVEL)
-    inner = _COMPRESSED_TAG + _varint(len(data))
-    return b"".join((_PACKET_TAG, _varint(len(inner) + len(data)), inner, data))
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*out, number))
+    inner = _COMPRESSED_TAG + one_varint(len(data))
+    return b"".join((_PACKET_TAG, one_varint(len(inner) + len(data)), inner, data))
 
 
 def _descriptors(group: TrackGroup, ids: GroupIds) -> bytes:
@@ -138,10 +130,9 @@ def _texts(group: TrackGroup, ids: GroupIds) -> bytes:
     trace = message_class("Trace")()
     data = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_NEEDED).interned_data
     data.event_categories.add(iid=1, text=_utf8(group.category))
-    keys = [*arguments.keys, *(f"{key} (bytes)" for key in arguments.keys)]
     texts = arguments.value[arguments.kind == StatKind.TEXT]
     _intern(data.event_names, group.names, group.name)
-    _intern(data.debug_annotation_names, keys, _keys(arguments.key, arguments.kind, len(arguments.keys)))
+    _intern(data.debug_annotation_names, arguments.labels, arguments.label(slice(None)))
     _intern(data.debug_annotation_string_values, arguments.texts, texts)
     return _compressed(trace.SerializeToString())
 
@@ -152,11 +143,6 @@ def _intern(target: Any, texts: Sequence[str], index: Int32s | Int64s) -> None:
     used[index] = True
     for number in np.flatnonzero(used).tolist():
         target.add(iid=number + 1, text=_utf8(texts[number]))
-
-
-def _keys(key: Int32s, kind: Uint8s, count: int) -> Int64s:
-    """Return the keys of arguments; of bytes only the number is known, which the key then says."""
-    return np.asarray(key + count * (kind == StatKind.BYTES), np.int64)
 
 
 class _Batch(NamedTuple):
@@ -198,7 +184,7 @@ def _events(batch: _Batch) -> bytes:
 
 def _packets(time_ns: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
     """Return the packets around events, with their lengths before them."""
-    head = constant(_SEQUENCE + _varint(ids.group) + _FLAGS + _varint(_NEEDED) + _TIMESTAMP, len(time_ns))
+    head = constant(_SEQUENCE + one_varint(ids.group) + _FLAGS + one_varint(_NEEDED) + _TIMESTAMP, len(time_ns))
     return prefixed(_PACKET_TAG, beside(head, varint(time_ns), track_event), extra)
 
 
@@ -212,7 +198,6 @@ def _annotations(batch: _Batch, is_start: Bools) -> _Repeated:
     counts = np.zeros(len(is_start), np.int64)
     counts[is_start] = np.diff(arguments.stop[batch.start : batch.stop + 1])
     kind, value = arguments.kind[items], arguments.value[items]
-    key = _keys(arguments.key[items], kind, len(arguments.keys))
     is_real, is_text = kind == StatKind.REAL, kind == StatKind.TEXT
     number = np.where(is_text, value + 1, value)
     tags = _TAG_OF_KIND[kind]
@@ -220,7 +205,7 @@ def _annotations(batch: _Batch, is_start: Bools) -> _Repeated:
     values = [varint(np.where(is_real, 0, number)).only(~is_real)]
     if is_real.any():
         values.append(fixed64(value).only(is_real))
-    body = beside(constant(_ANNOTATION_NAME, len(kind)), varint(key + 1), tag_cells, *values)
+    body = beside(constant(_ANNOTATION_NAME, len(kind)), varint(arguments.label(items) + 1), tag_cells, *values)
     return counts, prefixed(_ANNOTATION, body)
 
 
@@ -232,7 +217,7 @@ def _flows(batch: _Batch, is_start: Bools, flow_tag: bytes, ends: ArrowEnds) -> 
 
 
 def _counter(counter: Counter, ids: GroupIds, track: int) -> bytes:
-    head = _TYPE + _varint(_COUNTER) + _TRACK + _varint(track) + _COUNTER_VALUE
+    head = _TYPE + one_varint(_COUNTER) + _TRACK + one_varint(track) + _COUNTER_VALUE
     fields = beside(constant(head, len(counter.value)), varint(counter.value))
     return _compressed(_packets(counter.time_ps // _PS_PER_NS, ids, prefixed(_TRACK_EVENT, fields)).to_bytes())
 
@@ -246,20 +231,18 @@ class Marks(NamedTuple):
 
 def marks_of_tracks(tracks: Sequence[Track], start: Int64s, end: Int64s) -> Marks:
     """Return the marks of all tracks, one after the other; starts and instants are in order of rows."""
-    parts = []
-    # Single tracks, and runs of extra ones: of these there may be very many.
-    runs = groupby(tracks, lambda track: track.extra)
-    for block in chain.from_iterable(([*run],) if extra else ([track] for track in run) for extra, run in runs):
-        first, stop = block[0].start, block[-1].stop
-        if block[0].extra:
-            lane = np.repeat(np.arange(len(block)), [track.stop - track.start for track in block])
-            order = start_end_order(lane, start[first:stop], end[first:stop])
-            marks = Marks(order % len(lane), np.where(order < len(lane), START, END).astype(np.uint8))
-        else:
-            marks = nested_marks(start[first:stop], end[first:stop])
-        parts.append(Marks(marks.event + first, marks.kind))
-    if not parts:
-        return Marks(np.empty(0, np.int64), np.empty(0, np.uint8))
+    parts = [Marks(NO_NUMBERS, np.empty(0, np.uint8))]
+    for extra, run in groupby(tracks, lambda track: track.extra):
+        # Single tracks, or a run of extra ones: of these there may be very many.
+        for block in [[*run]] if extra else [[track] for track in run]:
+            first, stop = block[0].start, block[-1].stop
+            if extra:
+                lane = np.repeat(np.arange(len(block)), [track.stop - track.start for track in block])
+                order = start_end_order(lane, start[first:stop], end[first:stop])
+                marks = Marks(order % len(lane), np.where(order < len(lane), START, END).astype(np.uint8))
+            else:
+                marks = nested_marks(start[first:stop], end[first:stop])
+            parts.append(Marks(marks.event + first, marks.kind))
     return Marks(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 

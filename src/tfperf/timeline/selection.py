@@ -8,7 +8,7 @@ from fnmatch import translate
 import numpy as np
 from msgspec import Struct, field
 
-from tfperf.arrays import Bools, Int64s, Intervals, union
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, Intervals, union
 from tfperf.errors import TfperfError
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
@@ -96,7 +96,7 @@ class SelectionCheck(Struct):
         """Raise TfperfError, with what there is, if no host has anything of the selection."""
         if self.matches:
             return
-        numbers = np.concatenate([np.empty(0, np.int64), *self.numbers])
+        numbers = np.concatenate([NO_NUMBERS, *self.numbers])
         if self.selection.steps is not None and not len(numbers):
             raise TfperfError("the profile has no steps; omit --steps, or name the step events with --step-marker")
         if self.selection.steps is not None and not _between(numbers, self.selection.steps).any():

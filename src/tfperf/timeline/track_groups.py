@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int32s, Int64s, Uint8s, union
+from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, union
 from tfperf.timeline.arrows import PlacedArrows
 from tfperf.timeline.host_timeline import ArrowEnds, Counter, EventArguments, HostTimeline, Track, TrackGroup
 from tfperf.timeline.overlaps import assign_tracks
@@ -18,7 +18,6 @@ from tfperf.trace.steps import Steps
 from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
-_NONE = np.empty(0, np.int64)
 _IMPOSSIBLE_BYTES = 1 << 62
 """Bytes that nobody has; two such numbers do not add up."""
 _LINKS = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
@@ -53,6 +52,7 @@ def host_timeline(
     groups += _plane_groups(trace, placed, arrows, _memory_counters(trace, selected, selection, origin_ps), prefix)
     return HostTimeline(
         groups=tuple(groups),
+        steps=len(selected),
         events=trace.event_count,
         omitted=omitted,
         arrows=len(arrows.source),
@@ -80,7 +80,7 @@ def _place(trace: HostTrace, plane: int, keep: Bools) -> _PlacedPlane:
         first_row = tracks[-1].stop if tracks else 0
         tracks += _tracks(line.name, track, first_row)
         all_rows.append(rows[np.argsort(track, kind="stable")] if int(track.max()) else rows)
-    return _PlacedPlane(plane, np.concatenate(all_rows) if all_rows else _NONE, tuple(tracks))
+    return _PlacedPlane(plane, np.concatenate(all_rows) if all_rows else NO_NUMBERS, tuple(tracks))
 
 
 def _tracks(name: str, track: Int64s, first_row: int) -> list[Track]:
@@ -96,8 +96,8 @@ def _plane_groups(
     trace: HostTrace, placed: Sequence[_PlacedPlane], arrows: PlacedArrows, counters: tuple[Counter, ...], prefix: str
 ) -> list[TrackGroup]:
     """Return a group for each plane; the counters go to the first plane of the host, else to the first of all."""
-    origin_ps = _origin_ps(trace)
-    arguments, names = _trace_arguments(trace), _shown_names(trace)
+    origin_ps, names = _origin_ps(trace), _shown_names(trace)
+    arguments = _trace_arguments(trace, names)
     by_preference = sorted(placed, key=lambda plane: trace.planes[plane.plane].kind != "host")
     groups, first_place = [], 0
     for plane in placed:
@@ -128,7 +128,7 @@ def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
     track = assign_tracks(steps.start_ps[order], steps.end_ps[order])
     order = order[np.argsort(track, kind="stable")]
     kinds, flags = ([texts[i] for i in order.tolist()] for texts in (steps.kinds, steps.flags))
-    numbers, no_arrows, count = steps.numbers[order], ArrowEnds(_NONE, _NONE), len(order)
+    numbers, no_arrows, count = steps.numbers[order], ArrowEnds(NO_NUMBERS, NO_NUMBERS), len(order)
     there = np.ones((count, 3), np.bool_)
     there[:, 2] = [bool(flag) for flag in flags]
     key = np.tile(np.arange(3, dtype=np.int32), (count, 1))
@@ -180,15 +180,14 @@ def _shown_names(trace: HostTrace) -> tuple[str, ...]:
     )
 
 
-def _trace_arguments(trace: HostTrace) -> EventArguments:
+def _trace_arguments(trace: HostTrace, shown_names: Sequence[str]) -> EventArguments:
     """Return the arguments of all events, in order of rows, of a trace that was read with everything."""
     stats = trace.every_stat or NO_STAT_ROWS
     shown = np.array([key not in _LINKS for key in stats.keys], np.bool_)
-    which = np.flatnonzero(shown[stats.key]) if len(stats.keys) else _NONE
+    which = np.flatnonzero(shown[stats.key])
     event, key, kind, value = stats.event[which], stats.key[which], stats.kind[which], stats.value[which]
     keys, texts = list(stats.keys), list(stats.texts)
     stats_of_names = {stat: values for stat, values in trace.name_stats.items() if values and stat not in _LINKS}
-    shown_names = _shown_names(trace)
     if long_names := {i: name for i, name in enumerate(trace.names) if name and name != shown_names[i]}:
         stats_of_names["long_name"] = {**long_names}
     by_name = [_of_events(trace, stat, values, keys, texts) for stat, values in stats_of_names.items()]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfperf.arrays import Bools, Numbers
+from tfperf.wire.decoder import bytes_of, offsets
 
 _LARGEST_EXACT = 1 << 53
 """JSON readers take numbers for float64, which holds no larger ones exactly; those are written as text."""
@@ -62,9 +63,9 @@ def first_present(*columns: Any) -> Any:
     return pc.coalesce(*columns)
 
 
-def where(mask: Bools, text: Any, other: str = "") -> Any:
-    """Return the text where the mask holds, else the other."""
-    return pc.if_else(pa.array(mask), text, other)
+def where(mask: Bools, text: Any) -> Any:
+    """Return the text where the mask holds, else an empty one."""
+    return pc.if_else(pa.array(mask), text, "")
 
 
 def line(*parts: Any) -> Any:
@@ -80,7 +81,5 @@ def listed(stops: Numbers, items: Any) -> Any:
 
 def to_bytes(lines: Any) -> bytes:
     """Return all lines, one after the other."""
-    if not len(lines):
-        return b""
-    ends = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
-    return memoryview(lines.buffers()[2])[int(ends[0]) : int(ends[-1])].tobytes()
+    ends = offsets(lines)
+    return bytes_of(lines)[ends[0] : ends[-1]].tobytes()
