@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import threading
@@ -193,6 +194,33 @@ def test_stderr_has_our_line_alone(capture: Capture) -> None:
         done = capture("--port", port)
     (line,) = done.err.splitlines()
     assert line.startswith(f"Error: the connection to localhost:{port} broke during profiling")
+
+
+def test_an_interrupted_trace_says_how_long_was_recorded(tmp_path: Path) -> None:
+    """That is less than until the trace came, since the server takes a second to send it."""
+    asked, ended_early = threading.Event(), threading.Event()
+
+    def profile(request: Any, context: grpc.ServicerContext) -> bytes:
+        asked.set()
+        ended_early.wait(20)
+        time.sleep(1)
+        return response(TRACE)
+
+    def terminate(request: Any, context: grpc.ServicerContext) -> bytes:
+        ended_early.set()
+        return b""
+
+    def interrupt() -> None:
+        asked.wait(20)
+        signal.raise_signal(signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    begin_s = time.monotonic()
+    captured = ask({"Profile": profile, "Terminate": terminate}, tmp_path, duration_s=60.0)
+    elapsed_s = time.monotonic() - begin_s
+    said = re.fullmatch(r"interrupted after ([\d.]+) s; what was recorded is kept", captured.message)
+    assert said
+    assert float(said[1]) < elapsed_s - 0.9
 
 
 def test_what_the_profiler_reported_about_the_gpu(tmp_path: Path) -> None:

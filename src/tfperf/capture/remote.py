@@ -147,12 +147,12 @@ class _Profiling(Struct):
             client: client.profile(profile_request_for(client, request, self.folder, start_ns), seconds)
             for client in clients
         }
-        results, started = {}, time.monotonic()
+        results, start_s = {}, time.monotonic() + lead
         for client, call in as_they_come(pending, partial(self._end_if_interrupted, pending)):
             kept = receive(client, call, self.folder, request)
-            if self.stop.is_set() and kept.path and not kept.reason:
-                message = f"interrupted after {time.monotonic() - started:.1f} s; what was recorded is kept"
-                kept = replace(kept, message=message)
+            recorded_s = max(self.interrupted_s - start_s, 0.0)
+            if self.interrupted_s and recorded_s < request.duration_s and kept.path and not kept.reason:
+                kept = replace(kept, message=f"interrupted after {recorded_s:.1f} s; what was recorded is kept")
             results[client] = kept
         return results
 
