@@ -13,12 +13,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from click.testing import Result
 
 import tfperf
+from tfperf.capture.script_child import _ScriptJob
+from tfperf.capture.script_plan import Orders, Plan
+from tfperf.capture.tracer_options import TracerOptions
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -147,6 +151,15 @@ def test_a_script_that_ends_too_early_is_told_what_to_try(run: Runs) -> None:
     assert (code, out) == (0, "")
     assert "before profiling started at 60 s; pass --after" in err
     assert not (run.folder / "logs").exists()
+
+
+def test_the_hint_of_a_script_that_ends_too_early_is_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    plan = Plan(logdir="logs", steps=None, after_s=60.0, duration_s=2.0, options=TracerOptions())
+    job = _ScriptJob(Orders(plan, False, "result.json", None))
+    for seconds, hint in ((0.01, "0.1s"), (7.0, "3.5s"), (50.0, "25s")):
+        job._started_s = time.monotonic() - seconds
+        assert job._why_no_trace().message.endswith(f"pass --after {hint}")
 
 
 def test_a_script_without_tensorflow(run: Runs) -> None:

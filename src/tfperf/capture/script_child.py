@@ -134,7 +134,7 @@ class _ScriptJob:
             return no_trace("no_steps", f"the script has no training with Keras or tfperf.step; {hint}")
         if seconds < after_s:
             ended = f"the script ended after {seconds:.1f} s, before profiling started at {after_s:g} s"
-            return no_trace("no_steps", f"{ended}; pass --after {max(seconds / 2, 0.1):.1g}s")
+            return no_trace("no_steps", f"{ended}; pass --after {max(round(seconds / 2, 1), 0.1):g}s")
         return no_trace("idle", "TensorFlow did nothing that the profiler records")
 
     def _listen(self, stop_fd: int) -> None:
