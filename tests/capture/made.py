@@ -33,8 +33,8 @@ class Made:
         lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requires)]
         (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
 
-    def gpu(self, number: int = 0, *, visible: bool = True) -> None:
-        self.file(f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information", "Model: \t\t NVIDIA H200\nIRQ: 3\n")
+    def gpu(self, number: int = 0, *, model: str = "NVIDIA H200", visible: bool = True) -> None:
+        self.file(f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information", f"Model: \t\t {model}\nIRQ: 3\n")
         if visible:
             self.file(f"dev/nvidia{number}")
             self.file("dev/nvidiactl")

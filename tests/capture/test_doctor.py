@@ -48,11 +48,13 @@ def test_a_machine_with_gpus_and_all_they_need(made: Made) -> None:
 
 
 def test_a_container_without_the_gpu_of_its_machine(made: Made) -> None:
-    made.gpu(visible=False)
+    for number, model in enumerate(("NVIDIA H200", "NVIDIA T4", "NVIDIA H200")):
+        made.gpu(number, model=model, visible=False)
 
     check = made.gpu_check("GPU")
 
-    assert (check.status, check.found) == ("warn", "1 x NVIDIA H200 in the machine, but none can be opened here")
+    assert check.status == "warn"
+    assert check.found == "2 x NVIDIA H200, 1 x NVIDIA T4 in the machine, but none can be opened here"
     assert "--gpus all" in check.fix
 
 

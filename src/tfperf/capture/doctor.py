@@ -77,7 +77,7 @@ def _ask_nvidia_smi(machine: Machine) -> list[str]:
 
 
 def _gpu_check(machine: Machine, maker: str, models: list[str]) -> Check:
-    names = ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+    names = _listed_models(models)
     for variable in _HIDING_VARIABLES[maker]:
         value = machine.environment.get(variable)
         if value is not None and value.strip() in ("", "-1", "NoDevFiles"):
@@ -89,11 +89,15 @@ def _gpu_check(machine: Machine, maker: str, models: list[str]) -> Check:
     return Check("GPU", "ok", names)
 
 
+def _listed_models(models: list[str]) -> str:
+    return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+
+
 def _no_gpu_check(machine: Machine) -> Check:
     if models := machine.nvidia_models():
         in_container = "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1)"
         fix = f"{in_container}; without a container, run `nvidia-smi` once as root"
-        return Check("GPU", "warn", f"{len(models)} x {models[0]} in the machine, but none can be opened here", fix)
+        return Check("GPU", "warn", f"{_listed_models(models)} in the machine, but none can be opened here", fix)
     return Check("GPU", "ok", "none on this machine" if machine.is_linux else f"none found; {NOT_CHECKED} in full")
 
 

@@ -32,8 +32,7 @@ _SOCKET_TABLES = ("proc/net/tcp", "proc/net/tcp6")
 _LISTENING = "0A"
 
 
-UNKNOWN = "unknown"
-"""Stands for the id of a process that cannot be seen: /proc has no folder of this name."""
+UNKNOWN = "unknown"  # Instead of the id of a process that cannot be seen: /proc has no folder of this name.
 
 
 class Listener(Struct, frozen=True):
