@@ -87,6 +87,14 @@ def test_nothing_of_what_was_asked_for_is_an_error(tmp_path: Path, selection: Se
     assert sorted(path.name for path in tmp_path.iterdir()) == ["h0.xplane.pb"]
 
 
+def test_threads_that_there_are_are_listed_once(tmp_path: Path) -> None:
+    """Five names on each of two hosts."""
+    lines = [line(f"t{number}", event("a", 0, 1)) for number in range(5)]
+    files = [host_file(tmp_path, plane("/host:CPU", *lines), host=name) for name in ("w0", "w1")]
+    with pytest.raises(TfperfError, match=r"the threads are: t0, t1, t2, t3, t4$"):
+        export(files, tmp_path / "o.pftrace", Selection(threads=("nobody",)))
+
+
 def test_steps_of_a_profile_without_steps(tmp_path: Path) -> None:
     with pytest.raises(TfperfError, match="the profile has no steps; omit --steps"):
         exported(tmp_path, host(event("a", 0, 1)), selection=Selection(steps=(1, 1)))

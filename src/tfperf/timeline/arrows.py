@@ -9,11 +9,10 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s
-from tfperf.timeline.host_timeline import ArrowEnds
+from tfperf.timeline.host_timeline import PS_PER_NS, ArrowEnds
 from tfperf.trace.host_trace import HostTrace
 
 _NARROW_TYPES, _NARROW_IDS = 1 << 6, 1 << 56
-_PS_PER_NS = 1000
 
 
 class EventPairs(NamedTuple):
@@ -114,7 +113,7 @@ class PlacedArrows(Struct, frozen=True):
         cut = int(len(whole) - whole.sum())
         source, target = source[whole], target[whole]
         # A viewer meets the ends of an arrow in order of time, and loses it if the end for the target comes first.
-        start_ns = trace.start_ps[rows] // _PS_PER_NS
+        start_ns = trace.start_ps[rows] // PS_PER_NS
         early = start_ns[target] < start_ns[source]
         turned = early | ((start_ns[target] == start_ns[source]) & (target < source))
         source, target = np.where(turned, target, source), np.where(turned, source, target)

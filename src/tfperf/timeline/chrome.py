@@ -123,11 +123,9 @@ def _arguments(group: TrackGroup, rows: slice) -> Any:
 
 def _arrows(group: TrackGroup, ids: GroupIds, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
     """Return ends of arrows: they belong to the slice that starts at their time."""
-    time = text.microseconds(group.start_ps[ends.row])
+    time, number = text.microseconds(group.start_ps[ends.row]), text.whole(ends.arrow)
     threads = _threads(ids, track[ends.row])
-    return text.to_bytes(
-        text.line(head, threads, time, ',"cat":"link","name":"link","id":', text.whole(ends.arrow), "}" + _END)
-    )
+    return text.to_bytes(text.line(head, threads, time, ',"cat":"link","name":"link","id":', number, "}" + _END))
 
 
 def _counter(counter: Counter, ids: GroupIds) -> bytes:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tfperf.arrays import Int32s, Int64s, Uint8s, ranges
 from tfperf.wire.event_columns import StatKind
 
+PS_PER_NS = 1000
 EncodeJob = Callable[[], bytes]
 """Makes the bytes of some events, in whichever thread calls it."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s
-from tfperf.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
+from tfperf.timeline.host_timeline import PS_PER_NS, ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
 from tfperf.timeline.overlaps import start_end_order
 from tfperf.wire.encode import Cells, below, beside, constant, fixed64, one_varint, prefixed, sums, varint
 from tfperf.wire.event_columns import StatKind
@@ -27,7 +27,6 @@ BATCH = 1 << 17
 START, END, INSTANT = 1, 2, 3
 """What a mark is; the numbers are those of events in the format."""
 
-_PS_PER_NS = 1000
 _LEVEL = 1
 """Of compression: names repeat so much that more effort gains little."""
 
@@ -171,7 +170,7 @@ def _events(batch: _Batch) -> bytes:
     """Return the events of a batch. Start and end are both cut to nanoseconds, so what nests still does."""
     group, (event, kind) = batch.group, batch.marks
     is_start, count = kind != END, len(kind)
-    time_ns = np.where(is_start, group.start_ps[event], group.end_ps[event]) // _PS_PER_NS
+    time_ns = np.where(is_start, group.start_ps[event], group.end_ps[event]) // PS_PER_NS
     flows = [(_FLOW, group.leaving), (_TERMINATING_FLOW, group.arriving)]
     all_repeated = [_annotations(batch, is_start), *(_flows(batch, is_start, *flow) for flow in flows)]
     repeated = [part for part in all_repeated if len(part[1].size)]
@@ -219,7 +218,7 @@ def _flows(batch: _Batch, is_start: Bools, flow_tag: bytes, ends: ArrowEnds) -> 
 def _counter(counter: Counter, ids: GroupIds, track: int) -> bytes:
     head = _TYPE + one_varint(_COUNTER) + _TRACK + one_varint(track) + _COUNTER_VALUE
     fields = beside(constant(head, len(counter.value)), varint(counter.value))
-    return _compressed(_packets(counter.time_ps // _PS_PER_NS, ids, prefixed(_TRACK_EVENT, fields)).to_bytes())
+    return _compressed(_packets(counter.time_ps // PS_PER_NS, ids, prefixed(_TRACK_EVENT, fields)).to_bytes())
 
 
 class Marks(NamedTuple):

@@ -97,12 +97,12 @@ class SelectionCheck(Struct):
         if self.matches:
             return
         numbers = np.concatenate([NO_NUMBERS, *self.numbers])
-        if self.selection.steps is not None and not len(numbers):
+        if (asked := self.selection.steps) is not None and not len(numbers):
             raise TfperfError("the profile has no steps; omit --steps, or name the step events with --step-marker")
-        if self.selection.steps is not None and not _between(numbers, self.selection.steps).any():
-            first, last = self.selection.steps
+        if asked is not None and not _between(numbers, asked).any():
+            first, last = asked
             raise TfperfError(f"there is no step {first}..{last}; the steps are {numbers.min()}..{numbers.max()}")
-        more = ", ..." if len(self.threads) > _THREADS_LISTED else ""
-        names = ", ".join(dict.fromkeys(self.threads[:_THREADS_LISTED])) + more
+        threads = list(dict.fromkeys(self.threads))
+        names = ", ".join(threads[:_THREADS_LISTED]) + (", ..." if len(threads) > _THREADS_LISTED else "")
         patterns = " or ".join(self.selection.threads)
         raise TfperfError(f"no thread or plane is named {patterns}; the threads are: {names or 'none'}")
