@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -28,6 +27,7 @@ from tfperf.compare.run_summary import (
     Rankings,
     RunSummary,
 )
+from tfperf.render.values import encodable
 from tfperf.sections.overview.summary import summarize
 from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
 from tfperf.trace.steps import END_ESTIMATED, PARTIAL
@@ -49,7 +49,6 @@ MOST_ROWS: dict[RankingName, int] = {
     "stages": 100,
     "functions": 60,
 }
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _INPUT_PARTS = ("input_wait", "host_to_device")
 _MOST_BATCHES = 1 << 16
 _Results = TypeVar("_Results", bound="Results")
@@ -108,7 +107,7 @@ def short_name(text: str) -> str:
 
     Of a long one both ends stay, and a few digits of its hash, so that names that differ in the middle still differ.
     """
-    text = _LONE_SURROGATE.sub("\ufffd", text)
+    text = encodable(text)
     if len(text) <= LONGEST_NAME:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -6,7 +6,6 @@ others (`end_ps`), or where one column of bits holds values of several types.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -17,11 +16,11 @@ import pyarrow as pa
 
 from tfperf.errors import TfperfError
 from tfperf.query.sql_tables import SqlTable
+from tfperf.render.values import encodable
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind
 
 Columns = dict[str, Any]
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_EVENTS = int(np.iinfo(np.int32).max)
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
 
@@ -75,7 +74,7 @@ def words(texts: Sequence[str | None]) -> Any:
     try:
         return pa.array(texts, pa.large_string())
     except UnicodeEncodeError:
-        return pa.array([text and _LONE_SURROGATE.sub("\ufffd", text) for text in texts], pa.large_string())
+        return pa.array([text and encodable(text) for text in texts], pa.large_string())
 
 
 def _numbers(values: npt.NDArray[Any], type_name: str = "") -> Any:

@@ -13,10 +13,9 @@ from typing import Any
 
 from tfperf import __version__
 from tfperf.render import RenderOptions
-from tfperf.render.values import Plain, plain
+from tfperf.render.values import encodable, plain
 from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -27,9 +26,9 @@ def render_json(report: Report, _options: RenderOptions) -> str:
         "tfperf_version": __version__,
         "source": _jsonable(report.source),
         "summary": _jsonable(report.summary),
-        "sections": {_text(section.name): _section(section) for section in report.sections},
+        "sections": {section.name: _section(section) for section in report.sections},
     }
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    text = encodable(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
     # All of these stand inside strings only, where their escapes mean the same.
     text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
@@ -38,31 +37,31 @@ def render_json(report: Report, _options: RenderOptions) -> str:
 def _section(section: Section) -> dict[str, Any]:
     """Return one section; charts are omitted, for tables hold their data."""
     return {
-        "title": _text(section.title),
+        "title": section.title,
         "findings": [
-            {key: _text(getattr(finding, key)) for key in ("code", "severity", "text", "action")}
+            {key: getattr(finding, key) for key in ("code", "severity", "text", "action")}
             for finding in section.findings
         ],
-        "facts": {_text(fact.key): _fact(fact) for fact in section.facts},
-        "tables": {_text(table.name): _table(table) for table in section.tables},
-        "notes": [_text(note) for note in section.notes],
+        "facts": {fact.key: _fact(fact) for fact in section.facts},
+        "tables": {table.name: _table(table) for table in section.tables},
+        "notes": list(section.notes),
     }
 
 
 def _fact(fact: Fact) -> dict[str, Any]:
-    return {"value": _jsonable(fact.value), "unit": fact.unit, "title": _text(fact.title), "note": _text(fact.note)}
+    return {"value": _jsonable(fact.value), "unit": fact.unit, "title": fact.title, "note": fact.note}
 
 
 def _table(table: Table) -> dict[str, Any]:
     """Return one table with all its columns, the rows as objects by column key."""
-    keys = [_text(column.key) for column in table.columns]
+    keys = [column.key for column in table.columns]
     return {
-        "title": _text(table.title),
+        "title": table.title,
         "total_rows": table.total_rows,
-        "note": _text(table.note),
+        "note": table.note,
         "columns": [
-            {"key": key, "title": _text(column.title), "unit": column.unit, "meaning": _text(column.meaning)}
-            for key, column in zip(keys, table.columns, strict=True)
+            {"key": column.key, "title": column.title, "unit": column.unit, "meaning": column.meaning}
+            for column in table.columns
         ],
         "rows": [dict(zip(keys, map(_jsonable, row), strict=True)) for row in table.rows()],
     }
@@ -71,15 +70,9 @@ def _table(table: Table) -> dict[str, Any]:
 def _jsonable(value: Any) -> Any:
     """Return what JSON can hold: containers keep their shape, numpy and odd values become plain ones."""
     if isinstance(value, Mapping):
-        return {_text(str(key)): _jsonable(item) for key, item in value.items()}
+        return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_jsonable(item) for item in value]
     if getattr(value, "ndim", 0):
         return _jsonable(value.tolist())
-    item: Plain = plain(value)
-    return _text(item) if isinstance(item, str) else item
-
-
-def _text(text: str) -> str:
-    """Return text that can be written as UTF-8."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
+    return plain(value)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from tfperf.report.model import Fact, Report
 from tfperf.units import format_bytes, format_ms, format_percent
 
 ELLIPSIS = "…"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def encodable(text: str) -> str:
+    """Return text that can be written as UTF-8: halves of surrogate pairs become U+FFFD."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def safe(text: str) -> str:
