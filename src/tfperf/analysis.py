@@ -15,10 +15,8 @@ from tfperf.report.model import Column, Report, Section, table_of
 from tfperf.sections import registry
 from tfperf.sections.host import Host
 from tfperf.sections.overview.summary import report_summary
-from tfperf.sections.registry import OURS, call, described, find_section, omission, omitted_sections, section_names
 from tfperf.sections.results import By, HostResults, Results, View
-from tfperf.trace import logdir
-from tfperf.trace.logdir import Run
+from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
 
 if TYPE_CHECKING:
@@ -81,7 +79,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     """
     if attribution == "tensorflow" and step_marker is not None:
         raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
-    selected = logdir.choose_hosts(logdir.choose_run(logdir.find_runs(Path(path)), run), tuple(hosts))
+    selected = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
     names = _needed(sections)
     analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker)
     if executor is not None:
@@ -102,7 +100,7 @@ def _needed(sections: Sequence[str]) -> tuple[str, ...]:
 
 
 def analyze_host(
-    file: logdir.HostFile,
+    file: HostFile,
     *,
     sections: Sequence[str],
     attribution: Attribution = "corrected",
@@ -128,26 +126,26 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
     omitted = dict(results.omitted)
     built: list[Section] = []
-    for name in section_names():
+    for name in registry.section_names():
         if name not in (sections or results.sections) or name in omitted:
             continue
-        spec = find_section(name)
+        spec = registry.find_section(name)
         if spec.without_device and not results.has_device:
             built.append(Section(spec.name, spec.title, notes=(spec.without_device,), level="full"))
             continue
         try:
-            built.append(replace(call(spec.build, results), name=spec.name, is_lead=spec.is_lead))
+            built.append(replace(registry.call(spec.build, results), name=spec.name, is_lead=spec.is_lead))
         except Exception as error:
-            if name in OURS:
+            if name in registry.OURS:
                 raise
-            omitted[name] = described(error)
+            omitted[name] = registry.described(error)
     source = {
         "run": results.run.name,
         "folder": str(results.run.folder),
         "hosts": [host.host for host in results.hosts],
         "attribution": results.attribution,
     }
-    lines = (*omitted_sections(), *(omission(name, reason) for name, reason in omitted.items()))
+    lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
     return Report(source, report_summary(results), tuple(built), lines)
 
 
