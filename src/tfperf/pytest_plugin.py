@@ -135,7 +135,9 @@ class Profiled:
 
     def step_time(self, stat: StepStatistic = "mean") -> float:
         """Return the step time in milliseconds: its "mean", "median" or "p95"."""
-        if stat not in ("mean", "median", "p95"):
+        from tfperf.compare.bootstrap import STATISTICS
+
+        if stat not in STATISTICS:
             raise FigureError(f"{stat!r} is not a statistic of step times: choose mean, median or p95")
         return self._figure("step_time", stat)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from tfperf.arrays import median, percentile
 StepTimes = npt.NDArray[np.float64]
 StepStatistic = Literal["mean", "median", "p95"]
 """The statistic of the step times of a run that is compared."""
+STATISTICS: tuple[StepStatistic, ...] = get_args(StepStatistic)
 
 MOST_STEPS_NEEDED = 20_000
 """Nobody captures more steps than this for a comparison; where more are needed, the machine has to be calmer."""

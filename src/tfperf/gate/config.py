@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from tfperf.compare.bootstrap import StepStatistic
+from tfperf.compare.bootstrap import STATISTICS, StepStatistic
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, did_you_mean, named_limit, regression_tolerance
 
@@ -26,7 +26,6 @@ else:
     import tomli as tomllib
 
 _SHARED_FILE = "pyproject.toml"
-STATS: tuple[StepStatistic, ...] = ("mean", "median", "p95")
 _MOST = 10**9
 
 
@@ -140,8 +139,8 @@ def _integer_from(least: int) -> Callable[[Any, str, Path], int]:
 
 
 def _stat(value: Any, origin: str, _: Path) -> StepStatistic:
-    if value not in STATS:
-        raise ConfigError(f"{origin}: it must be one of {', '.join(STATS)}")
+    if value not in STATISTICS:
+        raise ConfigError(f"{origin}: it must be one of {', '.join(STATISTICS)}")
     return cast("StepStatistic", value)
 
 
