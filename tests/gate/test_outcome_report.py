@@ -245,6 +245,7 @@ def test_the_digits_of_an_interval_never_contradict_the_result() -> None:
     assert "(5.04% to 9.0%)" in str(limit_row(compared("slower", 1.0504, 1.09))["measured_text"])
     assert "4.9996%" in str(limit_row(compared("not slower", 0.98, 1.049996))["measured_text"])
     assert "(0.0% to 5.0%)" in str(limit_row(compared("not slower", 1.0, 1.05))["measured_text"])
+    assert limit_row(compared("not slower", 0.9996, 1.0))["measured_text"] == "0.0% (0.0% to 0.0%)"
 
 
 def test_a_comparison_without_an_interval() -> None:

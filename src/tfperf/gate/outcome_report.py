@@ -172,7 +172,7 @@ def _measured_text(judged: Judged) -> str | None:
         return None
     if judged.comparison is None or judged.comparison.ratio is None:
         return _texts(judged)[0]
-    return f"{judged.measured:.1f}% ({_interval(judged.comparison)})"
+    return f"{_fixed(judged.measured, 1)}% ({_interval(judged.comparison)})"
 
 
 def _margin(judged: Judged) -> float | None:
@@ -244,9 +244,14 @@ def _interval(comparison: StepComparison) -> str | None:
     allowed, ends = 100.0 * comparison.tolerance, []
     for ratio in (comparison.ratio.low, comparison.ratio.high):
         side = _side_of(ratio, 1.0 + comparison.tolerance)
-        texts = (f"{100.0 * (ratio - 1.0):.{digits}f}" for digits in range(1, 17))
+        texts = (_fixed(100.0 * (ratio - 1.0), digits) for digits in range(1, 17))
         ends.append(next((text for text in texts if _side_of(float(text), allowed) == side), f"{allowed:.10g}"))
     return f"{ends[0]}% to {ends[1]}%"
+
+
+def _fixed(value: float, digits: int) -> str:
+    # With + 0.0, so that nothing is -0.0.
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def _why_sections(outcome: Outcome) -> list[Section]:
