@@ -24,7 +24,7 @@ from tfperf.compare.diff_tables import (
     step_times_table,
     summary_of_run,
 )
-from tfperf.compare.regression import STATISTIC_TITLES, format_interval, format_times
+from tfperf.compare.regression import format_times, measured_ratio
 from tfperf.compare.run_summary import RankingName, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.errors import TfperfError
@@ -125,10 +125,7 @@ def _verdict(comparison: RunComparison) -> Finding:
     steps, ratio = comparison.steps, comparison.steps.ratio
     if ratio is None:
         return Finding("diff_unknown", "hint", f"The step times cannot be compared: {steps.why}")
-    measured = (
-        f"{STATISTIC_TITLES[comparison.stat]} step time {format_times(steps.before_ms, steps.after_ms)}, "
-        f"{format_interval(ratio)}, from {steps.before_steps:,} and {steps.after_steps:,} steps"
-    )
+    measured = measured_ratio(steps, ratio)
     if comparison.direction == "no clear change":
         return Finding("diff_none", "info", f"No clear change: {measured}.")
     # Not `faster` by a percentage, which readers take in two ways.

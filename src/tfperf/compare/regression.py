@@ -182,18 +182,22 @@ def _why_of_two(comparison: StepComparison) -> str:
             f"there are {counts[0]:,} and {counts[1]:,} whole steps, but the {STATISTIC_TITLES[stat]} needs at least "
             f"{FEWEST_STEPS[stat]} in each run; capture {max(FEWEST_STEPS[stat], 20)} or more."
         )
-    limit, times = _percent(tolerance), format_times(comparison.before_ms, comparison.after_ms)
-    measured = (
-        f"{STATISTIC_TITLES[stat]} step time {times}, {format_interval(ratio, 1 + tolerance)}, "
-        f"from {counts[0]:,} and {counts[1]:,} steps"
-    )
+    limit = _percent(tolerance)
     fine = f"the interval overlaps the tolerance of {limit} and is narrow enough to show a regression"
     if ratio.high <= 1 + tolerance:
         fine = f"the whole interval is within the tolerance of {limit}"
     advice = f"more than {MOST_STEPS_NEEDED:,} steps are needed, so reduce the noise (a quiet machine, fixed clocks)"
     if comparison.steps_needed:
         advice = f"capture about {comparison.steps_needed:,} steps in each run"
-    return f"{measured}: {_conclusion(comparison, fine, advice)}."
+    return f"{measured_ratio(comparison, ratio)}: {_conclusion(comparison, fine, advice)}."
+
+
+def measured_ratio(comparison: StepComparison, ratio: Ratio) -> str:
+    """Say what the step times of two runs are, and how they compare."""
+    times = format_times(comparison.before_ms, comparison.after_ms)
+    interval = format_interval(ratio, 1 + comparison.tolerance)
+    counts = f"from {comparison.before_steps:,} and {comparison.after_steps:,} steps"
+    return f"{STATISTIC_TITLES[comparison.stat]} step time {times}, {interval}, {counts}"
 
 
 def _conclusion(comparison: StepComparison, fine: str, advice: str) -> str:
