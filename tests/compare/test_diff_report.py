@@ -101,6 +101,13 @@ def test_the_summary_has_fixed_keys() -> None:
     }
 
 
+def test_steps_are_counted_before_a_long_list_is_cut() -> None:
+    report = diff_report([run_of(), run_of(hosts=[host_of(step_count=70)])])
+    assert (report.summary["before"]["step_count"], report.summary["after"]["step_count"]) == (50, 70)
+    assert [row["steps"] for row in rows(report, "runs")] == [50, 70]
+    assert [fact.value for section in report.sections for fact in section.facts] == [50, 70]
+
+
 def test_whether_a_run_is_input_bound_may_be_unknown() -> None:
     unseen = host_of(input_percent=None, input_class="unknown")
     assert texts(diff_report([run_of(), run_of(hosts=[unseen])]), "diff_input") == [

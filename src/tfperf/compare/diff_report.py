@@ -197,7 +197,7 @@ def _categories(comparison: RunComparison) -> Section:
 def _steps(comparison: RunComparison) -> Section:
     facts = []
     for side, host in zip(("before", "after"), comparison.hosts, strict=True):
-        count, note = len(host.step_ms) if host else 0, f"whole steps of host {host.host if host else '-'}"
+        count, note = host.step_count if host else 0, f"whole steps of host {host.host if host else '-'}"
         facts.append(Fact(f"{side}_steps", f"Steps {side}", count, "count", note))
     return Section("steps", "Step times", facts=tuple(facts), tables=(step_times_table(comparison),))
 
@@ -259,7 +259,7 @@ _SECTIONS: tuple[Callable[[RunComparison], Section], ...] = (
         "Waited: time per step in which the step waits for this stage. Work: for one element.",
     ),
     _ranking_section(
-        "functions", "tf.functions", ("functions",), "Traced: calls that traced the Python function again."
+        "functions", "tf.functions", ("functions",), "Traced: calls in the capture that traced the function."
     ),
     _memory,
     _environment,

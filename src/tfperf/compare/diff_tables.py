@@ -92,10 +92,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "functions_changes": (
         Column("function", "Function", str, "", "name of the tf.function"),
         *_TIMES,
-        Column(
-            "before_tracings", "Traced before", int, "count", "calls that traced Python again, in the first capture"
-        ),
-        Column("after_tracings", "after", int, "count", "calls that traced Python again, in the last capture"),
+        Column("before_tracings", "Traced before", int, "count", "calls that traced it, in the first capture"),
+        Column("after_tracings", "after", int, "count", "calls that traced it, in the last capture"),
         _STATE,
     ),
     "memory_changes": (
@@ -141,7 +139,7 @@ def summary_of_run(run: RunSummary, comparison: RunComparison) -> dict[str, Any]
         "label": run.label,
         "run": run.run,
         "host": host.host if host else None,
-        "step_count": len(host.step_ms) if host else 0,
+        "step_count": host.step_count if host else 0,
         "step_ms": statistic(host.step_ms, comparison.stat) if host else None,
         "input_percent": waiting.input_percent if waiting else None,
         "input_class": waiting.input_class if waiting else "unknown",
