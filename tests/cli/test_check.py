@@ -1,4 +1,4 @@
-"""`tfperf check`: exit codes, formats, and what CI systems are message."""
+"""`tfperf check`: exit codes, formats, and what CI systems are told."""
 
 from __future__ import annotations
 

@@ -93,10 +93,11 @@ def test_the_schema_of_a_profile_has_its_tables_and_rows(logdir: Path) -> None:
         (["copy (select 1) to 'x'"], "COPY is refused"),
         (["from read_csv('/etc/passwd')"], "refused"),
         ([""], "the query is empty"),
-        ([], "write one of"),
-        (["select 1", "--schema"], "write one of"),
-        (["select 1", "-f", "-"], "write one of"),
-        (["-f", "-", "--schema"], "write one of"),
+        ([], "give exactly one of"),
+        (["select 1", "--schema"], "give exactly one of"),
+        (["select 1", "-f", "-"], "give exactly one of"),
+        (["-f", "-", "--schema"], "give exactly one of"),
+        (["select 1", "--attribution", "tensorflow", "--step-marker", "train"], "--step-marker has no meaning"),
     ],
 )
 def test_wrong_usage(logdir: Path, arguments: list[str], message: str) -> None:

@@ -1,4 +1,4 @@
-"""`tfperf timeline`: options, what is result, exit codes."""
+"""`tfperf timeline`: options, what is said, exit codes."""
 
 from __future__ import annotations
 

@@ -22,21 +22,21 @@ _GROUPS = click.Choice(("op", "type", "scope", "layer"))
 )
 @options.report_options
 @options.TOP
-@click.option("--by", type=_GROUPS, default="op", show_default=True, help="Group the ops (-s ops).")
+@click.option("--by", type=_GROUPS, default="op", show_default=True, help="How ops are grouped (-s ops).")
 @click.option(
     "--filter",
     "filters",
     type=options.regex,
     metavar="REGEX",
     multiple=True,
-    help="Only ops with this in their name or type (repeatable: any of them).",
+    help="Only ops whose name or type matches (repeatable: any may match).",
 )
 @click.option(
     "--save-baseline",
     "baseline",
     type=options.PATH,
     metavar="FILE",
-    help="Also write what `tfperf check --baseline` and `tfperf diff` compare with (JSON).",
+    help="Also save a baseline for `tfperf check --baseline` and `tfperf diff` (JSON).",
 )
 @click.option("--skip-first", type=options.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")

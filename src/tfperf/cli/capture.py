@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     flag_value="10m",
     default=0.0,
     metavar="[DURATION]",
-    help="Wait until an idle job works (for 10m, unless a duration is given).",
+    help="Wait for an idle job to start working (up to 10m, unless a duration is given).",
 )
 @click.option("--max-size", type=options.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
 @options.TLS_CA
@@ -56,16 +56,16 @@ if TYPE_CHECKING:
     metavar="LIMIT",
     help="With --continuous: keep only traces with a step longer than this, for example 50ms.",
 )
-@click.option("--analyze", is_flag=True, help="Count the steps, and go on to the report of `tfperf analyze`.")
+@click.option("--analyze", is_flag=True, help="Also count the steps, and print the report of `tfperf analyze`.")
 @options.report_options
+@options.TOP
 def command(
     logdir: Path, analyze: bool, format_name: str | None, output: Path | None, force: bool, **values: Any
 ) -> None:
     """Profile running jobs over the network, and say why if no trace comes. TensorFlow is not needed here.
 
     Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
-    Ctrl-C ends the profile early and keeps what was recorded. Exit code 1 if a worker did not give all that was asked
-    for.
+    Ctrl-C ends the profile early and keeps what was recorded. Exit code 1 if a worker gives less than was asked for.
 
     \b
     Example:
@@ -75,7 +75,7 @@ def command(
     """
     from tfperf.sampling.jobs import sample_continuously, sample_once
 
-    continuous, keep, slow_step_s = (values.pop(name) for name in ("continuous", "keep", "on_slow_step"))
+    continuous, keep, slow_step_s, top = (values.pop(name) for name in ("continuous", "keep", "on_slow_step", "top"))
     if slow_step_s is not None and not continuous:
         raise click.UsageError("--on-slow-step needs --continuous")
     request = _request(**values)
@@ -90,7 +90,7 @@ def command(
         sampled = sampled.analyzed()
     format_name = options.chosen_format(format_name, output)
     if sampled.kept or format_name != "table":
-        options.show(sampled.report(), format_name, output, force=force)
+        options.show(sampled.report(), format_name, output, force=force, top=top)
     if sampled.kept and not analyze:
         options.say(f"next: tfperf analyze {logdir}")
     sampled.raise_problem()

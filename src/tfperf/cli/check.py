@@ -27,35 +27,35 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 @click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
 @options.trace_options
 @options.together(*(click.option(f"--{name}", metavar="LIMIT", help=limit.help) for name, limit in NAMED.items()))
-@click.option("--limit", "limits", metavar="EXPR", multiple=True, help="A limit on any figure or column (repeatable).")
+@click.option("--limit", "limits", metavar="EXPR", multiple=True, help="Limit any figure or column (repeatable).")
 @click.option("--stat", type=options.STATISTIC, help="Statistic of the step times.  [default: mean]")
 @click.option("--skip-first", type=options.COUNT, metavar="N", help="Skip the first N steps of each host.")
-@click.option("--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Whole steps needed.  [default: 3]")
+@click.option("--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Whole steps needed to judge.  [default: 3]")
 @click.option(
     "--baseline",
     type=options.PATH,
     metavar="FILE",
     multiple=True,
-    help="Compare with this earlier run (repeatable: what they differ by is noise).",
+    help="Compare with this earlier run (repeatable: what baselines differ by counts as noise).",
 )
-@click.option("--max-regression", metavar="LIMIT", help="How much slower than the baseline.  [default: 5%]")
+@click.option("--max-regression", metavar="LIMIT", help="How much slower than the baseline it may be.  [default: 5%]")
 @click.option(
     "--config",
     "config_file",
     type=options.PATH,
     metavar="FILE",
-    help="Read limits from here.  [default: tfperf.toml or pyproject.toml, of this folder or the next above]",
+    help="Read limits from this file.  [default: the nearest tfperf.toml or pyproject.toml, from this folder upwards]",
 )
-@click.option("--no-config", is_flag=True, help="Read no file of limits.")
-@click.option("--junit", type=options.PATH, metavar="FILE", help="Write the results as JUnit XML too.")
-@click.option("--github", is_flag=True, help="Tell GitHub Actions: annotations, and the summary of the job.")
+@click.option("--no-config", is_flag=True, help="Read no limits from files.")
+@click.option("--junit", type=options.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
+@click.option("--github", is_flag=True, help="Annotate the run of GitHub Actions, and write its summary.")
 @options.report_options
 def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
-    """Check that a profile holds limits; the exit code says it to a CI job.
+    """Check a profile against limits; the exit code tells a CI job the result.
 
     PATH is a logdir, a run folder or one *.xplane.pb file. Of several hosts, the worst decides. Exit codes: 0 all
-    limits hold, 3 a limit is breached, 1 it could not be judged (no steps, too few, nothing to measure), 2 wrong
-    usage. No data is never a pass.
+    limits hold, 3 a limit is breached, 1 a limit could not be judged (no steps, too few, nothing to measure), 2 wrong
+    usage. Missing data never passes.
 
     \b
     Example:
@@ -113,9 +113,7 @@ def _config(
         raise options.usage_error(error) from error
     settings = {key: value for key, value in values.items() if value not in (None, ())}
     config = replace(config, limits=merged(config.limits, given), **settings)
-    if config.max_regression is not None and not config.baseline:
-        raise click.UsageError("max-regression needs a baseline to compare with: pass --baseline FILE")
-    if not config.limits and not config.baseline:
+    if not config.limits and not config.baseline and config.max_regression is None:
         raise click.UsageError(_NO_LIMITS)
     return config
 

@@ -12,10 +12,10 @@ from tfperf.cli import options
 
 
 @click.command("doctor", short_help="Check what can be profiled here, and how to fix what cannot.")
-@click.option("--port", type=options.PORT, help="Check the job with this profiler port on this machine.")
-@click.option("--worker", metavar="HOST:PORT", help="Check the job at HOST:PORT, [IPV6]:PORT or unix:/PATH.")
+@click.option("--port", type=options.PORT, help="Also check the job with this profiler port on this machine.")
+@click.option("--worker", metavar="HOST:PORT", help="Also check the job at HOST:PORT, [IPV6]:PORT or unix:/PATH.")
 @options.TLS_CA
-@options.logdir_option("Where traces are to go.")
+@options.logdir_option("Where traces will go.")
 @options.report_options
 def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: Path, **output: Any) -> None:
     """Check what can be profiled on this machine and, with --port, of a running job; say how to fix what cannot.

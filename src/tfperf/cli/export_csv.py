@@ -13,7 +13,7 @@ from tfperf.cli import options
 @options.trace_options
 @options.FORCE
 @click.option(
-    "-o", "--output", type=options.PATH, required=True, metavar="DIR", help="Folder for the files; made if need be."
+    "-o", "--output", type=options.PATH, required=True, metavar="DIR", help="Folder for the files; created if missing."
 )
 def command(path: Path, output: Path, force: bool, **values: object) -> None:
     """Write every table of a profile as a CSV file: raw numbers, units in the column names.

@@ -102,20 +102,33 @@ class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return section_names()
 
 
+class _Integer(click.IntRange):
+    """A whole number; help and messages call it so, and not `integer range`."""
+
+    name = "integer"
+
+
 SECTION = _Section()
 PATH = click.Path(path_type=Path)
 STATISTIC = click.Choice(("mean", "median", "p95"))
-COUNT, AT_LEAST_ONE, PORT = click.IntRange(min=0), click.IntRange(min=1), click.IntRange(1, 65535)
+COUNT, AT_LEAST_ONE, PORT = _Integer(0), _Integer(1), _Integer(1, 65535)
+
+
+def _step_marker(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and context.params.get("attribution") == "tensorflow":
+        raise click.UsageError("--step-marker has no meaning with --attribution tensorflow, which has its own steps")
+    return value
+
 
 HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
-STEP_MARKER = click.option("--step-marker", metavar="NAME", help="Events of this name are the steps (* is a wildcard).")
-FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
+STEP_MARKER = click.option(
+    "--step-marker", metavar="NAME", callback=_step_marker, help="Events of this name are the steps (* is a wildcard)."
+)
+FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 TOP = click.option(
-    "--top", type=AT_LEAST_ONE, help="Rows of long tables (default: 10 for table and markdown, else all)."
+    "--top", type=AT_LEAST_ONE, help="Rows to show of long tables (default: 10 in table and markdown, else all)."
 )
-TLS_CA = click.option(
-    "--tls-ca", metavar="FILE", type=PATH, help="Encrypt, and trust the certificates in this PEM file."
-)
+TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trust the certificates in this PEM file.")
 
 
 def run_option(verb: str) -> Decorator:
@@ -128,14 +141,17 @@ def logdir_option(help: str) -> Decorator:
     return click.option("--logdir", type=PATH, default="logs", show_default=True, help=help)
 
 
-def attribution_option(help: str) -> Decorator:
-    """Return the option that says how time is attributed."""
-    choice = click.Choice(("corrected", "tensorflow"))
-    return click.option("--attribution", type=choice, default="corrected", show_default=True, help=help)
-
-
 read_options = together(
-    HOST, attribution_option("corrected, or exactly what TensorFlow's own profiler concludes."), STEP_MARKER
+    HOST,
+    click.option(
+        "--attribution",
+        type=click.Choice(("corrected", "tensorflow")),
+        default="corrected",
+        show_default=True,
+        is_eager=True,
+        help="How time is attributed; tensorflow: exactly as TensorFlow's own profiler does.",
+    ),
+    STEP_MARKER,
 )
 """How a run is read, whichever it is."""
 trace_options = together(click.argument("path", type=PATH), run_option("Analyze"), read_options)
@@ -154,8 +170,8 @@ report_options = together(
 
 _HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
 tracer_options = together(
-    click.option("--host-tracer-level", type=click.IntRange(0, 3), default=2, show_default=True, help=_HOST_LEVELS),
-    click.option("--device-tracer-level", type=click.IntRange(0, 1), default=1, show_default=True, help="0 off, 1 on."),
+    click.option("--host-tracer-level", type=_Integer(0, 3), default=2, show_default=True, help=_HOST_LEVELS),
+    click.option("--device-tracer-level", type=_Integer(0, 1), default=1, show_default=True, help="0 off, 1 on."),
     click.option("--python-trace", is_flag=True, help="Record every Python call (slows the job down a lot)."),
 )
 """What to record."""
@@ -232,8 +248,6 @@ def load_analysis(path: Path, **options: Any) -> Analysis:
     """
     from tfperf.analysis import load
 
-    if options["attribution"] == "tensorflow" and options.get("step_marker") is not None:
-        raise click.UsageError("--step-marker has no meaning with --attribution tensorflow, which has its own steps")
     if sys.stderr is None or not sys.stderr.isatty():
         return load(path, **options)
     with _progress_bar() as update:

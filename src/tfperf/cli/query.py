@@ -14,22 +14,20 @@ if TYPE_CHECKING:
     from tfperf.report.model import Report
 
 
-@click.command("query", short_help="Ask a profile in SQL.")
+@click.command("query", short_help="Query a profile with SQL.")
 @click.argument("path", type=options.PATH, required=False)
 @click.argument("sql", required=False)
 @click.option("-f", "--file", "script", type=click.File("r", encoding="utf-8"), help="Read the SQL from this file.")
 @click.option("--schema", is_flag=True, help="Show tables and columns instead; with PATH, those of that profile.")
-@options.run_option("Ask")
-@options.HOST
-@options.attribution_option("How tables of the analysis come about.")
-@options.STEP_MARKER
+@options.run_option("Query")
+@options.read_options
 @options.report_options
-@click.option("--top", type=options.AT_LEAST_ONE, help="Show only so many rows (default: all).")
+@click.option("--top", type=options.AT_LEAST_ONE, help="Show only the first rows (default: all).")
 def command(path: Path | None, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
-    """Ask a profile in SQL, as DuckDB speaks it: one SELECT over events, stats, steps, ops, kernels and more.
+    """Query a profile with SQL, as DuckDB speaks it: one SELECT over events, stats, steps, ops, kernels and more.
 
-    PATH is a logdir, a run folder or one *.xplane.pb file. SQL is the query, or - for stdin. A query only reads the
-    profile: it reaches no files and no network. Needs DuckDB: pip install 'tfperf[sql]'.
+    PATH is a logdir, a run folder or one *.xplane.pb file. SQL is the query, or - for stdin. A query can only read
+    the profile: it reaches no files and no network. Needs DuckDB: pip install 'tfperf[sql]'.
 
     \b
     Example:
@@ -40,7 +38,7 @@ def command(path: Path | None, format_name: str | None, output: Path | None, for
     sql, script, schema, top = (values.pop(name) for name in ("sql", "script", "schema", "top"))
     format_name = options.chosen_format(format_name, output)
     if schema != (sql is None and script is None) or (sql is not None and script is not None):
-        raise click.UsageError("write one of: a query, -f FILE, --schema")
+        raise click.UsageError("give exactly one of: a query, -f FILE, --schema")
     if path is None and not schema:
         raise click.UsageError("name the profile: tfperf query PATH SQL")
     options.refuse_existing(output, force=force)

@@ -23,20 +23,21 @@ from tfperf.cli import options
     help="Profile steps A to B of the training, both included (10..19).",
 )
 @click.option(
-    "--after", "after_s", type=options.DURATION, help="Profile by time instead, this long after the script started."
+    "--after", "after_s", type=options.DURATION, help="Profile by time instead, this long after the script starts."
 )
 @click.option("--duration", "duration_s", type=options.DURATION, help="How long to profile by time (2s).")
 @options.logdir_option("Where the trace goes.")
 @options.tracer_options
 @options.report_options
+@options.TOP
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.argument("command", metavar="SCRIPT [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(command: tuple[str, ...], format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Run a Python script, profile some steps of it, and print the report when it ends.
 
-    Steps are those of Keras, and of `tfperf.step` in the script. A script without either is profiled for 2 s, 10 s
-    after its start, or as --after and --duration say. Put options before SCRIPT; what follows belongs to it. The exit
-    code is the script's.
+    Steps are those of Keras, and of `tfperf.step` in the script. A script without either is profiled by time: for 2 s,
+    10 s after its start, unless --after and --duration say otherwise. Put options before SCRIPT; what follows goes to
+    the script. The exit code is the script's.
 
     \b
     Example:
@@ -55,7 +56,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
     if not values["is_module"] and not Path(command[0]).exists():
         raise click.UsageError(f"{command[0]} does not exist; name a script, or a module after -m")
     options.refuse_existing(output, force=force)
-    is_module, levels = values.pop("is_module"), options.take_tracer_options(values)
+    is_module, top, levels = values.pop("is_module"), values.pop("top"), options.take_tracer_options(values)
     exit_code, sampled = sample_script(command, choose_plan(options=levels, **values), is_module=is_module)
     sampled = sampled.analyzed()
     format_name = options.chosen_format(format_name, output)
@@ -63,7 +64,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
         options.say(line)
     if sampled.kept or format_name != "table":
         try:
-            options.show(sampled.report(), format_name, output, force=force)
+            options.show(sampled.report(), format_name, output, force=force, top=top)
         except TfperfError as error:  # The exit code stays the script's.
             options.say(str(error))
     raise Exit(exit_code)

@@ -14,7 +14,7 @@ from tfperf.cli import options
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
 @click.argument("path", type=options.PATH)
-@options.run_option("Take")
+@options.run_option("Write")
 @options.HOST
 @options.STEP_MARKER
 @click.option(
@@ -26,10 +26,10 @@ from tfperf.cli import options
     "min_duration_us",
     type=options.DURATION,
     default=0.0,
-    help="Only events of at least this duration, as 10us.",
+    help="Only events of at least this duration, for example 10us.",
 )
 @click.option("-o", "--output", type=options.PATH, help="A .pftrace, .json or .json.gz file.")
-@click.option("--open", "show", is_flag=True, help="Show it in the browser, in the viewer of Perfetto.")
+@click.option("--open", "show", is_flag=True, help="Show it in Perfetto, in the browser.")
 @options.FORCE
 def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
     """Write all events of a profile to a file for a trace viewer, by default Perfetto (https://ui.perfetto.dev).

@@ -156,7 +156,7 @@ def needed_sections(config: CheckConfig) -> tuple[str, ...]:
     if config.baseline:
         return section_names()
     if config.max_regression is not None:
-        raise LimitError("max-regression needs a baseline to compare with")
+        raise LimitError("max-regression needs a baseline to compare with, a file of tfperf analyze --save-baseline")
     needed: list[str] = []
     for metric in (limit.metric for limit in config.limits):
         needed += [find_table(metric.table)[0]] if metric.table else FIGURES[metric.name].sections
