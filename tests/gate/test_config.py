@@ -69,7 +69,7 @@ def test_a_file_without_limits_sets_nothing(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ('max-input-bond = "10%"', "check has no key 'max-input-bond': did you mean max-input-bound"),
-        ('max-input-bound = "0.1"', "check.max-input-bound: max-input-bound: '0.1' may mean 10% or 0.1%"),
+        ('max-input-bound = "0.1"', "check.max-input-bound: '0.1' may mean 10% or 0.1%"),
         ("max-input-bound = 0.1", "'0.1' may mean 10% or 0.1%"),
         ("max-input-bound = true", 'check.max-input-bound: it must be text such as "10%"'),
         ("max-input-bound = []", "it must be text"),

@@ -108,7 +108,7 @@ def test_a_limit_is_read_into_its_parts(text: str, metric: Metric, relation: str
         ("kernels.totl_us < 5", 9, "kernels has no column totl_us: did you mean total_us?"),
         ("kernels.kernel < 5", 9, "kernels.kernel does not hold numbers: only count(kernels.kernel)"),
         ("steps.averaged < 5", 7, "does not hold numbers"),
-        ("avg(step_time) < 5ms", 1, "there is no function avg: there are sum, max"),
+        ("avg(step_time) < 5ms", 1, "there is no function avg: choose one of sum, max"),
         ("maxx(step_time) < 5ms", 1, "did you mean max or mean?"),
         ("sum(memory) < 5GiB", 5, "memory is one number per host"),
         ("max(step_time < 5ms", 15, "a ) is missing"),

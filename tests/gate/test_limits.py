@@ -190,7 +190,7 @@ def test_long_texts_are_cut_in_messages() -> None:
 def test_names_that_are_close_are_suggested() -> None:
     assert did_you_mean("max-retrace", NAMED).startswith("did you mean max-retraces")
     assert did_you_mean("skew", NAMED) == "did you mean max-skew?"
-    assert did_you_mean("zzzz", ["mean", "max"]) == "there are mean, max"
+    assert did_you_mean("zzzz", ["mean", "max"]) == "choose one of mean, max"
     assert did_you_mean("zzzz", map(str, range(100))) == ""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
@@ -27,6 +27,7 @@ else:
 
 _SHARED_FILE = "pyproject.toml"
 _MOST = 10**9
+_Result = TypeVar("_Result")
 
 
 class CheckConfig(Struct, frozen=True, kw_only=True):
@@ -122,7 +123,7 @@ def _text(value: Any, example: str, origin: str) -> str:
     return str(value)
 
 
-def _in_file(read: Callable[..., Limit], *arguments: str) -> Limit:
+def _in_file(read: Callable[..., _Result], *arguments: str) -> _Result:
     try:
         return read(*arguments)
     except LimitError as error:
@@ -152,11 +153,7 @@ def _paths(value: Any, origin: str, file: Path) -> tuple[Path, ...]:
 
 
 def _tolerance(value: Any, origin: str, _: Path) -> float:
-    text = _text(value, "5%", origin)
-    try:
-        return regression_tolerance(text, origin)
-    except LimitError as error:
-        raise ConfigError(str(error).replace(": max-regression:", ":", 1)) from None
+    return _in_file(regression_tolerance, _text(value, "5%", origin), origin)
 
 
 _SETTINGS: Mapping[str, Callable[[Any, str, Path], Any]] = {

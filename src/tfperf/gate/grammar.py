@@ -33,6 +33,7 @@ from msgspec import Struct
 from tfperf.gate.limits import (
     COMMAND_LINE,
     FIGURES,
+    RELATIONS,
     Condition,
     Limit,
     LimitError,
@@ -56,7 +57,6 @@ _RELATION = re.compile(r"<=|>=|<|>")
 _OPERATOR = re.compile(r"!~|!=|<=|>=|~|=|<|>")
 _BARE = re.compile(r"[^\s\[\]\"',=~!<>][^\s\[\]\"',]*")
 _QUOTED = re.compile(r"\"((?:[^\"]|\"\")*)\"|'((?:[^']|'')*)'")
-_RELATIONS = ("<", "<=", ">", ">=")
 _SUITABLE: Mapping[type, str] = {**dict.fromkeys((int, float), "= != < <= > >="), bool: "= or !=", str: "~ !~ = or !="}
 _TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _LONGEST = 2000
@@ -119,7 +119,7 @@ def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
     match = reader.take(_RELATION)
     if match is None:
         operator = _OPERATOR.match(text, reader.at)
-        known = " ".join(_RELATIONS)
+        known = " ".join(RELATIONS)
         reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
     relation = cast("Relation", match[0])
     return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)

@@ -207,7 +207,7 @@ def named_limit(name: str, value: str, origin: str = COMMAND_LINE) -> Limit:
         bound = read_bound(value, named.unit, bare=False)
         check_bound(bound, named.figure, named.relation)
     except ValueError as error:
-        raise LimitError(f"{origin}: {name}: {error}") from None
+        raise LimitError(f"{_place(origin, name)}: {error}") from None
     return Limit(f"{name} {value.strip()}", Metric(named.figure), named.relation, bound, origin)
 
 
@@ -216,9 +216,14 @@ def regression_tolerance(value: str, origin: str = COMMAND_LINE) -> float:
     try:
         percent = read_bound(value, "%", bare=False)
     except ValueError as error:
-        raise LimitError(f"{origin}: max-regression: {error}") from None
+        raise LimitError(f"{_place(origin, 'max-regression')}: {error}") from None
     # In decimal digits, so that 7 % is the float nearest to 0.07.
     return float(Decimal(repr(percent)) / 100)
+
+
+def _place(origin: str, name: str) -> str:
+    """Return where a bound was given; the origin in a file ends with the key already."""
+    return origin if origin.replace("_", "-").endswith(name) else f"{origin}: {name}"
 
 
 def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[Limit, ...]:
@@ -306,7 +311,7 @@ def quoted(text: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the names that are close to a word as a question; else all of them, if they are few."""
+    """Return the names that are close to a word as a question; else all of them to choose from, if they are few."""
     import difflib
 
     names = list(known)
@@ -314,7 +319,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"there are {', '.join(names)}" if len(names) <= 16 else ""
+    return f"choose one of {', '.join(names)}" if len(names) <= 16 else ""
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
