@@ -146,8 +146,9 @@ def test_the_summary_counts() -> None:
         (device_busy(85.0, "pass"), "85.0%", "5.0 points left", 5.0),
         (judged("max-memory 1GiB", 2.0**31, "bytes", "breach", bound=2.0**30), "2.00 GiB", "1.00 GiB over", -(2.0**30)),
         (judged("max-retraces 0", 2.0, "count", "breach", bound=0.0), "2", "2 over", -2.0),
+        (judged("x <= 5", 1234572.0, "count", "breach", bound=5.0), "1,234,572", "1,234,567 over", -1234567.0),
         (judged("sum(x) < 5us", 3.0, "us", bound=5.0, relation="<"), "3.00 us", "2.00 us left", 2.0),
-        (judged("sum(x) < 5", 3e6, "ps", bound=5e6, relation="<"), "3000000 ps", "2e+06 ps left", 2e6),
+        (judged("sum(x) < 5", 3e6, "ps", bound=5e6, relation="<"), "3000000 ps", "2000000 ps left", 2e6),
         (BUSY, None, None, None),
     ],
 )

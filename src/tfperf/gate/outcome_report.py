@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.gate.check import Judged, Outcome
-from tfperf.render.values import cell_text
+from tfperf.render.values import cell_text, unit_mark
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
-from tfperf.units import Unit, format_bytes, format_ms, format_percent
+from tfperf.units import Unit
 
 if TYPE_CHECKING:
     from tfperf.compare.regression import StepComparison
@@ -55,9 +55,7 @@ BASELINE_COLUMNS = (
     Column("verdict", "Verdict", str, "", "what the interval says: slower, not slower, or inconclusive", "data"),
     Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", "data"),
     Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", "data"),
-    Column(
-        "steps_needed", "Steps needed", int, "count", "steps in each run that would suffice for a result", level="data"
-    ),
+    Column("steps_needed", "Steps needed", int, "count", "steps in each run that suffice for a result", "data"),
     Column("before_host", "Host before", str, "", "the slowest host of the baseline, which is compared", "data"),
     Column("after_host", "Host now", str, "", "the slowest host of the profile, which is compared", "data"),
     Column("ratio", "Ratio", float, "", "step time now / step time in the baseline", "data"),
@@ -187,20 +185,13 @@ def _margin_text(judged: Judged, margin: float) -> str:
     if not margin:
         return "at the bound"
     side = "left" if margin > 0 else "short" if judged.limit.relation.startswith(">") else "over"
-    texts = {
-        "ms": lambda value: f"{format_ms(value)} ms",
-        "us": lambda value: f"{format_ms(value)} us",
-        "ps": lambda value: f"{value:.6g} ps",
-        "%": lambda value: f"{format_percent(value)} points",
-        "bytes": format_bytes,
-    }
-    return f"{texts.get(judged.unit, '{:.6g}'.format)(abs(margin))} {side}"
+    mark = " points" if judged.unit == "%" else unit_mark(judged.unit)
+    return f"{cell_text(abs(margin), judged.unit)}{mark} {side}"
 
 
 def _texts(judged: Judged) -> tuple[str, str]:
     measured, bound = shown_together(judged.measured or 0.0, judged.limit.bound, judged.unit)
-    marks: dict[Unit, str] = {"%": "%", "ms": " ms", "us": " us", "ps": " ps"}
-    mark = marks.get(judged.unit, "")
+    mark = unit_mark(judged.unit)
     return measured + mark, bound + mark
 
 

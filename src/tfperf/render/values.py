@@ -78,9 +78,14 @@ def cell_text(value: Any, unit: str) -> str:
 def measure_text(value: Any, unit: str) -> str:
     """Show one value with its unit: `15.9 ms`, `63.4%`, `1,234`."""
     text = cell_text(value, unit)
-    if text == UNKNOWN or unit in ("", "count", "bytes"):
-        return text
-    return f"{text}%" if unit == "%" else f"{text} {unit}"
+    return text if text == UNKNOWN else text + unit_mark(unit)
+
+
+def unit_mark(unit: str) -> str:
+    """Return what stands behind a number: ` ms`, `%`; nothing if the number has no unit, or names it itself."""
+    if unit in ("", "count", "bytes"):
+        return ""
+    return "%" if unit == "%" else f" {unit}"
 
 
 def source_facts(report: Report) -> tuple[Fact, ...]:
