@@ -11,15 +11,7 @@ from msgspec.structs import replace
 
 from tfperf.errors import OutputError
 from tfperf.gate.check import Judged, Outcome, not_judged
-from tfperf.gate.ci_output import (
-    SUMMARY_BYTES,
-    SUMMARY_FILE,
-    annotation_text,
-    junit_text,
-    summary_text,
-    write_junit,
-    write_summary,
-)
+from tfperf.gate.ci_output import SUMMARY_BYTES, SUMMARY_FILE, annotation_text, junit_text, summary_text, write_summary
 from tfperf.gate.limits import Limit, Metric
 from tfperf.report.model import Finding
 
@@ -227,13 +219,3 @@ def test_hostile_names_do_not_break_the_document() -> None:
     assert len(text) < 250_000
     suite = suite_of(text)
     assert str(suite[1].get("name")).startswith(r"""]]></failure><x a="'&amp;\x00\x08\x1b\ud800\udfff\ufffe\uffff""")
-
-
-def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
-    file = tmp_path / "junit.xml"
-    write_junit(outcome(PASS), file, force=False)
-    with pytest.raises(OutputError, match=r"junit\.xml exists; pass --force to replace it"):
-        write_junit(outcome(BREACH), file, force=False)
-    assert file.read_text() == junit_text(outcome(PASS))
-    write_junit(outcome(BREACH), file, force=True)
-    assert file.read_text() == junit_text(outcome(BREACH))

@@ -120,11 +120,12 @@ def _config(
 
 def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
     """Tell the CI systems what a gate came to; return whether all could be told."""
-    from tfperf.gate.ci_output import annotation_text, write_junit, write_summary
+    from tfperf.gate.ci_output import annotation_text, junit_text, write_summary
+    from tfperf.render import write
 
     notified = True
     if junit is not None:
-        notified &= _done(partial(write_junit, outcome, junit, force=force))
+        notified &= _done(partial(write, junit_text(outcome), junit, force=force))
     if github:
         # Before the report: a name in it must not be able to stop these commands.
         _say(annotation_text(outcome))

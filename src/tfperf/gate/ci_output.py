@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from tfperf.errors import OutputError
 from tfperf.gate.check import Judged, Outcome
 from tfperf.gate.outcome_report import VERDICTS, check_report, headline, open_questions, sentence
-from tfperf.render import render, write
+from tfperf.render import render
 from tfperf.render.values import brief, safe
 from tfperf.report.model import Finding
 
@@ -93,13 +93,8 @@ def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
     return [text for pair in texts for text in pair if text]
 
 
-def write_junit(outcome: Outcome, path: Path, *, force: bool) -> None:
-    """Write the document to a file, which is replaced only with `force`; raises OutputError."""
-    write(junit_text(outcome), path, force=force)
-
-
 def junit_text(outcome: Outcome) -> str:
-    """Return the XML document. Unprintable characters, and so all that XML cannot hold, are escaped."""
+    """Return the XML document of JUnit. Unprintable characters, and so all that XML cannot hold, are escaped."""
     suite = ElementTree.Element(
         "testsuite",
         name="tfperf check",
