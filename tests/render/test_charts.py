@@ -121,7 +121,7 @@ CATEGORIES = (
     "Device compute",
     "Compilation",
     "Output",
-    "Collectives",
+    "Device collectives",
     "Device to device",
     "All others",
 )

@@ -113,9 +113,7 @@ _LETTERS = {
     "all others": ".",
     "compilation": "C",
     "output": "O",
-    "collectives": "A",
     "device collectives": "A",
-    "device collective communication": "A",
     "device to device": "d",
 }
 
@@ -209,7 +207,7 @@ def _step_bar(chart: StepChart, step: int) -> Bar:
         label=_short(chart.labels[step]),
         values=values,
         total=sum(values) if is_known else None,
-        flag=_short(chart.flags[step]) if chart.flags else "",
+        flag=_short(chart.flags[step]),
     )
 
 

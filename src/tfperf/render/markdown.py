@@ -48,7 +48,7 @@ def escape(text: str) -> str:
 
 def _escape_short(text: str) -> str:
     """Return text as `escape` does, a long one without its middle."""
-    return _SPECIAL.sub(r"\\\g<0>", brief(text, _LONGEST_WHEN_CUT))
+    return escape(brief(text, _LONGEST_WHEN_CUT))
 
 
 def _blocks(report: Report, options: RenderOptions, write: Write) -> Iterator[str]:

@@ -94,7 +94,7 @@ def test_a_long_line_keeps_its_peak_and_both_ends() -> None:
     "chart",
     [
         StepChart("", ("1",), {"Input": [NAN]}, ("",)),
-        StepChart("", ("1",), {}, ()),
+        StepChart("", ("1",), {}, ("",)),
         StepChart("", (), {}, ()),
         BarChart("", "ms", (), ()),
         BarChart("", "ms", ("a",), (NAN,)),

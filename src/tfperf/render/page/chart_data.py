@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfperf.render.page.table_data import LONGEST_NAME, plain_items
+from tfperf.render.page.table_data import LONGEST_NAME, Data, plain_items
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import brief, cell_text, measure_text, plain
 from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart, Table
@@ -21,8 +21,6 @@ _NAMED = 5
 """How many names a sentence lists."""
 _CUT_FROM = 1.5
 _CUT_AT = 1.15
-
-Data = dict[str, Any]
 
 
 def chart_data(chart: Chart) -> Data:
@@ -66,7 +64,7 @@ def step_totals(chart: StepChart) -> list[float]:
 
 def cut_limit(chart: StepChart, totals: Sequence[float]) -> float | None:
     """Return where bars are cut, in ms: one long flagged step (the first, a traced one) must not make others tiny."""
-    longest = max((total for step, total in enumerate(totals) if not (chart.flags and chart.flags[step])), default=0.0)
+    longest = max((total for total, flag in zip(totals, chart.flags, strict=True) if not flag), default=0.0)
     return float(f"{_CUT_AT * longest:.2g}") if 0 < _CUT_FROM * longest < max(totals) else None
 
 
@@ -93,7 +91,7 @@ def _step_data(chart: StepChart) -> Data:
     return {
         "kind": "steps",
         "labels": [short_name(chart.labels[step]) for step in steps],
-        "flags": [short_name(chart.flags[step]) for step in steps] if chart.flags else [""] * len(steps),
+        "flags": [short_name(chart.flags[step]) for step in steps],
         "series": [{"name": short_name(name), "values": values} for name, values in shown.items() if any(values)],
         "limit": cut_limit(chart, totals),
     }
@@ -165,7 +163,7 @@ def _step_words(chart: StepChart) -> str:
     if not count:
         return "No steps."
     totals = step_totals(chart)
-    unflagged = [step for step in range(count) if not (chart.flags and chart.flags[step])]
+    unflagged = [step for step in range(count) if not chart.flags[step]]
     counted = unflagged or list(range(count))
 
     def time_of(step: int) -> str:
