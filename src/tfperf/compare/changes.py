@@ -140,7 +140,6 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     runs: tuple[RunSummary, ...]
     before: RunSummary
     after: RunSummary
-    stat: StepStatistic
     step_comparisons: tuple[StepComparison, ...]
     differences: tuple[tuple[Difference, ...], ...]
     hosts: tuple[HostSummary | None, HostSummary | None]
@@ -171,7 +170,6 @@ def compare_runs(runs: Sequence[RunSummary], stat: StepStatistic) -> RunComparis
         runs=tuple(runs),
         before=runs[0],
         after=runs[-1],
-        stat=stat,
         step_comparisons=steps,
         differences=tuple(differences(runs[0], run) for run in runs[1:]),
         hosts=(before, after),

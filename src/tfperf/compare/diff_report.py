@@ -32,7 +32,7 @@ from tfperf.report.model import Fact, Finding, GroupedBars, Report, Section, Sev
 from tfperf.sections.registry import present
 from tfperf.units import format_percent
 
-Run = Analysis | RunSummary | str | Path
+AnyRun = Analysis | RunSummary | str | Path
 """A profile, loaded or as a path; or a baseline, read or as the path of its .json file."""
 
 _RATIO_KEYS = {"ratio": "value", "ratio_low": "low", "ratio_high": "high", "confidence": "confidence"}
@@ -40,7 +40,7 @@ _ALWAYS_SHOWN = ("overview", "categories", "steps", "environment")
 _INPUT_CLASSES = {"high": "highly", "moderate": "moderately", "possible": "possibly", "none": "not"}
 
 
-def diff(*runs: Run, stat: StepStatistic = "mean", skip_first: int = 0) -> Report:
+def diff(*runs: AnyRun, stat: StepStatistic = "mean", skip_first: int = 0) -> Report:
     """Compare the first run with the last, and name what explains the change: the report of `tfperf diff`.
 
     Each run is a loaded profile, the path of one, or a baseline (`tfperf analyze --save-baseline`). `stat` is the
@@ -52,7 +52,7 @@ def diff(*runs: Run, stat: StepStatistic = "mean", skip_first: int = 0) -> Repor
 
 
 def run_summaries(
-    runs: Sequence[Run], *, skip_first: int = 0, read: Callable[[Path], Analysis] = load
+    runs: Sequence[AnyRun], *, skip_first: int = 0, read: Callable[[Path], Analysis] = load
 ) -> list[RunSummary]:
     """Return the summary of each run, under labels that tell them apart; `read` loads a profile."""
     summaries = [_run_summary(run, skip_first, read) for run in runs]
@@ -61,7 +61,7 @@ def run_summaries(
     return [replace(run, label=f"{number}: {run.label}") for number, run in enumerate(summaries, start=1)]
 
 
-def _run_summary(run: Run, skip_first: int, read: Callable[[Path], Analysis]) -> RunSummary:
+def _run_summary(run: AnyRun, skip_first: int, read: Callable[[Path], Analysis]) -> RunSummary:
     if isinstance(run, RunSummary):
         return run
     if isinstance(run, Analysis):
@@ -99,7 +99,7 @@ def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> 
 def _summary(comparison: RunComparison) -> dict[str, Any]:
     ratio = comparison.steps.ratio
     return {
-        "stat": comparison.stat,
+        "stat": comparison.steps.stat,
         "change": comparison.direction,
         **{key: getattr(ratio, end, None) for key, end in _RATIO_KEYS.items()},
         "verdict": _verdict(comparison).text,

@@ -65,9 +65,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "idle_changes": (Column("cause", "Device waits for", str, "", "what the host did meanwhile"), *_TIMES, _STATE),
     "step_times": (
-        Column(
-            "statistic", "Statistic", str, "", "mean, median, 95th percentile, standard deviation, minimum, maximum"
-        ),
+        Column("statistic", "Statistic", str, "", "mean, median, 95th percentile, deviation, minimum, maximum"),
         *_TIMES,
         Column("ratio", "Ratio", float, "", "after / before"),
     ),
@@ -78,10 +76,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "stages_changes": (
         Column("stage", "Stage", str, "", "kind of stage"),
         Column("path", "Path", str, "", "names of the stage and of all stages that consume it", "data"),
-        Column(
-            "before_ms", "Waited before", float, "ms", "time per step in which steps wait for this stage, first run"
-        ),
-        Column("after_ms", "after", float, "ms", "time per step in which steps wait for this stage, last run"),
+        Column("before_ms", "Waited before", float, "ms", "waiting for this stage per step, first run"),
+        Column("after_ms", "after", float, "ms", "waiting for this stage per step, last run"),
         Column("change_ms", "Change", float, "ms", "after - before"),
         Column("before_element_ms", "Work before", float, "ms", "own work for one element on all threads, first run"),
         Column("after_element_ms", "after", float, "ms", "own work for one element on all threads, last run"),
@@ -128,19 +124,20 @@ def runs_table(comparison: RunComparison) -> Table:
     data |= {"run": data["label"], "steps": data["step_count"], "comparable": [None, *fair]}
     for key, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
         data[key] = [float(format_ratio(getattr(ratio, end))) if ratio else None for ratio in ratios]
-    note = f"Step: {STATISTIC_TITLES[comparison.stat]} over whole steps. Ratio: to the first run, with its interval."
+    stat = STATISTIC_TITLES[comparison.steps.stat]
+    note = f"Step: {stat} over whole steps. Ratio: to the first run, with its interval."
     return replace(_table("runs", "Runs", data, note), bar_key="step_ms")
 
 
 def summary_of_run(run: RunSummary, comparison: RunComparison) -> dict[str, Any]:
     """Return the figures of a run that every comparison shows, by the keys of the JSON summary."""
-    host, waiting = slowest_host(run, comparison.stat), most_input_bound(run)
+    host, waiting = slowest_host(run, comparison.steps.stat), most_input_bound(run)
     return {
         "label": run.label,
         "run": run.run,
         "host": host.host if host else None,
         "step_count": host.step_count if host else 0,
-        "step_ms": statistic(host.step_ms, comparison.stat) if host else None,
+        "step_ms": statistic(host.step_ms, comparison.steps.stat) if host else None,
         "input_percent": waiting.input_percent if waiting else None,
         "input_class": waiting.input_class if waiting else "unknown",
     }

@@ -211,4 +211,4 @@ def _conclusion(comparison: StepComparison, fine: str, advice: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
+    return f"{100 * share:.10g}%"
