@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +40,9 @@ def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
       tfperf timeline logs/ --steps 3..5 --min-duration 10us -o part.json.gz
       tfperf timeline logs/ --open
     """
+    import tempfile
+    import webbrowser
+
     from tfperf.timeline.export import format_of, write_timeline
     from tfperf.timeline.viewer_server import FileServer, has_browser
 
