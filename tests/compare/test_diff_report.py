@@ -202,8 +202,8 @@ def test_what_one_run_does_not_show_is_said() -> None:
 def test_what_makes_it_unfair_is_a_problem() -> None:
     report = diff_report([run_of(), slower(batch_size=16)])
     assert texts(report, "diff_unfair") == [
-        "Not a fair comparison: batch size 8 -> 16; a step is another amount of work; compare the time per example "
-        "instead."
+        "Not a fair comparison: batch size 8 -> 16; a step is a different amount of work; compare the time per "
+        "example instead."
     ]
     assert report.summary["comparable"] is False
     assert rows(report, "differences")[0]["unfair"] is True

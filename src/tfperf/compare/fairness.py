@@ -41,17 +41,17 @@ def _machines(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     types = [_distinct({host.device_type for host in run.hosts}) for run in runs]
     models = [_distinct({host.device_model for host in run.hosts}) for run in runs]
     if types[0] != types[1] and all(types):
-        text = "another kind of device is another machine, whatever the code does"
+        text = "a different kind of device is a different machine, whatever the code does"
         yield _unfair("Device type", types[0], types[1], text)
     elif models[0] != models[1] and all(models):
         text = "the devices differ, so the ratio is also that of their speeds"
         yield _unfair("Device model", models[0], models[1], text)
     if before.host_count != after.host_count:
-        text = "with another number of hosts, a step does another share of the work"
+        text = "with a different number of hosts, each does a different share of the work"
         yield _unfair("Hosts", before.host_count, after.host_count, text)
     counts = [sum(host.device_count for host in run.hosts) for run in runs]
     if counts[0] != counts[1] and all(len(run.hosts) == run.host_count for run in runs):
-        text = "with another number of devices, a step does another share of the work"
+        text = "with a different number of devices, each does a different share of the work"
         yield _unfair("Devices", counts[0], counts[1], text)
 
 
@@ -63,7 +63,7 @@ def _distinct(values: set[str]) -> str:
 
 def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     if before.attribution != after.attribution:
-        text = "attributions find other steps and other categories; analyze both runs with the same"
+        text = "attributions find different steps and categories; analyze both runs with the same one"
         yield _unfair("Attribution", before.attribution, after.attribution, text)
     if not (_has_steps(before) and _has_steps(after)):
         return
@@ -83,7 +83,7 @@ def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
         ("Batch size", (before.batch_size, after.batch_size)),
     ):
         if None not in sizes and sizes[0] != sizes[1]:
-            text = "a step is another amount of work; compare the time per example instead"
+            text = "a step is a different amount of work; compare the time per example instead"
             yield _unfair(title, sizes[0] or 0, sizes[1] or 0, text)
 
 

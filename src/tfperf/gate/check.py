@@ -259,13 +259,9 @@ def _measure_worst(limit: Limit, hosts: Sequence[JudgedHost]) -> Measurement:
     if status == "unknown":
         more = len(rows) - 1
         others = f"; {more} other {'host' if more == 1 else 'hosts'} cannot be judged either" if more else ""
-        return unknown(f"{_gap(hosts[rows[0]], measurements[rows[0]].reason)}{others}")
+        return unknown(f"{hosts[rows[0]].named(measurements[rows[0]].reason)}{others}")
     worst = (max if limit.relation.startswith("<") else min)(rows, key=lambda row: measurements[row].value or 0.0)
     return replace(measurements[worst], host=hosts[worst].name)
-
-
-def _gap(host: JudgedHost, reason: str) -> str:
-    return f"host {host.name}: {reason}" if host.name else reason
 
 
 def _sentence(text: str) -> str:
@@ -295,7 +291,7 @@ def _judge_regression(
     if unfair:
         status, why = "unknown", f"The runs cannot be compared. {' '.join(dict.fromkeys(unfair))}"
     elif thin is not None and status == "pass":
-        status, why = "unknown", _gap(thin, thin.too_few_steps)
+        status, why = "unknown", thin.named(thin.too_few_steps)
     measured = 100.0 * (comparison.ratio.value - 1.0) if comparison.ratio and status != "unknown" else None
     bound = float(f"{100.0 * tolerance:.12g}")
     return Judged(

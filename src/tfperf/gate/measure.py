@@ -74,6 +74,10 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         advice = ", or choose the hosts that count with --host" if self.name else ""
         return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
 
+    def named(self, reason: str) -> str:
+        """Return a reason with the name of the host before it, if there are several."""
+        return f"host {self.name}: {reason}" if self.name else reason
+
     def findings(self, section: str) -> tuple[Finding, ...]:
         """Return the findings of a section; none of a section about devices where no device recorded anything."""
         spec = find_section(section)
@@ -134,7 +138,7 @@ def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
         return unknown("there is only one host, and skew compares hosts")
     thin = next((host for host in hosts if host.too_few_steps), None)
     if thin is not None:
-        return unknown(f"host {thin.name}: {thin.too_few_steps}")
+        return unknown(thin.named(thin.too_few_steps))
     times = [_step_time(host, "").value or 0.0 for host in hosts]
     slowest, middle = max(times), median(numbers(times))
     if not middle:

@@ -41,11 +41,11 @@ _KIND = SqlColumn("kind", "VARCHAR", "", "host, gpu, tpu, sparse core or other")
 _DERIVED = SqlColumn(
     "derived", "BOOLEAN", "", "whether the profiler computed the line (steps, modules, ops) instead of recording it"
 )
-_EVENT = SqlColumn("event", "INTEGER", "", "number of the event, one count for all hosts")
+_EVENT = SqlColumn("event", "INTEGER", "", "number of the event, counted over all hosts")
 _VALUES = (
-    SqlColumn("int_value", "HUGEINT", "", "its value, if an integer; up to 2^64-1"),
-    SqlColumn("real_value", "DOUBLE", "", "its value, if a real number"),
-    SqlColumn("text_value", "VARCHAR", "", "its value, if a text"),
+    SqlColumn("int_value", "HUGEINT", "", "value, if an integer; up to 2^64-1"),
+    SqlColumn("real_value", "DOUBLE", "", "value, if a real number"),
+    SqlColumn("text_value", "VARCHAR", "", "value, if a text"),
 )
 
 
@@ -69,9 +69,9 @@ RECORDED: tuple[SqlTable, ...] = (
         SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host"),
         SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
         SqlColumn("end_ps", "BIGINT", "ps", "start + duration"),
-        SqlColumn("start_ms", "DOUBLE", "ms", "the start again"),
-        SqlColumn("duration_us", "DOUBLE", "us", "the duration again"),
-        SqlColumn("duration_ms", "DOUBLE", "ms", "the duration again"),
+        SqlColumn("start_ms", "DOUBLE", "ms", "start in milliseconds"),
+        SqlColumn("duration_us", "DOUBLE", "us", "duration in microseconds"),
+        SqlColumn("duration_ms", "DOUBLE", "ms", "duration in milliseconds"),
     ),
     _recorded(
         "stats",
@@ -86,14 +86,14 @@ RECORDED: tuple[SqlTable, ...] = (
     _recorded(
         "lines",
         "threads of hosts, and streams and other lines of devices",
-        SqlColumn("line", "INTEGER", "", "number of the line, one count for all hosts"),
+        SqlColumn("line", "INTEGER", "", "number of the line, counted over all hosts"),
         _HOST,
         _PLANE,
         _KIND,
         SqlColumn("line_name", "VARCHAR", "", "name of the thread or stream"),
-        SqlColumn("line_id", "BIGINT", "", "its id in the file: of a thread, that of the system"),
+        SqlColumn("line_id", "BIGINT", "", "id in the file; of a thread, its id in the operating system"),
         _DERIVED,
-        SqlColumn("events", "BIGINT", "count", "its events"),
+        SqlColumn("events", "BIGINT", "count", "number of its events"),
     ),
     _recorded(
         "planes",
@@ -101,9 +101,9 @@ RECORDED: tuple[SqlTable, ...] = (
         _HOST,
         _PLANE,
         _KIND,
-        SqlColumn("plane_id", "BIGINT", "", "its id in the file"),
+        SqlColumn("plane_id", "BIGINT", "", "id in the file"),
         SqlColumn("is_device", "BOOLEAN", "", "whether it is a device that recorded something"),
-        SqlColumn("events", "BIGINT", "count", "events in the file, omitted ones too"),
+        SqlColumn("events", "BIGINT", "count", "events in the file, also omitted ones"),
     ),
     _recorded(
         "plane_stats",
@@ -125,13 +125,11 @@ RECORDED: tuple[SqlTable, ...] = (
         "hosts",
         "trace files",
         _HOST,
-        SqlColumn("path", "VARCHAR", "", "the file"),
-        SqlColumn("size_bytes", "BIGINT", "bytes", "its size"),
+        SqlColumn("path", "VARCHAR", "", "path of the file"),
+        SqlColumn("size_bytes", "BIGINT", "bytes", "size of the file"),
         SqlColumn("events", "BIGINT", "count", "rows in events"),
         SqlColumn("malformed_events", "BIGINT", "count", "events omitted because their times are impossible"),
-        SqlColumn(
-            "aggregated_events", "BIGINT", "count", "events omitted because they stand for several, without time"
-        ),
+        SqlColumn("aggregated_events", "BIGINT", "count", "events omitted because they sum up several, without times"),
         SqlColumn("start_ps", "BIGINT", "ps", "the first start of any event"),
         SqlColumn("end_ps", "BIGINT", "ps", "the last end of any event"),
         SqlColumn("errors", "VARCHAR", "", "errors that the profiler recorded"),
