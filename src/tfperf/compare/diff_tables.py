@@ -65,7 +65,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "idle_changes": (Column("cause", "Device waits for", str, "", "what the host did meanwhile"), *_TIMES, _STATE),
     "step_times": (
-        Column("statistic", "Statistic", str, "", "mean, median, 95th percentile, deviation, minimum, maximum"),
+        Column("statistic", "Statistic", str, "", "mean, median, 95th percentile, standard deviation, min, max"),
         *_TIMES,
         Column("ratio", "Ratio", float, "", "after / before"),
     ),
