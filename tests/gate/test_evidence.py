@@ -71,8 +71,9 @@ def test_a_breach_below_the_threshold_of_advice_says_what_input_takes(tmp_path: 
     """There is no advice on 4 % of the step time, but a limit may be lower."""
     (finding,) = evidence(tmp_path, "input_bound <= 2%", pipeline_job(wait_us=40))
     assert finding.code == "input_share"
-    shares = "Waiting for tf.data takes 4.0% of the step time, copying batches to the device 0.0%."
-    assert (finding.text, finding.action) == (shares, "see what each stage takes: tfperf analyze -s tfdata")
+    # What is copied to a device that is not in the profile is unknown.
+    assert finding.text == "Waiting for tf.data takes 4.0% of the step time."
+    assert finding.action == "see what each stage takes: tfperf analyze -s tfdata"
 
 
 # --- functions ---

@@ -100,9 +100,10 @@ def _input(host: JudgedHost, advice: list[Finding]) -> Iterator[Finding]:
     """Yield the advice on input, with the stage that steps wait for; where there is no advice, what input takes."""
     percent = host.summary.percent
     if not advice and percent and host.summary.input_percent is not None:
-        wait, copy = (format_percent(percent[key]) for key in ("input_wait", "host_to_device"))
-        text = f"Waiting for tf.data takes {wait}% of the step time, copying batches to the device {copy}%."
-        advice = [Finding("input_share", "problem", text, "see what each stage takes: tfperf analyze -s tfdata")]
+        text = f"Waiting for tf.data takes {format_percent(percent['input_wait'])}% of the step time"
+        if host.breakdown.has_device:
+            text += f", copying batches to the device {format_percent(percent['host_to_device'])}%"
+        advice = [Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")]
     stage = _blocking_stage(host)
     for finding in advice:
         is_copy = finding.code == "copy_to_device"
