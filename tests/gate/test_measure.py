@@ -134,7 +134,7 @@ def test_the_least_busy_device_counts(tmp_path: Path) -> None:
     measurement = measured("device_busy >= 50%", judged)
     assert measurement.value == 50.0
     assert measurement.why == (
-        "/device:GPU:1, the least busy of 2 devices, over 4 train steps; 1 that did nothing in the steps are omitted"
+        "/device:GPU:1, the least busy of 2 devices, over 4 train steps; omitted: 1 that did nothing in the steps"
     )
 
 

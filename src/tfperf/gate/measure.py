@@ -212,7 +212,7 @@ def _device_busy(host: JudgedHost) -> Measurement:
         return unknown("the time of a device could not be cut by the steps that count")
     worst = max(idle.averaged, key=lambda device: device.percent())
     unused = len(idle.devices) - len(idle.averaged)
-    omitted = f"; {unused} that did nothing in the steps are omitted" if unused else ""
+    omitted = f"; omitted: {unused} that did nothing in the steps" if unused else ""
     of_several = f", the least busy of {len(idle.averaged)} devices" if len(idle.averaged) > 1 else ""
     why = f"{worst.device}{of_several}, {_over_steps(host)}{omitted}"
     busy_ps = int(worst.busy_ps[worst.counted].sum())

@@ -229,7 +229,7 @@ def test_sections_that_leave_no_room_are_named() -> None:
     sections = [Section(f"s{n}", "S", notes=("x" * 2_000,) * 200) for n in range(15)]
     page = page_of(*sections)
     assert len(page.encode()) <= LIMIT_BYTES
-    note = re.search(r"(\d+) more sections are omitted from this page, .* JSON has them: s(\d+),", page)
+    note = re.search(r"Sections omitted, because this page is limited to 5 MB: (\d+) \(s(\d+),", page)
     assert note is not None
     assert int(note[1]) + int(note[2]) == 15
 
@@ -319,5 +319,5 @@ def test_facts_and_findings_that_are_too_many_are_counted() -> None:
     source = imports + '{{ facts_list(facts, "facts") }}{{ findings_list(findings) }}'
     text = filled(source, facts=[Fact("a", "A", 1)] * 1_450, findings=[Finding("a", "hint", "x")] * 201)
     assert text.count("<dt>A</dt>") == text.count("<p>x</p>") == 200
-    assert "1,250 more are omitted; JSON has them." in text
-    assert ">1 more are omitted" in text
+    assert "Omitted: 1,250 more; JSON has them." in text
+    assert ">Omitted: 1 more; JSON" in text

@@ -40,7 +40,7 @@ _LONGEST_CELL = 120
 _STATIC = ("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js", "page.js")
 _REMARK_BYTES = 400
 """What the remarks of a table that is cut may take."""
-_OMITTED = "{} more sections are omitted from this page, which is limited to 5 MB; JSON has them: {}."
+_OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSON has them."
 
 
 class PageChart(NamedTuple):
