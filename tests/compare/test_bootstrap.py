@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfperf.compare.bootstrap import StepStatistic, StepTimes, block_length, bootstrap_ratio, statistic, student
+from tfperf.arrays import Float64s
+from tfperf.compare.bootstrap import StepStatistic, block_length, bootstrap_ratio, statistic, student
 
 STATS: tuple[StepStatistic, ...] = ("mean", "median", "p95")
 series = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=60)
@@ -122,11 +123,11 @@ def test_no_number_of_steps_is_named_where_none_would_help() -> None:
 # --- does the interval keep its promise ---
 
 
-def normal(random: np.random.Generator, count: int) -> StepTimes:
+def normal(random: np.random.Generator, count: int) -> Float64s:
     return np.asarray(random.normal(10, 0.7, count), np.float64)
 
 
-def correlated(random: np.random.Generator, count: int) -> StepTimes:
+def correlated(random: np.random.Generator, count: int) -> Float64s:
     """AR(1) with 0.5."""
     noise, series = random.normal(0, 0.6, count + 20), np.zeros(count + 20)
     for at in range(1, count + 20):
@@ -134,7 +135,7 @@ def correlated(random: np.random.Generator, count: int) -> StepTimes:
     return 10 + series[20:]
 
 
-def bimodal(random: np.random.Generator, count: int) -> StepTimes:
+def bimodal(random: np.random.Generator, count: int) -> Float64s:
     return np.where(random.random(count) < 0.3, 15.0, 10.0) * random.normal(1, 0.03, count)
 
 

@@ -24,12 +24,10 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from tfperf.arrays import median, percentile
+from tfperf.arrays import Float64s, median, percentile
 
-StepTimes = npt.NDArray[np.float64]
 StepStatistic = Literal["mean", "median", "p95"]
 """The statistic of the step times of a run that is compared."""
 STATISTICS: tuple[StepStatistic, ...] = get_args(StepStatistic)
@@ -75,7 +73,7 @@ class Ratio(Struct, frozen=True):
         return math.ceil(exact / unit) * unit
 
 
-def statistic(times: Sequence[float] | StepTimes, stat: StepStatistic) -> float | None:
+def statistic(times: Sequence[float] | Float64s, stat: StepStatistic) -> float | None:
     """Return the mean, the median or the 95th percentile of step times, in their unit; None of none."""
     values = np.asarray(times, np.float64)
     if not len(values):
@@ -86,8 +84,8 @@ def statistic(times: Sequence[float] | StepTimes, stat: StepStatistic) -> float 
 
 
 def bootstrap_ratio(
-    before: Sequence[float] | StepTimes,
-    after: Sequence[float] | StepTimes,
+    before: Sequence[float] | Float64s,
+    after: Sequence[float] | Float64s,
     stat: StepStatistic = "mean",
     confidence: float = 0.95,
 ) -> Ratio | None:
@@ -112,7 +110,7 @@ def bootstrap_ratio(
     return Ratio(value, low, high, confidence, steps)
 
 
-def _log_deviations(times: StepTimes, stat: StepStatistic, confidence: float, random: np.random.Generator) -> StepTimes:
+def _log_deviations(times: Float64s, stat: StepStatistic, confidence: float, random: np.random.Generator) -> Float64s:
     """Return, for each resample, the logarithm of its statistic over that of the series, stretched for few blocks."""
     count, length = len(times), block_length(times)
     freedom = max(1.5 * count / length - 1, 2.0)
@@ -128,7 +126,7 @@ def _log_deviations(times: StepTimes, stat: StepStatistic, confidence: float, ra
     return np.log(quantiles / middle)
 
 
-def _block_means(values: StepTimes, length: int, random: np.random.Generator) -> StepTimes:
+def _block_means(values: Float64s, length: int, random: np.random.Generator) -> Float64s:
     """Return, for each resample, the mean of whole drawn blocks, with the deviation corrected for their number."""
     count = max(round(len(values) / length), 1)
     sums = np.concatenate(([0.0], np.cumsum(np.concatenate((values, values[: length - 1])))))
@@ -142,7 +140,7 @@ def _block_means(values: StepTimes, length: int, random: np.random.Generator) ->
     return mean + (np.concatenate(parts) - mean) * math.sqrt(count * length / len(values))
 
 
-def block_length(times: StepTimes) -> int:
+def block_length(times: Float64s) -> int:
     """Return how many neighbours are drawn together (see above)."""
     count = len(times)
     away = times - times.mean()

@@ -12,16 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tfperf.arrays import median, percentile
+from tfperf.arrays import Bools, Float64s, median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
 from tfperf.gate.limits import RELATIONS, Condition, Limit, Measurement, compiled, unknown
 from tfperf.render.values import brief
 from tfperf.report.model import Data
-
-Bools = npt.NDArray[np.bool_]
-Float64s = npt.NDArray[np.float64]
 
 _LONGEST_LABEL = 120
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfperf.render.page.table_data import LONGEST_NAME, Data, plain_items
+from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, plain_items
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import brief, cell_text, measure_text, plain
 from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart, Table
@@ -23,17 +23,17 @@ _CUT_FROM = 1.5
 _CUT_AT = 1.15
 
 
-def chart_data(chart: Chart) -> Data:
+def chart_data(chart: Chart) -> JsonObject:
     """Return what the page draws."""
     if isinstance(chart, StepChart):
         return _step_data(chart)
     if isinstance(chart, Sparkline):
         return _line_data(chart)
-    labels = list(map(short_name, chart.labels))
+    labels = list(map(_short_name, chart.labels))
     if isinstance(chart, GroupedBars):
-        series = [{"name": short_name(name), "values": numbers(values)} for name, values in chart.series.items()]
+        series = [{"name": _short_name(name), "values": _numbers(values)} for name, values in chart.series.items()]
         return {"kind": "groups", "unit": chart.unit, "labels": labels, "series": series}
-    return {"kind": "bars", "unit": chart.unit, "labels": labels, "values": numbers(chart.values)}
+    return {"kind": "bars", "unit": chart.unit, "labels": labels, "values": _numbers(chart.values)}
 
 
 def table_bars(table: Table) -> BarChart | None:
@@ -41,7 +41,7 @@ def table_bars(table: Table) -> BarChart | None:
     column = next((column for column in table.columns if column.key == table.bar_key), None)
     if column is None:
         return None
-    values = numbers(table.data[column.key][:MOST_BARS])
+    values = _numbers(table.data[column.key][:MOST_BARS])
     rows = [row for row, value in enumerate(values) if value]
     columns = [each for each in main_columns(table) if not each.unit]
     if not columns or len(rows) < 2:
@@ -58,7 +58,7 @@ def table_bars(table: Table) -> BarChart | None:
 
 def step_totals(chart: StepChart) -> list[float]:
     """Return the milliseconds of each step, unknown values as 0."""
-    rows = zip(*map(numbers, chart.series.values()), strict=True)
+    rows = zip(*map(_numbers, chart.series.values()), strict=True)
     return [sum(value or 0.0 for value in row) for row in rows] or [0.0] * len(chart.labels)
 
 
@@ -73,37 +73,37 @@ def steps_per_bar(count: int) -> int:
     return -(-count // MOST_STEPS)
 
 
-def numbers(values: Sequence[Any]) -> list[float | None]:
+def _numbers(values: Sequence[Any]) -> list[float | None]:
     """Return the values as floats, None where they are unknown or no numbers."""
     return [float(item) if isinstance(item, (int, float)) else None for item in plain_items(values)]
 
 
-def short_name(text: str) -> str:
+def _short_name(text: str) -> str:
     """Return a name as the page shows it."""
     return brief(text, LONGEST_NAME)
 
 
-def _step_data(chart: StepChart) -> Data:
+def _step_data(chart: StepChart) -> JsonObject:
     count = len(chart.labels)
     totals, size = step_totals(chart), max(steps_per_bar(count), 1)
     steps = [max(range(first, min(first + size, count)), key=totals.__getitem__) for first in range(0, count, size)]
     shown = {name: [_six_digits(values[step]) for step in steps] for name, values in chart.series.items()}
     return {
         "kind": "steps",
-        "labels": [short_name(chart.labels[step]) for step in steps],
-        "flags": [short_name(chart.flags[step]) for step in steps],
-        "series": [{"name": short_name(name), "values": values} for name, values in shown.items() if any(values)],
+        "labels": [_short_name(chart.labels[step]) for step in steps],
+        "flags": [_short_name(chart.flags[step]) for step in steps],
+        "series": [{"name": _short_name(name), "values": values} for name, values in shown.items() if any(values)],
         "limit": cut_limit(chart, totals),
     }
 
 
-def _line_data(chart: Sparkline) -> Data:
+def _line_data(chart: Sparkline) -> JsonObject:
     """Return all values over time; of very many the first and the largest of each few in a row, and the last."""
     count = len(chart.times)
     points: Sequence[int] = range(count)
     if count > _MOST_POINTS:
         size = -(-2 * count // _MOST_POINTS)
-        values = [value or 0.0 for value in numbers(chart.values)]
+        values = [value or 0.0 for value in _numbers(chart.values)]
         largest = (max(range(first, min(first + size, count)), key=values.__getitem__) for first in points[::size])
         points = sorted({*points[::size], *largest, count - 1})
     return {
@@ -130,14 +130,14 @@ def chart_words(chart: Chart) -> str:
         return _line_words(chart)
     if isinstance(chart, GroupedBars):
         groups = chart.series.items()
-        words = (f"{short_name(name)}: {_bar_words(chart.labels, values, chart.unit)}" for name, values in groups)
+        words = (f"{_short_name(name)}: {_bar_words(chart.labels, values, chart.unit)}" for name, values in groups)
         return "; ".join(words) + "."
     return _bar_words(chart.labels, chart.values, chart.unit) + "."
 
 
 def _bar_words(labels: Sequence[str], values: Sequence[float | None], unit: str) -> str:
     bars = zip(labels[:_NAMED], values[:_NAMED], strict=True)
-    texts = [f"{short_name(label)} {measure_text(value, unit)}" for label, value in bars]
+    texts = [f"{_short_name(label)} {measure_text(value, unit)}" for label, value in bars]
     return _listed(texts, len(labels)) or "nothing to show"
 
 
@@ -151,7 +151,7 @@ def _line_words(chart: Sparkline) -> str:
     count = len(chart.times)
     if not count:
         return "No values."
-    values = [value for value in numbers(chart.values) if value is not None]
+    values = [value for value in _numbers(chart.values) if value is not None]
     if not values:
         return f"{count:,} values, all unknown."
     low, high = (measure_text(value, chart.unit) for value in (min(values), max(values)))
@@ -167,7 +167,7 @@ def _step_words(chart: StepChart) -> str:
     counted = unflagged or list(range(count))
 
     def time_of(step: int) -> str:
-        return f"{cell_text(totals[step], 'ms')} ms (step {short_name(chart.labels[step])})"
+        return f"{cell_text(totals[step], 'ms')} ms (step {_short_name(chart.labels[step])})"
 
     sentences = [_which_steps(count, len(unflagged))]
     shortest, longest = min(counted, key=totals.__getitem__), max(counted, key=totals.__getitem__)
@@ -196,8 +196,8 @@ def _shares(chart: StepChart, steps: Sequence[int]) -> str:
     """Return the categories by their share of the time of the steps, the largest first."""
     sums = {}
     for name, values in chart.series.items():
-        known = numbers(values)
+        known = _numbers(values)
         sums[name] = sum(known[step] or 0.0 for step in steps)
     whole = sum(sums.values())
     ranked = sorted((name for name in sums if sums[name] > 0), key=lambda name: -sums[name])
-    return ", ".join(f"{short_name(name)} {cell_text(100 * sums[name] / whole, '%')}%" for name in ranked[:_NAMED])
+    return ", ".join(f"{_short_name(name)} {cell_text(100 * sums[name] / whole, '%')}%" for name in ranked[:_NAMED])

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from tfperf.render import RenderOptions
 from tfperf.render.page.chart_data import chart_data, chart_words, table_bars
-from tfperf.render.page.table_data import LONGEST_NAME, Data, PackedTable, fit, pack
+from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, PackedTable, fit, pack
 from tfperf.render.text_table import LINES, TextTable, cut_note, text_table
 from tfperf.render.values import brief, cell_text, measure_text, source_facts
 from tfperf.report.model import BarChart, Chart, GroupedBars, Report, Section, Table
@@ -50,7 +50,7 @@ class PageChart(NamedTuple):
     title: str
     words: str
     has_numbers: bool
-    data: Data
+    data: JsonObject
 
 
 class PageTable(NamedTuple):

@@ -32,7 +32,7 @@ _MANY_CELLS = 2_000_000
 _SMALLEST_SHARE = 0.5
 _SPARE = 0.95
 
-Data = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class PackedTable(NamedTuple):
@@ -95,7 +95,7 @@ def _encoded(table: Table) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def _table_data(table: Table) -> Data:
+def _table_data(table: Table) -> JsonObject:
     depth_keys = [column.depth_key for column in table.columns if column.depth_key]
     main = {column.key for column in main_columns(table)}
     columns = [
@@ -112,7 +112,7 @@ def _table_data(table: Table) -> Data:
     return {"columns": columns, "depths": depths}
 
 
-def _column_data(values: Sequence[Any], column: Column, *, is_long: bool) -> Data:
+def _column_data(values: Sequence[Any], column: Column, *, is_long: bool) -> JsonObject:
     """Return the values of a column: numbers as they are, all else as texts."""
     items = plain_items(values)
     kinds = set(map(type, items))
@@ -124,7 +124,7 @@ def _column_data(values: Sequence[Any], column: Column, *, is_long: bool) -> Dat
     return _words(items, column)
 
 
-def _words(items: Sequence[Plain], column: Column) -> Data:
+def _words(items: Sequence[Plain], column: Column) -> JsonObject:
     """Return distinct texts and where they stand; what differs only in a part that is cut away becomes one."""
 
     @lru_cache(maxsize=None, typed=True)
