@@ -143,20 +143,13 @@ from tfperf.cli import main
 main(sys.argv[1:], standalone_mode=False)
 print(*sys.modules, sep="\\n", file=sys.stderr)
 """
-_ANALYSIS = (
-    "tfperf.analyzers",
-    "tfperf.reports",
-    "tfperf.sections",
-    "tfperf.session",
-    "tfperf.profile",
-    "tfperf.trace",
-)
+_FIVE_STEPS = space(host(*(event("train", 10 * number, 9, step_num=number, _r=1) for number in range(5))))
+_ANALYSIS = ("tfperf.analysis", "tfperf.sections", "tfperf.trace")
 
 
 @pytest.mark.parametrize("analyze", [False, True])
 def test_only_analyze_imports_the_analysis_and_counts_steps(analyze: bool, tmp_path: Path) -> None:
-    trace = space(host(*(event("train", 10 * number, 9, step_num=number, _r=1) for number in range(5))))
-    with serving({"Profile": lambda request, context: response(trace)}) as port:
+    with serving({"Profile": lambda request, context: response(_FIVE_STEPS)}) as port:
         arguments = ["capture", "--port", str(port), "--format", "json", *(["--analyze"] if analyze else [])]
         done = subprocess.run(
             [sys.executable, "-c", _RUN, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -167,3 +160,11 @@ def test_only_analyze_imports_the_analysis_and_counts_steps(analyze: bool, tmp_p
     (row,) = document["sections"]["capture"]["tables"]["captured"]["rows"]
     assert document["summary"]["captured_steps"] == row.get("step_count") == (5 if analyze else None)
     assert ("step_count" in row) == analyze
+
+
+def test_top_says_how_many_rows_of_the_analysis_are_shown(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+    with serving({"Profile": lambda request, context: response(_FIVE_STEPS)}) as port:
+        options = ("--analyze", "--top", 2, "--format", "json", "--logdir", tmp_path)
+        done = run_tfperf("capture", "--port", port, *options)
+    steps = json.loads(done.stdout)["sections"]["steps"]["tables"]["steps"]
+    assert (len(steps["rows"]), steps["total_rows"]) == (2, 5)
