@@ -167,7 +167,6 @@ def test_no_suffix_asks_for_two_formats() -> None:
 def test_a_pipe_gets_80_plain_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert options_for_stdout() == RenderOptions(width=80, colour=False, interactive=False)
-    assert options_for_stdout(colour=True).colour
 
 
 def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(monkeypatch: pytest.MonkeyPatch) -> None:

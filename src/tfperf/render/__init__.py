@@ -90,8 +90,8 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     return renderer(shown(report, detail), options)
 
 
-def options_for_stdout(*, colour: bool | None = None) -> RenderOptions:
-    """Return what suits the current stdout; `colour` overrides the guess (a terminal without NO_COLOR)."""
+def options_for_stdout() -> RenderOptions:
+    """Return what suits the current stdout: a terminal has its own width, and colour unless NO_COLOR is set."""
     interactive = sys.stdout is not None and sys.stdout.isatty()
     width = PIPE_WIDTH
     if interactive:
@@ -99,10 +99,9 @@ def options_for_stdout(*, colour: bool | None = None) -> RenderOptions:
         from shutil import get_terminal_size
 
         width = get_terminal_size((PIPE_WIDTH, 24)).columns
-    if colour is None:
-        # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
-        knows_codes = os.environ.get("TERM") != "dumb" and (os.name != "nt" or "WT_SESSION" in os.environ)
-        colour = interactive and knows_codes and not os.environ.get("NO_COLOR")
+    # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
+    knows_codes = os.environ.get("TERM") != "dumb" and (os.name != "nt" or "WT_SESSION" in os.environ)
+    colour = interactive and knows_codes and not os.environ.get("NO_COLOR")
     return RenderOptions(width=width, colour=colour, interactive=interactive)
 
 
