@@ -31,8 +31,8 @@ _TIMES = (
 )
 _STATE = Column("state", "State", str, "", "new, gone, or empty: in both runs, or unknown")
 _COUNTS = (
-    Column("before_count", "Count before", int, "count", "how often per step in the first run", "data"),
-    Column("after_count", "Count after", int, "count", "how often per step in the last run", "data"),
+    Column("before_count", "Count before", float, "count", "how often per step in the first run", "data"),
+    Column("after_count", "Count after", float, "count", "how often per step in the last run", "data"),
 )
 _RENAMED = Column("after_name", "Name after", str, "", "name in the last run, where it differs", "data")
 _ENTRY = (*_TIMES, _STATE, *_COUNTS)
