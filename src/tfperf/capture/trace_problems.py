@@ -7,7 +7,9 @@ the job runs on this machine, in the devices that it has open.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from tfperf.capture.connection import one_line
 from tfperf.capture.machine import UNKNOWN, Machine
@@ -95,7 +97,7 @@ def captured_trace(
     return Captured(worker=worker, path=path, size_bytes=size, event_count=count, reason=reason, message=message)
 
 
-class MissingGpu(NamedTuple):
+class MissingGpu(Struct, frozen=True):
     """Why the GPU events are missing, and the fix."""
 
     cause: str

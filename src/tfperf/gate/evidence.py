@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.gate.limits import Metric
@@ -21,7 +22,7 @@ _NAMED_FUNCTIONS = 3
 _LONGEST_NAME = 120
 
 
-class _Topic(NamedTuple):
+class _Topic(Struct, frozen=True):
     """What a limit is about: sections whose findings explain a breach, and codes of the advice that does."""
 
     sections: tuple[str, ...]

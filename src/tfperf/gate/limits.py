@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -164,7 +164,7 @@ REGRESSION = "regression"
 """The name of the metric that compares with a baseline; it is not a figure of one profile."""
 
 
-class NamedLimit(NamedTuple):
+class NamedLimit(Struct, frozen=True):
     """A limit that is an option, and a key of a file."""
 
     figure: str

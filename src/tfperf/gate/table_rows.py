@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Float64s, median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
@@ -22,7 +23,7 @@ from tfperf.report.model import Data
 _LONGEST_LABEL = 120
 
 
-class _Kept(NamedTuple):
+class _Kept(Struct, frozen=True):
     """Which rows are known to be chosen, and of which that is unknown."""
 
     surely: Bools

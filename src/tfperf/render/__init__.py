@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from msgspec import Struct
+
 from tfperf.errors import OutputError
 from tfperf.files import cannot_write, new_file, refuse_existing
 
@@ -37,7 +39,7 @@ class RenderOptions(NamedTuple):
     """How many rows of a table people see; None: as many as the table says."""
 
 
-class Format(NamedTuple):
+class Format(Struct, frozen=True):
     """One format: its name, the suffixes of its files (the first is the usual one), and what renders it.
 
     `level` is how much it shows: "brief" what people read from top to bottom, "full" what they can browse, "data" all

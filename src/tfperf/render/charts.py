@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
 from tfperf.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
@@ -132,7 +133,7 @@ _STYLES = {
 _OTHER_STYLE = "reverse"
 
 
-class Bar(NamedTuple):
+class Bar(Struct, frozen=True):
     """One step: milliseconds by category in the order of the chart, and their sum (None: unknown)."""
 
     label: str

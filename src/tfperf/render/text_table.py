@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tfperf.render.values import ELLIPSIS, cell_text, plain, safe
 from tfperf.report.model import Column, Table
@@ -93,7 +94,7 @@ def _suffix(text: str, width: int) -> str:
     return next((text[start:] for start in range(first, len(text)) if cells(text[start:]) <= width), "")
 
 
-class Part(NamedTuple):
+class Part(Struct, frozen=True):
     """A piece of a line; `style` is rich's name of it, empty for plain text."""
 
     text: str
@@ -143,7 +144,7 @@ Cell = Sequence[str]
 """The lines of one cell."""
 
 
-class TextTable(NamedTuple):
+class TextTable(Struct, frozen=True):
     """A table as text: one-line cells that are safe to show, and which columns are right-aligned numbers."""
 
     headers: tuple[str, ...]
@@ -151,7 +152,7 @@ class TextTable(NamedTuple):
     numeric: tuple[bool, ...]
 
 
-class Branches(NamedTuple):
+class Branches(Struct, frozen=True):
     """What is drawn before a name in a tree: for the name itself, and for the levels above it."""
 
     middle: str

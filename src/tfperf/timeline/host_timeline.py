@@ -6,7 +6,6 @@ Both formats are written from this.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -105,7 +104,7 @@ class TrackGroup(Struct, frozen=True, kw_only=True):
         return np.repeat(np.arange(len(self.tracks)), [track.stop - track.start for track in self.tracks])
 
 
-class GroupIds(NamedTuple):
+class GroupIds(Struct, frozen=True):
     """The numbers of a group in a file: its own, and the first of its tracks."""
 
     group: int

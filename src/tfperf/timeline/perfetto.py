@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s
 from tfperf.timeline.host_timeline import PS_PER_NS, ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
@@ -144,7 +145,7 @@ def _intern(target: Any, texts: Sequence[str], index: Int32s | Int64s) -> None:
         target.add(iid=number + 1, text=_utf8(texts[number]))
 
 
-class _Batch(NamedTuple):
+class _Batch(Struct, frozen=True):
     """Marks of a group; those that are no ends are of the rows from `start` to `stop`, in this order."""
 
     group: TrackGroup

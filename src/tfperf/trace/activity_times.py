@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, covers, distinct, lookup, union, union_all, union_sorted
 from tfperf.trace.activities import PRIORITY, TPU_PRIORITY, Activity, Codes, device_codes, host_codes, tpu_activity
@@ -14,7 +13,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.event_columns import STEPS_LINE
 
 
-class GroupSpans(NamedTuple):
+class GroupSpans(Struct, frozen=True):
     """One entry per group that has a step marker: its id and its span. `names` maps ids to step names."""
 
     group: Int64s
@@ -115,7 +114,7 @@ def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> _Spans:
     return groups[first], trace.start_ps[rows[first]], np.maximum.reduceat(trace.end_ps[rows], first)
 
 
-class ActivityTimes(NamedTuple):
+class ActivityTimes(Struct, frozen=True):
     """Flat intervals per activity, and the windows of the steps on the same time axis."""
 
     priority: tuple[Activity, ...]

@@ -5,9 +5,8 @@ Streams of a device run side by side, so their times are united, not summed; all
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Intervals, capped_sum, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, device_codes
@@ -21,7 +20,7 @@ OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
 COPIES = (Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_DEVICE)
 
 
-class DeviceTime(NamedTuple):
+class DeviceTime(Struct, frozen=True):
     """One device: flat sets of intervals in picoseconds. `copies` holds memsets too, and may overlap `compute`."""
 
     plane: int

@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, group_equal
 from tfperf.trace.activities import Attribution, Codes, device_codes
@@ -35,7 +36,7 @@ class DeviceOp(NamedTuple):
     """What kind of HLO op it is (`fusion`, `custom-call`)."""
 
 
-class DeviceWork(NamedTuple):
+class DeviceWork(Struct, frozen=True):
     """What devices did: one row per recorded event with a duration, in the order of the trace.
 
     `rows` are rows of the trace, `plane` and `line` indices into its planes and lines; `op` is an index into `ops`, -1

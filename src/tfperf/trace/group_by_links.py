@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, lookup, ranges
@@ -185,7 +186,7 @@ def _search(
     return np.where(entry_of >= 0, rank[np.maximum(entry_of, 0)], _NOBODY), leaders
 
 
-class _Graph(NamedTuple):
+class _Graph(Struct, frozen=True):
     """Links sorted by their source; `first[node]` is where those of a node start."""
 
     first: Int64s

@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +120,7 @@ _BY_ACTIVITY = {
 }
 
 
-class LaunchLinks(NamedTuple):
+class LaunchLinks(Struct, frozen=True):
     """Links from device work to the host: `device` rows (ascending) and the `host` row that launched each."""
 
     device: Int64s

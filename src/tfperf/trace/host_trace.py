@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -20,7 +20,7 @@ from tfperf.wire.hlo import HLO_PROTO, Program, parse_program
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
 
 
-class Plane(NamedTuple):
+class Plane(Struct, frozen=True):
     """A plane of the XSpace. `event_count` counts all events of the file, also those not kept."""
 
     id: int

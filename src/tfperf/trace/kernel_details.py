@@ -12,6 +12,8 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tfperf.arrays import MOST
 
 Dim = tuple[int, int, int]
@@ -99,7 +101,7 @@ def _dim(text: str | None) -> Dim | None:
 # --- occupancy ---
 
 
-class _Limits(NamedTuple):
+class _Limits(Struct, frozen=True):
     """What one multiprocessor can hold (CUDA programming guide, technical specifications per compute capability)."""
 
     warps: int

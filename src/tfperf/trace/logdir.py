@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tfperf.errors import TraceNotFoundError
 from tfperf.wire.trace_file import SUFFIX
@@ -21,7 +22,7 @@ _OTHER_FORMATS = {
 }
 
 
-class HostFile(NamedTuple):
+class HostFile(Struct, frozen=True):
     """The trace file of one host."""
 
     host: str
@@ -36,7 +37,7 @@ class HostFile(NamedTuple):
             return None
 
 
-class Run(NamedTuple):
+class Run(Struct, frozen=True):
     """One profiling session: the files that lie in one folder."""
 
     name: str

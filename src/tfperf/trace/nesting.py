@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.trace.host_trace import HostTrace
 
 
-class Nesting(NamedTuple):
+class Nesting(Struct, frozen=True):
     """`parent` holds row indices (-1: none), `depth` counts the ancestors."""
 
     parent: Int64s

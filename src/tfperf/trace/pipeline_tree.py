@@ -7,9 +7,9 @@ its id, its consumer's id and its name, and of several consumers with an id it i
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int64s, distinct
 from tfperf.trace.event_names import concrete_function, is_fetch, mask
@@ -23,7 +23,7 @@ _DEEPEST = 255
 """No program chains more stages; what does was made to look so."""
 
 
-class Stage(NamedTuple):
+class Stage(Struct, frozen=True):
     """One stage of a pipeline; `parent` is the index of its consumer (-1: it is the outermost)."""
 
     name: str
@@ -35,7 +35,7 @@ class Stage(NamedTuple):
     """False: no call of it lies wholly in the capture; it is known from its inputs only."""
 
 
-class PipelineTree(NamedTuple):
+class PipelineTree(Struct, frozen=True):
     """Stages and pipelines; `roots` holds the outermost stage of each pipeline, `stage_of_call` the stage of each call.
 
     `cut` tells which pipelines have no call of their outermost stage, `iterators` how many outermost iterators each has
@@ -98,7 +98,7 @@ def build_tree(trace: HostTrace, rows: Int64s) -> PipelineTree:
     )
 
 
-class _Iterators(NamedTuple):
+class _Iterators(Struct, frozen=True):
     """One entry per iterator: its id, name, consumer (an index, -1: none); `of_call` is the iterator of each call."""
 
     ids: Int64s

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s, Uint8s, distinct, distinct_index, lookup, overlap, union
 from tfperf.trace.event_names import is_fetch, mask, parse_op
@@ -19,7 +20,7 @@ _SETTINGS = ("parallelism", "buffer_limit", "batch_size", "cycle_length", "cpu_b
 _LABELS = ("name", "autotune", "deterministic")
 
 
-class StageCalls(NamedTuple):
+class StageCalls(Struct, frozen=True):
     """Calls of stages (GetNext), in row order: which stage, when, and in which event of tf.data on the same thread.
 
     `around` is an index into these calls: the call that this one was made in, -1 if another thread's event or none
@@ -35,7 +36,7 @@ class StageCalls(NamedTuple):
     """Index into `produced` of the hand-over that the call was made in, -1 for none."""
 
 
-class Produced(NamedTuple):
+class Produced(Struct, frozen=True):
     """Work of an asynchronous stage on its own threads (`PrefetchProduce`); the stage is -1 where nothing tells it."""
 
     stage: Int64s
@@ -43,7 +44,7 @@ class Produced(NamedTuple):
     end: Int64s
 
 
-class Pipelines(NamedTuple):
+class Pipelines(Struct, frozen=True):
     """All pipelines of a host. `roots` holds the index of the outermost stage of each."""
 
     stages: tuple[Stage, ...]
@@ -243,7 +244,7 @@ OpKey = tuple[int, str, str]
 """Stage, name and type of an op."""
 
 
-class FunctionRuns(NamedTuple):
+class FunctionRuns(Struct, frozen=True):
     """Runs of user functions: the stage that each belongs to (-1: unknown), from start to end, and its work.
 
     `busy` is the time that executors worked on it, on all threads together.

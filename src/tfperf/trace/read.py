@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Int64s
 from tfperf.errors import TraceFormatError
@@ -23,7 +24,7 @@ from tfperf.wire.stats import WantedStats
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
 
-class KnownStat(NamedTuple):
+class KnownStat(Struct, frozen=True):
     """The type of a stat, and where it means something: on which host events by name (None: all), and on devices."""
 
     type: StatType

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, lookup, median
@@ -14,7 +13,7 @@ from tfperf.trace.nesting import nest, outermost
 from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
 
 
-class FunctionCalls(NamedTuple):
+class FunctionCalls(Struct, frozen=True):
     """Outermost tf.function calls in time order; `name` indexes `names`."""
 
     start: Int64s
@@ -33,7 +32,7 @@ class FunctionCalls(NamedTuple):
 NO_CALLS = FunctionCalls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), np.empty(0, np.bool_))
 
 
-class Fetches(NamedTuple):
+class Fetches(Struct, frozen=True):
     """Fetches of an element by the program, in time order; `iterator` tells the pipelines apart."""
 
     start: Int64s
@@ -223,7 +222,7 @@ _AGREEMENT = 0.95
 _LONGEST = 4096
 
 
-class Cycle(NamedTuple):
+class Cycle(Struct, frozen=True):
     """Positions where steps start.
 
     `period` is the length of the repeated part, 0 if nothing repeats; `whole` that of a complete step, 0 if it varies.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -21,7 +21,7 @@ OMITTED = "omitted"
 UNLABELLED = "step"
 
 
-class Pause(NamedTuple):
+class Pause(Struct, frozen=True):
     """Time between two steps that belongs to neither (checkpoint, end of an epoch, change of phase)."""
 
     start_ps: int

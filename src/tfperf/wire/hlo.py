@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from tfperf.wire.schema import message_class
 from tfperf.wire.trace_file import PlaneSpan, TraceFile
@@ -14,7 +13,7 @@ HLO_PROTO = "Hlo Proto"
 """The stat that holds a program."""
 
 
-class Instruction(NamedTuple):
+class Instruction(Struct, frozen=True):
     """An HLO instruction: its opcode, and the op of the framework that it was compiled from."""
 
     opcode: str
@@ -22,7 +21,7 @@ class Instruction(NamedTuple):
     op_type: str
 
 
-class Program(NamedTuple):
+class Program(Struct, frozen=True):
     """A compiled module: its name, and its instructions by name."""
 
     module: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int32s, Int64s
 from tfperf.wire import decoder, schema
@@ -80,7 +81,7 @@ _LONG_HEADER = 1 << 26
 _LARGEST_TABLE = 1 << 16
 
 
-class PlaneHeader(NamedTuple):
+class PlaneHeader(Struct, frozen=True):
     """Names and facts of a plane. Metadata ids are the file's own and may be any int64."""
 
     id: int
@@ -177,7 +178,7 @@ def decoded_lines(file: TraceFile, span: PlaneSpan) -> Iterator[tuple[Any, int, 
             yield decoder.items(rows.column("lines")), start, False
 
 
-class _Names(NamedTuple):
+class _Names(Struct, frozen=True):
     """How metadata ids map to names: `ids` ascend, and `position` is that of each one's name."""
 
     ids: Int64s
@@ -207,7 +208,7 @@ class _Names(NamedTuple):
         return np.where(self.ids[place] == metadata_id, self.position[place], np.int32(len(self.ids)))
 
 
-class _EventReader(NamedTuple):
+class _EventReader(Struct, frozen=True):
     """What stays the same while the events of one plane are read."""
 
     file: TraceFile

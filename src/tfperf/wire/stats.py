@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Float64s, Int32s, Int64s, Uint8s, distinct, distinct_index
 from tfperf.wire import decoder
@@ -22,7 +23,7 @@ _STORED: Mapping[StatType, tuple[StatKind, ...]] = {
 }
 
 
-class WantedStats(NamedTuple):
+class WantedStats(Struct, frozen=True):
     """The stats to decode by name, and what they are; all others are skipped unread.
 
     The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events whose name is
@@ -35,14 +36,14 @@ class WantedStats(NamedTuple):
     every: bool = False
 
 
-class Narrowed(NamedTuple):
+class Narrowed(Struct, frozen=True):
     """Stats that are read only on some events: `allows` tells for each event whether."""
 
     stats: frozenset[str]
     allows: Bools
 
 
-class SerializedStats(NamedTuple):
+class SerializedStats(Struct, frozen=True):
     """Serialized XStats, a list for each event; `position` is where in the file they come from."""
 
     file: TraceFile

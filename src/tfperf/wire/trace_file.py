@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
 
@@ -24,7 +25,7 @@ _MOST_PLANES = 1 << 14
 _MANGLED = b"\xef\xbf\xbd"
 
 
-class Span(NamedTuple):
+class Span(Struct, frozen=True):
     """Bytes [start, stop) of a length-delimited field, whose tag starts at `tag`."""
 
     tag: int
@@ -32,7 +33,7 @@ class Span(NamedTuple):
     stop: int
 
 
-class PlaneSpan(NamedTuple):
+class PlaneSpan(Struct, frozen=True):
     """Where one plane lies: its lines, and everything else (names, stats) as pieces to be joined."""
 
     start: int
@@ -41,7 +42,7 @@ class PlaneSpan(NamedTuple):
     header: tuple[tuple[int, int], ...]
 
 
-class SpaceSpans(NamedTuple):
+class SpaceSpans(Struct, frozen=True):
     """Where the planes lie, and the short texts of the XSpace itself."""
 
     planes: tuple[PlaneSpan, ...]

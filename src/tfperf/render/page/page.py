@@ -18,6 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from tfperf.render import RenderOptions
 from tfperf.render.page.chart_data import chart_data, chart_words, table_bars
@@ -43,7 +44,7 @@ _REMARK_BYTES = 400
 _OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSON has them."
 
 
-class PageChart(NamedTuple):
+class PageChart(Struct, frozen=True):
     """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not."""
 
     id: str

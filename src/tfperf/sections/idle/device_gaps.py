@@ -12,8 +12,6 @@ A gap is a stretch of time in which the device neither computes nor copies. Each
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -45,7 +43,7 @@ CAUSE_OF_STATE = np.array([CAUSES.index(_CAUSE_OF[state]) for state in State], n
 LAUNCH, UNKNOWN = CAUSES.index("launch"), CAUSES.index("unknown")
 
 
-class Windows(NamedTuple):
+class Windows(Struct, frozen=True):
     """Disjoint windows in time order, and which of them count in averages."""
 
     start_ps: Int64s

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+from msgspec import Struct
 
 from tfperf.report.model import Column, Data
 from tfperf.sections.registry import TableSpec
@@ -15,7 +17,7 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 """In the order in which they are shown where they are equal."""
 
 
-class CauseTexts(NamedTuple):
+class CauseTexts(Struct, frozen=True):
     """A cause of idle time in words: in the table of causes, as a column, and what it stands for."""
 
     title: str

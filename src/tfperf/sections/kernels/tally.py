@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Column, group_sums
 from tfperf.sections.kernels.devices import compute_capability
@@ -19,7 +20,7 @@ _PS_PER_NS = 1000
 _ONE: Dim = (1, 1, 1)
 
 
-class Kernel(NamedTuple):
+class Kernel(Struct, frozen=True):
     """What tells kernels apart: texts are empty and values None where they are unknown."""
 
     name: str
