@@ -30,7 +30,7 @@ NEEDS = {
 
 # A test must not fail because the machine is busy.
 settings.register_profile("tfperf", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("quick", deadline=None, max_examples=15)
 settings.load_profile("tfperf")
 
 # Python would go through all that pytest imported and collected again and again, which takes a tenth of the time.

@@ -35,9 +35,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python)]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", str(package)], check=True)
-    # tfperf and what it needs are those of this environment: to install them again would take minutes.
+    # tfperf, what it needs and what builds packages are those of this environment: to install them would take minutes.
     purelib = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,
@@ -45,6 +43,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
     ).stdout.strip()
     Path(purelib, "tfperf_of_the_tests.pth").write_text(f"{PROJECT / 'src'}\n{sysconfig.get_path('purelib')}\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-build-isolation", str(package)], check=True)
     return python
 
 
