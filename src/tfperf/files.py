@@ -23,12 +23,19 @@ def temporary_beside(target: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def replace_file(target: Path, data: bytes) -> None:
-    """Write a file in one move, over another of that name if there is one; raises OSError."""
+@contextlib.contextmanager
+def _replacement(target: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `target` in one move when all is written; raises OSError."""
     with temporary_beside(target) as temporary:
         with temporary.open("xb") as file:
-            file.write(data)
+            yield file
         temporary.replace(target)
+
+
+def replace_file(target: Path, data: bytes) -> None:
+    """Write a file in one move, over another of that name if there is one; raises OSError."""
+    with _replacement(target) as file:
+        file.write(data)
 
 
 @contextlib.contextmanager
@@ -38,15 +45,9 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
     """
     try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as device:
-                yield device
-            return
-        target = Path(os.path.realpath(path))
-        with temporary_beside(target) as temporary:
-            with temporary.open("xb") as file:
-                yield file
-            temporary.replace(target)
+        is_file = path.is_file() or not path.exists()
+        with _replacement(Path(os.path.realpath(path))) if is_file else path.open("wb") as file:
+            yield file
     except OSError as error:
         raise cannot_write(path, error) from error
 
@@ -69,7 +70,7 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
     """Return the error that says why a file or folder cannot be written, and what to try."""
-    reason = error.strerror or str(error)
+    reason = f"{error.strerror or error}; choose another place"
     if isinstance(error, FileNotFoundError):
         reason = f"{path.parent} does not exist; create it first"
     if isinstance(error, PermissionError):

@@ -20,6 +20,8 @@ FULL_SHARE = 0.7
 _LEAST_STEPS = 5
 """Fewer steps do not tell steady growth from chance."""
 _RISING_SHARE = 0.75
+_Windows = tuple[Int64s, Int64s]
+"""Start and end of the steps that headline figures are about."""
 
 
 class MemoryTimeline(Struct, frozen=True):
@@ -120,8 +122,10 @@ def describe(
     before_bytes = int(events.heap[peak]) - total_of(tensors.total_bytes)
     allocates = events.allocates
     sizes = np.maximum(events.size, 0)[allocates]
-    per_step, bytes_per_step = _allocations_per_step(events.start_ps[allocates], sizes, steps)
-    growth, growth_steps = _growth_per_step(events.start_ps, in_use, steps)
+    counted = steps.headline
+    windows = steps.start_ps[counted], steps.end_ps[counted]
+    per_step, bytes_per_step = _allocations_per_step(events.start_ps[allocates], sizes, windows)
+    growth, growth_steps = _growth_per_step(events.start_ps, in_use, windows)
     first_change = max(int(events.size[0]), 0) * (1 if allocates[0] else -1)
     # Events of other threads lag behind, so it is the largest one noted.
     lifetime_peak = int(events.lifetime_peak.max())
@@ -190,10 +194,9 @@ def _largest_of_boxes(in_use: Int64s) -> Int64s:
     return np.concatenate(parts)
 
 
-def _allocations_per_step(start_ps: Int64s, size: Int64s, steps: Steps) -> tuple[float | None, float | None]:
+def _allocations_per_step(start_ps: Int64s, size: Int64s, windows: _Windows) -> tuple[float | None, float | None]:
     """Return how many allocations a step makes on average, and of how many bytes; None without steps."""
-    counted = steps.headline
-    start, end = steps.start_ps[counted], steps.end_ps[counted]
+    start, end = windows
     if not len(start):
         return None, None
     first, stop = np.searchsorted(start_ps, start), np.searchsorted(start_ps, end)
@@ -201,14 +204,13 @@ def _allocations_per_step(start_ps: Int64s, size: Int64s, steps: Steps) -> tuple
     return float((stop - first).mean()), float((running[stop] - running[first]).mean())
 
 
-def _growth_per_step(start_ps: Int64s, in_use: Int64s, steps: Steps) -> tuple[float | None, int]:
+def _growth_per_step(start_ps: Int64s, in_use: Int64s, windows: _Windows) -> tuple[float | None, int]:
     """Return by how many bytes the least in use grows per step, and over how many steps that was looked for.
 
     0: it does not grow steadily; None: there are too few steps. The least of each step is what stays when its own
     tensors are gone; where that never falls and nearly always rises, something is kept.
     """
-    counted = steps.headline
-    start, end = steps.start_ps[counted], steps.end_ps[counted]
+    start, end = windows
     first = np.maximum(np.searchsorted(start_ps, start) - 1, 0)
     stop = np.searchsorted(start_ps, end)
     is_reached = stop > first
