@@ -44,7 +44,7 @@ def test_each_host_can_be_seen_alone(tmp_path: Path) -> None:
 
 def test_only_the_sections_asked_for_are_analyzed_and_what_they_rest_on(tmp_path: Path) -> None:
     analysis = tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["gaps"])
-    assert analysis.sections == ("steps", "overview", "gaps")
+    assert analysis.sections == ("steps", "overview", "batch", "environment", "gaps")
     with pytest.raises(KeyError, match="ops was not analyzed"):
         analysis["ops"]
 
@@ -57,7 +57,7 @@ def test_more_sections_are_read_from_the_files_again(tmp_path: Path) -> None:
 
 
 def test_an_unknown_section_names_those_that_there_are(tmp_path: Path) -> None:
-    with pytest.raises(tfperf.TfperfError, match="'kernel' is not a section; the sections are overview, steps,"):
+    with pytest.raises(tfperf.TfperfError, match="'kernel' is not a section; the sections are diagnosis, overview,"):
         tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["kernel"])
 
 

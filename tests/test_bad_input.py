@@ -84,13 +84,18 @@ FOREIGN = {
     "nothing": (b"", "is empty (0 bytes)"),
     "gzip": (gzip.compress(TRAINING), "is gzip-compressed"),
     "JSON": (b'{"displayTimeUnit": "ns"}', "is JSON"),
-    "text": (b"# Notes\n\nSome words.\n" * 10, "damaged or not an XSpace"),
+    "text": (b"# Notes\n\nSome words.\n" * 10, "is a text file, not an XSpace"),
     "zeros": (bytes(1000), "damaged or not an XSpace"),
     "ones": (b"\xff" * 1000, "damaged or not an XSpace"),
-    "HTML": (b"<!DOCTYPE html><html></html>", "damaged or not an XSpace"),
-    "zip": (b"PK\x03\x04" + bytes(60), "damaged or not an XSpace"),
+    "HTML": (b"<!DOCTYPE html><html></html>", "is a text file, not an XSpace"),
+    "zip": (b"PK\x03\x04" + bytes(60), "is a zip archive, not an XSpace"),
+    "a profile of tfprof": (
+        field(1, field(1, 0) + field(2, field(1, b"x") + field(9, b"Const"))) + field(2, 1) + field(3, b"\x46"),
+        "is a profile of tfprof (ProfileProto), not an XSpace",
+    ),
+    "a graph": (field(1, field(1, b"x") + field(2, b"Const")), "is a graph of TensorFlow (GraphDef), not an XSpace"),
     "another protobuf": (field(4, b"a") + field(5, b"b"), "contains no planes"),
-    "nameless planes": (field(1, field(3, b"")) * 2, "none of its 2 planes has a name"),
+    "nameless planes": (field(1, field(3, b"")) * 2, "none of its planes has a name"),
 }
 
 
@@ -196,19 +201,19 @@ def test_a_file_that_somebody_writes_to(tmp_path: Path, run_tfperf: Run) -> None
 
 def test_a_jax_profile_reports_what_it_cannot_tell(tmp_path: Path, run_tfperf: Run) -> None:
     jax = host(event("PjitFunction(f)", 0, 50), event("Execute", 10, 30)), plane("/host:metadata")
-    out = assert_reported(run_tfperf("analyze", written(tmp_path, space(*jax))))
+    out = assert_reported(run_tfperf("analyze", written(tmp_path, space(*jax)), "--full"))
     assert "looks like a JAX trace" in " ".join(out.split())
     assert "Cannot tell whether the job is input-bound" in " ".join(out.split())
 
 
 def test_a_real_jax_profile_reports_what_it_cannot_tell(run_tfperf: Run) -> None:
     for path in sorted(shared("jax_mi300x").iterdir()):
-        assert "looks like a JAX trace" in " ".join(assert_reported(run_tfperf("analyze", path)).split())
+        assert "looks like a JAX trace" in " ".join(assert_reported(run_tfperf("analyze", path, "--full")).split())
 
 
 def test_a_host_without_steps_beside_one_with_steps_is_named(tmp_path: Path, run_tfperf: Run) -> None:
     logdir = logdir_of(tmp_path, busy=TRAINING, lazy=space(host(event("op", 0, 1))))
-    out = " ".join(assert_reported(run_tfperf("analyze", logdir)).split())
+    out = " ".join(assert_reported(run_tfperf("analyze", logdir, "--full")).split())
     assert re.search(r"lazy: Steps: the trace contains no step marker", out)
     assert "busy: Steps" not in out
 
@@ -280,12 +285,14 @@ def test_odd_profiles_are_reported(case: str, attribution: str, tmp_path: Path, 
 
 
 def test_a_profile_without_events_says_so(tmp_path: Path, run_tfperf: Run) -> None:
-    assert "the file holds no events" in assert_reported(run_tfperf("analyze", written(tmp_path, ODD["no line"])))
+    assert "the file holds no events" in assert_reported(
+        run_tfperf("analyze", written(tmp_path, ODD["no line"]), "--full")
+    )
 
 
 def test_impossible_times_are_mentioned(tmp_path: Path, run_tfperf: Run) -> None:
-    out = assert_reported(run_tfperf("analyze", written(tmp_path, ODD["negative duration"])))
-    assert "1 event(s) with impossible times were omitted" in out
+    out = assert_reported(run_tfperf("analyze", written(tmp_path, ODD["negative duration"]), "--full"))
+    assert "Omitted: 1 event with impossible times." in out
 
 
 IMPOSSIBLE = {
@@ -327,7 +334,10 @@ def test_no_name_reaches_a_terminal_or_a_page_raw(
     format_name: str, attribution: str, tmp_path: Path, run_tfperf: Run
 ) -> None:
     logdir = evil_logdir(tmp_path)
-    out = assert_reported(run_tfperf("analyze", logdir, "--format", format_name, "--attribution", attribution))
+    asked = ("analyze", logdir, "--format", format_name, "--attribution", attribution)
+    out = "".join(
+        assert_reported(run_tfperf(*asked, *more)) for more in ((), ("--full",))[: 2 if format_name == "table" else 1]
+    )
     if format_name in ("table", "markdown"):
         assert "alert(1)" in re.sub(r"[\\\n ]", "", out)
         assert not CONTROL.search(out)

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typing import Any, get_args
 import click
 import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 import tfperf
 from tfperf.capture.outcomes import Captured
@@ -34,10 +35,12 @@ from tfperf.compare.diff_tables import COLUMNS as DIFF_COLUMNS
 from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.render import render
 from tfperf.sampling.reports import CAPTURED_COLUMNS, capture_report
+from tfperf.sections.diagnosis.actions import ADVICE
 from tfperf.sections.registry import OURS, all_tables
 from tfperf.trace.activities import PRIORITY, Attribution
 
 ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared" / "traces"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 SECTION_TABLES = {table.name: table for table in all_tables() if table.in_report}
 TABLES = {
@@ -46,7 +49,9 @@ TABLES = {
     "baseline": BASELINE_COLUMNS,
     **DIFF_COLUMNS,
 }
-_PART = re.compile(r"<!-- (output|columns|tables|priorities|sections): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
+_PART = re.compile(
+    r"<!-- (output|shared|columns|tables|priorities|sections|actions): (.*?) -->\n.*?<!-- end -->", re.DOTALL
+)
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -72,13 +77,45 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(call, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
+def plain_commands(block: str) -> list[list[str]]:
+    """Return the arguments of each line if all lines are `tfperf ...` and need no shell, else nothing.
+
+    Help has another width in a process of its own, and other options after tests of single commands.
+    """
+    commands = []
+    for text in block.splitlines():
+        words = [*shlex.shlex(text, posix=True, punctuation_chars=True)]
+        needs_shell = any(set(word) <= set("();<>|&") for word in words) or set("$`\\") & set(text)
+        if words[:1] != ["tfperf"] or needs_shell or "--help" in words:
+            return []
+        commands.append(shlex.split(text, comments=True)[1:])
+    return commands
+
+
+def follow(block: str, folder: Path) -> tuple[int, str, str]:
+    """Do what a page says: return exit code, stdout and stderr. A process for each `tfperf` would take most time."""
+    commands = plain_commands(block)
+    if not commands:
+        done = shell(block, folder)
+        return done.returncode, done.stdout, done.stderr
+    stdout, stderr = "", ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for arguments in commands:
+            result = CliRunner().invoke(main, arguments, env={"COLUMNS": "80"}, catch_exceptions=False)
+            stdout, stderr = stdout + result.stdout, stderr + result.stderr
+            if result.exit_code:
+                return result.exit_code, stdout, stderr
+    return 0, stdout, stderr
+
+
 # --- generated parts ---
 
 
 def output(command: str) -> str:
-    done = shell(command, ROOT)
-    assert (done.returncode, done.stderr) == (0, ""), command
-    return f"```text\n$ {command}\n{done.stdout.rstrip()}\n```\n"
+    code, stdout, stderr = follow(command, ROOT)
+    assert (code, stderr) == (0, ""), command
+    return f"```text\n$ {command}\n{stdout.rstrip()}\n```\n"
 
 
 def column_table(name: str) -> str:
@@ -122,7 +159,25 @@ def sections(_: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def action_table(_: str) -> str:
+    """Return a row for each change that takes a share of a cost away."""
+    rows = ["| action | takes away, of the cost | if |", "|---|---|---|"]
+    for code, advice in ADVICE.items():
+        if advice.most:
+            rows.append(f"| `{code}` | {100 * advice.least:.0f} to {100 * advice.most:.0f} % | {advice.assumption} |")
+    return "\n".join(rows) + "\n"
+
+
+def of_shared_trace(name: str) -> str:
+    """Return the first screen of a trace that is no part of the project."""
+    code, stdout, stderr = follow(f"tfperf analyze {SHARED / name}", ROOT)
+    assert (code, stderr) == (0, ""), name
+    return f"```text\n$ tfperf analyze {Path(name).name}\n{stdout.rstrip()}\n```\n"
+
+
 MAKERS: dict[str, Callable[[str], str]] = {
+    "shared": of_shared_trace,
+    "actions": action_table,
     "output": output,
     "columns": column_table,
     "tables": tables_of_sections,
@@ -132,7 +187,12 @@ MAKERS: dict[str, Callable[[str], str]] = {
 
 
 def refreshed(page: str) -> str:
-    return _PART.sub(lambda part: f"<!-- {part[1]}: {part[2]} -->\n{MAKERS[part[1]](part[2])}<!-- end -->", page)
+    def made(part: re.Match[str]) -> str:
+        if part[1] == "shared" and not SHARED.exists():
+            return part[0]
+        return f"<!-- {part[1]}: {part[2]} -->\n{MAKERS[part[1]](part[2])}<!-- end -->"
+
+    return _PART.sub(made, page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -189,7 +249,9 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
         event("gradient_tape/x:MatMul", 11, 1),
     ]
     made = {
-        "two": {"a": space(host(*marked, *fetches), gpu), "b": space(host(*marked))},
+        "two": {"a": space(host(*marked, *fetches), gpu, plane("/device:GPU:1")), "b": space(host(*marked))},
+        "gpu": {"a": space(host(*marked, *fetches), gpu)},
+        "one": {"a": space(host(marked[0]))},
         "phases": {"a": space(host(*phases))},
         "pipelines": {
             "a": space(
@@ -205,7 +267,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
     return [*samples, *(logdir_of(folder / name, **hosts) for name, hosts in made.items())]
 
 
-NAMED = {"kinds": "KIND", "sections": "SECTION", "facts": "FACT", "tables": "TABLE"}
+NAMED = {"kinds": "KIND", "other_step_kinds": "KIND", "sections": "SECTION", "facts": "FACT", "tables": "TABLE"}
 """Objects whose keys depend on the report, and what the page calls such a key."""
 
 
@@ -286,9 +348,15 @@ def test_the_page_of_the_json_document_has_the_keys_of_a_doctor(run_tfperf: Call
     assert documented_keys("doctor").keys() == keys
 
 
-def test_the_page_of_the_json_document_has_keys_of_a_check(samples: Path, run_tfperf: Callable[..., Result]) -> None:
-    found = json.loads(run_tfperf("check", samples, "--max-input-bound", "1%", "--format", "json").stdout)
-    assert documented_keys("check") == {f"summary.{key}": {type_name(v)} for key, v in found["summary"].items()}
+def test_the_page_of_the_json_document_has_keys_of_a_check(
+    workplace: Path, samples: Path, run_tfperf: Callable[..., Result]
+) -> None:
+    found: dict[str, set[str]] = {}
+    for path in (samples, *every_kind_of_trace(workplace)):
+        document = json.loads(run_tfperf("check", path, "--max-input-bound", "1%", "--format", "json").stdout)
+        for key, kind in leaves({"summary": document["summary"]}):
+            found.setdefault(key, set()).add(kind)
+    assert found == documented_keys("check")
 
 
 def test_the_page_of_the_json_document_has_keys_of_a_diff(samples: Path, run_tfperf: Callable[..., Result]) -> None:
@@ -383,8 +451,8 @@ def blocks(language: str) -> list[Any]:
 
 @pytest.mark.parametrize("block", blocks("sh"))
 def test_shell_example_runs(block: str, workplace: Path) -> None:
-    done = shell(block, workplace)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    code, _, stderr = follow(block, workplace)
+    assert (code, "Traceback" in stderr) == (0, False), stderr
 
 
 def needs_tensorflow(block: str) -> bool:
@@ -428,10 +496,10 @@ def test_the_gate_of_the_readme_fails_bad_jobs(sample: str, code: int, workplace
         shutil.copytree(ROOT / "sample_traces" / sample, workplace / "logs")
     else:
         logdir_of(workplace, a=space(host(event("MatMul:MatMul", 0, 10))))
-    done = shell(gate, workplace)
-    assert done.returncode == code, done.stderr
-    assert ("BREACHED: max-input-bound 20%" in done.stdout) == (code == 3)
-    assert ("COULD NOT BE JUDGED" in done.stdout) == (code == 1)
+    exit_code, stdout, stderr = follow(gate, workplace)
+    assert exit_code == code, stderr
+    assert ("BREACHED: max-input-bound 20%" in stdout) == (code == 3)
+    assert ("COULD NOT BE JUDGED" in stdout) == (code == 1)
 
 
 # --- the rest of a page ---

@@ -48,6 +48,11 @@ def compare_report(
     return compare
 
 
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_whole_report(sample: str, root: Path, compare_report: Callable[..., None]) -> None:
+    compare_report(root, f"sample_traces/{sample}", "table", "--full", name=f"{sample}.full")
+
+
 @pytest.mark.parametrize("format_name", SUFFIXES)
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_report(sample: str, format_name: str, root: Path, compare_report: Callable[..., None]) -> None:
@@ -66,3 +71,5 @@ def test_report_as_tensorflow_attributes_time(
 def test_report_of_two_gpus(format_name: str, tmp_path: Path, compare_report: Callable[..., None]) -> None:
     logdir_of(tmp_path, synthetic=synthetic_gpu())
     compare_report(tmp_path, "logs", format_name, name="synthetic_gpu")
+    if format_name == "table":
+        compare_report(tmp_path, "logs", format_name, "--full", name="synthetic_gpu.full")

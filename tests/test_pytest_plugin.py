@@ -235,7 +235,7 @@ def test_failure_text_has_the_report_and_the_place_of_the_profile(session: Sessi
     assert Path(place).is_file()
     report = text.split("tfperf profile ---")[1]
     assert "HIGHLY input-bound" in report
-    assert "What to do next" in report
+    assert "Diagnosis" in report
     assert "py_function" in report
     assert "Where a step's time goes" in report
     assert "\x1b" not in report

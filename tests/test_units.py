@@ -6,11 +6,24 @@ from decimal import Decimal
 
 import pytest
 
-from tfperf.units import DURATIONS, SIZES, converted, format_bytes, format_ms, format_percent, split_quantity
+from tfperf.units import DURATIONS, SIZES, converted, counted, format_bytes, format_ms, format_percent, split_quantity
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(None, "-"), (0.0, "0.0"), (0.04, "<0.1"), (99.97, ">99.9"), (100.0, "100.0"), (15.04, "15.0")]
+    ("value", "shown"),
+    [
+        (None, "-"),
+        (0.0, "0.0"),
+        (-0.0, "0.0"),
+        (0.04, "<0.1"),
+        (-0.02, ">-0.1"),
+        (99.97, ">99.9"),
+        (-99.97, "<-99.9"),
+        (100.0, "100.0"),
+        (-100.0, "-100.0"),
+        (15.04, "15.0"),
+        (-15.06, "-15.1"),
+    ],
 )
 def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, shown: str) -> None:
     assert format_percent(value) == shown
@@ -22,7 +35,10 @@ def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, sh
         (None, "-"),
         (0.0123, "0.012"),
         (0.0001, "<0.001"),
+        (-0.0001, ">-0.001"),
         (0.0, "0.000"),
+        (-0.0, "0.000"),
+        (-1.5, "-1.50"),
         (1.234, "1.23"),
         (45.67, "45.7"),
         (1234.5, "1234"),
@@ -37,6 +53,7 @@ def test_milliseconds_keep_three_digits(value: float | None, shown: str) -> None
     [
         (None, "-"),
         (0, "0 B"),
+        (-0.0, "0 B"),
         (999, "999 B"),
         (1024, "1.00 KiB"),
         (1047000, "1.00 MiB"),
@@ -48,6 +65,20 @@ def test_milliseconds_keep_three_digits(value: float | None, shown: str) -> None
 )
 def test_sizes_have_three_digits_in_the_unit_that_suits_them(size: float | None, shown: str) -> None:
     assert format_bytes(size) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "shown"),
+    [
+        (0, ("step",), "0 steps"),
+        (1, ("step",), "1 step"),
+        (1234, ("whole step",), "1,234 whole steps"),
+        (1, ("batch", "batches"), "1 batch"),
+        (2, ("batch", "batches"), "2 batches"),
+    ],
+)
+def test_a_count_stands_before_its_noun(count: int, words: tuple[str, ...], shown: str) -> None:
+    assert counted(count, *words) == shown
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,8 @@ def _needed(sections: Sequence[str]) -> tuple[str, ...]:
     unknown = next((name for name in sections if name not in names), None)
     if unknown is not None:
         raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
-    return registry.with_dependencies((*ALWAYS, *(sections or names)))
+    # What every report rests on comes without what the section overview itself also shows.
+    return tuple(dict.fromkeys((*ALWAYS, *registry.with_dependencies(sections or names))))
 
 
 def analyze_host(
@@ -125,6 +126,7 @@ ALWAYS = ("steps", "overview")
 def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
     omitted = dict(results.omitted)
+    documents: dict[str, Any] = {}
     built: list[Section] = []
     for name in registry.section_names():
         if name not in (sections or results.sections) or name in omitted:
@@ -135,6 +137,8 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
             continue
         try:
             built.append(replace(registry.call(spec.build, results), name=spec.name, is_lead=spec.is_lead))
+            if spec.document is not None:
+                documents[name] = registry.call(spec.document, results)
         except Exception as error:
             if name in registry.OURS:
                 raise
@@ -146,7 +150,7 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
         "attribution": results.attribution,
     }
     lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
-    return Report(source, report_summary(results), tuple(built), lines)
+    return Report(source, report_summary(results), tuple(built), lines, documents)
 
 
 _COLUMNS = (

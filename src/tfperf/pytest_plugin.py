@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tfperf.analysis import Analysis
     from tfperf.capture.local import profile
     from tfperf.compare.bootstrap import StepStatistic
-    from tfperf.gate.check import Outcome
+    from tfperf.gate.outcome import Outcome
 
 __all__ = ["FigureError", "Profiled", "tfperf_profile"]
 
@@ -151,26 +151,28 @@ class Profiled:
         """Most bytes that the fullest allocator held."""
         return int(self._figure("memory"))
 
-    def report(self, sections: Sequence[str] = ("overview", "recommendations")) -> str:
+    def report(self, sections: Sequence[str] = ("diagnosis", "overview")) -> str:
         """Return the report as text of 80 columns, without colour; `sections` are those of `tfperf analyze -s`."""
         from tfperf.compare.summarize import whole_steps
         from tfperf.render import RenderOptions, render
 
         skipped = self._reading.skip_first
         analysis = whole_steps(self.analysis, skipped) if skipped else self.analysis
-        return render(analysis.report(sections), "table", RenderOptions(is_whole=False))
+        return render(analysis.report(sections), "table", RenderOptions(view="sections"))
 
     def check(
         self,
         *,
         limits: Sequence[str] = (),
         stat: StepStatistic = "mean",
+        by_kind: str | None = None,
         baseline: str | Path | Sequence[str | Path] = (),
         **named: str | float,
     ) -> Outcome:
         """Assert that limits hold, in the words of `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.
 
-        `limits` are written as for `--limit`; `baseline` is a file of `tfperf analyze --save-baseline`, or several.
+        `limits` are written as for `--limit`; `by_kind` is the kind of steps that are judged; `baseline` is a file of
+        `tfperf analyze --save-baseline`, or several.
         Raises AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is
         no profile, LimitError if a limit cannot be read or there is none.
         """
@@ -185,6 +187,7 @@ class Profiled:
             stat=stat,
             skip_first=reading.skip_first,
             min_steps=reading.min_steps,
+            by_kind=by_kind,
             baseline=baseline,
             **named,
         )

@@ -20,21 +20,22 @@ def format_ms(value: float | None) -> str:
         return "-"
     magnitude = abs(value)
     if 0 < magnitude < 0.0005:
-        return "<0.001"
+        return "<0.001" if value > 0 else ">-0.001"
     digits = 0 if magnitude >= 1000 else 1 if magnitude >= 10 else 2 if magnitude >= 1 else 3
-    return f"{value:.{digits}f}"
+    return f"{value + 0.0:.{digits}f}"
 
 
 def format_percent(value: float | None) -> str:
     """Show a percentage with one digit; never 0.0 or 100.0 unless it is exactly that."""
     if value is None:
         return "-"
-    text = f"{value:.1f}"
-    if text == "0.0" and value > 0:
-        return "<0.1"
-    if text == "100.0" and value < 100:
-        return ">99.9"
-    return text
+    magnitude, sign = abs(value), "-" if value < 0 else ""
+    text = f"{magnitude:.1f}"
+    if text == "0.0" and magnitude > 0:
+        return ">-0.1" if sign else "<0.1"
+    if text == "100.0" and magnitude < 100:
+        return "<-99.9" if sign else ">99.9"
+    return sign + text
 
 
 def format_bytes(value: float | None) -> str:
@@ -45,12 +46,17 @@ def format_bytes(value: float | None) -> str:
     while abs(size) >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
     if not unit and size.is_integer():
-        return f"{size:.0f} B"
+        return f"{size + 0.0:.0f} B"
     digits = 0 if abs(size) >= 99.95 else 1 if abs(size) >= 9.995 else 2
     return f"{size:.{digits}f} {_UNITS[unit]}"
 
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: `1 step`, `2,345 steps`, `3 batches`; `plural` where an s is not enough."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 DURATIONS: Mapping[str, int] = {
@@ -92,3 +98,14 @@ def split_quantity(text: str) -> tuple[Decimal, str] | None:
 def converted(number: Decimal, factor: int, per: int) -> float:
     """Return `number` of a unit that holds `factor`, in units that hold `per`."""
     return float(number * factor / per)
+
+
+def without_middle(text: str, limit: int, mark: str = "...") -> str:
+    """Return text of at most `limit` characters: longer text loses its middle.
+
+    Two thirds are the end, which is where names of ops differ.
+    """
+    if len(text) <= limit:
+        return text
+    head = limit // 3
+    return text[:head] + mark + text[head + len(mark) - limit :]

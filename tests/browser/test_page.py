@@ -218,6 +218,7 @@ def test_a_tree_folds_and_a_sorted_one_is_a_list(open_page: Open) -> None:
 def test_values_read_as_in_the_other_formats(open_page: Open) -> None:
     page = open_page(whole_report()).page
     numbers = [0.0, 0.5, 2.5, 0.125, 0.375, 1.005, 0.075, 8.345, 10.25, 99.95, 99.96, 0.0004, 0.04, 999.5, 1234567.0]
+    numbers += [-0.0, -0.02, -0.0001, -0.5, -99.97, -1234567.0]
     numbers += [-1.5, 2.0**40, 1023.99, 12.25, 0.0625, 1e15, 123.45, 1e-7, *(1.1**power for power in range(-99, 300))]
     for unit in ("", "ms", "us", "%", "count", "bytes"):
         shown = page.evaluate(f"numbers => numbers.map(number => valueText(number, {unit!r}))", numbers)

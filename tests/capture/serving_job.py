@@ -21,6 +21,7 @@ from tfperf.wire.profiler_service import SERVICE, message_class, read_message
 _JOB = """
 import json, os, sys, threading, time
 import tensorflow as tf
+from tensorflow.python.profiler import trace
 from tfperf.capture import local
 from tfperf.capture.server import serve
 from tfperf.errors import CaptureError
@@ -101,11 +102,15 @@ class ServingJob:
         return self.call("Profile", request(seconds, **options))
 
     def start_profiling(self, seconds: float, **options: Any) -> Any:
-        """Start to profile, and wait until something is recorded."""
+        """Start to profile, and wait until steps are recorded; the job must be at work."""
         call = self.profile(seconds, **options)
-        self.wait_until("profiles(server)")
-        time.sleep(0.3)
+        self.wait_until_recorded()
         return call
+
+    def wait_until_recorded(self) -> None:
+        """Wait until TensorFlow records, and a step that began after that has ended."""
+        self.wait_until("trace.enabled()")
+        self.wait_for_steps(2)
 
     def wait_until(self, condition: str) -> None:
         """Wait until something is true in the job."""

@@ -70,7 +70,7 @@ def test_an_old_server_whose_disk_is_this_one() -> None:
         return response()
 
     with serving({"Profile": answer}) as port:
-        assert "1 events" in ask(port)["trace of the job"].found
+        assert "1 event" in ask(port)["trace of the job"].found
 
 
 def test_an_old_server_whose_disk_is_another() -> None:
@@ -88,7 +88,7 @@ def test_a_server_that_sends_no_trace() -> None:
 def test_a_job_with_a_gpu() -> None:
     trace = space(host(event("train", 0, 5)), plane("/device:GPU:0", line("Stream #7(Compute)", event("gemm", 0, 5))))
     with serving({"Profile": lambda request, context: response(trace)}) as port:
-        assert ask(port)["job's GPU"] == Check("job's GPU", "ok", "1 events")
+        assert ask(port)["job's GPU"] == Check("job's GPU", "ok", "1 event")
 
 
 def test_a_job_whose_gpu_is_not_traced() -> None:

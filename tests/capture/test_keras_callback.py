@@ -62,6 +62,10 @@ def epochs(callback):
 def executions(callback):
     model(steps_per_execution=5).fit(data(), verbose=0, callbacks=[callback])
 
+def arrays(callback):
+    x = tf.random.normal((600, 8)).numpy()
+    model().fit(x, x[:, :1], batch_size=12, verbose=0, callbacks=[callback])
+
 def on_batch(callback):
     made = model()
     callback.watch(made)
@@ -115,7 +119,7 @@ def somebody_else(callback):
 def no_folder(callback):
     assert model().fit(data(), verbose=0, callbacks=[callback]).history["loss"]
 
-for train in (fit, epochs, executions, on_batch, by_hand, evaluate, predict, too_short, ends_inside, fails,
+for train in (fit, epochs, executions, arrays, on_batch, by_hand, evaluate, predict, too_short, ends_inside, fails,
               fails_and_goes_on, somebody_else):
     scenario(train)
 scenario(validation, (10, 13))
@@ -164,6 +168,22 @@ def test_the_cost_is_measured_against_the_batches_before(results: dict[str, Any]
 
 def test_several_batches_per_execution_are_one_step(results: dict[str, Any]) -> None:
     assert len(steps(results["executions"])[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("way", "size", "batches"),
+    [("fit", 4, 1), ("executions", 4, 5), ("arrays", 12, 1), ("on_batch", 4, 1), ("evaluate", 4, 1)],
+)
+def test_the_trace_says_the_batch_size(results: dict[str, Any], way: str, size: int, batches: int) -> None:
+    """What Keras was told, and what the trace shows besides, agree."""
+    analysis = tfperf.load(results[way]["path"])
+    (environment,), batch = analysis["environment"], analysis["batch"]
+    assert (environment.facts.batch_size, environment.facts.steps_per_execution) == (size, batches)
+    assert (batch.size, batch.batches_per_step, batch.confidence) == (size, batches, "high")
+    assert environment.facts.keras_version
+    summary = analysis.report().summary
+    rate = 1000 * size * batches / summary["step_time_ms"]["average"]
+    assert summary["examples_per_second"] == pytest.approx(rate)
 
 
 def test_validation_is_part_of_the_profile_but_not_counted(results: dict[str, Any]) -> None:

@@ -6,8 +6,10 @@ TensorFlow takes seconds to start, so one process tries many things and prints w
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from test_with_tensorflow import xprof_rows
 
 import tfperf
+from tfperf.trace.read import read_host
 from tfperf.wire.contents import Contents, look_into
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
@@ -65,7 +68,7 @@ results["nested"] = str(local.stop().path)
 for _ in range(3): work()
 with local.profile(LOGS / "overhead", python_tracer_level=1) as captured:
     for _ in range(3): work()
-results["overhead"] = captured.result.overhead_percent
+results["overhead"] = [str(captured.result.path), captured.result.overhead_percent]
 
 print(json.dumps(results))
 """
@@ -240,12 +243,66 @@ def test_steps_of_two_threads(levels: dict[str, Any]) -> None:
     assert step_count(levels["threads"]) == 20
 
 
+def test_the_trace_says_what_the_job_ran_on(levels: dict[str, Any]) -> None:
+    facts = read_host(Path(levels["usual"][0])).capture_facts
+    assert (facts.tfperf_version, facts.tensorflow_version) == (tfperf.__version__, version("tensorflow-cpu"))
+    assert facts.cores == len(os.sched_getaffinity(0)) or facts.cpu_quota
+    assert facts.memory_bytes is not None
+    assert facts.batch_size is None, "a loop without Keras states none"
+
+
+def test_the_measured_overhead_is_in_the_trace(levels: dict[str, Any]) -> None:
+    path, percent = levels["overhead"]
+    facts = read_host(Path(path)).capture_facts
+    assert facts.overhead_percent == percent
+    assert facts.usual_step_ms is not None
+    assert facts.usual_step_ms > 0
+    report = tfperf.load(path, sections=["environment", "gaps"]).report()
+    (environment, gaps) = (section for section in report.sections if section.name in ("environment", "gaps"))
+    shown = {fact.key: fact.value for fact in environment.facts}
+    assert (shown["tensorflow_version"], shown["cores"]) == (facts.tensorflow_version, facts.cores)
+    assert not any("TensorFlow" in note and "only captures" in note for note in gaps.notes)
+
+
+_TOOLS = """
+import json, sys
+from tensorflow.python.profiler.internal import _pywrap_profiler_plugin as own
+tools = ["overview_page", "input_pipeline_analyzer", "framework_op_stats", "memory_profile"]
+try:
+    from xprof.convert import raw_to_tool_data
+except ImportError:
+    theirs = lambda path, tool: None
+else:
+    theirs = lambda path, tool: str(raw_to_tool_data.xspace_to_tool_data([path], tool, {"tqx": ""})[0])
+print(json.dumps([[str(own.xspace_to_tools_data([path], tool)), theirs(path, tool)]
+                  for path in sys.argv[1:] for tool in tools]))
+"""
+
+
+def test_other_tools_ignore_what_is_added(levels: dict[str, Any], tmp_path: Path) -> None:
+    """xprof's converters, and those in TensorFlow, conclude the same with and without the plane."""
+    whole = Path(levels["usual"][0]).read_bytes()
+    added = read_host(Path(levels["usual"][0])).capture_facts.to_bytes()
+    assert whole.endswith(added)
+    paths = []
+    for name, data in (("with", whole), ("without", whole.removesuffix(added))):
+        (tmp_path / name).mkdir()
+        paths.append(tmp_path / name / "host.xplane.pb")
+        paths[-1].write_bytes(data)
+    command = [sys.executable, "-c", _TOOLS, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert len(answers) == 8
+    assert answers[:4] == answers[4:]
+    assert all(len(own) > 50 for own, _ in answers[:1]), "or nothing was converted"
+
+
 def test_a_step_inside_a_step_is_part_of_it(levels: dict[str, Any]) -> None:
     assert step_count(levels["nested"]) == 4
 
 
 def test_what_recording_each_python_call_costs_is_measured(levels: dict[str, Any]) -> None:
-    assert levels["overhead"] >= 0
+    assert levels["overhead"][1] >= 0
 
 
 # What is refused, and what survives

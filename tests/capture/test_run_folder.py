@@ -36,6 +36,25 @@ def test_a_trace_is_where_tensorboard_looks(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 5  # four folders and the file: nothing temporary is left
 
 
+def test_what_is_added_comes_behind_the_trace_and_counts(tmp_path: Path) -> None:
+    file = tmp_path / "made.pb"
+    file.write_bytes(space(2))
+    addition = message_class("XSpace")(planes=[{"name": b"/more"}]).SerializeToString()
+    path, contents = RunFolder(tmp_path / "logs").adopt("vm", file, addition)
+    assert path is not None
+    assert path.read_bytes() == space(2) + addition
+    assert (contents.event_count, contents.size_bytes) == (2, len(space(2) + addition))
+    assert not file.exists()
+
+
+def test_an_addition_does_not_hide_that_the_end_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "made.pb"
+    file.write_bytes(space(2)[:-1])
+    with pytest.raises(TraceFormatError):
+        RunFolder(tmp_path / "logs").adopt("vm", file, b"x" * 100)
+    assert files(tmp_path / "logs") == []
+
+
 def test_nothing_is_replaced(tmp_path: Path) -> None:
     """Neither the trace of the same host nor the run of the same second."""
     folder, same_second = RunFolder(tmp_path), RunFolder(tmp_path)

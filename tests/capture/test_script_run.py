@@ -118,8 +118,10 @@ def test_a_keras_script_gets_a_report_and_keeps_its_exit_code(run: Runs) -> None
     code, out, err = run(_KERAS, "--flag", "3")
     assert code == 3
     assert out.startswith(f"arguments ['--flag', '3'] input hello\ntrained {run.folder}/train.py\n")
-    assert "Average step time" in out
-    assert tfperf.load(run.folder / "logs")["steps"].steps.numbers.tolist() == list(range(10, 20))
+    assert "Step time" in out
+    analysis = tfperf.load(run.folder / "logs")
+    assert analysis["steps"].steps.numbers.tolist() == list(range(10, 20))
+    assert analysis["environment"][0].facts.batch_size == analysis["batch"].size == 4
     assert "the trace is in" in err
     assert len(list(run.folder.glob("logs/plugins/profile/*/*.xplane.pb"))) == 1
     assert not list(run.folder.glob("logs/.*")), "nothing is left"

@@ -13,6 +13,8 @@ import grpc
 import pytest
 from capture.serving_job import ServingJob, contents, refusal, request, start_call
 
+from tfperf.trace.read import read_host
+from tfperf.wire.capture_plane import CaptureFacts
 from tfperf.wire.profiler_service import read_message
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
@@ -81,15 +83,30 @@ def test_an_idle_job_gives_an_empty_trace(job: ServingJob, tmp_path: Path) -> No
     assert contents(reply, tmp_path).event_count == 0
 
 
-def test_the_overhead_is_measured_where_steps_are_marked(job: ServingJob) -> None:
+def facts_of(reply: bytes, tmp_path: Path) -> CaptureFacts:
+    path = tmp_path / f"{time.monotonic_ns()}.xplane.pb"
+    path.write_bytes(read_message("ProfileResponse", reply).xspace)
+    return read_host(path).capture_facts
+
+
+def test_the_trace_says_what_the_job_runs_on(job: ServingJob, tmp_path: Path) -> None:
+    facts = facts_of(job.profile().result(), tmp_path)
+    assert facts.tensorflow_version == job.do("tf.__version__")
+    assert facts.cores is not None
+
+
+def test_the_overhead_is_measured_where_steps_are_marked(job: ServingJob, tmp_path: Path) -> None:
     """Five whole steps before and five during the session are enough."""
     job.wait_for_steps(10)
     call = job.start_profiling(20, python_tracer_level=1)
     job.wait_for_steps(10)
     job.terminate("")
-    call.result()
+    reply = call.result()
     (overhead,) = [value for key, value in call.trailing_metadata() if key == "tfperf-overhead-percent"]
     assert float(overhead) >= 0
+    stated = facts_of(reply, tmp_path)
+    assert stated.overhead_percent == pytest.approx(float(overhead), abs=0.01)
+    assert stated.usual_step_ms is not None
 
 
 # The end of a session
@@ -108,7 +125,8 @@ def test_terminate_ends_the_session_and_the_trace_still_comes(job: ServingJob, t
 
 
 def test_a_session_that_has_not_started_can_be_ended(job: ServingJob) -> None:
-    call = job.start_profiling(20, start_timestamp_ns=time.time_ns() + 20 * 10**9)
+    call = job.profile(20, start_timestamp_ns=time.time_ns() + 20 * 10**9)
+    job.wait_until("profiles(server)")
     job.terminate("test")
     assert refusal(call) == ("CANCELLED", "the session was ended before it started")
 
@@ -190,8 +208,10 @@ def test_continuous_profiling(job: ServingJob, tmp_path: Path) -> None:
     busy = ("INTERNAL", "Another profiling session active.")
     assert refusal(job.profile()) == refusal(job.call("StartContinuousProfiling", request(0.1))) == busy
     for _ in range(2):
-        time.sleep(0.3)
-        assert contents(job.call("GetSnapshot", b"").result(), tmp_path).event_count > 0
+        job.wait_until_recorded()
+        reply = job.call("GetSnapshot", b"").result()
+        assert contents(reply, tmp_path).event_count > 0
+        assert facts_of(reply, tmp_path).tensorflow_version
     job.call("StopContinuousProfiling", b"").result()
     assert refusal(job.call("GetSnapshot", b"")) == nothing
     assert job.profile().result(), "the job is free again"
@@ -273,7 +293,7 @@ def test_stop_ends_the_session_and_listens_no_more(job: ServingJob, tmp_path: Pa
     port = job.do("other.port")
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = start_call(channel, "Profile", request(20))
-        job.wait_until("profiles(other)")
+        job.wait_until_recorded()
         job.do("other.stop()")
         assert contents(call.result(), tmp_path).event_count > 0
         assert refusal(start_call(channel, "Profile", request(20)))[0] == "UNAVAILABLE"

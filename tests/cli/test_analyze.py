@@ -21,7 +21,7 @@ from tfperf.sections.registry import OURS
 
 Run = Callable[..., Result]
 FIRST_LINES = {
-    "table": "Run          2026_11_21_12_00_00", "json": "{", "csv": "# categories", "markdown": "## Overview",
+    "table": "2026_11_21_12_00_00", "json": "{", "csv": "# causes", "markdown": "## Diagnosis",
     "html": "<!DOCTYPE html>",
 }  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_json_has_the_keys_that_scripts_rely_on(samples: Path, run_tfperf: Run) 
 def test_all_sections_come_in_a_fixed_order(samples: Path, run_tfperf: Run) -> None:
     found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
     assert list(found["sections"]) == list(OURS)
-    assert OURS[0] == "overview", "the answer comes first"
+    assert OURS[0] == "diagnosis", "the answer comes first"
 
 
 def test_section_picks(samples: Path, run_tfperf: Run) -> None:
@@ -95,7 +95,7 @@ def test_unknown_section_is_wrong_usage(samples: Path, run_tfperf: Run) -> None:
     result = run_tfperf("analyze", samples / "input_bound", "-s", "everything")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "'everything'" in result.stderr
-    assert "recommendations" in result.stderr
+    assert "diagnosis" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_colour_on_a_terminal_unless_no_color(samples: Path) -> None:
 
 
 def test_no_colour_in_a_pipe(samples: Path, run_tfperf: Run) -> None:
-    assert "\x1b" not in run_tfperf("analyze", samples / "input_bound").stdout
+    assert "\x1b" not in run_tfperf("analyze", samples / "input_bound", "--full").stdout
 
 
 # --- runs and hosts ---
@@ -295,7 +295,7 @@ def test_missing_path_is_one_line_and_exit_code_1(command: tuple[str, ...], tmp_
 
 
 def test_ops_are_grouped_also_in_a_whole_report(samples: Path, run_tfperf: Run) -> None:
-    result = run_tfperf("analyze", samples / "input_bound", "--by", "layer")
+    result = run_tfperf("analyze", samples / "input_bound", "--full", "--by", "layer")
     assert result.exit_code == 0
     assert "Host ops by layer" in result.stdout
 
@@ -318,7 +318,7 @@ def test_a_filter_that_is_none_is_wrong_usage(samples: Path, run_tfperf: Run) ->
 
 def test_a_job_without_a_device_has_no_sections_of_devices_for_people(samples: Path, run_tfperf: Run) -> None:
     """The JSON has them, each with a sentence; `-s idle` has it too."""
-    assert "Where the device waits" not in run_tfperf("analyze", samples / "input_bound").stdout
+    assert "Where the device waits" not in run_tfperf("analyze", samples / "input_bound", "--full").stdout
     assert "Where the device waits" in run_tfperf("analyze", samples / "input_bound", "-s", "idle").stdout
     found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
     assert found["sections"]["kernels"]["notes"]
@@ -329,7 +329,7 @@ def test_a_page_says_what_to_do_next_at_once_and_nothing_of_devices_that_are_not
 ) -> None:
     text = run_tfperf("analyze", samples / "input_bound", "--format", "html").stdout
     titles = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
-    assert titles[:3] == ["Overview", "What to do next", "Steps"]
+    assert titles[:3] == ["Diagnosis", "Overview", "Steps"]
     assert "GPU kernels" not in titles
 
 
@@ -340,3 +340,15 @@ def test_control_characters_in_the_path_of_a_file_to_write_are_shown_as_escapes(
     assert result.exit_code == 1
     assert r"no\x1b[31m does not exist; create it first" in result.stderr
     assert result.stderr.removesuffix("\n").isprintable()
+
+
+def test_what_is_about_ops_wants_them_shown(samples: Path, run_tfperf: Run) -> None:
+    for options in (("--by", "layer"), ("--filter", "matmul")):
+        result = run_tfperf("analyze", samples / "input_bound", *options)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "-s ops or --full" in result.stderr
+
+
+def test_the_summary_has_the_batch_size_whatever_sections_there_are(samples: Path, run_tfperf: Run) -> None:
+    found = document(run_tfperf("analyze", samples / "input_bound", "-s", "steps", "--format", "json"))
+    assert (found["summary"]["batch_size"], list(found["sections"])) == (8, ["steps"])

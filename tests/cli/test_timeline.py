@@ -30,7 +30,7 @@ def test_writes_a_file_and_says_so(logdir: Path, tmp_path: Path) -> None:
     result = run(logdir, "-o", output)
     assert (result.exit_code, result.stdout) == (0, "")
     first, second = result.stderr.splitlines()
-    assert first == f"wrote {output} (0.0 MB): 2 tracks, 7 events, 6 steps, 0 arrows"
+    assert first == f"wrote {output} ({output.stat().st_size} B): 2 tracks, 7 events, 6 steps, 0 arrows"
     assert "https://ui.perfetto.dev" in second
     assert len(read_perfetto(output).slices) == 7 + 6
 

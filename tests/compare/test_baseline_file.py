@@ -137,8 +137,21 @@ def test_a_damaged_file_says_where_and_what_is_expected(tmp_path: Path, changes:
     assert message in refused(written(tmp_path, json.dumps(document(**changes))))
 
 
-@pytest.mark.parametrize("key", sorted(document().keys() - {"kind", "format"}))
-def test_every_key_is_needed(tmp_path: Path, key: str) -> None:
+ADDED = {"examples_per_step", "tensorflow_version"}
+"""Keys that baselines of earlier versions do not have."""
+
+
+def test_a_baseline_without_what_was_added_later_is_read(tmp_path: Path) -> None:
+    values = {key: value for key, value in document().items() if key not in ADDED}
+    values["hosts"] = [
+        {key: value for key, value in host.items() if key not in ("cpu_model", "cores")} for host in values["hosts"]
+    ]
+    run = read_baseline(written(tmp_path, json.dumps(values)))
+    assert (run.examples_per_step, run.tensorflow_version, run.hosts[0].cores) == (None, "", None)
+
+
+@pytest.mark.parametrize("key", sorted(document().keys() - {"kind", "format"} - ADDED))
+def test_every_other_key_is_needed(tmp_path: Path, key: str) -> None:
     values = document()
     del values[key]
     assert f"Object missing required field `{key}`" in refused(written(tmp_path, json.dumps(values)))

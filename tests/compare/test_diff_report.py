@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 from builders import logdir_of
 from compare.example_runs import STEADY, gpu_job, host_of, job, ranking_of, run_of, summarized
+from msgspec import structs
 
 import tfperf
 from tfperf.compare.baseline_file import baseline_text
 from tfperf.compare.diff_report import diff, diff_report, run_summaries
-from tfperf.compare.run_summary import AllocatorPeak, RankedEntry, RunSummary
+from tfperf.compare.run_summary import AllocatorPeak, RankedEntry, Rankings, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.render import render
 from tfperf.report.model import Detail, Report, Table, shown
 
+TRACES = Path(__file__).parents[3] / "shared" / "traces"
 UNITS = {"ms": "_ms", "us": "_us", "%": "_percent", "bytes": "_bytes"}
 
 
@@ -84,6 +86,7 @@ def test_the_summary_has_fixed_keys() -> None:
         "confidence",
         "verdict",
         "comparable",
+        "per",
         "before",
         "after",
         "run_count",
@@ -96,6 +99,7 @@ def test_the_summary_has_fixed_keys() -> None:
         "host": "a",
         "step_count": 50,
         "step_ms": pytest.approx(10.0),
+        "example_us": None,
         "input_percent": 50.0,
         "input_class": "high",
     }
@@ -202,8 +206,8 @@ def test_what_one_run_does_not_show_is_said() -> None:
 def test_what_makes_it_unfair_is_a_problem() -> None:
     report = diff_report([run_of(), slower(batch_size=16)])
     assert texts(report, "diff_unfair") == [
-        "Not a fair comparison: batch size 8 -> 16; a step is a different amount of work; compare the time per "
-        "example instead."
+        "Not a fair comparison: batch size 8 -> 16; a step is other work, and more examples at once take less time "
+        "each: compare equal batches."
     ]
     assert report.summary["comparable"] is False
     assert rows(report, "differences")[0]["unfair"] is True
@@ -212,7 +216,73 @@ def test_what_makes_it_unfair_is_a_problem() -> None:
 
 def test_unknown_batch_sizes_are_said() -> None:
     report = diff_report([run_of(batch_size=None), slower()])
-    assert "Batch sizes are not compared: not every run has a tf.data stage that makes batches." in notes(report)
+    assert "Batch sizes are not compared: not every run shows its own (tfperf analyze -s batch)." in notes(report)
+
+
+# --- per example ---
+
+
+def sized(factor: float, size: int, label: str = "after") -> RunSummary:
+    """A run whose steps take so many times 10 ms, for so many examples."""
+    return slower(factor, label, batch_size=size, examples_per_step=size)
+
+
+def test_runs_of_other_batch_sizes_are_compared_per_example() -> None:
+    """10 ms for 100 examples, then 13 ms for 200: 30 % more per step, 35 % less per example."""
+    report = diff_report([sized(1.0, 100, "before"), sized(1.3, 200)])
+    (text,) = texts(report, "diff_faster")
+    assert text.startswith(
+        "after takes 35.0% less time per example: mean time per example 100.0 -> 65.0 us, ratio 0.650 "
+    )
+    assert text.endswith("A step takes 100 -> 200 examples, and 10.0 -> 13.0 ms.")
+    assert report.sections[0].findings[0].text == text, "it comes first"
+    assert (report.summary["per"], report.summary["comparable"]) == ("example", True)
+    assert report.summary["ratio"] == pytest.approx(0.65)
+    assert report.summary["before"]["step_ms"] == pytest.approx(10.0)
+    assert report.summary["after"]["example_us"] == pytest.approx(65.0)
+    assert texts(report, "diff_unfair") == []
+
+
+def test_all_times_below_are_of_a_thousand_examples() -> None:
+    rankings = {
+        "kernels": ranking_of(RankedEntry("gemm", "", 2.0, 3.0)),
+        "functions": ranking_of(RankedEntry("f", "", 5.0, 3.0)),
+    }
+    before = structs.replace(sized(1.0, 100, "before"), rankings=Rankings(**rankings))
+    after = structs.replace(sized(1.3, 200), rankings=Rankings(**rankings))
+    report = diff_report([before, after])
+    (kernel,) = rows(report, "kernels_changes")
+    assert (kernel["before_ms"], kernel["after_ms"]) == (pytest.approx(20.0), pytest.approx(10.0))
+    assert (kernel["before_count"], kernel["after_count"]) == (pytest.approx(30.0), pytest.approx(15.0))
+    (function,) = rows(report, "functions_changes")
+    assert (function["before_ms"], function["before_tracings"]) == (pytest.approx(50.0), 3.0), "tracings are all"
+    assert {row["category"]: row["after_ms"] for row in rows(report, "category_changes")}["Input"] == pytest.approx(
+        32.5
+    )
+    assert table(report, "kernels_changes").title == "Kernels by change, per 1,000 examples"
+    assert texts(report, "diff_explained")[0].startswith("Host compute changed most: 50.0 -> 32.5 us per example")
+    assert [row["step_ms"] for row in rows(report, "runs")] == [pytest.approx(10.0), pytest.approx(13.0)]
+    assert [row["example_us"] for row in rows(report, "runs")] == [pytest.approx(100.0), pytest.approx(65.0)]
+
+
+def test_equal_batches_are_compared_per_step() -> None:
+    report = diff_report([sized(1.0, 100, "before"), sized(1.3, 100)])
+    assert texts(report, "diff_slower")[0].startswith("after is 30.0% slower per step")
+    assert report.summary["per"] == "step"
+
+
+def test_where_one_batch_size_is_unknown_steps_are_compared() -> None:
+    report = diff_report([sized(1.0, 100, "before"), sized(1.3, 200, "middle"), slower(1.3)])
+    assert report.summary["per"] == "step"
+    assert texts(report, "diff_unfair")[0].startswith("middle: Not a fair comparison: batch size 100 -> 200")
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="real profiles lie beside the repository, not in it")
+def test_a_real_job_with_twice_the_batch() -> None:
+    folders = ("gpu_bs128-20210202-131252", "gpu_bs256-20210202-131618")
+    report = tfperf.diff(*(TRACES / "keras_rtx5000" / folder for folder in folders))
+    assert report.summary["ratio"] == pytest.approx(0.657, abs=0.001)
+    assert "takes 34.3% less time per example: mean time per example 36.6 -> 24.1 us" in report.summary["verdict"]
 
 
 # --- more than two runs ---

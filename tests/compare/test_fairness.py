@@ -35,6 +35,8 @@ def test_like_runs_differ_in_nothing() -> None:
         (run_of(), run_of(batches_per_step=4), ("Batches per step", "1", "4")),
         (run_of(), run_of(skip_first=3), ("First steps skipped", "0", "3")),
         (run_of(batch_size=1024), run_of(batch_size=2048), ("Batch size", "1,024", "2,048")),
+        (with_host(cpu_model="EPYC"), with_host(cpu_model="Xeon"), ("Host CPU", "EPYC", "Xeon")),
+        (with_host(cores=8.0), with_host(cores=1.5), ("Host cores", "8", "1.5")),
     ],
 )
 def test_what_makes_the_ratio_misleading_is_unfair(
@@ -56,6 +58,7 @@ def test_what_makes_the_ratio_misleading_is_unfair(
         (run_of(), run_of(step_confidence="low"), ("Confidence in steps", "high", "low")),
         (run_of(tfperf_version="0.1"), run_of(tfperf_version="0.2"), ("tfperf", "0.1", "0.2")),
         (run_of(step_kind="step"), run_of(), ("Kind of step", "step", "train")),
+        (run_of(tensorflow_version="2.20"), run_of(tensorflow_version="2.21"), ("TensorFlow", "2.20", "2.21")),
     ],
 )
 def test_what_one_should_know_is_not_unfair(
@@ -70,6 +73,9 @@ def test_what_one_should_know_is_not_unfair(
         (run_of(batch_size=None), run_of(batch_size=8)),
         (run_of(batches_per_step=None), run_of(batches_per_step=4)),
         (with_host(device_model=""), with_host(device_model="T4")),
+        (with_host(cpu_model=""), with_host(cpu_model="EPYC")),
+        (with_host(cores=None), with_host(cores=8.0)),
+        (run_of(), run_of(tensorflow_version="2.21")),
         (with_host(half_precision_percent=None), with_host(half_precision_percent=80.0)),
         (with_host(half_precision_percent=50.0), with_host(half_precision_percent=54.0)),
         (run_of(STEADY), run_of(STEADY[:26])),
@@ -94,3 +100,16 @@ def test_unfair_things_come_first_and_long_lists_are_cut() -> None:
 def test_devices_are_not_counted_where_hosts_were_cut() -> None:
     before, after = (run_of(hosts=[host_of(device_count=8)] * n, host_count=300) for n in (1, 2))
     assert shown(before, after) == []
+
+
+def test_as_many_examples_in_other_batches_are_fair() -> None:
+    """Four batches of 32 in a step, or one of 128."""
+    before = run_of(batch_size=32, batches_per_step=4, examples_per_step=128)
+    after = run_of(batch_size=128, batches_per_step=1, examples_per_step=128)
+    assert shown(before, after) == [("Batches per step", "4", "1", False), ("Batch size", "32", "128", False)]
+
+
+def test_another_batch_size_is_fair_where_examples_are_compared() -> None:
+    before, after = run_of(batch_size=8, examples_per_step=8), run_of(batch_size=16, examples_per_step=16)
+    assert [row.unfair for row in differences(before, after)] == [True]
+    assert [row.unfair for row in differences(before, after, "example")] == [False]

@@ -3,13 +3,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import STEPS_LINE, event, host, line, logdir_of, plane, space
 from compare.example_runs import gpu_job, job, summarized
+from sections.batch.jobs import allocations, ops, steps
+from sections.batch.jobs import job as batch_job
 
 import tfperf
 from tfperf.compare.baseline_file import baseline_text
 from tfperf.compare.run_summary import LONGEST_NAME, Ranking, Rankings
 from tfperf.compare.summarize import MOST_STEPS, short_name, summarize_run, whole_steps
+from tfperf.wire.capture_plane import CaptureFacts
 
 
 def per_step(ranking: Ranking) -> dict[str, tuple[float | None, float | None]]:
@@ -29,6 +32,28 @@ def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
     assert (summary.device_type, summary.device_count, summary.half_precision_percent) == ("CPU", 0, None)
 
 
+def test_the_examples_of_a_step_are_kept(tmp_path: Path) -> None:
+    run = summarized(tmp_path, a=job())
+    assert (run.batch_size, run.batches_per_step, run.examples_per_step) == (4, 1, 4)
+
+
+def test_a_batch_size_that_is_not_sure_only_tells_runs_apart(tmp_path: Path) -> None:
+    """Only outputs of two layers show it: nothing is compared per example by it."""
+    layers = ops("conv/Relu:_FusedConv2D", "dense/MatMul:MatMul")
+    outputs = allocations(("conv/Relu", "[32,8,8,4]"), ("dense/MatMul", "[32,10]"))
+    made = space(batch_job(steps(), layers, outputs))
+    assert tfperf.load(logdir_of(tmp_path / "look", a=made))["batch"].confidence == "low"
+    run = summarized(tmp_path, a=made)
+    assert (run.batch_size, run.examples_per_step) == (32, None)
+
+
+def test_what_a_capture_adds_is_kept(tmp_path: Path) -> None:
+    facts = CaptureFacts(tensorflow_version="2.21.0", cpu_model="EPYC", cpu_count=8, cpu_quota=1.5)
+    run = summarized(tmp_path, a=job() + facts.to_bytes())
+    assert run.tensorflow_version == "2.21.0"
+    assert (run.hosts[0].cpu_model, run.hosts[0].cores) == ("EPYC", 1.5)
+
+
 def test_what_no_device_recorded_is_unknown(tmp_path: Path) -> None:
     category_ms = summarized(tmp_path, a=job()).hosts[0].category_ms
     assert [category for category, ms in category_ms.items() if ms is None] == [
@@ -46,6 +71,16 @@ def test_what_no_fetch_shows_is_unknown(tmp_path: Path) -> None:
     (summary,) = summarized(tmp_path, a=space(host(*events))).hosts
     assert (summary.category_ms["input"], summary.category_ms["input_wait"]) == (None, None)
     assert summary.input_percent is None
+
+
+def test_what_no_host_thread_shows_is_unknown(tmp_path: Path) -> None:
+    """A device alone: runs of a module, and a kernel of 60 us in each."""
+    modules = line("XLA Modules", *(event("jit_f", 100 * n, 100) for n in range(5)), id=STEPS_LINE + 2)
+    kernels = line("Stream #1", *(event("gemm", 100 * n, 60, correlation_id=n + 1) for n in range(5)), id=1)
+    (summary,) = summarized(tmp_path, a=space(plane("/device:GPU:0", modules, kernels))).hosts
+    known = {category: ms for category, ms in summary.category_ms.items() if ms is not None}
+    assert known == {"output": 0, "device_collectives": 0, "device_to_device": 0, "device_compute": 0.06}
+    assert (summary.input_percent, summary.input_class) == (None, "unknown")
 
 
 def test_rankings_are_per_step(tmp_path: Path) -> None:

@@ -56,5 +56,19 @@ def noisy_job(step_us: float, steps: int = 40) -> bytes:
     return bare_job(*(step_us + (-1) ** number for number in range(steps)))
 
 
+def two_kinds_job(train_wait_us: float = 10.0, eval_wait_us: float = 70.0) -> bytes:
+    """Five train steps, told by their gradient ops, then four eval steps; each takes 100 us and waits for input."""
+    events: list[Event] = []
+    for number in range(9):
+        start_us, is_train = 100.0 * number, number < 5
+        wait_us = train_wait_us if is_train else eval_wait_us
+        events += [
+            event("train" if is_train else "test", start_us, 100, step_num=number),
+            event("IteratorGetNextOp::DoCompute", start_us, wait_us),
+            event("gradient_tape/x:MatMul" if is_train else "x:MatMul", start_us + wait_us, 100 - wait_us),
+        ]
+    return space(host(*events))
+
+
 def job_without_steps() -> bytes:
     return space(host(event("idle", 0, 10)))

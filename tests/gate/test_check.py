@@ -14,12 +14,14 @@ from click.testing import Result
 from gate.example_jobs import analysis_of, bare_job, input_job, job_without_steps, noisy_job
 
 import tfperf
-from tfperf.gate.check import Judged, Outcome, check, check_profile, needed_sections, not_judged
+from tfperf.gate.check import check, check_profile, needed_sections
 from tfperf.gate.config import CheckConfig
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import LimitError, named_limit
+from tfperf.gate.outcome import Judged, Outcome, not_judged
 from tfperf.render import render
 from tfperf.sections.registry import section_names
+from tfperf.wire.capture_plane import CaptureFacts
 
 
 def outcome_of(analysis: tfperf.Analysis, *limits: str, **settings: Any) -> Outcome:
@@ -250,7 +252,7 @@ def test_a_breach_has_evidence_of_the_worst_host(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=bare_job(*[100] * 5), b=input_job(80))
     (judged,) = outcome_of(analysis, "all_others <= 99%").judged
     assert (judged.status, judged.host) == ("breach", "a")
-    assert [finding.code for finding in judged.evidence] == ["all_others"]
+    assert [finding.code for finding in judged.evidence] == ["python_between_steps"]
 
 
 def test_the_analysis_is_not_changed(tmp_path: Path) -> None:
@@ -290,7 +292,7 @@ def test_a_regression_is_a_breach(tmp_path: Path, baseline: Baseline) -> None:
     assert judged.measured == pytest.approx(20.0)
     assert judged.comparison is not None
     assert judged.comparison.verdict == "slower"
-    assert [finding.code for finding in judged.evidence] == ["all_others"]
+    assert [finding.code for finding in judged.evidence] == ["python_between_steps"]
 
 
 def test_a_larger_tolerance_may_hold(tmp_path: Path, baseline: Baseline) -> None:
@@ -331,6 +333,19 @@ def test_different_jobs_are_not_compared(tmp_path: Path, baseline: Baseline) -> 
     (judged,) = outcome_of(after, baseline=(baseline(before),)).judged
     assert judged.status == "unknown"
     assert judged.why.startswith("The runs cannot be compared. Hosts: 1 before, 2 now;")
+
+
+def test_runs_of_other_batch_sizes_are_not_judged(tmp_path: Path, baseline: Baseline) -> None:
+    """Per example, larger batches alone are faster, which would hide that the program became slower."""
+    small, large = (CaptureFacts(batch_size=size, steps_per_execution=1).to_bytes() for size in (8, 16))
+    before = analysis_of(tmp_path / "1", a=noisy_job(100) + small)
+    after = analysis_of(tmp_path / "2", a=noisy_job(110) + large)
+    (judged,) = outcome_of(after, baseline=(baseline(before),)).judged
+    assert (judged.status, judged.measured) == ("unknown", None)
+    assert judged.why == (
+        "The runs cannot be compared. Batch size: 8 before, 16 now; a step is other work, and more examples at once "
+        "take less time each: compare equal batches."
+    )
 
 
 def test_a_tolerance_without_a_baseline_is_an_error(tmp_path: Path) -> None:

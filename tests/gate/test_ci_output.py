@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from tfperf.errors import OutputError
-from tfperf.gate.check import Judged, Outcome, not_judged
 from tfperf.gate.ci_output import SUMMARY_BYTES, SUMMARY_FILE, annotation_text, junit_text, summary_text, write_summary
 from tfperf.gate.limits import Limit, Metric
+from tfperf.gate.outcome import Judged, Outcome, not_judged
 from tfperf.report.model import Finding
 
 INPUT = Limit("max-input-bound 10%", Metric("input_bound"), "<=", 10.0)

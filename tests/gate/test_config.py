@@ -20,6 +20,7 @@ limits = ["sum(kernels.total_us[name~nccl]) < 500us", "memory < 4GiB"]
 stat = "p95"
 skip-first = 2
 min_steps = 10
+by_kind = "eval"
 baseline = "ci/baseline.json"
 max-regression = "5%"
 """
@@ -46,6 +47,7 @@ def test_every_key_of_a_pyproject_is_read(tmp_path: Path) -> None:
         stat="p95",
         skip_first=2,
         min_steps=10,
+        by_kind="eval",
         baseline=(tmp_path / "ci" / "baseline.json",),
         max_regression=0.05,
     )
@@ -86,6 +88,8 @@ def test_a_file_without_limits_sets_nothing(tmp_path: Path) -> None:
         ("min-steps = 0", "check.min-steps: it must be an integer from 1 to"),
         ('stat = "average"', "check.stat: it must be one of mean, median, p95"),
         ("stat = []", "one of mean"),
+        ("by-kind = 3", 'check.by-kind: it must be a kind of steps, such as "train" or "eval"'),
+        ('by-kind = ""', "it must be a kind of steps"),
         ("baseline = 3", "check.baseline: it must be the path of a file"),
         ('baseline = "a\\u0000b"', "the path of a file"),
         ('max-regression = "0.05"', "check.max-regression: '0.05' may mean 5% or 0.05%"),

@@ -150,6 +150,20 @@ def test_a_bound_is_written_as_it_can_be_read(unit: Unit) -> None:
 # --- limits of a file and of the command line ---
 
 
+@pytest.mark.parametrize(
+    ("origin", "place", "said"),
+    [
+        ("command line", "", "command line: max-skew: '5' "),
+        ("a file called max-skew", "", "a file called max-skew: max-skew: '5' "),
+        ("tfperf.toml, check.max_skew", "tfperf.toml, check.max_skew", "tfperf.toml, check.max_skew: '5' "),
+    ],
+)
+def test_a_message_says_the_place_as_it_is_given(origin: str, place: str, said: str) -> None:
+    with pytest.raises(LimitError) as error:
+        named_limit("max-skew", "5 ms", origin, place=place)
+    assert str(error.value).startswith(said.replace("'5' ", "'5 ms' "))
+
+
 def limits(*texts: str, origin: str = "file") -> list[Limit]:
     return [read_limit(text, origin) for text in texts]
 

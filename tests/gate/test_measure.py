@@ -123,19 +123,21 @@ def test_input_that_the_trace_does_not_show_is_unknown(tmp_path: Path) -> None:
 
 
 def test_the_least_busy_device_counts(tmp_path: Path) -> None:
-    """GPU 0 works 80 of 100 us in each step, GPU 1 works 50, GPU 2 only after the last step."""
-    judged = judged_host(
-        tmp_path,
-        cpu(),
-        gpu(0, *((100.0 * number, 80) for number in range(4))),
-        gpu(1, *((100.0 * number, 50) for number in range(4))),
-        gpu(2, (500, 10)),
-    )
-    measurement = measured("device_busy >= 50%", judged)
+    """GPU 0 works 80 of 100 us in each step, GPU 1 works 50; GPU 2 recorded no work, so nothing is known of it."""
+    planes = gpu(0, *((100.0 * number, 80) for number in range(4))), gpu(1, *((100.0 * n, 50) for n in range(4)))
+    measurement = measured("device_busy >= 50%", judged_host(tmp_path, cpu(), *planes, gpu(2)))
     assert measurement.value == 50.0
     assert measurement.why == (
-        "/device:GPU:1, the least busy of 2 devices, over 4 train steps; omitted: 1 that did nothing in the steps"
+        "/device:GPU:1, the least busy of 2 devices, over 4 train steps; omitted: 1 of 3 that recorded no work"
     )
+
+
+def test_a_device_that_works_outside_of_the_steps_is_not_busy(tmp_path: Path) -> None:
+    """It took part in the capture, so that it does nothing in the steps is known."""
+    planes = gpu(0, *((100.0 * number, 80) for number in range(4))), gpu(1, (500, 10))
+    measurement = measured("device_busy >= 50%", judged_host(tmp_path, cpu(), *planes))
+    assert measurement.value == 0.0
+    assert measurement.why == "/device:GPU:1, the least busy of 2 devices, over 4 train steps"
 
 
 def test_skipped_steps_do_not_count_for_devices_either(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_skipped_steps_do_not_count_for_devices_either(tmp_path: Path) -> None:
     assert measured("device_busy >= 1%", skipped).value == 90.0
     assert measured("idle_devices.idle_percent < 20", skipped).value == pytest.approx(10.0)
     stale = measured("idle_devices.gaps < 20", skipped)
-    assert (stale.value, stale.gap) == (None, "idle_devices.gaps also counts steps that are skipped or cut off")
+    assert (stale.value, stale.gap) == (None, "idle_devices.gaps also counts steps that are not judged")
 
 
 @pytest.mark.parametrize("text", ["device_busy >= 0%", "kernel_launch <= 100%"])
@@ -213,7 +215,7 @@ def test_memory_that_is_known_in_part_can_only_breach_a_limit(tmp_path: Path) ->
     judged = judged_host(tmp_path, cpu(allocation(5, 700, "GPU_0_bfc"), malformed))
     measurement = measured("memory < 1MB", judged)
     assert measurement.value == 700.0
-    assert "do not show how much is in use" in measurement.gap
+    assert measurement.gap.startswith("how much is in use is unknown at 1 event of allocators")
     assert measurement.status(read_limit("memory < 1MB")) == "unknown"
     assert measurement.status(read_limit("memory < 600B")) == "breach"
     assert measured("memory > 1B", judged).value is None
@@ -326,3 +328,51 @@ def test_ops_of_devices_and_hosts_are_one_table(tmp_path: Path) -> None:
     assert measured("count(ops.op_name) <= 0", judged).value == 2.0
     assert measured("ops.self_ms[side=device] < 1", judged).why == "op_name d/MatMul"
     assert measured("ops.self_ms[side=host] < 1", judged).why == "op_name e/Add"
+
+
+# --- what the profile cannot show ---
+
+
+def device_alone() -> Plane:
+    """Five runs of a module on a GPU, with a kernel and a copy in each, and no host."""
+    modules = line("XLA Modules", *(event("jit_f", 100 * n, 100) for n in range(5)), id=STEPS_LINE + 2)
+    kernels = line("Stream #1", *(event("gemm", 100 * n, 60, correlation_id=n + 1) for n in range(5)), id=1)
+    copies = line("Stream #2", *(event("MemcpyH2D", 100 * n + 60, 5, correlation_id=n + 9) for n in range(5)), id=2)
+    return plane("/device:GPU:0", modules, kernels, copies)
+
+
+@pytest.mark.parametrize(
+    "text", ["input_bound <= 99%", "kernel_launch <= 99%", "all_others <= 99%", "max(steps.host_compute_ms) <= 1ms"]
+)
+def test_what_the_host_does_is_unknown_without_its_threads(tmp_path: Path, text: str) -> None:
+    """Each would hold if what is not recorded were 0."""
+    measurement = measured(text, judged_host(tmp_path, device_alone()))
+    assert measurement.status(read_limit(text)) == "unknown"
+    assert "no host thread recorded anything in this profile" in measurement.gap
+
+
+def test_what_the_device_does_is_known_without_host_threads(tmp_path: Path) -> None:
+    judged = judged_host(tmp_path, device_alone())
+    assert measured("max(steps.device_compute_ms) <= 1ms", judged).value == pytest.approx(0.06)
+    assert measured("step_time <= 1ms", judged).value == pytest.approx(0.1)
+
+
+def test_launches_of_a_tpu_are_unknown(tmp_path: Path) -> None:
+    steps = line("Steps", *(event(str(n), 100 * n, 100) for n in range(5)), id=1)
+    ops = line("XLA Ops", *(event("fusion", 100 * n, 60) for n in range(5)), id=2)
+    judged = judged_host(tmp_path, plane("/device:TPU:0", steps, ops))
+    assert "say nothing about the host" in measured("kernel_launch <= 99%", judged).gap
+    assert measured("all_others <= 99%", judged).value == pytest.approx(40)
+
+
+def test_columns_of_a_device_are_unknown_without_one(tmp_path: Path) -> None:
+    """The rows hold 0, so that they add up; a limit would always hold."""
+    judged = judged_host(tmp_path, cpu(*(event("IteratorGetNextOp::DoCompute", 100 * n, 10) for n in range(4))))
+    measurement = measured("max(steps.device_compute_ms) <= 1ms", judged)
+    assert (measurement.value, "no device recorded anything" in measurement.gap) == (None, True)
+    assert measured("max(steps.input_ms) <= 1ms", judged).value == pytest.approx(0.01)
+
+
+def test_input_of_steps_is_unknown_where_it_is_not_visible(tmp_path: Path) -> None:
+    measurement = measured("max(steps.input_ms) <= 1ms", judged_host(tmp_path, cpu()))
+    assert (measurement.value, "does not show where input comes from" in measurement.gap) == (None, True)

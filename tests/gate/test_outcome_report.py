@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import Ratio
 from tfperf.compare.regression import RegressionVerdict, StepComparison
-from tfperf.gate.check import Judged, Outcome, not_judged
 from tfperf.gate.limits import Limit, Metric, Relation, Status
+from tfperf.gate.outcome import Judged, Outcome, not_judged
 from tfperf.gate.outcome_report import check_report, headline, open_questions, sentence, shown_together
 from tfperf.render import FORMATS, render
 from tfperf.report.model import Finding
@@ -130,6 +130,8 @@ def test_the_summary_counts() -> None:
         "breached": 1,
         "unknown": 1,
         "step_count": 12,
+        "step_kind": None,
+        "other_step_kinds": {},
     }
     assert report.source == {"run": "2026_01_01", "folder": "/logs/run", "hosts": ["a"]}
 

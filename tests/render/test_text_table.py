@@ -23,6 +23,7 @@ from tfperf.render.text_table import (
     cut_note,
     fits,
     fold,
+    header_width,
     joined,
     line_of,
     main_columns,
@@ -30,7 +31,6 @@ from tfperf.render.text_table import (
     shorten,
     table_lines,
     text_table,
-    two_line_width,
     width_of,
     wrap,
 )
@@ -102,7 +102,7 @@ def test_number_columns_get_their_width_before_names() -> None:
     assert column_widths(table, 200) == [50, 5, 20]
     assert column_widths(table, 60) == [41, 5, 10]
     assert column_widths(table, 30) == [11, 5, 10]
-    assert column_widths(table, 10) == [8, 5, 10]
+    assert column_widths(table, 10) == [8, 5, 9]
 
 
 def test_several_wide_text_columns_share_with_twice_the_room_for_the_widest() -> None:
@@ -112,13 +112,21 @@ def test_several_wide_text_columns_share_with_twice_the_room_for_the_widest() ->
 
 
 @pytest.mark.parametrize(
-    ("header", "width"), [("Share", 5), ("Self time (ms)", 9), ("Mean self time (us)", 9), ("", 0), ("a b", 1)]
+    ("header", "two", "three"),
+    [("Share", 5, 5), ("Self time (ms)", 9, 4), ("Mean self time (us)", 9, 9), ("", 0, 0), ("a b", 1, 1)],
 )
-def test_headers_may_take_two_lines(header: str, width: int) -> None:
-    assert two_line_width(header) == width
+def test_headers_may_take_two_or_three_lines(header: str, two: int, three: int) -> None:
+    assert (header_width(header, 2), header_width(header, 3)) == (two, three)
 
 
-@pytest.mark.parametrize(("width", "expected"), [(200, True), (60, True), (27, True), (26, False)])
+def test_headers_take_three_lines_only_where_two_are_too_wide() -> None:
+    table = TextTable(("Step", "Device compute (ms)", "All others (ms)"), (("1", "4.59", "1.09"),), (True, True, True))
+    assert column_widths(table, 80) == [4, 19, 15]
+    assert column_widths(table, 32) == [4, 12, 10]
+    assert column_widths(table, 29) == [4, 7, 6]
+
+
+@pytest.mark.parametrize(("width", "expected"), [(200, True), (60, True), (26, True), (25, False)])
 def test_a_table_fits_while_its_numbers_and_short_texts_do(width: int, expected: bool) -> None:
     rows = (("n" * 50, "type", "1,234,567"), ("m", "other", "-"))
     assert fits(TextTable(("Operation", "Type", "Total self time (ms)"), rows, (False, False, True)), width) == expected

@@ -34,7 +34,7 @@ def test_a_sample_is_analyzed_only_when_asked_to(tmp_path: Path) -> None:
     analyzed = sampled.analyzed()
     assert analyzed.analysis is not None
     assert analyzed.report().summary["captured_steps"] == 5
-    assert [section.name for section in analyzed.report().sections][:2] == ["capture", "overview"]
+    assert [section.name for section in analyzed.report().sections][:2] == ["capture", "diagnosis"]
 
 
 def test_a_worker_that_fails_is_an_entry_and_a_problem(tmp_path: Path) -> None:

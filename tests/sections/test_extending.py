@@ -56,7 +56,7 @@ def tfperf(python: Path, *arguments: object, modules: str = "") -> subprocess.Co
 
 
 def test_it_is_in_the_report_for_people(python: Path) -> None:
-    whole = tfperf(python, "analyze", SAMPLE)
+    whole = tfperf(python, "analyze", SAMPLE, "--full")
     assert whole.returncode == 0, whole.stderr
     assert "\nThreads\n=======\n" in whole.stdout
     alone = tfperf(python, "analyze", SAMPLE, "-s", "threads")

@@ -25,7 +25,7 @@ def test_parts_of_a_profile(logdir: Path, tmp_path: Path) -> None:
     output = tmp_path / "part.pftrace"
     result = tfperf.write_timeline(logdir, str(output), hosts=["a"], steps=(1, 1), threads=["py*"], min_duration_us=2)
     assert list(result.sentences()) == [
-        f"wrote {output} (0.0 MB): 2 tracks, 1 event, 1 step, 0 arrows",
+        f"wrote {output} ({output.stat().st_size} B): 2 tracks, 1 event, 1 step, 0 arrows",
         "omitted 2 of 4 events: outside the selected steps",
         "omitted 1 of 4 events: shorter than the minimum duration",
     ]

@@ -77,7 +77,8 @@ def test_arrows_that_lose_an_end_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
-        (Selection(steps=(7, 9)), r"no step 7\.\.9; the steps are 0\.\.5"),
+        (Selection(steps=(7, 9)), r"there are no steps 7\.\.9; the steps are 0\.\.5"),
+        (Selection(steps=(7, 7)), r"there is no step 7; the steps are 0\.\.5"),
         (Selection(threads=("nobody",)), "no thread or plane is named nobody; the threads are: python"),
     ],
 )

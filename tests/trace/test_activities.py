@@ -39,16 +39,37 @@ def test_without_a_device_nothing_is_launched(tmp_path: Path) -> None:
     [
         ("sgemm_128x64", {}, Activity.COMPUTE_32),
         ("hgemm_half", {}, Activity.COMPUTE_16),
-        ("sgemm", {"shape": "half[2,3]"}, Activity.COMPUTE_16),
+        ("sgemm", {"shape": "(half[2,3])"}, Activity.COMPUTE_32),
+        ("fusion_3", {"shape": "(half[2,3];int32[])"}, Activity.COMPUTE_16),
+        ("fusion_3", {"shape": "(int32[])"}, Activity.COMPUTE_32),
+        ("void Copy<int>(int*)", {}, Activity.COMPUTE_32),
+        ("void Copy<int>(int*)", {"shape": "(half[2])"}, Activity.COMPUTE_16),
+        ("fusion_3", {"shape": ""}, Activity.COMPUTE_UNKNOWN),
+        ("fusion_3", {}, Activity.COMPUTE_UNKNOWN),
         ("ncclKernel_AllReduce", {}, Activity.COLLECTIVES),
         ("MemcpyD2H", {}, Activity.DEVICE_TO_HOST),
-        ("copy", {"memcpy_details": "kind:Unknown size:8"}, Activity.COMPUTE_32),
+        ("copy", {"memcpy_details": "kind:Unknown size:8"}, Activity.COMPUTE_UNKNOWN),
         ("copy", {"memcpy_details": "kind:HtoD size:8"}, Activity.HOST_TO_DEVICE),
     ],
 )
 def test_events_of_a_gpu(name: str, stats: dict[str, str], activity: Activity, tmp_path: Path) -> None:
     gpu = plane("/device:GPU:0", line("Stream #1", event(name, 0, 1, **stats)))
     assert device_codes(trace_of(tmp_path, gpu), "corrected").tolist() == [activity]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "activity"),
+    [
+        ("Philox<half>", "(int32[3])", Activity.COMPUTE_32),
+        ("sgemm", "(half[2,3])", Activity.COMPUTE_16),
+        ("fusion_3", "", Activity.COMPUTE_32),
+        ("gemm_fp16", "", Activity.COMPUTE_16),
+    ],
+)
+def test_to_tensorflow_inputs_decide_before_the_name(name: str, shape: str, activity: Activity, tmp_path: Path) -> None:
+    """What it knows nothing of is 32 bit."""
+    gpu = plane("/device:GPU:0", line("Stream #1", event(name, 0, 1, shape=shape)))
+    assert device_codes(trace_of(tmp_path, gpu), "tensorflow").tolist() == [activity]
 
 
 def test_ops_of_a_tpu_by_category() -> None:

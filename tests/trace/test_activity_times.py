@@ -36,7 +36,7 @@ def test_activities_in_real_time_are_united_over_threads(tmp_path: Path) -> None
     gpu = plane("/device:GPU:0", line("Stream #1", event("k", 8, 4), event("MemcpyH2D", 20, 5)))
     trace = trace_of(tmp_path, plane("/host:CPU", *threads), gpu)
     window = np.array([0]), np.array([30 * US])
-    expected = {"HOST_COMPUTE": [(0, 15)], "COMPUTE_32": [(8, 12)], "HOST_TO_DEVICE": [(20, 25)]}
+    expected = {"HOST_COMPUTE": [(0, 15)], "COMPUTE_UNKNOWN": [(8, 12)], "HOST_TO_DEVICE": [(20, 25)]}
     assert busy(corrected_times(trace, *window)) == expected
 
 

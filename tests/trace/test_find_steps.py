@@ -39,6 +39,20 @@ def test_markers_become_windows_from_start_to_start(tmp_path: Path) -> None:
     assert durations(steps) == [100, 100, 100, 80]
 
 
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([event("train", 0, 80, step_num=7)], "the program marked 1 step (train)"),
+        ([event("f", 0, 9, group_id=3, step_name="3")], "the profiler stored 1 step in the file"),
+        ([call("f", 0, 9)], "calls do not repeat regularly, no fetch from tf.data is visible: 1 step of f"),
+        ([call("f", 0, 9), fetch(1, 1), fetch(3, 1)], "1 call of f, 2 batches"),
+        ([call("f", 0, 99), *(fetch(9 * n, 1) for n in range(9))], "9 fetches inside 1 call of f"),
+    ],
+)
+def test_one_step_is_said_in_the_singular(tmp_path: Path, events: list[Event], said: str) -> None:
+    assert find_steps(trace_of(tmp_path, host(*events))).explanation == said
+
+
 def test_a_marker_without_root_flag_counts(tmp_path: Path) -> None:
     """The Keras 3 callback marks steps as `Profiled batch`, without `_r`."""
     marks = [event("Profiled batch", 100 * n, 90, step_num=n) for n in range(3)]
@@ -128,6 +142,21 @@ def test_nested_calls_are_not_counted_twice(tmp_path: Path) -> None:
     assert len(find_steps(trace_of(tmp_path, host(*events)))) == 4
 
 
+def test_several_fetches_in_a_marked_step_are_its_batches(tmp_path: Path) -> None:
+    """`steps_per_execution` with a callback that marks executions; one fetch lies on the other side of a border."""
+    marks = [event("train", 100 * n, 90, step_num=n) for n in range(4)]
+    fetches = [fetch(100 * n + 20 * k + 1, 5) for n in range(4) for k in range(3)]
+    steps = find_steps(trace_of(tmp_path, host(*sorted([*marks, *fetches[:-1]], key=lambda e: e.start_us))))
+    assert steps.batches.tolist() == [3, 3, 3, 2]
+
+
+def test_a_fetch_too_much_at_a_border_is_no_batch_of_its_own(tmp_path: Path) -> None:
+    marks = [event("train", 100 * n, 90, step_num=n) for n in range(5)]
+    fetches = [fetch(at, 5) for at in (1, 95, 201, 301, 401)]
+    steps = find_steps(trace_of(tmp_path, host(*sorted([*marks, *fetches], key=lambda e: e.start_us))))
+    assert steps.batches.tolist() == [1, 1, 1, 1, 1]
+
+
 def test_micro_batches_belong_to_the_step_that_applies_them(tmp_path: Path) -> None:
     events: list[Event] = []
     for n in range(4):
@@ -136,6 +165,7 @@ def test_micro_batches_belong_to_the_step_that_applies_them(tmp_path: Path) -> N
         events.append(call("apply_fn", 100 * n + 85, 10))
     steps = find_steps(trace_of(tmp_path, host(*events)))
     assert starts(steps) == [0, 100, 200, 300]
+    assert steps.batches.tolist() == [4, 4, 4, 4]
 
 
 def test_without_fetches_calls_are_steps_but_input_is_not_visible(tmp_path: Path) -> None:

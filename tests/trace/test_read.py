@@ -77,6 +77,21 @@ def test_instants_are_kept_on_demand(tmp_path: Path) -> None:
     assert numbers(trace_of(tmp_path, made, instants=True), "step_num") == {0: 2, 1: 1}
 
 
+def test_the_capture_goes_from_the_first_event_of_any_kind_to_the_last(tmp_path: Path) -> None:
+    """Allocations take no time, and are no rows; they happen during the capture all the same."""
+    thread = line("python", event("MemoryAllocation", 20, 0), event("train", 100, 50), timestamp_ns=5000)
+    other = line("other", event("MemoryDeallocation", 400, 0), id=2)
+    trace = trace_of(tmp_path, plane("/host:CPU", thread, other))
+    assert (len(trace.name), trace.extent_ps) == (1, (25_000_000, 400_000_000))
+    assert trace_of(tmp_path, plane("/host:CPU", line("python"))).extent_ps == (0, 0)
+
+
+def test_impossible_times_do_not_lengthen_the_capture(tmp_path: Path) -> None:
+    odd, good = message(field(2, 0), field(3, -1)), message(field(2, 5), field(3, 7))
+    trace = read_bytes(tmp_path, field(1, message(field(2, b"/host:CPU"), field(3, field(4, odd) + field(4, good)))))
+    assert trace.extent_ps == (5, 12)
+
+
 @pytest.mark.parametrize(
     ("start", "duration"), [(0, -1), (0, 1 << 60), (1 << 60, 1), (-(1 << 60), 1), ((1 << 63) - 1, (1 << 63) - 1)]
 )
@@ -102,7 +117,8 @@ LARGE = plane(
 
 
 def everything(trace: HostTrace) -> tuple[object, ...]:
-    return rows(trace), trace.lines, numbers(trace, "step_num"), texts(trace, "hlo_op"), trace.event_count
+    stats = numbers(trace, "step_num"), texts(trace, "hlo_op")
+    return rows(trace), trace.lines, *stats, trace.event_count, trace.extent_ps
 
 
 @pytest.mark.parametrize("limit", [1, 64, 200, 1000])
@@ -150,7 +166,7 @@ def test_other_planes_are_listed_but_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_without_any_plane_name_is_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(TraceFormatError, match="none of its 2 planes has a name"):
+    with pytest.raises(TraceFormatError, match="none of its planes has a name"):
         trace_of(tmp_path, Plane("", ()), Plane("", ()))
 
 

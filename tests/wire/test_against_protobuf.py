@@ -274,7 +274,7 @@ def damaged() -> st.SearchStrategy[bytes]:
     return damage(spaces, changes=2, longest=30)
 
 
-REFUSED_BY_US_ONLY = re.compile(r"0 bytes|contains no planes|wire type [34]|gzip|JSON")
+REFUSED_BY_US_ONLY = re.compile(r"0 bytes|contains no planes|wire type [34]|not an XSpace;|gzip")
 """An XSpace without planes, and groups (a wire type that no XSpace uses) outside of lines."""
 
 

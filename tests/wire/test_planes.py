@@ -194,6 +194,16 @@ def test_lines_behind_a_very_long_header_are_found(tmp_path: Path, monkeypatch: 
     assert batch.duration_ps.tolist() == [7]
 
 
+def test_a_header_that_no_decoder_takes_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = plane_bytes(field(6, field(6, bytes(100))))
+    assert decoded(tmp_path, data)[0].name == "/host:CPU"
+    monkeypatch.setattr(schema, "LARGEST_MESSAGE", 99)
+    with pytest.raises(TraceFormatError, match="a plane with 115 bytes of names and facts at byte 2"):
+        decoded(tmp_path, data)
+
+
 def test_a_plane_with_very_many_names(tmp_path: Path) -> None:
     names = [field(4, message(field(1, n), field(2, field(2, b"op %d" % n)))) for n in range(100_000)]
     header, _ = decoded(tmp_path, plane_bytes(field(3, EVENT), *names))

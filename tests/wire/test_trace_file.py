@@ -78,6 +78,14 @@ REFUSED = {
     "JSON object": (b'{"traceEvents": []}', "is JSON, not an XSpace"),
     "JSON list": (b"[1]", "is JSON, not an XSpace"),
     "no plane": (field(4, b"host"), "contains no planes"),
+    "another message": (
+        field(1, b"_TFProfRoot"),
+        "is a result of tfprof (GraphNodeProto), not an XSpace; give a *.xplane",
+    ),
+    "a long name": (
+        tag(1, BYTES) + varint((1 << 20) + 5) + field(2, bytes((1 << 20) + 1)),
+        "a plane with a name of 1048577",
+    ),
     "group": (PLANE + tag(1, GROUP) + tag(1, END_GROUP), "wire type 3 at byte 19 of 21"),
     "end of a group": (PLANE + tag(1, END_GROUP), "wire type 4"),
     "unknown type": (PLANE + tag(1, 6), "wire type 6"),
@@ -85,10 +93,10 @@ REFUSED = {
     "large field number": (PLANE + tag(1 << 29, 0) + b"\x01", "an invalid field number"),
     "field number with zeros": (PLANE + b"\x88\x80\x80\x80\x80\x00\x01", "an invalid field number"),
     "endless number": (PLANE + b"\x80" * 30, "an invalid varint"),
-    "cut off": (PLANE[:-1], "a field that is 1 bytes too long (truncated file?)"),
-    "huge length": (tag(1, BYTES) + varint(1 << 62), f"a field that is {1 << 62} bytes too long"),
-    "negative length": (tag(1, BYTES) + varint(-1), f"a field that is {(1 << 64) - 1} bytes too long"),
-    "cut off fixed number": (tag(1, FIXED64) + bytes(7), "a field that is 1 bytes too long"),
+    "cut off": (PLANE[:-1], "a field that is 1 byte too long (truncated file?)"),
+    "huge length": (tag(1, BYTES) + varint(1 << 62), f"a field that is {1 << 62:,} bytes too long"),
+    "negative length": (tag(1, BYTES) + varint(-1), f"a field that is {(1 << 64) - 1:,} bytes too long"),
+    "cut off fixed number": (tag(1, FIXED64) + bytes(7), "a field that is 1 byte too long"),
     "line longer than its plane": (field(1, tag(3, BYTES) + varint(9)) + bytes(20), "is 9 bytes too long"),
 }
 
@@ -100,6 +108,10 @@ def test_what_is_no_xspace_is_refused_in_words(case: str, tmp_path: Path) -> Non
         walked(tmp_path, data)
     assert words in str(error.value)
     assert str(error.value).startswith(str(tmp_path / "made.xplane.pb"))
+
+
+def test_of_a_very_long_error_only_the_start_is_read(tmp_path: Path) -> None:
+    assert walked(tmp_path, field(2, b"x" * 70_000) + PLANE).errors == ("x" * (1 << 16),)
 
 
 def test_more_planes_than_any_profile_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from tfperf.capture.run_folder import local_folder
 from tfperf.capture.trace_problems import LIBRARY_FIX, PERMISSION_FIX, gpu_event_count, has_gpu_plane, missing_gpu
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
+from tfperf.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from tfperf.capture.client import ProfilerClient
@@ -155,10 +156,10 @@ def logdir_checks(logdir: Path) -> Iterator[Check]:
 def space_check(free_bytes: int) -> Check:
     """Check whether the space that is left is enough for traces."""
     if free_bytes >= _SCARCE_BYTES:
-        return Check("disk space", "ok", f"{free_bytes / 1e9:,.1f} GB free")
+        return Check("disk space", "ok", f"{format_bytes(free_bytes)} free")
     status: Status = "fail" if free_bytes < _TOO_FEW_BYTES else "warn"
     fix = "free some space, or name another --logdir; a trace takes 1 to 500 MB"
-    return Check("disk space", status, f"{free_bytes / 1e6:,.0f} MB free", fix)
+    return Check("disk space", status, f"{format_bytes(free_bytes)} free", fix)
 
 
 def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None) -> list[Check]:
@@ -187,7 +188,7 @@ def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None
         idle = f"nothing in {duration_ms} ms: the job is idle, or waits outside TensorFlow"
         fix = "check while it works; tfperf capture --wait-for-activity waits for that"
         return [*checks, Check("trace of the job", "warn", idle, fix)]
-    checks.append(Check("trace of the job", "ok", f"{contents.event_count:,} events in {duration_ms} ms"))
+    checks.append(Check("trace of the job", "ok", f"{counted(contents.event_count, 'event')} in {duration_ms} ms"))
     return [*checks, _job_gpu_check(contents, machine if address.is_here else None, listener)]
 
 
@@ -216,7 +217,7 @@ def _job_gpu_check(contents: Contents, machine: Machine | None, listener: Listen
     if missing := missing_gpu(contents, machine, listener.process if listener else UNKNOWN):
         return Check(name, "fail", missing.cause, missing.fix)
     if count := gpu_event_count(contents):
-        return Check(name, "ok", f"{count:,} events")
+        return Check(name, "ok", counted(count, "event"))
     if has_gpu_plane(contents):
         return Check(name, "ok", "no events: the GPU did nothing meanwhile, or the job does not use it")
     return Check(name, "ok", "no GPU in the trace, and no sign that the job uses one")

@@ -12,6 +12,7 @@ from threading import get_ident
 from typing import Any, TypeVar
 
 from tfperf.capture import local
+from tfperf.capture.keras_facts import facts_of_call, keras_facts
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.step_profile import LIMIT_SECONDS, StepProfile
 from tfperf.capture.tracer_options import TracerOptions
@@ -21,6 +22,7 @@ Hook = TypeVar("Hook", bound=Callable[..., None])
 ON_BATCH = {"train": "train_on_batch", "test": "test_on_batch", "predict": "predict_on_batch"}
 """The methods of a model for which Keras calls no callbacks."""
 _WATCHED = "watched"
+_NO_ARGUMENTS: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
 _MARKING_MODULES = ("tf_keras.", "keras.src.engine.")
 """The modules of models whose `fit` marks steps itself, by the number within the epoch: Keras 2, alias tf.keras."""
 
@@ -113,6 +115,8 @@ class ProfileCallback:
         self._count: BatchCount | None = None
         self._marker: Any = None
         self._is_inside_watched = False
+        self._arguments = _NO_ARGUMENTS
+        """Of a method for which Keras calls no callbacks, while its step starts."""
         self._model_marks = False
         self._watched: list[Any] = []
 
@@ -159,7 +163,9 @@ class ProfileCallback:
 
         @wraps(method)
         def call(*arguments: Any, **options: Any) -> Any:
+            self._arguments = arguments, options
             with self.watched_step(mode):
+                self._arguments = _NO_ARGUMENTS  # Else a batch would stay in memory for longer.
                 return method(*arguments, **options)
 
         return call
@@ -215,10 +221,16 @@ class ProfileCallback:
         shown = batch
         if mode == count.mode:
             position = count.start(batch)
-            self._profile.step_starts(position, count.size)
+            self._profile.step_starts(position, count.size, self._facts)
             shown = batch if self._model_marks else position
         if "tensorflow" in sys.modules:
             self._marker = local.step_marker(name or mode, shown if number is None else number)
+
+    def _facts(self) -> dict[str, int]:
+        """Return what Keras knows about the step that starts."""
+        with contextlib.suppress(Exception):
+            return {**keras_facts(self.model), **facts_of_call(*self._arguments)}
+        return {}
 
     @_harmless
     def _end_step(self, mode: str, batch: int, logs: Any = None) -> None:

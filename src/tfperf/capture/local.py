@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -26,6 +26,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from tfperf.capture.job_facts import job_facts
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
 from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
@@ -54,10 +55,14 @@ class StepTimes:
         self._starts.append((get_ident(), self._clock()))
 
     def overhead_percent(self, started_s: float, ended_s: float) -> float | None:
-        """Return by how many percent the median step in a session is longer than the median step before it.
+        """Return by how many percent the median step in a session is longer than the median step before it."""
+        return self.overhead(started_s, ended_s).get("overhead_percent")
 
-        None if there are fewer than five whole steps before or in the session; 0 if steps did not get longer. Steps in
-        earlier sessions count as neither. A step lasts until the next one of its thread starts.
+    def overhead(self, started_s: float, ended_s: float) -> dict[str, float]:
+        """Return `overhead_percent`, and the median step before the session as `usual_step_ms`.
+
+        Nothing if there are fewer than five whole steps before or in the session; 0 if steps did not get longer. Steps
+        in earlier sessions count as neither. A step lasts until the next one of its thread starts.
         """
         if (started_s, ended_s) not in self._sessions:
             self._sessions.append((started_s, ended_s))
@@ -73,10 +78,11 @@ class StepTimes:
             if end <= started_s and not any(start < stop and end > begin for begin, stop in self._sessions)
         ]
         if min(len(before), len(during)) < _MIN_STEPS:
-            return None
+            return {}
         # As many steps before as during: long ago, the job may have been in another phase.
         usual = median(before[-max(len(during), _MIN_STEPS) :])
-        return max(0.0, 100 * (median(during) / usual - 1)) if usual else None
+        percent = max(0.0, 100 * (median(during) / usual - 1)) if usual else None
+        return {} if percent is None else {"overhead_percent": percent, "usual_step_ms": 1000 * usual}
 
 
 step_times = StepTimes()
@@ -129,6 +135,11 @@ def stop() -> Captured:
     Raises CaptureError with reason `not_started`, `not_written`, or `bad_reply` if the trace is damaged. The session
     ends in any case.
     """
+    return end({})
+
+
+def end(keras_facts: Mapping[str, int]) -> Captured:
+    """Do what `stop` does; `keras_facts` are fields of `CaptureFacts` that the trace gets, too."""
     global _running
     with _lock:
         if _running is None:
@@ -136,17 +147,19 @@ def stop() -> Captured:
         session, _running = _running, None
         ended_s = time.perf_counter()
         worker = socket.gethostname()
+        overhead = step_times.overhead(session.started_s, ended_s)
         try:
             with session.profiler.export() as file:
-                path, contents = session.folder.adopt(worker, file)
+                facts = replace(job_facts(), **keras_facts, **overhead)
+                path, contents = session.folder.adopt(worker, file, facts.to_bytes())
         except TraceFormatError as error:
             raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
         finally:
             session.folder.drop_if_empty()
         captured = captured_trace(worker, path, contents, session.options, is_here=True)
         idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
-        overhead = step_times.overhead_percent(session.started_s, ended_s)
-        return replace(captured, message=captured.message if path else idle, overhead_percent=overhead)
+        message = captured.message if path else idle
+        return replace(captured, message=message, overhead_percent=overhead.get("overhead_percent"))
 
 
 class profile:  # noqa: N801 - used like a function

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tfperf.errors import CaptureError, Reason
+from tfperf.units import counted, format_bytes
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -33,7 +34,7 @@ class Captured(Struct, frozen=True, kw_only=True):
         """Return one line: where the trace is, its size, and what taking it cost; or why there is none."""
         if self.path is None:
             return f"nothing was captured: {self.message}"
-        facts = [f"{(self.size_bytes or 0) / 1e6:.1f} MB", f"{self.event_count or 0:,} events"]
+        facts = [format_bytes(self.size_bytes or 0), counted(self.event_count or 0, "event")]
         if self.overhead_percent is not None:
             slower = self.overhead_percent
             facts.append(f"steps took {slower:.0f} % longer" if slower >= 1 else "steps took no longer")

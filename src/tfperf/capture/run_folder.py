@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tfperf.errors import CaptureError
 from tfperf.files import temporary_beside
 from tfperf.wire.trace_file import SUFFIX
@@ -66,9 +68,12 @@ class RunFolder:
         """
         return self._store(host, lambda temporary: temporary.write_bytes(data))
 
-    def adopt(self, host: str, file: Path) -> tuple[Path | None, Contents]:
-        """Move a trace file that somebody else wrote into the folder; checks and errors are those of `save`."""
-        return self._store(host, partial(shutil.move, file))
+    def adopt(self, host: str, file: Path, addition: bytes = b"") -> tuple[Path | None, Contents]:
+        """Move a trace file that somebody else wrote into the folder; checks and errors are those of `save`.
+
+        `addition` is put behind the trace: serialized fields of an XSpace, such as one more plane.
+        """
+        return self._store(host, partial(shutil.move, file), addition)
 
     def scratch(self) -> Path:
         """Make an empty folder on the same file system, for somebody who writes files to `adopt`.
@@ -100,7 +105,7 @@ class RunFolder:
                     with contextlib.suppress(FileNotFoundError):
                         folder.rmdir()
 
-    def _store(self, host: str, put: Callable[[Path], object]) -> tuple[Path | None, Contents]:
+    def _store(self, host: str, put: Callable[[Path], object], addition: bytes = b"") -> tuple[Path | None, Contents]:
         from tfperf.wire.contents import look_into
 
         with self._lock:
@@ -109,7 +114,11 @@ class RunFolder:
             target = self.make() / f"{_NOT_IN_FILE_NAMES.sub('_', host)[:200] or 'host'}{SUFFIX}"
             with _reported(target), temporary_beside(target) as temporary:
                 put(temporary)
+                # Before anything is added, which could hide that the end is missing.
                 contents = look_into(temporary)
+                with temporary.open("ab") as file:
+                    file.write(addition)
+                contents = replace(contents, size_bytes=contents.size_bytes + len(addition))
                 move = partial(_move, temporary)
                 return _first_free(target, SUFFIX, move) if contents.event_count else None, contents
         finally:

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfperf.capture import local
+from tfperf.capture.job_facts import job_facts
 from tfperf.capture.tensorflow_session import TensorflowSession
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TfperfError
+from tfperf.wire.capture_plane import CaptureFacts
 from tfperf.wire.profiler_service import OVERHEAD_KEY, message_class, read_message
 from tfperf.wire.schema import LARGEST_MESSAGE
 
@@ -158,7 +161,7 @@ class ServerMethods:
             recording = self._take_continuous()
             with recording.session.export() as file:
                 self._record_on(recording.options)
-                return _reply(file)
+                return _reply(file, job_facts())
 
     def _stop_continuous(self, data: bytes, context: Any) -> bytes:
         with self._lock:
@@ -203,11 +206,11 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
     if not context.is_active():
         session.drop()
         raise _RefusalError("CANCELLED", "the client is gone")
+    overhead = local.step_times.overhead(started_s, ended_s)
     with session.export() as file:
-        reply = _reply(file)
-    overhead = local.step_times.overhead_percent(started_s, ended_s)
-    if overhead is not None:
-        context.set_trailing_metadata(((OVERHEAD_KEY, f"{overhead:.2f}"),))
+        reply = _reply(file, replace(job_facts(), **overhead))
+    if overhead:
+        context.set_trailing_metadata(((OVERHEAD_KEY, f"{overhead['overhead_percent']:.2f}"),))
     return reply
 
 
@@ -219,16 +222,16 @@ def _start_session(options: TracerOptions) -> TensorflowSession:
     return TensorflowSession(options, scratch)
 
 
-def _reply(file: Path) -> bytes:
-    """Return the ProfileResponse with a trace."""
+def _reply(file: Path, facts: CaptureFacts) -> bytes:
+    """Return the ProfileResponse with a trace, and in it what is known about the job."""
     from tfperf.wire.contents import look_into
 
-    contents = look_into(file)
-    if contents.size_bytes > LARGEST_MESSAGE - 100:
+    contents, addition = look_into(file), facts.to_bytes()
+    if contents.size_bytes + len(addition) > LARGEST_MESSAGE - 100:
         size = f"{contents.size_bytes / 1e9:.1f} GB"
         problem = f"the trace takes {size}, more than a reply can hold; use a shorter duration"
         raise _RefusalError("RESOURCE_EXHAUSTED", problem)
-    reply = message_class("ProfileResponse")(empty_trace=not contents.event_count, xspace=file.read_bytes())
+    reply = message_class("ProfileResponse")(empty_trace=not contents.event_count, xspace=file.read_bytes() + addition)
     return bytes(reply.SerializeToString())
 
 

@@ -17,6 +17,7 @@ from tfperf.capture import local
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, Reason, TfperfError
+from tfperf.units import counted
 
 LIMIT_SECONDS = 120.0
 
@@ -33,6 +34,8 @@ class SafeProfile:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._is_started = False
+        self.keras_facts: dict[str, int] = {}
+        """Fields of `CaptureFacts` that only Keras knows."""
         self.result: Captured | None = None
 
     @property
@@ -70,7 +73,7 @@ class SafeProfile:
                 atexit.unregister(self._at_exit)
                 _wait_for_devices()
                 try:
-                    captured = local.stop()
+                    captured = local.end(self.keras_facts)
                     self.result = replace(captured, message=captured.message or note)
                 except Exception as error:
                     self.result = failed_profile(error)
@@ -113,14 +116,18 @@ class StepProfile:
         """Whether the profile is being taken."""
         return self._session.is_running
 
-    def step_starts(self, step: int, size: int = 1) -> None:
-        """Note that `step`, or `size` steps from there on, are about to run."""
+    def step_starts(self, step: int, size: int = 1, facts: Callable[[], dict[str, int]] = dict) -> None:
+        """Note that `step`, or `size` steps from there on, are about to run.
+
+        `facts` returns what Keras knows about them; it is called when the profile starts.
+        """
         if self.is_done:
             return
         local.step_times.mark()
         if self.is_running:
             self._advance(step)
         elif step >= self._first or (step and step + size > self._first):
+            self._session.keras_facts = facts()
             self._start(step)
 
     def steps_ended(self, next_step: int) -> None:
@@ -143,7 +150,7 @@ class StepProfile:
     def too_few_steps(self, count: int, hint: str) -> None:
         """Note that training ended after `count` steps, with none in the range."""
         if not self.is_done and self.result is None:
-            message = f"training ended after {count} batches, before batch {self._first}; {hint}"
+            message = f"training ended after {counted(count, 'batch', 'batches')}, before batch {self._first}; {hint}"
             self.result = no_trace("no_steps", message)
             self._tell(self.result)
 
@@ -168,7 +175,7 @@ class StepProfile:
         """Stop if it runs; `early` says why that is before the last step."""
         if self.is_running:
             wanted = max(self._stop - self._started_at, 1)
-            batches = f"{self._next - self._started_at} of the {wanted} batches to profile"
+            batches = f"{self._next - self._started_at} of the {counted(wanted, 'batch', 'batches')} to profile"
             self._session.stop(f"{early} {batches}" if early else "")
             self._report()
 

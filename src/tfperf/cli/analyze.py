@@ -20,6 +20,7 @@ _GROUPS = click.Choice(("op", "type", "scope", "layer"))
 @click.option(
     "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Only this section (repeatable)."
 )
+@click.option("--full", is_flag=True, help="All sections, not only the diagnosis (for people; programs get all).")
 @options.report_options
 @options.TOP
 @click.option("--by", type=_GROUPS, default="op", show_default=True, help="How ops are grouped (-s ops).")
@@ -49,7 +50,8 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
     \b
     Example:
       tfperf analyze logs/
-      tfperf analyze logs/ -s overview -s recommendations
+      tfperf analyze logs/ --full
+      tfperf analyze logs/ -s overview -s tfdata
       tfperf analyze logs/ -s ops --by layer
       tfperf analyze logs/ -o report.html
       tfperf analyze logs/ --format json -o report.json
@@ -58,8 +60,11 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
     baseline: Path | None = values["baseline"]
     if values["list_runs"] and baseline:
         raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
+    if values["full"] and values["sections"]:
+        raise click.UsageError("--full shows all sections, -s some of them: omit one of the two")
     if values["skip_first"] is not None and baseline is None:
         raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
+    view = "sections" if values["sections"] else "whole" if values["full"] else "answer"
     options.refuse_existing(output, force=force)
     options.refuse_existing(baseline, force=force)
     if values["list_runs"]:
@@ -68,15 +73,25 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
 
         report = runs_report(path, find_runs(path))
     else:
-        report = _report(path, force=force, **values)
-    options.show(report, format_name, output, force=force, is_whole=not values["sections"], top=values["top"])
+        if view == "answer" and options.answers(format_name, output):
+            from tfperf.sections.registry import lead_sections
+
+            if values["by"] != "op" or values["filters"]:
+                raise click.UsageError("--by and --filter are about ops, which are not shown: pass -s ops or --full")
+            # What nobody is shown need not be analyzed.
+            values["sections"] = lead_sections()
+        wants_summary = options.chosen_format(format_name, output) == "json"
+        report = _report(path, force=force, wants_summary=wants_summary, **values)
+    options.show(report, format_name, output, force=force, view=view, top=values["top"])
 
 
-def _report(path: Path, *, force: bool, **values: Any) -> Report:
+def _report(path: Path, *, force: bool, wants_summary: bool, **values: Any) -> Report:
     """Return the report, and write the baseline if one is to be saved."""
     sections, baseline = values["sections"], values["baseline"]
     reading = {key: values[key] for key in options.READING}
-    analysis = options.load_analysis(path, sections=() if baseline else sections, **reading)
+    # The summary of a JSON document has the batch size, whatever sections there are.
+    needed = (*sections, "batch") if sections and wants_summary else sections
+    analysis = options.load_analysis(path, sections=() if baseline else needed, **reading)
     report = analysis.report(sections, by=values["by"], filters=values["filters"])
     if baseline:
         from tfperf.compare.baseline_file import baseline_text

@@ -18,8 +18,8 @@ from tfperf.errors import OutputError, TfperfError
 from tfperf.gate.limits import NAMED, LimitError
 
 if TYPE_CHECKING:
-    from tfperf.gate.check import Outcome
     from tfperf.gate.config import CheckConfig
+    from tfperf.gate.outcome import Outcome
 
 _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-bound 10%, or write some in tfperf.toml"
 
@@ -31,6 +31,7 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 @click.option("--stat", type=options.STATISTIC, help="Statistic of the step times.  [default: mean]")
 @click.option("--skip-first", type=options.COUNT, metavar="N", help="Skip the first N steps of each host.")
 @click.option("--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Whole steps needed to judge.  [default: 3]")
+@click.option("--by-kind", metavar="KIND", help="Judge steps of this kind: train, eval, ...  [default: the main kind]")
 @click.option(
     "--baseline",
     type=options.PATH,
@@ -65,7 +66,8 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
       tfperf check logs/ --baseline baseline.json --max-regression 5%
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github
     """
-    from tfperf.gate.check import check, needed_sections, not_judged
+    from tfperf.gate.check import check, needed_sections
+    from tfperf.gate.outcome import not_judged
 
     junit, github = values.pop("junit"), values.pop("github")
     reading = {key: values.pop(key) for key in options.READING}

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tfperf.cli import options
+from tfperf.units import counted
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
@@ -27,4 +28,4 @@ def command(path: Path, output: Path, force: bool, **values: object) -> None:
 
     files = csv_files(options.load_analysis(path, **values).report())
     write_folder(files, output, force=force)
-    options.say(f"wrote {len(files)} files to {output}: {', '.join(files)}")
+    options.say(f"wrote {counted(len(files), 'file')} to {output}: {', '.join(files)}")

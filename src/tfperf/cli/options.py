@@ -215,6 +215,11 @@ def chosen_format(format_name: str | None, output: Path | None) -> str:
     return format_name or (format_of_file(output) if output else None) or "table"
 
 
+def answers(format_name: str | None, output: Path | None) -> bool:
+    """Tell whether the format that was asked for shows the answer alone, unless the whole report is asked for."""
+    return FORMATS[chosen_format(format_name, output)].answers
+
+
 def refuse_existing(output: Path | None, *, force: bool) -> None:
     """Raise OutputError if the report could not be written for what is there: before the work, not after."""
     from tfperf import files

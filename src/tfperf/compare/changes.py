@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import StepStatistic, statistic
 from tfperf.compare.fairness import Difference, differences
+from tfperf.compare.per_example import Per, as_compared, choose_per
 from tfperf.compare.regression import StepComparison, compare_steps, slowest_host
 from tfperf.compare.run_summary import HostSummary, RankedEntry, RankingName, RunSummary
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
@@ -134,10 +135,12 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     """Runs, of which the first and the last are compared in full.
 
     `step_comparisons` and `differences` hold, for each run but the first, how its steps compare with those of the
-    first, and what else differs.
+    first, and what else differs. `runs` are as they were read; times of all else are of a step, or where `per` says
+    so, of 1,000 examples.
     """
 
     runs: tuple[RunSummary, ...]
+    per: Per
     before: RunSummary
     after: RunSummary
     step_comparisons: tuple[StepComparison, ...]
@@ -155,9 +158,11 @@ class RunComparison(Struct, frozen=True, kw_only=True):
 
 
 def compare_runs(runs: Sequence[RunSummary], stat: StepStatistic) -> RunComparison:
-    """Compare each run with the first."""
-    steps = tuple(compare_steps(runs[0], run, tolerance=0.0, stat=stat) for run in runs[1:])
-    before, after = (slowest_host(run, stat) for run in (runs[0], runs[-1]))
+    """Compare each run with the first, per example if their steps take different numbers of these."""
+    per = choose_per(runs)
+    first, *others = (as_compared(run, per) for run in runs)
+    steps = tuple(compare_steps(first, run, tolerance=0.0, stat=stat, per=per) for run in others)
+    before, after = (slowest_host(run, stat) for run in (first, others[-1]))
     direction: Direction = "unknown"
     mean_change_ms = None
     ratio = steps[-1].ratio
@@ -168,10 +173,11 @@ def compare_runs(runs: Sequence[RunSummary], stat: StepStatistic) -> RunComparis
         mean_change_ms = means[1] - means[0] or None
     return RunComparison(
         runs=tuple(runs),
-        before=runs[0],
-        after=runs[-1],
+        per=per,
+        before=first,
+        after=others[-1],
         step_comparisons=steps,
-        differences=tuple(differences(runs[0], run) for run in runs[1:]),
+        differences=tuple(differences(runs[0], run, per) for run in runs[1:]),
         hosts=(before, after),
         steps=steps[-1],
         direction=direction,

@@ -24,6 +24,7 @@ from tfperf.compare.diff_tables import (
     step_times_table,
     summary_of_run,
 )
+from tfperf.compare.per_example import OF_TABLES
 from tfperf.compare.regression import format_times, measured_ratio
 from tfperf.compare.run_summary import RankingName, RunSummary
 from tfperf.compare.summarize import summarize_run
@@ -104,8 +105,9 @@ def _summary(comparison: RunComparison) -> dict[str, Any]:
         **{key: getattr(ratio, end, None) for key, end in _RATIO_KEYS.items()},
         "verdict": _verdict(comparison).text,
         "comparable": not any(difference.unfair for difference in comparison.differences[-1]),
-        "before": summary_of_run(comparison.before, comparison),
-        "after": summary_of_run(comparison.after, comparison),
+        "per": comparison.per,
+        "before": summary_of_run(comparison.runs[0], comparison),
+        "after": summary_of_run(comparison.runs[-1], comparison),
         "run_count": len(comparison.runs),
     }
 
@@ -118,6 +120,11 @@ def _overview(comparison: RunComparison) -> Section:
     ]
     if len(comparison.runs) > 2:
         notes.insert(0, f"Everything below compares {comparison.before.label} with {comparison.after.label}.")
+    if comparison.per == "example":
+        notes.append(
+            f"Steps take different numbers of examples, so times below are of {OF_TABLES[comparison.per]}: their "
+            "milliseconds are the microseconds of one example."
+        )
     return Section("overview", "Comparison", findings=findings, tables=(runs_table(comparison),), notes=tuple(notes))
 
 
@@ -134,8 +141,17 @@ def _verdict(comparison: RunComparison) -> Finding:
     if ratio.value >= 2:
         change = f"takes {ratio.value:.3g} times as long"
     severity: Severity = "problem" if comparison.direction == "slower" else "info"
-    text = f"{comparison.after.label} {change} per step: {measured}."
-    return Finding(f"diff_{comparison.direction}", severity, text)
+    text = f"{comparison.after.label} {change} per {comparison.per}: {measured}."
+    return Finding(f"diff_{comparison.direction}", severity, f"{text}{_work_of_steps(comparison)}")
+
+
+def _work_of_steps(comparison: RunComparison) -> str:
+    """Say how long the steps take, where examples are compared: steps are what other commands show."""
+    if comparison.per == "step":
+        return ""
+    examples = [run.examples_per_step for run in (comparison.runs[0], comparison.runs[-1])]
+    times = [summary_of_run(run, comparison)["step_ms"] for run in (comparison.runs[0], comparison.runs[-1])]
+    return f" A step takes {examples[0]:,} -> {examples[1]:,} examples, and {format_times(times[0], times[1])}."
 
 
 def _largest_change(comparison: RunComparison) -> Iterator[Finding]:
@@ -146,12 +162,13 @@ def _largest_change(comparison: RunComparison) -> Iterator[Finding]:
         return
     category = explaining[0]
     share = format_percent(percent_of(category.change_ms, whole_ms))
-    times = format_times(category.before_ms, category.after_ms)
-    text = f"{category.entry.name} changed most: {times} per step ({share}% of the change)"
+    unit = "ms" if comparison.per == "step" else "us"
+    times = format_times(category.before_ms, category.after_ms, unit)
+    text = f"{category.entry.name} changed most: {times} per {comparison.per} ({share}% of the change)"
     if category.entry.detail == "input":
         stages = ranking_changes(comparison.before, comparison.after, "stages")
         for stage in [stage for stage in stages if (stage.change_ms or 0.0) * whole_ms > 0][:1]:
-            times = format_times(stage.before_ms, stage.after_ms)
+            times = format_times(stage.before_ms, stage.after_ms, unit)
             text += f"; of the tf.data stages, waiting for {stage.entry.detail} changed most, {times}"
     yield Finding("diff_explained", "hint", f"{text}.")
 
@@ -186,10 +203,11 @@ def _categories(comparison: RunComparison) -> Section:
     mean_ms = [statistic(host.step_ms, "mean") if host else None for host in comparison.hosts]
     names = tuple(change.entry.name for change in changes)
     bars = {side: tuple(getattr(change, f"{side}_ms") for change in changes) for side in ("before", "after")}
-    chart = GroupedBars("Milliseconds per step", "ms", names, bars)
-    notes = [f"The categories add up to the mean step time: {format_times(mean_ms[0], mean_ms[1])}."]
+    chart = GroupedBars(f"Milliseconds per {OF_TABLES[comparison.per]}", "ms", names, bars)
+    whole = "step time" if comparison.per == "step" else f"time of {OF_TABLES[comparison.per]}"
+    notes = [f"The categories add up to the mean {whole}: {format_times(mean_ms[0], mean_ms[1])}."]
     if comparison.mean_change_ms is None:
-        notes.append("The step time has no clear change, so shares of the change are omitted.")
+        notes.append(f"The {whole} has no clear change, so shares of the change are omitted.")
     tables = (categories_table(comparison, mean_ms), *ranking_tables(comparison, ("idle",)))
     return Section("categories", title, charts=(chart,), tables=tables, notes=tuple(notes))
 
@@ -233,9 +251,10 @@ def _environment(comparison: RunComparison) -> Section:
         if not difference.unfair
     ]
     notes = list(dict.fromkeys(remarks)) if table else ["The profiles show no other difference."]
-    notes.append("TensorFlow versions and host CPUs are not compared: a profile does not contain them.")
+    if not all(run.tensorflow_version for run in comparison.runs):
+        notes.append("TensorFlow versions and host CPUs are not compared: not every run was captured by tfperf.")
     if any(run.batch_size is None for run in comparison.runs):
-        notes.append("Batch sizes are not compared: not every run has a tf.data stage that makes batches.")
+        notes.append("Batch sizes are not compared: not every run shows its own (tfperf analyze -s batch).")
     return Section("environment", "Is it fair", tables=present(table), notes=tuple(notes))
 
 
@@ -247,16 +266,11 @@ _SECTIONS: tuple[Callable[[RunComparison], Section], ...] = (
         "ops",
         "Ops",
         ("device_ops", "host_ops"),
-        "Times are self time per step, summed over parallel threads, streams and devices, so their changes overlap.",
+        "Times are self time, summed over parallel threads, streams and devices, so their changes overlap.",
     ),
+    _ranking_section("kernels", "Kernels and copies", ("kernels", "copies"), "Times are summed over streams."),
     _ranking_section(
-        "kernels", "Kernels and copies", ("kernels", "copies"), "Times are per step, summed over streams."
-    ),
-    _ranking_section(
-        "tfdata",
-        "tf.data",
-        ("stages",),
-        "Waited: time per step in which the step waits for this stage. Work: for one element.",
+        "tfdata", "tf.data", ("stages",), "Waited: time in which the step waits for this stage. Work: for one element."
     ),
     _ranking_section(
         "functions", "tf.functions", ("functions",), "Traced: calls in the capture that traced the function."

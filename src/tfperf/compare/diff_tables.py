@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import statistic
 from tfperf.compare.changes import EntryChange, RunComparison, ranking_changes
+from tfperf.compare.per_example import OF_TABLES
 from tfperf.compare.regression import STATISTIC_TITLES, format_ratio, slowest_host
 from tfperf.compare.run_summary import HostSummary, RankingName, RunSummary
-from tfperf.report.model import Column, Table, table_of
+from tfperf.report.model import Column, Level, Table, at_levels, table_of
 
 RANKING_TITLES: dict[RankingName, str] = {
     "device_ops": "Device ops",
@@ -25,14 +26,14 @@ RANKING_TITLES: dict[RankingName, str] = {
 }
 
 _TIMES = (
-    Column("before_ms", "Before", float, "ms", "time per step in the first run"),
-    Column("after_ms", "After", float, "ms", "time per step in the last run"),
+    Column("before_ms", "Before", float, "ms", "time in the first run, per step or 1,000 examples"),
+    Column("after_ms", "After", float, "ms", "time in the last run, per step or 1,000 examples"),
     Column("change_ms", "Change", float, "ms", "after - before"),
 )
 _STATE = Column("state", "State", str, "", "new, gone, or empty: in both runs, or unknown")
 _COUNTS = (
-    Column("before_count", "Count before", float, "count", "how often per step in the first run", "data"),
-    Column("after_count", "Count after", float, "count", "how often per step in the last run", "data"),
+    Column("before_count", "Count before", float, "count", "how often in that, first run", "data"),
+    Column("after_count", "Count after", float, "count", "how often in that, last run", "data"),
 )
 _RENAMED = Column("after_name", "Name after", str, "", "name in the last run, where it differs", "data")
 _ENTRY = (*_TIMES, _STATE, *_COUNTS)
@@ -49,7 +50,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("host", "Host", str, "", "the slowest host, which represents the run", "data"),
         Column("steps", "Steps", int, "count", "whole averaged steps of that host"),
         Column("step_ms", "Step", float, "ms", "mean, median or 95th percentile of its step times"),
-        Column("ratio", "Ratio", float, "", "step time / step time of the first run"),
+        Column("batch_size", "Batch", int, "count", "examples of a batch, where the profile shows that", "data"),
+        Column("example_us", "Example", float, "us", "step time / examples of a step", "data"),
+        Column("ratio", "Ratio", float, "", "step time (or time per example) / that of the first run"),
         Column("ratio_low", "from", float, "", "lower end of the interval of the ratio"),
         Column("ratio_high", "to", float, "", "upper end of the interval of the ratio"),
         Column("input_percent", "Input", float, "%", "share of step time spent on input, of the host that waits most"),
@@ -76,8 +79,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "stages_changes": (
         Column("stage", "Stage", str, "", "kind of stage"),
         Column("path", "Path", str, "", "names of the stage and of all stages that consume it", "data"),
-        Column("before_ms", "Waited before", float, "ms", "waiting for this stage per step, first run"),
-        Column("after_ms", "after", float, "ms", "waiting for this stage per step, last run"),
+        Column("before_ms", "Waited before", float, "ms", "waiting for this stage, per step or 1,000 examples, before"),
+        Column("after_ms", "after", float, "ms", "waiting for this stage, per step or 1,000 examples, after"),
         Column("change_ms", "Change", float, "ms", "after - before"),
         Column("before_element_ms", "Work before", float, "ms", "own work for one element on all threads, first run"),
         Column("after_element_ms", "after", float, "ms", "own work for one element on all threads, last run"),
@@ -122,22 +125,29 @@ def runs_table(comparison: RunComparison) -> Table:
     fair = [not any(difference.unfair for difference in unlike) for unlike in comparison.differences]
     data: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
     data |= {"run": data["label"], "steps": data["step_count"], "comparable": [None, *fair]}
+    data["batch_size"] = [run.batch_size for run in comparison.runs]
     for key, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
         data[key] = [float(format_ratio(getattr(ratio, end))) if ratio else None for ratio in ratios]
     stat = STATISTIC_TITLES[comparison.steps.stat]
     note = f"Step: {stat} over whole steps. Ratio: to the first run, with its interval."
-    return replace(_table("runs", "Runs", data, note), bar_key="step_ms")
+    if comparison.per == "example":
+        note = f"Step: {stat} over whole steps. Ratio: of the time per example to that of the first run."
+    is_shown: Level = "brief" if comparison.per == "example" else "data"
+    columns = at_levels(COLUMNS["runs"], dict.fromkeys(("batch_size", "example_us"), is_shown))
+    return replace(_table("runs", "Runs", data, note), bar_key="step_ms", columns=columns)
 
 
 def summary_of_run(run: RunSummary, comparison: RunComparison) -> dict[str, Any]:
     """Return the figures of a run that every comparison shows, by the keys of the JSON summary."""
     host, waiting = slowest_host(run, comparison.steps.stat), most_input_bound(run)
+    step_ms = statistic(host.step_ms, comparison.steps.stat) if host else None
     return {
         "label": run.label,
         "run": run.run,
         "host": host.host if host else None,
         "step_count": host.step_count if host else 0,
-        "step_ms": statistic(host.step_ms, comparison.steps.stat) if host else None,
+        "step_ms": step_ms,
+        "example_us": 1000 * step_ms / run.examples_per_step if step_ms and run.examples_per_step else None,
         "input_percent": waiting.input_percent if waiting else None,
         "input_class": waiting.input_class if waiting else "unknown",
     }
@@ -165,7 +175,12 @@ def categories_table(comparison: RunComparison, mean_ms: Sequence[float | None])
         "before_percent": [percent_of(change.before_ms, mean_ms[0]) for change in changes],
         "after_percent": [percent_of(change.after_ms, mean_ms[1]) for change in changes],
     }
-    return _table("category_changes", "Change by category", data)
+    return _table("category_changes", f"Change by category{_of(comparison)}", data)
+
+
+def _of(comparison: RunComparison) -> str:
+    """Say in the title of a table what its times are of, if that is no step."""
+    return "" if comparison.per == "step" else f", per {OF_TABLES[comparison.per]}"
 
 
 def _times(changes: Sequence[EntryChange]) -> dict[str, Any]:
@@ -191,7 +206,7 @@ def step_times_table(comparison: RunComparison) -> Table:
         "change_ms": [None if one is None or other is None else other - one for one, other in pairs],
         "ratio": [float(format_ratio(other / one)) if one and other is not None else None for one, other in pairs],
     }
-    return _table("step_times", "Statistics of the compared steps", data)
+    return _table("step_times", f"Statistics of the compared steps{_of(comparison)}", data)
 
 
 def ranking_tables(comparison: RunComparison, names: Sequence[RankingName]) -> list[Table]:
@@ -219,7 +234,7 @@ def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequen
         if run.ranking(name).is_cut:
             notes.append(f"Of {run.label}, only the {kept:,} largest of {total:,} were kept.")
     title = f"{RANKING_TITLES[name]} by change" + (" of waiting time" if name == "stages" else "")
-    return _table(f"{name}_changes", title, data, " ".join(notes))
+    return _table(f"{name}_changes", f"{title}{_of(comparison)}", data, " ".join(notes))
 
 
 def memory_table(comparison: RunComparison) -> Table | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from tfperf.compare.per_example import Per
 from tfperf.compare.run_summary import RunSummary
 from tfperf.units import format_percent
 
@@ -26,13 +27,18 @@ class Difference(Struct, frozen=True):
     """One sentence: what follows from it."""
 
 
-def differences(before: RunSummary, after: RunSummary) -> tuple[Difference, ...]:
-    """Return what differs between two runs, the unfair things first.
+def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tuple[Difference, ...]:
+    """Return what differs between two runs, the unfair things first; `per` is what their times are of.
 
-    What a run does not know is not a difference: a profile holds neither the version of TensorFlow nor the batch size
-    of a job without tf.data.
+    What a run does not know is not a difference: not every profile shows its batch size, and the version of TensorFlow
+    and the host's CPU are only in captures of tfperf.
     """
-    unordered = [*_machines(before, after), *_steps(before, after), *_remarks(before, after)]
+    unordered = [
+        *_machines(before, after),
+        *_steps(before, after),
+        *_work(before, after, per),
+        *_remarks(before, after),
+    ]
     return tuple(sorted(unordered, key=lambda difference: not difference.unfair))
 
 
@@ -46,6 +52,14 @@ def _machines(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     elif models[0] != models[1] and all(models):
         text = "the devices differ, so the ratio is also that of their speeds"
         yield _unfair("Device model", models[0], models[1], text)
+    cpus = [_distinct({host.cpu_model for host in run.hosts}) for run in runs]
+    if cpus[0] != cpus[1] and all(cpus):
+        yield _unfair("Host CPU", cpus[0], cpus[1], "the CPUs differ, so the ratio is also that of their speeds")
+    cores = [_distinct({f"{host.cores:g}" for host in run.hosts if host.cores}) for run in runs]
+    if cores[0] != cores[1] and all(cores):
+        yield _unfair(
+            "Host cores", cores[0], cores[1], "with other cores, the input and the host's ops take other times"
+        )
     if before.host_count != after.host_count:
         text = "with a different number of hosts, each does a different share of the work"
         yield _unfair("Hosts", before.host_count, after.host_count, text)
@@ -78,13 +92,24 @@ def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     if before.skip_first != after.skip_first:
         text = "only one of them may include the warm-up; save the baseline with the same --skip-first"
         yield _unfair("First steps skipped", before.skip_first, after.skip_first, text)
+
+
+def _work(before: RunSummary, after: RunSummary, per: Per) -> Iterator[Difference]:
+    """Compare how many examples a step takes."""
+    if not (_has_steps(before) and _has_steps(after)):
+        return
+    examples = before.examples_per_step, after.examples_per_step
+    unfair, text = True, "a step is other work, and more examples at once take less time each: compare equal batches"
+    if None not in examples and examples[0] == examples[1]:
+        unfair, text = False, "a step takes as many examples in both runs"
+    elif per == "example":
+        unfair, text = False, "times are compared per example; more at once take less time each, whatever else changed"
     for title, sizes in (
         ("Batches per step", (before.batches_per_step, after.batches_per_step)),
         ("Batch size", (before.batch_size, after.batch_size)),
     ):
-        if None not in sizes and sizes[0] != sizes[1]:
-            text = "a step is a different amount of work; compare the time per example instead"
-            yield _unfair(title, sizes[0] or 0, sizes[1] or 0, text)
+        if sizes[0] is not None and sizes[1] is not None and sizes[0] != sizes[1]:
+            yield Difference(title, f"{sizes[0]:,}", f"{sizes[1]:,}", unfair, f"{text}.")
 
 
 def _has_steps(run: RunSummary) -> bool:
@@ -108,6 +133,9 @@ def _remarks(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     if confidences[0] != confidences[1] and _has_steps(before) and _has_steps(after):
         text = "the steps of one run were found with less confidence."
         yield Difference("Confidence in steps", confidences[0], confidences[1], False, text)
+    tensorflows = (before.tensorflow_version, after.tensorflow_version)
+    if tensorflows[0] != tensorflows[1] and all(tensorflows):
+        yield Difference("TensorFlow", tensorflows[0], tensorflows[1], False, "the change may be that of TensorFlow.")
     versions = (before.tfperf_version, after.tfperf_version)
     if versions[0] != versions[1]:
         text = "different versions of tfperf read the runs; save the baseline again if figures look odd."

@@ -18,7 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import MOST_STEPS_NEEDED, Ratio, StepStatistic, bootstrap_ratio, statistic, student
-from tfperf.units import format_ms, format_percent
+from tfperf.compare.per_example import Per
+from tfperf.units import counted, format_ms, format_percent
 
 if TYPE_CHECKING:
     from tfperf.compare.run_summary import HostSummary, RunSummary
@@ -56,12 +57,16 @@ class StepComparison(Struct, frozen=True, kw_only=True):
     after_host: str
     steps_needed: int | None
     why: str
+    per: Per = "step"
+    """What times are of; for an example, `before_ms` and `after_ms` are of 1,000."""
 
 
 def compare_steps(
-    before: RunSummary, after: RunSummary, *, tolerance: float, stat: StepStatistic = "mean"
+    before: RunSummary, after: RunSummary, *, tolerance: float, stat: StepStatistic = "mean", per: Per = "step"
 ) -> StepComparison:
     """Judge whether `after` is slower per step than `before` by more than `tolerance` (0.05: 5 %).
+
+    `per` is what the times of the runs are of.
 
     Slower: the whole interval of the ratio lies above 1 + tolerance. Not slower: its upper end does not, or half of its
     width is at most the tolerance, so that a clear regression would show. Each run is that of its slowest host. The
@@ -89,6 +94,7 @@ def compare_steps(
         after_host=hosts[1].host if hosts[1] else "",
         steps_needed=needed,
         why="",
+        per=per,
     )
     return replace(comparison, why=_why_of_two(comparison))
 
@@ -163,13 +169,13 @@ def format_ratio(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if 0.1 <= value < 100 else f"{value:.3g}"
 
 
-def format_times(before_ms: float | None, after_ms: float | None) -> str:
+def format_times(before_ms: float | None, after_ms: float | None, unit: str = "ms") -> str:
     """Return `10.2 -> 11.4 ms`, with more digits where few would make different times look equal."""
     texts = [format_ms(value) for value in (before_ms, after_ms)]
     if texts[0] == texts[1] and before_ms != after_ms and before_ms and after_ms:
         longer = [[f"{value:.{digits}f}" for value in (before_ms, after_ms)] for digits in range(2, 10)]
         texts = next((pair for pair in longer if pair[0] != pair[1]), texts)
-    return f"{texts[0]} -> {texts[1]} ms"
+    return f"{texts[0]} -> {texts[1]} {unit}"
 
 
 def _why_of_two(comparison: StepComparison) -> str:
@@ -179,8 +185,8 @@ def _why_of_two(comparison: StepComparison) -> str:
         return "the step times of the two runs are too far apart for a ratio."
     if ratio is None:
         return (
-            f"there are {counts[0]:,} and {counts[1]:,} whole steps, but the {STATISTIC_TITLES[stat]} needs at least "
-            f"{FEWEST_STEPS[stat]} in each run; capture {max(FEWEST_STEPS[stat], 20)} or more."
+            f"there are {counts[0]:,} and {counted(counts[1], 'whole step')}, but the {STATISTIC_TITLES[stat]} needs "
+            f"at least {FEWEST_STEPS[stat]} in each run; capture {max(FEWEST_STEPS[stat], 20)} or more."
         )
     limit = _percent(tolerance)
     fine = f"the interval overlaps the tolerance of {limit} and is narrow enough to show a regression"
@@ -188,16 +194,19 @@ def _why_of_two(comparison: StepComparison) -> str:
         fine = f"the whole interval is within the tolerance of {limit}"
     advice = f"more than {MOST_STEPS_NEEDED:,} steps are needed, so reduce the noise (a quiet machine, fixed clocks)"
     if comparison.steps_needed:
-        advice = f"capture about {comparison.steps_needed:,} steps in each run"
+        advice = f"capture about {counted(comparison.steps_needed, 'step')} in each run"
     return f"{measured_ratio(comparison, ratio)}: {_conclusion(comparison, fine, advice)}."
 
 
 def measured_ratio(comparison: StepComparison, ratio: Ratio) -> str:
     """Say what the step times of two runs are, and how they compare."""
-    times = format_times(comparison.before_ms, comparison.after_ms)
+    is_of_step = comparison.per == "step"
+    # The milliseconds of 1,000 examples are the microseconds of one.
+    times = format_times(comparison.before_ms, comparison.after_ms, "ms" if is_of_step else "us")
     interval = format_interval(ratio, 1 + comparison.tolerance)
-    counts = f"from {comparison.before_steps:,} and {comparison.after_steps:,} steps"
-    return f"{STATISTIC_TITLES[comparison.stat]} step time {times}, {interval}, {counts}"
+    counts = f"from {comparison.before_steps:,} and {counted(comparison.after_steps, 'step')}"
+    what = "step time" if is_of_step else "time per example"
+    return f"{STATISTIC_TITLES[comparison.stat]} {what} {times}, {interval}, {counts}"
 
 
 def _conclusion(comparison: StepComparison, fine: str, advice: str) -> str:

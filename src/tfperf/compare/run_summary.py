@@ -79,6 +79,9 @@ class HostSummary(Struct, frozen=True, kw_only=True):
     device_count: Count
     half_precision_percent: Number | None
     """16-bit compute / all device compute; None without any."""
+    cpu_model: Name = ""
+    """Of the host; empty where the profile does not say, as `cores` is None then."""
+    cores: Number | None = None
 
     def __post_init__(self) -> None:
         """Refuse a count that contradicts the list."""
@@ -107,12 +110,16 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     batches_per_step: Count | None
     """None where the profile shows none."""
     batch_size: Count | None
-    """Of the outermost stage that makes batches, in the pipeline that steps wait for longest."""
+    """Examples of a batch on all hosts and replicas; None where the profile does not show it."""
     hosts: tuple[HostSummary, ...]
     host_count: Count
     rankings: Rankings
     allocators: tuple[AllocatorPeak, ...]
     """The most important first."""
+    examples_per_step: Count | None = None
+    """Of a batch, times the batches of a step; None where one of them is unknown, or of low confidence."""
+    tensorflow_version: Name = ""
+    """Empty where the profile does not say."""
 
     def __post_init__(self) -> None:
         """Refuse a count that contradicts the list."""

@@ -29,7 +29,7 @@ from tfperf.compare.run_summary import (
 )
 from tfperf.render.values import encodable
 from tfperf.sections.overview.summary import summarize
-from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.steps import END_ESTIMATED, PARTIAL
 from tfperf.units import PS_PER_MS
 
@@ -54,36 +54,40 @@ _MOST_BATCHES = 1 << 16
 _Results = TypeVar("_Results", bound="Results")
 
 
-def whole_steps(results: _Results, skip_first: int = 0) -> _Results:
+def whole_steps(results: _Results, skip_first: int = 0, kind: str = "") -> _Results:
     """Return the results without the first `skip_first` steps of each host, and without steps that were cut off.
 
-    A report may fall back on such steps where there are no better ones and say so; a verdict may not.
+    With a `kind`, the steps are those of that kind only. A report may fall back on steps that were cut off where there
+    are no better ones, and say so; a verdict may not.
     """
 
     def whole(host: HostResults) -> HostResults:
-        flags = host["steps"].steps.flags[skip_first:]
-        rows = [skip_first + row for row, flag in enumerate(flags) if flag not in (PARTIAL, END_ESTIMATED)]
-        return host.counting(np.array(rows, np.int64))
+        steps = host["steps"].steps
+        rows = [row for row, other in enumerate(steps.kinds) if kind in ("", other)][skip_first:]
+        return host.counting(
+            np.array([row for row in rows if steps.flags[row] not in (PARTIAL, END_ESTIMATED)], np.int64)
+        )
 
     return results.only([whole(host) for host in results.hosts])
 
 
-def summarize_run(results: Results, label: str, *, skip_first: int = 0) -> RunSummary:
+def summarize_run(results: Results, label: str, *, skip_first: int = 0, kind: str = "") -> RunSummary:
     """Return the summary of a run, without the first `skip_first` steps of each host and without steps cut off.
 
-    Rankings are of the whole capture. `label` may be a path; only its last part is kept.
+    `kind` is the kind of steps that it is about, the main one by default. Rankings are of the whole capture. `label`
+    may be a path; only its last part is kept.
     """
     from tfperf import __version__
 
-    whole = whole_steps(results, skip_first)
+    whole = whole_steps(results, skip_first, kind)
     most_steps = max(MOST_STEPS // max(len(results.hosts), 1), 1)
     hosts = [_host_summary(host, most_steps) for host in whole.hosts]
     slowest = hosts
     if len(hosts) > MOST_HOSTS:
         slowest = sorted(hosts, key=lambda host: -(statistic(host.step_ms, "mean") or 0.0))[:MOST_HOSTS]
-    pipeline = results["tfdata"].main
-    batch_sizes = [stage.batch_size for stage in pipeline.stages] if pipeline else []
-    steps = whole["steps"].steps
+    steps, batch = whole["steps"].steps, results["batch"]
+    is_sure = batch.confidence in ("high", "medium")
+    versions = {host.facts.tensorflow_version or "" for host in results["environment"]}
     return RunSummary(
         label=short_name(Path(label).name or label),
         run=short_name(results.run.name),
@@ -94,12 +98,18 @@ def summarize_run(results: Results, label: str, *, skip_first: int = 0) -> RunSu
         step_source=steps.source,
         step_confidence=steps.confidence,
         batches_per_step=_usual_batches(whole["steps"]),
-        batch_size=next((size for size in batch_sizes if size and size < MOST_COUNT), None),
+        batch_size=_count(batch.size),
+        examples_per_step=_count(batch.examples_per_step if is_sure else None),
+        tensorflow_version=short_name(versions.pop()) if len(versions) == 1 else "",
         hosts=tuple(slowest),
         host_count=len(hosts),
         rankings=_rankings(results),
         allocators=_allocator_peaks(results),
     )
+
+
+def _count(value: int | None) -> int | None:
+    return value if value and value <= MOST_COUNT else None
 
 
 def short_name(text: str) -> str:
@@ -127,7 +137,7 @@ def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
     overview = summarize(breakdown)
     duration_ps = breakdown.steps.duration_ps[breakdown.steps.headline]
     step_ms = tuple(float(f"{ps / PS_PER_MS:.6g}") for ps in duration_ps.tolist() if 0 < ps <= MOST_MS * PS_PER_MS)
-    compute_ps = breakdown.compute_16_ps + breakdown.compute_32_ps
+    compute_ps = breakdown.compute_ps
     return HostSummary(
         host=short_name(host.host),
         step_ms=step_ms[:most_steps],
@@ -139,22 +149,19 @@ def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
         device_model=short_name(environment.device_model),
         device_count=environment.device_count,
         half_precision_percent=_rounded(100.0 * breakdown.compute_16_ps / compute_ps) if compute_ps else None,
+        cpu_model=short_name(environment.facts.cpu_model or ""),
+        cores=_rounded(environment.facts.cores),
     )
 
 
 def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
-    """Return the averages; unknown is what no device, or no fetch, could show."""
-    unknown: set[str] = set()
-    if not breakdown.has_device:
-        unknown |= {*DEVICE_CATEGORIES, "host_to_device"}
-    if not breakdown.input_visible:
-        unknown |= {"input", *_INPUT_PARTS}
+    """Return the averages, None for what the trace cannot show."""
 
     def mean_ms(category: str) -> float:
         return float(breakdown.time_ps[category][breakdown.steps.headline].mean()) / PS_PER_MS
 
     categories = (*CATEGORIES, *_INPUT_PARTS)
-    return {category: None if category in unknown else _rounded(mean_ms(category)) for category in categories}
+    return {category: None if category in breakdown.unknown else _rounded(mean_ms(category)) for category in categories}
 
 
 def _usual_batches(breakdown: Breakdown) -> int | None:

@@ -5,11 +5,11 @@ A breach on any host is a breach, whatever is unknown; unknown is never a pass.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis import Analysis, load
@@ -27,19 +27,20 @@ from tfperf.gate.limits import (
     Status,
     bound_text,
     named_limit,
+    quoted,
     regression_tolerance,
     unknown,
 )
-from tfperf.gate.measure import JudgedHost, judged_hosts, measure, measure_skew
+from tfperf.gate.measure import JudgedHost, judged_hosts, measure, measure_skew, rests_on_steps, unjudged_steps
+from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
 from tfperf.sections.registry import find_table, section_names
+from tfperf.units import counted
 
 if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic
-    from tfperf.compare.regression import StepComparison
     from tfperf.compare.run_summary import RunSummary
-    from tfperf.units import Unit
 
 MIN_STEPS = 3
 """Averaged whole steps that a host needs before anything about its steps is judged."""
@@ -51,85 +52,25 @@ _WORST_FIRST: tuple[Status, ...] = ("breach", "unknown", "pass")
 """What decides for all hosts, if any host has it."""
 
 
-class Judged(Struct, frozen=True, kw_only=True):
-    """One limit, judged on the worst host for it."""
-
-    limit: Limit
-    status: Status
-    title: str
-    """What was measured, in words: `Input-bound`, `Step time (p95)`, `sum of kernels.total_us[name~nccl]`."""
-    measured: float | None
-    """In the unit of the limit; None if it could not be measured."""
-    unit: Unit
-    host: str
-    """The worst host; empty where there is one host only, or none was measured."""
-    why: str = ""
-    """If unknown: what is missing, and what to try. Else: what the number rests on; may be empty."""
-    evidence: tuple[Finding, ...] = ()
-    """For a breach: the sentences of the report that explain it, with the first advice."""
-    comparison: StepComparison | None = None
-    """For a limit on the regression against a baseline."""
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """A gate, judged: the result of each limit, and which profile it is about.
-
-    `exit_code` is 3 if a limit is breached, else 1 if one could not be judged (or there is none), else 0.
-    """
-
-    judged: tuple[Judged, ...]
-    run: str = ""
-    folder: str = ""
-    hosts: tuple[str, ...] = ()
-    step_count: int = 0
-    """Whole steps judged, of the host that has fewest."""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def breached(self) -> tuple[Judged, ...]:
-        """Return the limits that do not hold."""
-        return tuple(judged for judged in self.judged if judged.status == "breach")
-
-    @property
-    def unknown(self) -> tuple[Judged, ...]:
-        """Return the limits that could not be judged."""
-        return tuple(judged for judged in self.judged if judged.status == "unknown")
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0 if every limit holds, 3 if one is breached, 1 if that is unknown."""
-        if self.breached:
-            return 3
-        return 1 if self.unknown or not self.judged else 0
-
-
-def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
-    """Return the outcome of a gate that got no profile to judge: every limit is unknown."""
-    return Outcome(
-        judged=tuple(
-            Judged(limit=limit, status="unknown", title=limit.metric.name, measured=None, unit="", host="", why=reason)
-            for limit in limits
-        )
-    )
-
-
-def check_profile(
+def check_profile(  # noqa: PLR0913  (every parameter is an option that users name)
     profile: Analysis | str | Path,
     *,
     limits: Sequence[str] = (),
     stat: StepStatistic = "mean",
     skip_first: int = 0,
     min_steps: int = MIN_STEPS,
+    by_kind: str | None = None,
     baseline: str | Path | Sequence[str | Path] = (),
     **named: str | float,
 ) -> Outcome:
     """Judge a profile by limits, in the words of `tfperf check`.
 
     `named` are its options with limits (`max_input_bound="10%"`, `max_regression="5%"`), `limits` those of `--limit`,
-    `baseline` is a file of `tfperf analyze --save-baseline`, or several. What cannot be judged is not an error: the
+    `by_kind` is the kind of steps that are judged (default: the main one), `baseline` is a file of `tfperf analyze
+    --save-baseline`, or several. What cannot be judged is not an error: the
     `exit_code` of the outcome is 0 if all limits hold, 3 if one is breached, 1 if that is unknown. Raises LimitError
-    for a limit that cannot be read, if there is none, and for `max_regression` without a baseline; and what
-    `tfperf.load` raises.
+    for a limit that cannot be read, if there is none, and for `max_regression` without a baseline; TfperfError if there
+    are no steps of `by_kind` but others; and what `tfperf.load` raises.
     """
     max_regression = named.pop("max_regression", None)
     config = CheckConfig(
@@ -140,8 +81,11 @@ def check_profile(
         stat=stat,
         skip_first=skip_first,
         min_steps=min_steps,
+        by_kind=by_kind,
         baseline=tuple(map(Path, [baseline] if isinstance(baseline, (str, Path)) else baseline)),
-        max_regression=None if max_regression is None else regression_tolerance(str(max_regression), _ORIGIN),
+        max_regression=None
+        if max_regression is None
+        else regression_tolerance(str(max_regression), f"{_ORIGIN}: max-regression"),
     )
     if not config.limits and not config.baseline and max_regression is None:
         raise LimitError('no limit is given: name one, as in max_input_bound="10%"')
@@ -168,21 +112,24 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
 
     Whole steps count, after the first `skip_first` of each host; a host with fewer than `min_steps` averaged ones
     cannot be judged where a limit rests on steps. What cannot be measured is not an error: it is unknown, with the
-    reason. Raises LimitError for `max_regression` without a baseline, and what reading a baseline raises.
+    reason. Raises LimitError for `max_regression` without a baseline, TfperfError for a kind that no step is of, and
+    what reading a baseline raises.
     """
     baselines = []
     if config.baseline:
         from tfperf.compare.baseline_file import read_baseline
+        from tfperf.compare.summarize import summarize_run
 
         baselines = [read_baseline(path) for path in config.baseline]
     profile = profile.more(needed_sections(config))
-    skip_first = config.skip_first or 0
+    _check_kind(profile, config.by_kind)
     hosts = _hosts_of(profile, config)
     judged = [_judge(limit, hosts) for limit in config.limits]
     if baselines:
         # Not `or`: 0 is a setting.
         tolerance = MAX_REGRESSION if config.max_regression is None else config.max_regression
-        judged.append(_judge_regression(profile, hosts, baselines, tolerance, skip_first))
+        after = summarize_run(profile, profile.run.name, skip_first=config.skip_first or 0, kind=config.by_kind or "")
+        judged.append(_judge_regression(after, hosts, baselines, tolerance))
     single = _single(hosts)
     return Outcome(
         judged=_explained(judged, profile, config),
@@ -190,8 +137,18 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         folder=str(profile.run.folder),
         hosts=tuple(host.host for host in profile.hosts),
         step_count=min(host.summary.averaged_count for host in single),
-        notes=_notes(single, skip_first),
+        step_kind=next((host.summary.kind for host in single if host.summary.averaged_count), ""),
+        other_kinds=hosts[-1].other_kinds,
+        notes=_notes(hosts, config),
     )
+
+
+def _check_kind(profile: Analysis, kind: str | None) -> None:
+    """Raise TfperfError if there are steps, but none of the kind."""
+    counts = Counter(other for host in profile.of_hosts("steps") for other in host.steps.kinds)
+    if kind is not None and counts and kind not in counts:
+        there = ", ".join(f"{name} ({counted(count, 'step')})" for name, count in counts.items())
+        raise TfperfError(f"no step is of the kind {quoted(kind)} that --by-kind asks for; the kinds are: {there}")
 
 
 def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
@@ -200,6 +157,7 @@ def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
         stat=config.stat or "mean",
         skip_first=config.skip_first or 0,
         min_steps=MIN_STEPS if config.min_steps is None else config.min_steps,
+        kind=config.by_kind or "",
     )
 
 
@@ -258,7 +216,7 @@ def _measure_worst(limit: Limit, hosts: Sequence[JudgedHost]) -> Measurement:
     rows = [row for row, other in enumerate(statuses) if other == status]
     if status == "unknown":
         more = len(rows) - 1
-        others = f"; {more} other {'host' if more == 1 else 'hosts'} cannot be judged either" if more else ""
+        others = f"; {counted(more, 'other host')} cannot be judged either" if more else ""
         return unknown(f"{hosts[rows[0]].named(measurements[rows[0]].reason)}{others}")
     worst = (max if limit.relation.startswith("<") else min)(rows, key=lambda row: measurements[row].value or 0.0)
     return replace(measurements[worst], host=hosts[worst].name)
@@ -269,14 +227,13 @@ def _sentence(text: str) -> str:
 
 
 def _judge_regression(
-    profile: Analysis, hosts: Sequence[JudgedHost], baselines: Sequence[RunSummary], tolerance: float, skip_first: int
+    after: RunSummary, hosts: Sequence[JudgedHost], baselines: Sequence[RunSummary], tolerance: float
 ) -> Judged:
     from tfperf.compare.fairness import differences
     from tfperf.compare.regression import compare_with_baselines
-    from tfperf.compare.summarize import short_name, summarize_run
+    from tfperf.compare.summarize import short_name
 
     single = _single(hosts)
-    after = summarize_run(profile, profile.run.name, skip_first=skip_first)
     comparison = compare_with_baselines(baselines, after, tolerance=tolerance, stat=single[0].stat)
     unfair = [
         f"{difference.what}: {difference.before} before, {difference.after} now; {difference.text}"
@@ -306,10 +263,15 @@ def _judge_regression(
     )
 
 
-def _notes(hosts: Sequence[JudgedHost], skip_first: int) -> tuple[str, ...]:
-    notes = []
+def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
+    notes, others, skip_first, hosts = [], hosts[-1].other_kinds, config.skip_first or 0, _single(hosts)
+    figures_of_steps = [limit for limit in config.limits if rests_on_steps(limit.metric)]
+    if others and (config.by_kind or config.baseline or figures_of_steps):
+        rest = "Limits on steps are" if config.by_kind else "Figures are"
+        notes.append(f"{rest} over {hosts[0].summary.kind} steps; {unjudged_steps(others)}.")
     if skip_first:
-        first = "step" if skip_first == 1 else f"{skip_first:,} steps"
+        kind = f"{config.by_kind} " if config.by_kind else ""
+        first = f"{kind}step" if skip_first == 1 else f"{skip_first:,} {kind}steps"
         notes.append(f"Skipped: the first {first}{' of each host' if len(hosts) > 1 else ''}.")
     unsure = next((host for host in hosts if host.breakdown.steps.confidence not in ("high", "medium")), None)
     if unsure is not None and unsure.summary.averaged_count:

@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tfperf.errors import OutputError
-from tfperf.gate.check import Judged, Outcome
+from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.outcome_report import VERDICTS, check_report, headline, open_questions, sentence
 from tfperf.render import render
 from tfperf.render.values import brief, safe

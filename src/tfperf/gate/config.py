@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -37,6 +38,8 @@ class CheckConfig(Struct, frozen=True, kw_only=True):
     stat: StepStatistic | None = None
     skip_first: int | None = None
     min_steps: int | None = None
+    by_kind: str | None = None
+    """The kind of steps that are judged; None: the main one."""
     baseline: tuple[Path, ...] | None = None
     max_regression: float | None = None
     """A share: 0.05 is 5 %."""
@@ -73,7 +76,8 @@ def read_config(path: Path) -> CheckConfig:
             raise ConfigError(f"{origin}: this is set twice, with - and with _")
         keys.add(key)
         if key in NAMED:
-            limits.append(_in_file(named_limit, key, _text(value, NAMED[key].example, origin), origin))
+            text = _text(value, NAMED[key].example, origin)
+            limits.append(_in_file(partial(named_limit, place=origin), key, text, origin))
         elif key == "limits":
             if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
                 raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
@@ -145,6 +149,12 @@ def _stat(value: Any, origin: str, _: Path) -> StepStatistic:
     return cast("StepStatistic", value)
 
 
+def _kind(value: Any, origin: str, _: Path) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f'{origin}: it must be a kind of steps, such as "train" or "eval"')
+    return value
+
+
 def _paths(value: Any, origin: str, file: Path) -> tuple[Path, ...]:
     paths = value if isinstance(value, list) else [value]
     if not paths or not all(isinstance(path, str) and path and "\0" not in path for path in paths):
@@ -160,6 +170,7 @@ _SETTINGS: Mapping[str, Callable[[Any, str, Path], Any]] = {
     "skip-first": _integer_from(0),
     "min-steps": _integer_from(1),
     "stat": _stat,
+    "by-kind": _kind,
     "baseline": _paths,
     "max-regression": _tolerance,
 }

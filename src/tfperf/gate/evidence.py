@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfperf.gate.limits import Metric
 from tfperf.gate.measure import JudgedHost, fullest_allocator, retraces_of
 from tfperf.render.values import brief
 from tfperf.report.model import Finding
-from tfperf.units import format_bytes, format_percent
+from tfperf.units import counted, format_bytes, format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import FunctionStats
@@ -29,16 +28,16 @@ class _Topic(Struct, frozen=True):
     codes: tuple[str, ...] = ()
 
 
-_INPUT = _Topic(("tfdata",), ("wait_for_input", "copy_to_device", "idle_input"))
-_LAUNCHES = _Topic((), ("kernel_launch", "idle_launch", "small_kernels"))
+_INPUT = _Topic(("tfdata",), ("input_wait", "input_contention", "input_copy"))
+_LAUNCHES = _Topic((), ("launch_bound", "small_work_per_step"))
 _IDLE = _Topic(("idle",))
 _MEMORY = _Topic(("memory",))
-_FUNCTIONS = _Topic(("functions",), ("retracing", "retracing_often"))
+_FUNCTIONS = _Topic(("functions",), ("compilation", "warm_up"))
 _ANYTHING = _Topic((), ("*",))
 _FIGURES: Mapping[str, _Topic] = {
     "input_bound": _INPUT,
     "kernel_launch": _LAUNCHES,
-    "all_others": _Topic((), ("all_others", "idle_python", "eager")),
+    "all_others": _Topic((), ("python_between_steps", "eager_ops", "waiting_in_calls")),
     "device_busy": _IDLE,
     "memory": _MEMORY,
     "retraces": _FUNCTIONS,
@@ -49,10 +48,10 @@ _TABLES: Mapping[str, _Topic] = {
     **dict.fromkeys(("functions", "tf_functions"), _FUNCTIONS),
     **dict.fromkeys(("idle_", "device_time"), _IDLE),
     "memory_": _MEMORY,
-    "kernels": _Topic((), ("small_kernels", "no_tensor_cores", "slow_copies", "one_kernel")),
+    "kernels": _Topic((), ("device_compute_32bit", "launch_bound")),
     "launches": _LAUNCHES,
-    "copies": _Topic((), ("slow_copies",)),
-    "eager_ops": _Topic((), ("eager",)),
+    "copies": _Topic((), ("input_copy", "output_copy")),
+    "eager_ops": _Topic((), ("eager_ops",)),
     **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses"), _NOTHING),
 }
 """How the name of a table starts, and what it is about."""
@@ -71,7 +70,7 @@ def _topic(metric: Metric) -> _Topic:
 def evidence_sections(metric: Metric) -> tuple[str, ...]:
     """Return the sections that explain a breach."""
     topic = _topic(metric)
-    return (*topic.sections, "recommendations") if topic.codes else topic.sections
+    return (*topic.sections, "diagnosis") if topic.codes else topic.sections
 
 
 def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
@@ -80,9 +79,9 @@ def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
 
 
 def _explanations(topic: _Topic, host: JudgedHost) -> Iterator[Finding]:
-    advice = host.findings("recommendations") if topic.codes else ()
+    advice = host.findings("diagnosis") if topic.codes else ()
     if topic is _ANYTHING:
-        yield from (finding for finding in advice if finding.code not in ("nothing", "no_steps", "short_capture"))
+        yield from (finding for finding in advice if finding.code != "nothing")
         return
     by_code = [finding for code in topic.codes for finding in advice if finding.code == code]
     if topic is _INPUT:
@@ -98,32 +97,14 @@ def _explanations(topic: _Topic, host: JudgedHost) -> Iterator[Finding]:
 
 
 def _input(host: JudgedHost, advice: list[Finding]) -> Iterator[Finding]:
-    """Yield the advice on input, with the stage that steps wait for; where there is no advice, what input takes."""
+    """Yield the causes of input; where there is none, what input takes."""
     percent = host.summary.percent
     if not advice and percent and host.summary.input_percent is not None:
         text = f"Waiting for tf.data takes {format_percent(percent['input_wait'])}% of the step time"
         if host.breakdown.has_device:
             text += f", copying batches to the device {format_percent(percent['host_to_device'])}%"
         advice = [Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")]
-    stage = _blocking_stage(host)
-    for finding in advice:
-        is_copy = finding.code == "copy_to_device"
-        yield finding if is_copy else replace(finding, text=f"{finding.text} {stage}".strip())
-        stage = ""
-
-
-def _blocking_stage(host: JudgedHost) -> str:
-    """Say which stage of the pipeline is waited for most; nothing if nobody waits."""
-    from tfperf.sections.tfdata.stage_rules import in_code
-
-    pipeline = host.results["tfdata"].main
-    if pipeline is None or pipeline.blocking is None or not pipeline.waited_ps:
-        return ""
-    stage = pipeline.stages[pipeline.blocking]
-    share = format_percent(100.0 * stage.blocked_ps / pipeline.waited_ps)
-    code, name = in_code(stage.name), brief(stage.name, _LONGEST_NAME)
-    called = f" ({brief(code, _LONGEST_NAME)} in code)" if code != stage.name else ""
-    return f"The stage waited for most is {name}{called}: {share}% of the waiting for the pipeline."
+    yield from advice
 
 
 def _retraced(host: JudgedHost) -> Iterator[Finding]:
@@ -131,7 +112,9 @@ def _retraced(host: JudgedHost) -> Iterator[Finding]:
     counts = {function.name: retraces_of(function) or 0 for function in functions}
     again = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     if again:
-        named = ", ".join(f"{brief(name, _LONGEST_NAME)} ({counts[name]:,} times)" for name in again[:_NAMED_FUNCTIONS])
+        named = ", ".join(
+            f"{brief(name, _LONGEST_NAME)} ({counted(counts[name], 'time')})" for name in again[:_NAMED_FUNCTIONS]
+        )
         more = f" and {len(again) - _NAMED_FUNCTIONS} more" if again[_NAMED_FUNCTIONS:] else ""
         yield Finding("retraced", "problem", f"Traced again in the capture: {named}{more}.", _SAME_ARGUMENTS)
 

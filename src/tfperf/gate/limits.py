@@ -197,8 +197,11 @@ NAMED: Mapping[str, NamedLimit] = {
 """Option without its dashes -> what it limits."""
 
 
-def named_limit(name: str, value: str, origin: str = COMMAND_LINE) -> Limit:
-    """Return the limit that an option or key sets, such as `max-input-bound` and `10%`. Raises LimitError."""
+def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str = "") -> Limit:
+    """Return the limit that an option or key sets, such as `max-input-bound` and `10%`.
+
+    `place` is where messages say it was given, by default the origin with the name. Raises LimitError.
+    """
     name = name.replace("_", "-")
     if name not in NAMED:
         raise LimitError(f"{origin}: there is no limit {quoted(name)}: {did_you_mean(name, NAMED)}")
@@ -207,23 +210,18 @@ def named_limit(name: str, value: str, origin: str = COMMAND_LINE) -> Limit:
         bound = read_bound(value, named.unit, bare=False)
         check_bound(bound, named.figure, named.relation)
     except ValueError as error:
-        raise LimitError(f"{_place(origin, name)}: {error}") from None
+        raise LimitError(f"{place or f'{origin}: {name}'}: {error}") from None
     return Limit(f"{name} {value.strip()}", Metric(named.figure), named.relation, bound, origin)
 
 
-def regression_tolerance(value: str, origin: str = COMMAND_LINE) -> float:
-    """Return the value of `--max-regression` as a share: 5% is 0.05. Raises LimitError."""
+def regression_tolerance(value: str, place: str = f"{COMMAND_LINE}: max-regression") -> float:
+    """Return the value of `--max-regression`, given at this place, as a share: 5% is 0.05. Raises LimitError."""
     try:
         percent = read_bound(value, "%", bare=False)
     except ValueError as error:
-        raise LimitError(f"{_place(origin, 'max-regression')}: {error}") from None
+        raise LimitError(f"{place}: {error}") from None
     # In decimal digits, so that 7 % is the float nearest to 0.07.
     return float(Decimal(repr(percent)) / 100)
-
-
-def _place(origin: str, name: str) -> str:
-    """Return where a bound was given; the origin in a file ends with the key already."""
-    return origin if origin.replace("_", "-").endswith(name) else f"{origin}: {name}"
 
 
 def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[Limit, ...]:

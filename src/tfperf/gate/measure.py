@@ -5,8 +5,9 @@ A gate counts whole steps only, after those that the user skips, each host by it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -16,11 +17,13 @@ from tfperf.arrays import median
 from tfperf.compare.summarize import whole_steps
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
-from tfperf.gate.limits import FIGURES, Limit, Measurement, unknown
+from tfperf.gate.limits import FIGURES, Limit, Measurement, Metric, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
 from tfperf.sections.registry import call, find_section
+from tfperf.sections.steps.section import DEVICE_CATEGORIES
+from tfperf.units import counted
 
 if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic
@@ -30,6 +33,14 @@ if TYPE_CHECKING:
     from tfperf.sections.steps.breakdown import Breakdown
 
 _NO_DEVICE = "no device recorded anything in this profile, so nothing is known about devices"
+_NO_HOST = (
+    "no host thread recorded anything in this profile, so nothing is known about what the host does: profile with host "
+    "tracer level 2"
+)
+_NO_INPUT = (
+    "the trace does not show where input comes from (no fetch from tf.data, no copy to a device), so its share is "
+    "unknown, not 0: profile with host tracer level 2"
+)
 _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
 
 
@@ -44,6 +55,8 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
     min_steps: int
     recorded_steps: int
     """Steps in the profile, also those that do not count."""
+    other_kinds: Mapping[str, int]
+    """How many whole steps of each other kind there are; these are not judged."""
     is_narrowed: bool
     """Whether other steps are averaged than when the profile was analyzed."""
 
@@ -69,7 +82,8 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         count, steps = self.summary.averaged_count, self.breakdown.steps
         if count >= self.min_steps:
             return ""
-        whole = "1 whole step counts" if count == 1 else f"{count} whole steps count"
+        kind = f"{self.summary.kind} " if self.other_kinds else ""
+        whole = f"{counted(count, f'whole {kind}step')} {'counts' if count == 1 else 'count'}"
         why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
         advice = ", or choose the hosts that count with --host" if self.name else ""
         return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
@@ -87,31 +101,46 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         return findings
 
 
-def judged_hosts(results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int) -> tuple[JudgedHost, ...]:
-    """Return each host alone, then, if there are several, all of them together."""
-    counted = whole_steps(results, skip_first)
+def judged_hosts(
+    results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int, kind: str = ""
+) -> tuple[JudgedHost, ...]:
+    """Return each host alone, then, if there are several, all of them together.
+
+    With a `kind`, only steps of that kind count; without, figures are over those of the main kind.
+    """
+    judged, whole = whole_steps(results, skip_first, kind), whole_steps(results)
     several = results.has_several_hosts
-    pairs = list(zip(results.hosts, counted.hosts, strict=True))
+    pairs = list(zip(results.hosts, judged.hosts, strict=True))
+    others = [_other_kinds(of_all, of_host) for of_all, of_host in zip(whole.hosts, judged.hosts, strict=True)]
     changed = [_averaged_starts(before["steps"]) != _averaged_starts(after["steps"]) for before, after in pairs]
     together = JudgedHost(
-        results=counted,
+        results=judged,
         name="",
         stat=stat,
         min_steps=max(min_steps, 1),
         recorded_steps=len(results["steps"].steps),
+        other_kinds={kind: max(kinds.get(kind, 0) for kinds in others) for kinds in others for kind in kinds},
         is_narrowed=any(changed),
     )
     alone = [
         replace(
             together,
-            results=counted.only([after]),
+            results=judged.only([after]),
             name=after.host if several else "",
             recorded_steps=len(before["steps"].steps),
+            other_kinds=kinds,
             is_narrowed=is_narrowed,
         )
-        for (before, after), is_narrowed in zip(pairs, changed, strict=True)
+        for (before, after), is_narrowed, kinds in zip(pairs, changed, others, strict=True)
     ]
     return (*alone, together) if several else tuple(alone)
+
+
+def _other_kinds(whole: HostResults, judged: HostResults) -> dict[str, int]:
+    """Return how many whole steps of a host are of other kinds than the one that is judged."""
+    counts = Counter(whole["steps"].steps.kinds)
+    counts.pop(judged["steps"].steps.headline_kind, None)
+    return dict(counts)
 
 
 def _averaged_starts(breakdown: Breakdown) -> list[int]:
@@ -123,13 +152,18 @@ def measure(limit: Limit, host: JudgedHost) -> Measurement:
     metric = limit.metric
     if metric.table:
         return _measure_column(limit, host)
-    if "steps" in FIGURES[metric.name].sections and host.too_few_steps:
+    if rests_on_steps(metric) and host.too_few_steps:
         return unknown(host.too_few_steps)
     if metric.name == "step_time":
         return _step_time(host, metric.function)
     measurement = _FIGURES[metric.name](host)
     # A part of the value is the smallest that is possible, which says nothing about a lower limit.
     return unknown(measurement.gap) if measurement.gap and limit.relation.startswith(">") else measurement
+
+
+def rests_on_steps(metric: Metric) -> bool:
+    """Tell whether a metric is a figure over steps."""
+    return metric.name in FIGURES and not metric.table and "steps" in FIGURES[metric.name].sections
 
 
 def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
@@ -168,14 +202,26 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     if host.is_narrowed:
         stale = sorted(column for column in used if table.counts_all_steps or columns[column].over_steps)
         if stale:
-            return unknown(f"{name}.{stale[0]} also counts steps that are skipped or cut off")
+            return unknown(f"{name}.{stale[0]} also counts steps that are not judged")
+    hidden = [category for category in sorted(host.breakdown.unknown) if f"{category}_ms" in used]
+    if table.about_steps and hidden:
+        # In a job without a device, rows hold 0 for the categories of one.
+        return unknown(f"{name}.{hidden[0]}_ms is unknown: {_why_unknown(host, hidden[0])}")
     return measure_rows(limit, data)
 
 
 def _over_steps(host: JudgedHost) -> str:
     summary = host.summary
     kind = "" if summary.kind == "step" else f"{summary.kind} "
-    return f"over {summary.averaged_count:,} {kind}{'step' if summary.averaged_count == 1 else 'steps'}"
+    others = f"; {unjudged_steps(host.other_kinds)}" if host.other_kinds else ""
+    return f"over {counted(summary.averaged_count, kind + 'step')}{others}"
+
+
+def unjudged_steps(kinds: Mapping[str, int]) -> str:
+    """Say how many steps of other kinds are not judged, and how they are."""
+    steps = " and ".join(counted(count, f"{kind} step") for kind, count in kinds.items())
+    options = " or ".join(f"--by-kind {kind}" for kind in kinds)
+    return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not judged: {options}"
 
 
 def _step_time(host: JudgedHost, function: str) -> Measurement:
@@ -187,17 +233,27 @@ def _step_time(host: JudgedHost, function: str) -> Measurement:
 
 def _input_bound(host: JudgedHost) -> Measurement:
     if host.summary.input_percent is None:
-        return unknown(
-            "the trace does not show where input comes from (no fetch from tf.data, no copy to a device), so its share "
-            "is unknown, not 0: profile with host tracer level 2"
-        )
+        return unknown(_why_unknown(host, "input"))
     return Measurement(host.summary.input_percent, _over_steps(host))
 
 
-def _kernel_launch(host: JudgedHost) -> Measurement:
-    if not host.breakdown.has_device:
-        return unknown(_NO_DEVICE)
-    return Measurement(host.summary.percent["kernel_launch"], _over_steps(host))
+def _share(host: JudgedHost, category: str) -> Measurement:
+    """Return the share of a category in the step time."""
+    if category in host.breakdown.unknown:
+        return unknown(_why_unknown(host, category))
+    return Measurement(host.summary.percent[category], _over_steps(host))
+
+
+def _why_unknown(host: JudgedHost, category: str) -> str:
+    """Say why the profile cannot show a category, or a part of input."""
+    breakdown = host.breakdown
+    if not breakdown.has_device and category in (*DEVICE_CATEGORIES, "host_to_device"):
+        return _NO_DEVICE
+    if breakdown.host_visible and category in ("input", "input_wait", "host_to_device"):
+        return _NO_INPUT
+    if breakdown.steps.source == "device steps":
+        return "the steps are those of a TPU core, whose ops say nothing about the host"
+    return _NO_HOST
 
 
 def _device_busy(host: JudgedHost) -> Measurement:
@@ -208,12 +264,13 @@ def _device_busy(host: JudgedHost) -> Measurement:
         return unknown(
             "steps of attribution tensorflow are not windows in time, which device time needs: use corrected"
         )
-    if any(not device.counted_window_ps for device in idle.averaged):
+    if any(not device.counted_window_ps for device in idle.devices):
         return unknown("the time of a device could not be cut by the steps that count")
-    worst = max(idle.averaged, key=lambda device: device.percent())
-    unused = len(idle.devices) - len(idle.averaged)
-    omitted = f"; omitted: {unused} that did nothing in the steps" if unused else ""
-    of_several = f", the least busy of {len(idle.averaged)} devices" if len(idle.averaged) > 1 else ""
+    # A device that recorded work took part, so it counts with 0 % if none of it is in the steps.
+    worst = max(idle.devices, key=lambda device: device.percent())
+    listed, recorded = len(idle.listed), len(idle.devices)
+    omitted = f"; omitted: {listed - recorded} of {listed} that recorded no work" if recorded < listed else ""
+    of_several = f", the least busy of {recorded} devices" if recorded > 1 else ""
     why = f"{worst.device}{of_several}, {_over_steps(host)}{omitted}"
     busy_ps = int(worst.busy_ps[worst.counted].sum())
     return Measurement(100.0 * busy_ps / worst.counted_window_ps, why)
@@ -227,7 +284,8 @@ def _memory(host: JudgedHost) -> Measurement:
     if fullest is None:
         return unknown("no allocator of a device recorded anything, so nothing is known about its memory")
     count = memory.malformed_events
-    gap = f"{count:,} events of allocators do not show how much is in use, so the peak may be higher" if count else ""
+    unknown_at = f"how much is in use is unknown at {counted(count, 'event')}"
+    gap = f"{unknown_at} of allocators, so the peak may be higher" if count else ""
     part = ", which records only what it allocates itself" if fullest.place == "host" else ""
     why = f"in {fullest.name}{part}; in the whole capture, at {fullest.peak_ms:.6g} ms"
     return Measurement(float(fullest.peak_bytes), why, gap)
@@ -248,10 +306,10 @@ def _retraces(host: JudgedHost) -> Measurement:
     counts = [retraces_of(function) for function in functions]
     known = [count for count in counts if count is not None]
     silent = len(counts) - len(known)
-    which = "1 traced function was" if silent == 1 else f"{silent:,} traced functions were"
+    which = f"{counted(silent, 'traced function')} {'was' if silent == 1 else 'were'}"
     gap = f"the profile does not show whether {which} traced before" if silent else ""
     calls = sum(function.call_count for function in functions)
-    return Measurement(float(sum(known)), f"of {calls:,} calls of tf.functions in the whole capture", gap)
+    return Measurement(float(sum(known)), f"of {counted(calls, 'call')} of tf.functions in the whole capture", gap)
 
 
 def retraces_of(function: FunctionStats) -> int | None:
@@ -269,8 +327,8 @@ def retraces_of(function: FunctionStats) -> int | None:
 
 _FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
     "input_bound": _input_bound,
-    "kernel_launch": _kernel_launch,
-    "all_others": lambda host: Measurement(host.summary.percent["all_others"], _over_steps(host)),
+    "kernel_launch": partial(_share, category="kernel_launch"),
+    "all_others": partial(_share, category="all_others"),
     "device_busy": _device_busy,
     "memory": _memory,
     "retraces": _retraces,

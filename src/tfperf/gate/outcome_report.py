@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tfperf.gate.check import Judged, Outcome
+from tfperf.gate.outcome import Judged, Outcome
 from tfperf.render.values import cell_text, unit_mark
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
 from tfperf.units import Unit
@@ -77,6 +77,8 @@ def check_report(outcome: Outcome) -> Report:
         "breached": len(outcome.breached),
         "unknown": len(outcome.unknown),
         "step_count": outcome.step_count,
+        "step_kind": outcome.step_kind or None,
+        "other_step_kinds": dict(outcome.other_kinds),
     }
     sections = [_limits_section(outcome)]
     for judged in outcome.judged:
@@ -129,8 +131,9 @@ def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
 def _limits_section(outcome: Outcome) -> Section:
     verdict = VERDICTS[outcome.exit_code]
     several_hosts = len(outcome.hosts) > 1
-    note = "on the host with the fewest" if several_hosts else ""
-    facts = (Fact("step_count", "Steps judged", outcome.step_count, "count", note),)
+    notes = [f"{outcome.step_kind} steps"] if outcome.other_kinds and outcome.step_kind else []
+    notes += ["on the host with the fewest"] if several_hosts else []
+    facts = (Fact("step_count", "Steps judged", outcome.step_count, "count", ", ".join(notes)),)
     columns = LIMIT_COLUMNS if several_hosts else at_levels(LIMIT_COLUMNS, {"host": "data"})
     rows = [_row(judged) for judged in outcome.judged]
     data = {column.key: [row[column.key] for row in rows] for column in columns}

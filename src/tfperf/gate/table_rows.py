@@ -19,6 +19,7 @@ from tfperf.gate.grammar import column_of, limit_tables, metric_text
 from tfperf.gate.limits import RELATIONS, Condition, Limit, Measurement, compiled, unknown
 from tfperf.render.values import brief
 from tfperf.report.model import Data
+from tfperf.units import counted
 
 _LONGEST_LABEL = 120
 
@@ -138,7 +139,7 @@ def _undecided(perhaps: Bools) -> str:
 
 
 def _rows(count: int) -> str:
-    return f"{count:,} {'row' if count == 1 else 'rows'}"
+    return counted(count, "row")
 
 
 def _no_row(limit: Limit) -> str:

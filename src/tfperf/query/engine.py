@@ -1,6 +1,7 @@
 """DuckDB in a sandbox: it sees the tables of a profile and nothing else, and it changes nothing.
 
-A query is checked against empty tables first, so that mistakes are reported before anything is read.
+A query is checked against empty tables first, in a transaction that is taken back, so that mistakes are reported
+before anything is read.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ _CLOSED = (
 _CLOSED_SINCE_1_2 = ("allowed_paths = []", "allowed_directories = []")
 """Unknown to older versions; newer ones allow files of the database itself without them."""
 
-_LOCK = "SET lock_configuration = true"
 _ABOUT_TABLES = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
 """Statements with the same answer for empty tables."""
 
@@ -67,31 +67,29 @@ def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
     memory does not suffice or if the profile lacks a table, TraceNotFoundError and TraceFormatError.
     """
     declared = every_table()
-    empty = _connect(memory_limit)
+    connection = _connect(memory_limit)
+    connection.execute("BEGIN")
     for table in declared.values():
-        empty.execute(table.ddl())
-    empty.execute(_LOCK)
+        connection.execute(table.ddl())
     with _our_errors():
-        _refuse_all_but_select(empty, sql)
-        empty.execute(f"EXPLAIN\n{sql}")
+        _refuse_all_but_select(connection, sql)
+        connection.execute(f"EXPLAIN\n{sql}")
         if _ABOUT_TABLES.match(sql):
-            return _fetch(empty, sql)
-    empty.close()
+            return _fetch(connection, sql)
+    connection.execute("ROLLBACK")
     named = set(re.findall(r"\w+", sql.lower())) & declared.keys()
     from tfperf.query.recorded import VIEWS
 
-    filled = _connect(memory_limit)
     tables = source.tables(named)
     for name, table in tables.items():
         if name in VIEWS:
-            filled.register(f"_{name}", table)
-            filled.execute(f"CREATE VIEW {name} AS {VIEWS[name]} FROM _{name}")
+            connection.register(f"_{name}", table)
+            connection.execute(f"CREATE VIEW {name} AS {VIEWS[name]} FROM _{name}")
         else:
-            filled.register(name, table)
-    filled.execute(_LOCK)
+            connection.register(name, table)
     lacks = "this profile has no table {}: --schema lists those that it has"
     with _our_errors({name: source.omitted.get(name, lacks.format(name)) for name in named - tables.keys()}):
-        return _fetch_unless_stopped(filled, sql)
+        return _fetch_unless_stopped(connection, sql)
 
 
 def sql(path: str | Path | Analysis, query: str, **options: Any) -> pd.DataFrame:
@@ -144,6 +142,7 @@ def _connect(memory_limit: str) -> Any:
         connection.execute(f"SET {setting}")
     if memory_limit:
         connection.execute(f"SET memory_limit = '{memory_limit}'")
+    connection.execute("SET lock_configuration = true")
     return connection
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Literal, NamedTuple, TextIO
 
 from msgspec import Struct
 
@@ -26,6 +26,9 @@ PIPE_WIDTH = 80
 """Width of text that no person's window decides: files, pipes, CI logs."""
 
 
+View = Literal["answer", "whole", "sections"]
+
+
 class RenderOptions(NamedTuple):
     """Width in cells, whether to colour, and who reads."""
 
@@ -33,8 +36,8 @@ class RenderOptions(NamedTuple):
     colour: bool = False
     interactive: bool = False
     """A person's terminal: long names are cut in the middle. Files and pipes lose nothing."""
-    is_whole: bool = True
-    """A whole report: people see its brief form. False: they asked for these sections, and see them in full."""
+    view: View = "answer"
+    """How much of a report for people: its answer, all sections in brief, or the sections asked for in full."""
     top: int | None = None
     """How many rows of a table people see; None: as many as the table says."""
 
@@ -49,6 +52,8 @@ class Format(Struct, frozen=True):
     name: str
     suffixes: tuple[str, ...]
     level: Level
+    answers: bool
+    """Whether it shows the answer alone, unless the whole report is asked for."""
     renderer: str
     """`module:function`, imported when the format is chosen; called with the report and RenderOptions."""
 
@@ -56,11 +61,11 @@ class Format(Struct, frozen=True):
 FORMATS: Mapping[str, Format] = {
     each.name: each
     for each in (
-        Format("table", (".txt",), "brief", "tfperf.render.terminal:render_terminal"),
-        Format("json", (".json",), "data", "tfperf.render.json_file:render_json"),
-        Format("csv", (".csv",), "data", "tfperf.render.csv_file:render_csv"),
-        Format("markdown", (".md", ".markdown"), "brief", "tfperf.render.markdown:render_markdown"),
-        Format("html", (".html", ".htm"), "full", "tfperf.render.page.page:render_page"),
+        Format("table", (".txt",), "brief", True, "tfperf.render.terminal:render_terminal"),
+        Format("json", (".json",), "data", False, "tfperf.render.json_file:render_json"),
+        Format("csv", (".csv",), "data", False, "tfperf.render.csv_file:render_csv"),
+        Format("markdown", (".md", ".markdown"), "brief", False, "tfperf.render.markdown:render_markdown"),
+        Format("html", (".html", ".htm"), "full", False, "tfperf.render.page.page:render_page"),
     )
 }
 """Every format by name, in the order of the help."""
@@ -81,13 +86,13 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     if format_name not in FORMATS:
         raise OutputError(f"unknown format {format_name!r}; choose one of {', '.join(FORMATS)}")
     options = options or RenderOptions()
-    level = FORMATS[format_name].level
-    if level == "brief":
-        people: Level = "brief" if options.is_whole else "full"
-        detail = Detail(people, people, top=options.top)
+    chosen, is_whole = FORMATS[format_name], options.view != "sections"
+    if chosen.level == "brief":
+        people: Level = "brief" if is_whole else "full"
+        detail = Detail(people, people, top=options.top, only_leads=chosen.answers and options.view == "answer")
     else:
-        sections: Level = "brief" if options.is_whole and level == "full" else "data"
-        detail = Detail(sections, "data", top=options.top, for_people=False, leads_first=level == "full")
+        sections: Level = "brief" if is_whole and chosen.level == "full" else "data"
+        detail = Detail(sections, "data", top=options.top, for_people=False, leads_first=chosen.level == "full")
     renderer: Callable[[Report, RenderOptions], str] = resolve_name(FORMATS[format_name].renderer)
     return renderer(shown(report, detail), options)
 

@@ -26,6 +26,7 @@ def render_json(report: Report, _options: RenderOptions) -> str:
         "tfperf_version": __version__,
         "source": _jsonable(report.source),
         "summary": _jsonable(report.summary),
+        **_jsonable(report.documents),
         "sections": {section.name: _section(section) for section in report.sections},
     }
     text = encodable(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))

@@ -10,6 +10,7 @@ from tfperf.render.charts import chart_lines
 from tfperf.render.text_table import (
     ASCII,
     LINES,
+    PLAIN_ELLIPSIS,
     Line,
     Part,
     cells,
@@ -17,6 +18,7 @@ from tfperf.render.text_table import (
     fold,
     joined,
     line_of,
+    shorten,
     table_lines,
     text_table,
     width_of,
@@ -34,15 +36,42 @@ SMALLEST_WIDTH = 40
 _LONGEST_LINE = 100
 _LONGEST_TITLE = 34
 
+_NAMES_THE_RUN = ("run", "hosts")
+"""Keys of what was read that stand on the first screen: folders are long."""
+
 _MARKS = {"problem": Part("!! ", "bold red"), "hint": Part(" > ", "bold yellow"), "info": Part(" i ", "bold cyan")}
 
 
 def render_terminal(report: Report, options: RenderOptions) -> str:
     """Return the report as text that ends with a newline."""
     lines: list[Line] = []
-    for block in _blocks(report, options):
+    blocks = _answer_blocks if _is_answer(report, options) else _blocks
+    for block in blocks(report, options):
         lines += [line_of(""), *block] if lines else block
     return joined(lines, colour=options.colour)
+
+
+def _is_answer(report: Report, options: RenderOptions) -> bool:
+    return options.view == "answer" and bool(report.sections) and all(section.is_lead for section in report.sections)
+
+
+def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
+    """Yield the sections that lead so that they fit on a screen: no headings, and charts beside facts."""
+    width = max(options.width, SMALLEST_WIDTH)
+    read = [measure_text(fact.value, fact.unit) for fact in source_facts(report) if fact.key in _NAMES_THE_RUN]
+    if read:
+        yield [line_of(shorten(safe("  ".join(read)), width, mark=PLAIN_ELLIPSIS), "dim")]
+    for section in report.sections:
+        if section.findings:
+            yield [line for finding in section.findings for line in _finding_lines(finding, width)]
+        for table in section.tables:
+            yield _table_block(table, width, interactive=options.interactive)
+        lines = _fact_lines(section.facts, width) if section.facts else []
+        for chart in section.charts:
+            lines += chart_lines(chart, min(width, _LONGEST_LINE), interactive=options.interactive)
+        lines += (line for note in section.notes for line in _paragraph(note, width, style="dim"))
+        if lines:
+            yield lines
 
 
 def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:

@@ -139,6 +139,8 @@ def joined(lines: Iterable[Line], *, colour: bool) -> str:
 _GAP = "  "
 _SMALLEST_TEXT = 8
 _LONGEST_HEADER = 16
+_HEADER_LINES = (2, 3)
+"""On how many lines headers stand where they do not fit on one."""
 
 Cell = Sequence[str]
 """The lines of one cell."""
@@ -251,8 +253,15 @@ def column_widths(table: TextTable, width: int) -> list[int]:
     room = width - len(_GAP) * (len(full) - 1)
     if sum(full) <= room:
         return full
-    headers = [min(two_line_width(header), _LONGEST_HEADER) for header in table.headers]
-    widths = [max(header, body) for header, body in zip(headers, bodies, strict=True)]
+    for lines in _HEADER_LINES:
+        headers = [min(header_width(header, lines), _LONGEST_HEADER) for header in table.headers]
+        widths = [max(header, body) for header, body in zip(headers, bodies, strict=True)]
+        least = (
+            size if is_number else min(size, _SMALLEST_TEXT)
+            for size, is_number in zip(widths, table.numeric, strict=True)
+        )
+        if sum(least) <= room:
+            break
     texts = [column for column, is_number in enumerate(table.numeric) if not is_number]
     taken = sum(widths) - sum(widths[column] for column in texts)
     for column, size in zip(texts, _shared([widths[column] for column in texts], room - taken), strict=True):
@@ -260,11 +269,10 @@ def column_widths(table: TextTable, width: int) -> list[int]:
     return widths
 
 
-def two_line_width(header: str) -> int:
-    """Return the least width at which a header stands on two lines, broken at a space."""
-    words = header.split(" ")
-    splits = range(1, len(words) + 1)
-    return min(max(cells(" ".join(words[:split])), cells(" ".join(words[split:]))) for split in splits)
+def header_width(header: str, lines: int) -> int:
+    """Return the least width at which a header stands on so many lines, broken at spaces."""
+    widths = range(max(map(cells, header.split(" "))), cells(header))
+    return next((width for width in widths if len(wrap(header, width)) <= lines), cells(header))
 
 
 def _shared(widths: list[int], room: int) -> list[int]:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tfperf.report.model import Fact, Report
-from tfperf.units import format_bytes, format_ms, format_percent
+from tfperf.units import format_bytes, format_ms, format_percent, without_middle
 
 ELLIPSIS = "…"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -32,14 +32,9 @@ def safe(text: str) -> str:
 def brief(text: str, limit: int) -> str:
     """Return text on one safe line of at most `limit` characters: longer text loses its middle.
 
-    Two thirds are the end, which is where op names differ. Characters are counted, not cells: outside a terminal there
-    are no cells, and measuring them is slow.
+    Characters are counted, not cells: outside a terminal there are no cells, and measuring them is slow.
     """
-    visible = safe(text)
-    if len(visible) <= limit:
-        return visible
-    head = limit // 3
-    return visible[:head] + ELLIPSIS + visible[head + 1 - limit :]
+    return without_middle(safe(text), limit, ELLIPSIS)
 
 
 Plain = float | int | str | bool | None

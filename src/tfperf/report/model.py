@@ -171,7 +171,7 @@ class Section(Struct, frozen=True):
     level: Level = "brief"
     """full: only where the section is asked for by name, and in JSON and CSV."""
     is_lead: bool = False
-    """Whether the section belongs at the top of a document that is read from its top."""
+    """Whether the section is the answer: the first screen, and the top of a document that is read from its top."""
 
 
 class Report(Struct, frozen=True):
@@ -182,6 +182,8 @@ class Report(Struct, frozen=True):
     sections: tuple[Section, ...] = ()
     omitted: tuple[str, ...] = ()
     """A line for each section of another package that is missing, with the reason."""
+    documents: Mapping[str, Any] = {}
+    """Objects that stand at the top of the JSON document, by their keys."""
 
     def tables(self) -> Iterator[Table]:
         """Iterate over every table of every section."""
@@ -207,6 +209,8 @@ class Detail(Struct, frozen=True):
     for_people: bool = True
     leads_first: bool = False
     """Whether sections that lead stand at the top: for a document that is read from its top."""
+    only_leads: bool = False
+    """Whether sections that lead are all that is shown, if there are any."""
 
 
 EVERYTHING = Detail("data", "data", for_people=False)
@@ -215,6 +219,9 @@ EVERYTHING = Detail("data", "data", for_people=False)
 def shown(report: Report, detail: Detail) -> Report:
     """Return the report with what is to be shown of it."""
     sections = [_section(section, detail) for section in _up_to(detail.sections, report.sections)]
+    leads = [section for section in sections if section.is_lead]
+    if detail.only_leads and leads:
+        sections = leads
     if detail.leads_first:
         sections.sort(key=lambda section: not section.is_lead)
     return replace(report, sections=tuple(sections))

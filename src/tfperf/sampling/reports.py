@@ -59,7 +59,7 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
         "event_count": sum(row["event_count"] or 0 for row in kept),
         "captured_steps": sum(steps) if steps and None not in steps else None,
     }
-    section = Section("capture", "Capture", findings=findings, tables=(table,))
+    section = Section("capture", "Capture", findings=findings, tables=(table,), is_lead=True)
     return Report({"folder": str(folder) if kept else None}, summary, (section,))
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tfperf.trace.device_time import DeviceTime
     from tfperf.trace.device_work import DeviceWork
     from tfperf.trace.host_ops import HostOps
+    from tfperf.trace.host_state import HostStates
+    from tfperf.trace.launches import LaunchLinks
+    from tfperf.trace.pipelines import Pipelines
+    from tfperf.trace.stage_work import StageWork
     from tfperf.trace.steps import Steps
 
 
@@ -69,6 +73,20 @@ class Host:
         return host_ops(self.trace, self.attribution)
 
     @cached_property
+    def pipelines(self) -> Pipelines | None:
+        """Return the pipelines of tf.data; None if it recorded nothing."""
+        from tfperf.trace.pipelines import find_pipelines
+
+        return find_pipelines(self.trace)
+
+    @cached_property
+    def stage_work(self) -> StageWork | None:
+        """Return when the stages of the pipelines worked themselves; None without pipelines."""
+        from tfperf.trace.stage_work import stage_work
+
+        return stage_work(self.trace, self.pipelines) if self.pipelines is not None else None
+
+    @cached_property
     def device_work(self) -> DeviceWork:
         """Return what devices did, with the op behind each event."""
         from tfperf.trace.device_work import device_work
@@ -81,6 +99,24 @@ class Host:
         from tfperf.trace.device_time import device_times
 
         return device_times(self.trace)
+
+    @cached_property
+    def launch_links(self) -> LaunchLinks:
+        """Return which host event launched each piece of work of any device."""
+        import numpy as np
+
+        from tfperf.trace.device_time import work_rows
+        from tfperf.trace.launches import launch_links
+
+        rows = [np.zeros(0, np.int64), *(work_rows(self.trace, device.plane) for device in self.device_times)]
+        return launch_links(self.trace, np.sort(np.concatenate(rows)))
+
+    @cached_property
+    def host_states(self) -> HostStates:
+        """Return what the threads of the host do."""
+        from tfperf.trace.host_state import host_states
+
+        return host_states(self.trace, self.launch_links)
 
     @cached_property
     def step_windows(self) -> Steps:

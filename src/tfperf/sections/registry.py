@@ -122,13 +122,17 @@ class SectionSpec(Struct, frozen=True, kw_only=True):
     narrow: Function | None = None
     """narrow(result, before, after): the result over fewer steps; `before` and `after` are breakdowns of the host."""
     is_lead: bool = False
-    """Whether the section belongs at the top of a document that is read from its top."""
+    """Whether the section is the answer: the first screen, and the top of a document that is read from its top."""
+    document: Function | None = None
+    """document(results): an object at the top of the JSON document, under the name of the section."""
 
 
 GROUP = "tfperf.sections"
 OURS = (
+    "diagnosis",
     "overview",
     "steps",
+    "batch",
     "idle",
     "input",
     "tfdata",
@@ -138,7 +142,6 @@ OURS = (
     "memory",
     "host_threads",
     "environment",
-    "recommendations",
     "gaps",
 )
 """The sections of tfperf, in the order of the report: each is a folder beside this file."""
@@ -210,6 +213,11 @@ def _names(spec: SectionSpec) -> list[str]:
 def section_names() -> tuple[str, ...]:
     """Return the names of all sections, in the order of the report: those of other packages come last."""
     return (*OURS, *_others()[0])
+
+
+def lead_sections() -> tuple[str, ...]:
+    """Return the names of the sections that are the answer."""
+    return tuple(name for name in section_names() if find_section(name).is_lead)
 
 
 def omitted_sections() -> tuple[str, ...]:

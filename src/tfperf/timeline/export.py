@@ -20,6 +20,7 @@ from tfperf.timeline.track_groups import host_timeline
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import Progress, progress_by_file, read_host
+from tfperf.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -83,25 +84,21 @@ class ExportResult(Struct, kw_only=True):
 
     def sentences(self) -> Iterator[str]:
         """Iterate over what to tell the user about the file."""
-        parts = [_counted(self.tracks, "track"), _counted(self.shown, "event")]
-        parts += [_counted(self.steps, "step"), _counted(self.arrows, "arrow")]
+        parts = [counted(self.tracks, "track"), counted(self.shown, "event")]
+        parts += [counted(self.steps, "step"), counted(self.arrows, "arrow")]
         if self.counters:
-            parts.append(_counted(self.counters, "counter"))
-        yield f"wrote {self.path} ({self.size_bytes / 1e6:,.1f} MB): {', '.join(parts)}"
+            parts.append(counted(self.counters, "counter"))
+        yield f"wrote {self.path} ({format_bytes(self.size_bytes)}): {', '.join(parts)}"
         for reason, count in self.omitted.items():
-            yield f"omitted {count:,} of {self.events:,} events: {reason}"
+            yield f"omitted {count:,} of {counted(self.events, 'event')}: {reason}"
         if self.cut_arrows:
-            yield f"omitted {_counted(self.cut_arrows, 'arrow')}: an event at one end is omitted"
+            yield f"omitted {counted(self.cut_arrows, 'arrow')}: an event at one end is omitted"
         if self.backward_arrows:
-            yield f"reversed {_counted(self.backward_arrows, 'arrow')}: the target starts before the source"
+            yield f"reversed {counted(self.backward_arrows, 'arrow')}: the target starts before the source"
         if not self.events:
             yield "the profile contains no events"
         for warning in dict.fromkeys(self.warnings):
             yield f"warning of the profiler: {warning}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 class TimelineParts(TypedDict, total=False):

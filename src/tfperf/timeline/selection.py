@@ -101,7 +101,10 @@ class SelectionCheck(Struct):
             raise TfperfError("the profile has no steps; omit --steps, or name the step events with --step-marker")
         if asked is not None and not _between(numbers, asked).any():
             first, last = asked
-            raise TfperfError(f"there is no step {first}..{last}; the steps are {numbers.min()}..{numbers.max()}")
+            missing = f"is no step {first}" if first == last else f"are no steps {first}..{last}"
+            low, high = int(numbers.min()), int(numbers.max())
+            known = f"the only step is {low}" if low == high else f"the steps are {low}..{high}"
+            raise TfperfError(f"there {missing}; {known}")
         threads = list(dict.fromkeys(self.threads))
         names = ", ".join(threads[:_THREADS_LISTED]) + (", ..." if len(threads) > _THREADS_LISTED else "")
         patterns = " or ".join(self.selection.threads)

@@ -14,9 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from tfperf.arrays import Uint8s
-from tfperf.trace.event_names import is_fetch, is_memory, is_python_frame, parse_op
+from tfperf.arrays import NO_NUMBERS, Uint8s, distinct
+from tfperf.trace.event_names import is_fetch, is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.precision import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
 
 Attribution = Literal["corrected", "tensorflow"]
 Codes = Uint8s
@@ -40,6 +41,8 @@ class Activity(IntEnum):
     COMPUTE_32 = 11
     COMPUTE_16 = 12
     WAIT_WHILE_IDLE = 13
+    COMPUTE_UNKNOWN = 14
+    """On a device, in numbers of unknown size."""
 
 
 def _activities(names: str) -> tuple[Activity, ...]:
@@ -52,8 +55,8 @@ PRIORITY: dict[Attribution, tuple[Activity, ...]] = {
         "HOST_TO_HOST COMPILE HOST_COMPUTE"
     ),
     "corrected": _activities(
-        "COMPUTE_16 COMPUTE_32 DEVICE_TO_HOST HOST_TO_DEVICE DEVICE_TO_DEVICE WAIT_INPUT STAGING COLLECTIVES "
-        "KERNEL_LAUNCH COMPILE HOST_COMPUTE"
+        "COMPUTE_16 COMPUTE_32 COMPUTE_UNKNOWN DEVICE_TO_HOST HOST_TO_DEVICE DEVICE_TO_DEVICE WAIT_INPUT STAGING "
+        "COLLECTIVES KERNEL_LAUNCH COMPILE HOST_COMPUTE"
     ),
 }
 """Highest first."""
@@ -130,20 +133,46 @@ def _corrected_host(name: str, has_device: bool) -> Activity:
 
 
 def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
-    """Return the activity of every event as if it ran on a GPU (rows on other planes mean nothing)."""
-    code = _tensorflow_device if attribution == "tensorflow" else _corrected_device
-    codes = np.array([code(name) for name in trace.names], np.uint8)[trace.name]
+    """Return the activity of every event as if it ran on a GPU (rows on other planes mean nothing).
+
+    `precision.py` says how kernels in 16 bit are told from those in 32.
+    """
+    if attribution == "tensorflow":
+        return _tensorflow_device_codes(trace)
+    by_name = np.full(len(trace.names), Activity.COMPUTE_UNKNOWN, np.uint8)
+    on_integers = np.zeros(len(trace.names), np.bool_)
+    lines = [line for plane in trace.devices for line in trace.device_lines(plane)]
+    used = distinct(np.concatenate([NO_NUMBERS, *(trace.name[line.start : line.stop] for line in lines)]))
+    for index in used.tolist():  # hosts have thousands of names more
+        by_name[index] = _corrected_device(trace.names[index])
+        on_integers[index] = names_integers(trace.names[index])
+    codes, works_on_integers = by_name[trace.name], on_integers[trace.name]
     shape = trace.stat("shape")
-    if shape.texts:  # where a kernel has one, it decides about 16 bit
+    if shape.texts:
+        by_inputs = np.array([_COMPUTE[bits_of_inputs(text)] for text in shape.texts], np.uint8)[shape.value]
+        codes[shape.event] = np.where(codes[shape.event] == Activity.COMPUTE_UNKNOWN, by_inputs, codes[shape.event])
+        works_on_integers[shape.event] |= mask(shape.texts, are_integers)[shape.value]
+    codes[(codes == Activity.COMPUTE_UNKNOWN) & works_on_integers] = Activity.COMPUTE_32
+    copies = trace.stat("memcpy_details")
+    if copies.texts:
+        kinds = (re.search(_COPY_KIND, text) for text in copies.texts)
+        kind = np.array([_copy_direction(copy[1]) if copy else 0 for copy in kinds], np.uint8)[copies.value]
+        codes[copies.event] = np.where(kind > 0, kind, codes[copies.event])
+    return codes
+
+
+_COMPUTE: dict[Bits, Activity] = {0: Activity.COMPUTE_UNKNOWN, 16: Activity.COMPUTE_16, 32: Activity.COMPUTE_32}
+
+
+def _tensorflow_device_codes(trace: HostTrace) -> Codes:
+    """Return what TensorFlow concludes: inputs, where they are recorded, decide about 16 bit, else the name."""
+    codes = np.array([_tensorflow_device(name) for name in trace.names], np.uint8)[trace.name]
+    shape = trace.stat("shape")
+    if shape.texts:
         half = np.array(["half" in text for text in shape.texts], np.bool_)[shape.value]
         has_text = np.array([bool(text) for text in shape.texts], np.bool_)[shape.value]
         compute = has_text & (codes[shape.event] >= Activity.COMPUTE_32)
         codes[shape.event[compute]] = np.where(half[compute], Activity.COMPUTE_16, Activity.COMPUTE_32)
-    copies = trace.stat("memcpy_details")
-    if attribution == "corrected" and copies.texts:
-        kinds = (re.search(_COPY_KIND, text) for text in copies.texts)
-        kind = np.array([_copy_direction(copy[1]) if copy else 0 for copy in kinds], np.uint8)[copies.value]
-        codes[copies.event] = np.where(kind > 0, kind, codes[copies.event])
     return codes
 
 
@@ -169,5 +198,4 @@ def _corrected_device(name: str) -> Activity:
         return Activity.COLLECTIVES
     if "__amd_rocclr_copybuffer" in lowered:
         return Activity.DEVICE_TO_DEVICE
-    half = "half" in lowered or "fp16" in lowered or "bf16" in lowered or "bfloat16" in lowered
-    return Activity.COMPUTE_16 if half or "h884" in lowered or "h1688" in lowered else Activity.COMPUTE_32
+    return _COMPUTE[bits_of_name(name)]

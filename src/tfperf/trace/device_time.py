@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Intervals, capped_sum, difference, union_all, union_sorted
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, Intervals, capped_sum, difference, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, device_codes
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
@@ -81,6 +81,11 @@ def work_lines(trace: HostTrace, plane: int) -> tuple[Line, ...]:
     """Return the lines of a device that hold its work: recorded streams of a GPU, op lines of a TPU core."""
     lines = trace.device_lines(plane)
     return tuple(line for line in lines if line.name in OP_LINES) if trace.device_kind == "tpu" else lines
+
+
+def work_rows(trace: HostTrace, plane: int) -> Int64s:
+    """Return the rows of what a device did, in row order."""
+    return np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in work_lines(trace, plane))])
 
 
 def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:

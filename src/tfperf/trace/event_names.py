@@ -83,6 +83,11 @@ def is_labelled_iterator(name: str) -> bool:
     return name.startswith("Iterator::") and (":" not in name[10:] or name.endswith("::Prefetch"))
 
 
+def may_state_batch_size(name: str) -> bool:
+    """Tell whether the `batch_size` of the event counts elements: of a tf.data stage, or of a step of Keras 2."""
+    return is_iterator(name) or name in ("train", "TraceContext")
+
+
 def carries_run_id(name: str) -> bool:
     """Tell whether the `id` of the event says which iterator, function or run of an executor it belongs to."""
     if is_iterator(name) or is_input_function(name) or name.startswith("ExecutorState::Process"):

@@ -8,13 +8,13 @@ import re
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s, median
+from tfperf.arrays import Int64s, distinct, median
 from tfperf.trace import step_calls
 from tfperf.trace.activity_times import group_spans, has_groups
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
-from tfperf.trace.step_calls import FunctionCalls, find_calls, retrace_flags
+from tfperf.trace.step_calls import FunctionCalls, find_calls, find_fetches, retrace_flags
 from tfperf.trace.steps import (
     END_ESTIMATED,
     PARTIAL,
@@ -28,6 +28,7 @@ from tfperf.trace.steps import (
     no_steps,
     plain_steps,
 )
+from tfperf.units import counted
 from tfperf.wire.event_columns import STEPS_LINE, Line
 
 
@@ -43,7 +44,7 @@ def from_markers(trace: HostTrace) -> Steps | None:
         (graph_types[index] if index >= 0 else "") or trace.names[name]
         for index, name in zip(trace.number_at("graph_type", rows, -1).tolist(), trace.name[rows].tolist(), strict=True)
     ]
-    explanation = f"the program marked {len(rows)} steps ({', '.join(sorted(set(labels))[:3])})"
+    explanation = f"the program marked {counted(len(rows), 'step')} ({', '.join(sorted(set(labels))[:3])})"
     calls = find_calls(trace)
     return _with_partial_ends(calls, _marked(trace, calls, rows, labels, numbers, explanation))
 
@@ -57,7 +58,7 @@ def named(trace: HostTrace, pattern: str) -> Steps | None:
         return None
     labels = [trace.names[name] for name in trace.name[rows].tolist()]
     numbers = np.arange(len(rows), dtype=np.int64)
-    explanation = f"{len(rows)} events are named {pattern!r}, as asked"
+    explanation = f"{counted(len(rows), 'event')} named {pattern!r}, as asked"
     return _marked(trace, find_calls(trace), rows, labels, numbers, explanation)
 
 
@@ -107,7 +108,7 @@ def from_groups(trace: HostTrace) -> Steps | None:
         f"{kind} {number}" if name.isdigit() or not name else name
         for kind, name, number in zip(kinds, stored, numbers, strict=True)
     )
-    how: How = ("stored groups", "high", f"the profiler stored {len(numbers)} step(s) in the file")
+    how: How = ("stored groups", "high", f"the profiler stored {counted(len(numbers), 'step')} in the file")
     return plain_steps(how, span, numbers, names, kinds)
 
 
@@ -169,11 +170,13 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
     """Find the steps of a host. `marker` (an event name, `*` as wildcard) overrides the rules."""
     if marker is not None:
         steps = named(trace, marker)
-        return close_windows(trace, steps) if steps else no_steps(f"no event on a host thread is named {marker!r}")
+        if steps is None:
+            return no_steps(f"no event on a host thread is named {marker!r}")
+        return with_batches(trace, close_windows(trace, steps))
     for rule in _RULES:
         steps = rule(trace)
         if steps is not None and len(steps):
-            return close_windows(trace, steps)
+            return with_batches(trace, close_windows(trace, steps))
     return no_steps(
         "the trace contains no step marker, no repeated tf.function call, no tf.data fetch and no device step"
     )
@@ -201,6 +204,21 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
         why = "step times vary a lot (standard deviation above their mean)"
     notes = (*closed.notes, f"confidence lowered: {why}")
     return replace(closed, confidence=_LOWER[closed.confidence], notes=notes) if why else closed
+
+
+def with_batches(trace: HostTrace, steps: Steps) -> Steps:
+    """Count the fetches in each step, of the pipeline asked most there, if the rule did not and steps fetch several."""
+    if steps.batches.max(initial=1) > 1:
+        return steps
+    fetches = find_fetches(trace)
+    step = np.searchsorted(steps.start_ps, fetches.start, side="right") - 1
+    inside = (step >= 0) & (fetches.start < steps.end_ps[np.maximum(step, 0)])
+    most = np.ones(len(steps), np.int64)
+    for iterator in distinct(fetches.iterator).tolist():
+        mine = step[inside & (fetches.iterator == iterator)]
+        most = np.maximum(most, np.bincount(mine, minlength=len(steps)))
+    # A fetch may lie on the other side of a border; several in nearly every step do not.
+    return replace(steps, batches=most) if median(most) >= 2 else steps
 
 
 def _device_end(trace: HostTrace, start: Int64s) -> Int64s:

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tfperf.arrays import MOST, NO_NUMBERS, Bools, Int64s, capped_sum, distinct
+from tfperf.arrays import MOST, NO_NUMBERS, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
 from tfperf.trace.activity_times import has_groups
 from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.event_names import Op, is_python_frame, parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import nest, nest_on_stack, self_time
+from tfperf.trace.nesting import nest, nest_on_stack, own_parts, self_time
 from tfperf.wire.hlo import Instruction, Program
 
 
@@ -101,7 +101,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
         thread_count += 1
         wanted = is_input[name] & kept
         if wanted.any():
-            row, start, end = _without_children(start, end, parent, wanted)
+            row, start, end = own_parts(start, end, parent, wanted)
             input_work.append(Work(name[row].astype(np.int64), start, end))
     count, total, of_itself, threads = np.minimum((count, total, of_itself, threads), MOST).astype(np.int64)
     return HostOps(
@@ -167,25 +167,3 @@ def _flags(trace: HostTrace, ops: tuple[Op, ...], hlo: dict[int, Hlo]) -> Flags:
         run_eagerly = distinct(trace.name[inside])
         flags[run_eagerly[is_tensorflow[run_eagerly]]] = EAGER
     return flags
-
-
-def _without_children(start: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the parts of the wanted events that no child covers: row, start and end of each part.
-
-    Children of one parent follow each other, so a part lies before each child, and one behind the last.
-    """
-    child = np.flatnonzero((parent >= 0) & wanted[parent])
-    child = child[np.argsort(parent[child], kind="stable")]
-    above = parent[child]
-    is_next = above[1:] == above[:-1]
-    before = start[above]
-    before[1:][is_next] = end[child[:-1]][is_next]
-    rest = np.flatnonzero(wanted)
-    behind = start.copy()
-    is_last = np.append(~is_next, True)[: len(child)]
-    behind[above[is_last]] = end[child[is_last]]
-    row = np.concatenate((above, rest))
-    part_start = np.concatenate((before, behind[rest]))
-    part_end = np.concatenate((start[child], end[rest]))
-    some = part_end > part_start
-    return row[some], part_start[some], part_end[some]

@@ -29,6 +29,7 @@ from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, lookup
 from tfperf.trace.activities import Activity, Codes, host_codes
 from tfperf.trace.event_names import is_input_function, is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launches import LaunchLinks, launching_calls
 
 
 class State(IntEnum):
@@ -120,27 +121,6 @@ _BY_ACTIVITY = {
 }
 
 
-class LaunchLinks(Struct, frozen=True):
-    """Links from device work to the host: `device` rows (ascending) and the `host` row that launched each."""
-
-    device: Int64s
-    host: Int64s
-
-    def of(self, rows: Int64s) -> Int64s:
-        """Return the host row that launched each device row, -1 where the trace does not tell."""
-        return np.append(self.host, -1)[lookup(self.device, rows)]
-
-
-def launch_links(trace: HostTrace, device_rows: Int64s) -> LaunchLinks:
-    """Link device work to the calls that launched it, by `correlation_id`; `device_rows` ascend."""
-    stat = trace.stat("correlation_id")
-    called = trace.on_host[stat.event] & (stat.value > 0)
-    host, ids = stat.event[called].astype(np.int64), stat.value[called]
-    order = np.argsort(ids, kind="stable")
-    place = lookup(ids[order], trace.number_at("correlation_id", device_rows, 0))
-    return LaunchLinks(device_rows[place >= 0], host[order][place[place >= 0]])
-
-
 class HostStates(Struct, frozen=True, eq=False, dict=True):
     """The states of a host: `code` holds the `State` of every event, `lines` the flat times of each thread by state."""
 
@@ -204,8 +184,7 @@ def _codes(trace: HostTrace) -> Codes:
     for stat in ("tf_function_call", "step_num"):
         by_name[trace.name[trace.stat(stat).event]] = State.PYTHON
     code = by_name[trace.name]
-    called = trace.stat("correlation_id")
-    rows = called.event[called.value > 0]
+    rows = launching_calls(trace)[0]
     # Files before 2021 name the call like the kernel.
     unnamed = np.isin(code[rows], (State.OTHER, State.PYTHON, State.COMPUTE))
     code[rows[unnamed]] = State.LAUNCH

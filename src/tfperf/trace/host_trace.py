@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
+from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
 from tfperf.wire.hlo import HLO_PROTO, Program, parse_program
 
@@ -83,6 +84,11 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     name: Int32s
     start_ps: Int64s
     duration_ps: Int64s
+    extent_ps: tuple[int, int]
+    """The capture: where the first event of the file starts and where the last one ends, on the clock of the file.
+
+    Events without duration count too, such as allocations, though most of them are not among the rows. 0 and 0 without
+    events."""
     names: tuple[str, ...]
     display_names: tuple[str, ...]
     read_stats: frozenset[str]
@@ -118,6 +124,12 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         parsed = {key: parse_program(serialized) for key, serialized in self.hlo_protos.items()}
         return {key: program for key, program in parsed.items() if program is not None}
 
+    @cached_property
+    def capture_facts(self) -> CaptureFacts:
+        """Return what a capture of tfperf adds to the trace; of another profiler's trace all of it is unknown."""
+        stats = next((plane.stats for plane in self.planes if plane.name == CAPTURE_PLANE), {})
+        return CaptureFacts.of(stats)
+
     @property
     def memory(self) -> MemoryEvents:
         """Return the allocations and deallocations; raises KeyError if they were not asked for."""
@@ -129,11 +141,6 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     def end_ps(self) -> Int64s:
         """Return where each event ends."""
         return self.start_ps + self.duration_ps
-
-    @cached_property
-    def extent_ps(self) -> tuple[int, int]:
-        """Return where the first event starts and where the last one ends; 0 and 0 without events."""
-        return (int(self.start_ps.min()), int(self.end_ps.max())) if len(self.name) else (0, 0)
 
     @cached_property
     def host_lines(self) -> tuple[Line, ...]:

@@ -67,6 +67,20 @@ def parents(trace: HostTrace, rows: Int64s) -> Int64s:
     return parent
 
 
+def innermost_around(trace: HostTrace, rows: Int64s, inside: Int64s) -> Int64s:
+    """Return for each event of `inside` the innermost of `rows` (of one line, ascending) in which it starts, or -1."""
+    start, end = trace.start_ps[rows], trace.end_ps[rows]
+    nesting = nest(start, end)
+    time = trace.start_ps[inside]
+    place = np.searchsorted(start, time, side="right") - 1
+    for _ in range(int(nesting.depth.max(initial=0)) + 1):
+        has_ended = (place >= 0) & (end[np.maximum(place, 0)] <= time)
+        if not has_ended.any():
+            break
+        place[has_ended] = nesting.parent[place[has_ended]]
+    return np.where(place >= 0, np.append(rows, -1)[place], -1)
+
+
 def outermost(trace: HostTrace, rows: Int64s) -> Int64s:
     """Return those of the rows (ascending) that lie inside no other one on their line, in time order."""
     outer = rows[parents(trace, rows) < 0]
@@ -128,6 +142,28 @@ def self_time(duration: Int64s, parent: Int64s) -> Int64s:
     children = np.zeros(len(duration), np.int64)
     np.add.at(children, parent[inside], duration[inside])
     return np.asarray(np.maximum(duration - children, 0), np.int64)
+
+
+def own_parts(start: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the parts of the wanted events that no child covers: row, start and end of each part.
+
+    Children of one parent follow each other, so a part lies before each child, and one behind the last.
+    """
+    child = np.flatnonzero((parent >= 0) & wanted[parent])
+    child = child[np.argsort(parent[child], kind="stable")]
+    above = parent[child]
+    is_next = above[1:] == above[:-1]
+    before = start[above]
+    before[1:][is_next] = end[child[:-1]][is_next]
+    rest = np.flatnonzero(wanted)
+    behind = start.copy()
+    is_last = np.append(~is_next, True)[: len(child)]
+    behind[above[is_last]] = end[child[is_last]]
+    row = np.concatenate((above, rest))
+    part_start = np.concatenate((before, behind[rest]))
+    part_end = np.concatenate((start[child], end[rest]))
+    some = part_end > part_start
+    return row[some], part_start[some], part_end[some]
 
 
 def nest_on_stack(start: Int64s, end: Int64s) -> Stacked:

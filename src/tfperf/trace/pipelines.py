@@ -39,6 +39,7 @@ class StageCalls(Struct, frozen=True):
 class Produced(Struct, frozen=True):
     """Work of an asynchronous stage on its own threads (`PrefetchProduce`); the stage is -1 where nothing tells it."""
 
+    row: Int64s
     stage: Int64s
     start: Int64s
     end: Int64s
@@ -109,7 +110,7 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
         stages=tree.stages,
         roots=tree.roots,
         calls=calls,
-        produced=Produced(stage[produce_at], trace.start_ps[produced], trace.end_ps[produced]),
+        produced=Produced(produced, stage[produce_at], trace.start_ps[produced], trace.end_ps[produced]),
         runs=runs,
         device=device,
         fetched=_fetched(trace, tree, calls),
@@ -244,12 +245,13 @@ OpKey = tuple[int, str, str]
 """Stage, name and type of an op."""
 
 
-class FunctionRuns(Struct, frozen=True):
+class FunctionRuns(Struct, frozen=True, kw_only=True):
     """Runs of user functions: the stage that each belongs to (-1: unknown), from start to end, and its work.
 
     `busy` is the time that executors worked on it, on all threads together.
     """
 
+    row: Int64s
     stage: Int64s
     start: Int64s
     end: Int64s
@@ -264,6 +266,8 @@ class FunctionRuns(Struct, frozen=True):
     """Rows of the ops that ran inside, and the stage of each."""
     other_ops: Int64s
     """Rows of the ops on host threads that ran in none of them."""
+    work: tuple[Int64s, Int64s]
+    """Rows of the executor events that worked on runs, and the index of the run of each."""
 
 
 def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> FunctionRuns:
@@ -282,7 +286,19 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
     inner_rows, inner_stages, other_rows = _ops_inside(trace, work, stage[run_of_work])
     busy = np.where(busy > 0, busy, started - start)
     is_async, ops = asynchronous[trace.name[rows]], _summed(trace, inner_rows, inner_stages)
-    return FunctionRuns(stage, start, end, busy, started, is_async, ops, (inner_rows, inner_stages), other_rows)
+    return FunctionRuns(
+        row=rows,
+        stage=stage,
+        start=start,
+        end=end,
+        busy=busy,
+        started=started,
+        is_async=is_async,
+        ops=ops,
+        inner_ops=(inner_rows, inner_stages),
+        other_ops=other_rows,
+        work=(work, run_of_work),
+    )
 
 
 def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s, Int64s]:

@@ -12,14 +12,21 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s
-from tfperf.errors import TraceFormatError
-from tfperf.trace.event_names import carries_run_id, is_iterator, is_labelled_iterator, is_memory, mask
+from tfperf.arrays import Bools, Int64s
+from tfperf.trace.event_names import (
+    carries_run_id,
+    is_iterator,
+    is_labelled_iterator,
+    is_memory,
+    is_root_iterator,
+    mask,
+    may_state_batch_size,
+)
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
 from tfperf.trace.logdir import HostFile
 from tfperf.wire.event_columns import EventColumns, Line, StatType, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
-from tfperf.wire.planes import read_events, read_header
+from tfperf.wire.planes import check_planes, read_events, read_header
 from tfperf.wire.stats import WantedStats
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
@@ -50,7 +57,9 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("text", _none), ("equation", "hlo_category", "hlo_module")),
     (KnownStat("number", _none), ("symbol_id", "device_offset_ps", "device_duration_ps")),
     (KnownStat("number", is_iterator, device=False), ("parent_id", "parallelism", "buffered_elements", "buffer_limit")),
-    (KnownStat("number", is_iterator, device=False), ("batch_size", "cycle_length", "cpu_budget", "threadpool_size")),
+    (KnownStat("number", is_iterator, device=False), ("cycle_length", "cpu_budget", "threadpool_size")),
+    (KnownStat("number", may_state_batch_size, device=False), ("batch_size",)),
+    (KnownStat("text", is_root_iterator, device=False), ("shapes",)),
     (KnownStat("text", is_iterator, device=False), ("autotune", "deterministic")),
     (KnownStat("text", is_memory, device=False), ("allocator_name", "region_type")),
     (KnownStat("real", is_memory, device=False), ("fragmentation",)),
@@ -68,7 +77,10 @@ BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "i
 BASE |= {"step_name", "step_num", "tf_function_call"}
 """Steps, the categories of their time, states of host threads, launches, and the environment."""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, is_labelled_iterator))
+TFDATA |= {"batch_size"}
 """Pipelines of tf.data (`find_pipelines`)."""
+BATCH = frozenset({"allocator_name", "batch_size", "region_type", "shape", "shapes", "tf_op"})
+"""How many examples a batch has."""
 MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memory)
 """Allocations (`HostTrace.memory`)."""
 HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
@@ -147,10 +159,9 @@ def read_host(
         space = walk(file)
         for span in space.planes:
             reading.add_plane(file, span, progress)
+        check_planes(file, space, [plane.name for plane in reading.planes])
         file.check_unchanged()
-    if not any(plane.name for plane in reading.planes):
-        raise TraceFormatError(f"{path} is not an XSpace: none of its {len(reading.planes)} planes has a name")
-    events, memory = reading.joined()
+    events, memory, extent_ps = reading.joined()
     return HostTrace(
         host=host or next(iter(space.hostnames), "localhost"),
         path=path,
@@ -160,6 +171,7 @@ def read_host(
         name=events.name,
         start_ps=events.start_ps,
         duration_ps=events.duration_ps,
+        extent_ps=extent_ps,
         names=tuple(reading.names),
         display_names=tuple(reading.display_names),
         read_stats=read_stats,
@@ -187,6 +199,8 @@ class _Reading:
         self.name_stats: dict[str, dict[int, int | float | str]] = {}
         self.malformed, self.aggregated = 0, 0
         self._events: list[EventColumns] = []
+        # Of each line of these, when its first event starts and its last one ends, also of those that are not kept.
+        self._extents: list[tuple[int, int] | None] = []
         # Allocations have no duration, and so are not among the events.
         self._memory: list[EventColumns] = []
         self._is_memory = np.empty(0, np.bool_)
@@ -219,18 +233,40 @@ class _Reading:
         usable = sane & ~events.aggregated
         self.malformed += len(sane) - int(sane.sum())
         self.aggregated += int((sane & events.aggregated).sum())
+        self._extend(events, usable)
         if reads_memory(self.stats):
             self._memory.append(events.only(usable & self._is_memory[events.name])._replace(every=None))
         self._events.append(events.only(usable if self.instants else usable & (duration > 0)))
 
-    def joined(self) -> tuple[EventColumns, MemoryEvents]:
-        """Return all events, and the allocations, on one clock."""
+    def _extend(self, events: EventColumns, usable: Bools) -> None:
+        """Note from when to when the usable events of each line go."""
+        is_all = bool(usable.all())
+        for index, line in enumerate(events.lines):
+            rows = slice(line.start, line.stop)
+            starts, durations = events.start_ps[rows], events.duration_ps[rows]
+            if not is_all:
+                starts, durations = starts[usable[rows]], durations[usable[rows]]
+            extent = (int(starts.min()), int((starts + durations).max())) if len(starts) else None
+            before = self._extents.pop() if index == 0 and events.continued else None
+            self._extents.append(_hull([each for each in (before, extent) if each is not None]))
+
+    def joined(self) -> tuple[EventColumns, MemoryEvents, tuple[int, int]]:
+        """Return all events and the allocations on one clock, and from when to when events of any kind go."""
         events, memory = join_columns(self._events), join_columns(self._memory)
-        zeros = clock_zeros({line.timestamp_ns for line in events.lines + memory.lines if line.stop > line.start})
+        of_lines = zip(events.lines, self._extents, strict=True)
+        extents = [(line.timestamp_ns, *extent) for line, extent in of_lines if extent is not None]
+        zeros = clock_zeros({stamp for stamp, _, _ in extents})
         put_on_clock(events, zeros)
         put_on_clock(memory, zeros)
+        shifted = [((stamp - zeros[stamp]) * 1000, start, end) for stamp, start, end in extents]
+        extent = _hull([(start + shift, end + shift) for shift, start, end in shifted]) or (0, 0)
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
-        return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats)
+        return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats), extent
+
+
+def _hull(spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return from when to when several spans go; None for no span."""
+    return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
 
 def clock_zeros(stamps: set[int]) -> dict[int, int]:

@@ -11,6 +11,7 @@ from tfperf.trace.event_names import is_eager_call, is_fetch, is_input_function,
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, outermost
 from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
+from tfperf.units import counted
 
 
 class FunctionCalls(Struct, frozen=True):
@@ -33,11 +34,15 @@ NO_CALLS = FunctionCalls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), np.empty(0, np.
 
 
 class Fetches(Struct, frozen=True):
-    """Fetches of an element by the program, in time order; `iterator` tells the pipelines apart."""
+    """Fetches of an element by the program, in time order; `iterator` tells the pipelines apart.
+
+    `root` is the row of the call of the pipeline's outermost stage, -1 where it is not recorded.
+    """
 
     start: Int64s
     end: Int64s
     iterator: Int64s
+    root: Int64s
 
 
 def find_calls(trace: HostTrace) -> FunctionCalls:
@@ -60,15 +65,15 @@ def find_fetches(trace: HostTrace) -> Fetches:
     rows = trace.host_events(mask(trace.names, is_fetch))
     rows = rows[trace.duration_ps[rows] > 0]
     roots = trace.host_events(mask(trace.names, is_root_iterator))
-    iterator = np.zeros(len(rows), np.int64)
+    iterator, root = np.zeros(len(rows), np.int64), np.full(len(rows), -1, np.int64)
     if len(roots) and len(rows):
         next_root = roots[np.minimum(np.searchsorted(roots, rows), len(roots) - 1)]
         inside = (next_root > rows) & (trace.line_of[next_root] == trace.line_of[rows])
         inside &= trace.start_ps[next_root] < trace.end_ps[rows]
-        iterator = np.where(inside, trace.number_at("id", next_root), 0)
+        iterator, root = np.where(inside, trace.number_at("id", next_root), 0), np.where(inside, next_root, -1)
     order = np.argsort(trace.start_ps[rows], kind="stable")
     rows = rows[order]
-    return Fetches(trace.start_ps[rows], trace.end_ps[rows], iterator[order])
+    return Fetches(trace.start_ps[rows], trace.end_ps[rows], iterator[order], root[order])
 
 
 def retrace_flags(calls: FunctionCalls, start: Int64s, end: Int64s) -> tuple[str, ...]:
@@ -113,8 +118,9 @@ def _executions(trace: HostTrace, calls: FunctionCalls, per_call: Int64s) -> Ste
     chosen = np.flatnonzero(fetching[calls.name])
     functions = [calls.names[name] for name in calls.name[chosen].tolist()]
     batches = int(median(per_call[chosen]))
-    each = f", {batches} batches each" if batches > 1 else ", which fetch one batch each"
-    how: How = ("tf.function calls", "high", f"{len(chosen)} calls of {_listed(functions)}{each}")
+    what = f"{counted(len(chosen), 'call')} of {_listed(functions)}"
+    each = f"{what}, {counted(batches, 'batch', 'batches')} {'' if len(chosen) == 1 else 'each'}".strip()
+    how: How = ("tf.function calls", "high", each)
     steps = _numbered(trace, how, (calls.start[chosen], calls.end[chosen]), functions)
     flags = tuple(RETRACE if traced else "" for traced in calls.traced[chosen].tolist())
     return replace(steps, flags=flags, batches=np.maximum(per_call[chosen], 1))
@@ -129,7 +135,8 @@ def _loop_inside(trace: HostTrace, calls: FunctionCalls, fetches: Fetches, call_
     last = np.concatenate((call[1:] != call[:-1], [True]))
     end = np.where(last, calls.end[call], np.concatenate((start[1:], [0])))
     function = calls.names[int(calls.name[is_dominant][0])]
-    explanation = f"{len(rows)} fetches inside {int(is_dominant.sum())} call(s) of {function}"
+    loops = counted(int(is_dominant.sum()), "call")
+    explanation = f"{counted(len(rows), 'fetch', 'fetches')} inside {loops} of {function}"
     how: How = ("tf.data fetches inside a call", "medium", explanation)
     return _numbered(trace, how, (start, end), [function] * len(rows))
 
@@ -152,11 +159,14 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     order = np.lexsort((np.where(token >= fetch_kinds, end - start, -1), step))
     longest = token[order[np.searchsorted(step[order], np.arange(len(first)), side="right") - 1]]
     functions = [calls.names[value - fetch_kinds] for value in longest.tolist()]
-    shape = f"repeat every {cycle.period} events" if cycle.period else "do not repeat regularly"
+    shape = "do not repeat regularly"
+    if cycle.period:
+        shape = "repeat one by one" if cycle.period == 1 else f"repeat every {cycle.period} events"
     levels: tuple[Confidence, Confidence] = ("medium", "high") if fetch_kinds else ("low", "medium")
     between = f"calls and the fetches between them {shape}"
     what = between if fetch_kinds else f"calls {shape}, no fetch from tf.data is visible"
-    how: How = ("tf.function calls", levels[cycle.period > 0], f"{what}: {len(first)} step(s) of {_listed(functions)}")
+    explanation = f"{what}: {counted(len(first), 'step')} of {_listed(functions)}"
+    how: How = ("tf.function calls", levels[cycle.period > 0], explanation)
     steps = _numbered(trace, how, (start[first], np.maximum.reduceat(end, first)), functions)
     flags = [*retrace_flags(calls, start[first], end[last])]
     for index in {0, len(first) - 1}:

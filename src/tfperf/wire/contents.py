@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfperf.wire import decoder
-from tfperf.wire.planes import decoded_lines, read_header
+from tfperf.wire.planes import check_planes, decoded_lines, read_header
 from tfperf.wire.stats import WantedStats
 from tfperf.wire.trace_file import TraceFile, walk
 
@@ -48,4 +48,5 @@ def look_into(path: Path) -> Contents:
             names.update(header.event_names)
             events = (len(decoder.items(lines.field("events"))) for lines, _, _ in decoded_lines(file, whole))
             counts[header.name] = counts.get(header.name, 0) + sum(events)
+        check_planes(file, space, tuple(counts))
     return Contents(file.size, counts, frozenset(names), space.errors, space.warnings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tfperf.arrays import Bools, Int32s, Int64s
 from tfperf.wire import decoder, schema
 from tfperf.wire.event_columns import EventColumns, Line, Stat, is_derived
 from tfperf.wire.stats import Narrowed, SerializedStats, WantedStats, all_stats, wanted_stats
-from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, fields, walk_plane
+from tfperf.wire.trace_file import PlaneSpan, SpaceSpans, Span, TraceFile, fields, walk_plane
 
 _TAIL = 1 << 14
 _GUESSES = 4
@@ -76,9 +76,19 @@ def _last_border(file: TraceFile, position: int, limit: int, stop: int) -> int:
     return border
 
 
+PLANE_NAMES = ("/host:", "/device:", "/tfperf:", "#Chip", "Task Environment", "Host CPUs", "Host Threads", "Syscalls")
+"""How the names of planes start that TensorFlow, JAX, other users of XProf, and captures of tfperf write."""
 BATCH_BYTES = 1 << 22
 _LONG_HEADER = 1 << 26
 _LARGEST_TABLE = 1 << 16
+
+
+def check_planes(file: TraceFile, space: SpaceSpans, names: Sequence[str]) -> None:
+    """Raise TraceFormatError if the file is no XSpace after all; `names` are those of its planes."""
+    if not any(name.startswith(PLANE_NAMES) for name in names):
+        from tfperf.wire.foreign import refuse_foreign  # a file of a profiler does not need it
+
+        refuse_foreign(file, space, names)
 
 
 class PlaneHeader(Struct, frozen=True):
@@ -122,6 +132,9 @@ def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[
 
 
 def _header_row(file: TraceFile, span: PlaneSpan) -> Any:
+    size = sum(stop - start for start, stop in span.header)
+    if size > schema.LARGEST_MESSAGE:
+        raise file.damaged(span.start, f"a plane with {size} bytes of names and facts")
     return decoder.decode(file, "PlaneHeader", file.read_all(span.header), span.start)
 
 

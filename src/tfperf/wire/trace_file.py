@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
+from tfperf.units import counted
 
 SUFFIX = ".xplane.pb"
 """How the names of trace files end."""
@@ -22,6 +23,10 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WINDOW = 1 << 16
 _LONGEST_TAG = 5
 _MOST_PLANES = 1 << 14
+_LONGEST_NAME = 1 << 20
+_HEAD_BYTES = 1 << 16
+_LONGEST_TEXT = 1 << 16
+"""Of an error or a warning; what is longer is cut."""
 _MANGLED = b"\xef\xbf\xbd"
 
 
@@ -114,16 +119,26 @@ class TraceFile:
     def damaged(self, position: int, what: str) -> TraceFormatError:
         """Return the error for bytes that are not an XSpace, or that a text conversion destroyed."""
         self.check_unchanged()
-        head = self.read(0, min(self.size, 1 << 16))
+        head = self.read(0, min(self.size, _HEAD_BYTES))
         if head.count(_MANGLED) > 8:
             return TraceFormatError(
                 f"{self.path} was destroyed by a text conversion (its bytes above 0x7f became U+FFFD); "
                 "copy the original again in binary mode"
             )
-        return TraceFormatError(
-            f"{self.path} is damaged or not an XSpace file: {what} at byte {position} of {self.size}; "
-            "copy or capture it again"
-        )
+        why = f"damaged or not an XSpace file: {what} at byte {position} of {self.size}; copy or capture it again"
+        return TraceFormatError(f"{self.path} is {described(head) or why}")
+
+    def foreign(self, why: str) -> TraceFormatError:
+        """Return the error for a whole file of another kind: which, or `why` where its bytes do not tell."""
+        found = described(self.read(0, min(self.size, _HEAD_BYTES)))
+        return TraceFormatError(f"{self.path} is {found}" if found else f"{self.path} {why}; give a *{SUFFIX} file")
+
+
+def described(head: bytes) -> str:
+    """Return what a file is by its first bytes, and what to give instead; empty if they do not tell."""
+    from tfperf.wire.other_formats import other_format  # only a file that is refused needs it
+
+    return other_format(head)
 
 
 def _varint(file: TraceFile, position: int, stop: int) -> tuple[int, int]:
@@ -141,7 +156,7 @@ def _varint(file: TraceFile, position: int, stop: int) -> tuple[int, int]:
 
 
 def fields(file: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]:
-    """Iterate over (field number, span) of the message in [start, stop); 0 for fields that are not bytes.
+    """Iterate over (field number, span) of the message in [start, stop); negative for fields that are not bytes.
 
     A field of a wire type other than the declared one is unknown, as in protobuf; here, only bytes are looked for.
     """
@@ -162,8 +177,8 @@ def fields(file: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]
         else:
             raise file.damaged(tag_at, f"the unsupported wire type {wire_type}")
         if position > stop:
-            raise file.damaged(tag_at, f"a field that is {position - stop} bytes too long (truncated file?)")
-        yield (tag >> 3 if wire_type == _BYTES else 0), Span(tag_at, value_start, position)
+            raise file.damaged(tag_at, f"a field that is {counted(position - stop, 'byte')} too long (truncated file?)")
+        yield (tag >> 3 if wire_type == _BYTES else -(tag >> 3)), Span(tag_at, value_start, position)
 
 
 def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
@@ -178,6 +193,8 @@ def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = Fa
         if number == 3:
             lines.append(span)
             continue
+        if number == 2 and span.stop - span.start > _LONGEST_NAME:
+            raise file.damaged(span.tag, f"a plane with a name of {span.stop - span.start} bytes")
         end = span.stop if every_field or number < 4 else stop
         if header and header[-1][1] == span.tag:
             header[-1] = (header[-1][0], end)
@@ -195,11 +212,6 @@ def walk(file: TraceFile) -> SpaceSpans:
     """
     if file.size == 0:
         raise TraceFormatError(f"{file.path} is empty (0 bytes): the profiler wrote nothing; capture again")
-    head = file.read(0, min(file.size, 4))
-    if head[:2] == b"\x1f\x8b":
-        raise TraceFormatError(f"{file.path} is gzip-compressed; decompress it, or give the *.xplane.pb file beside it")
-    if head[:1] in b"{[":
-        raise TraceFormatError(f"{file.path} is JSON, not an XSpace; give the *.xplane.pb file of the same run")
     planes: list[PlaneSpan] = []
     texts: dict[int, list[str]] = {2: [], 3: [], 4: []}
     for number, span in fields(file, 0, file.size):
@@ -208,7 +220,8 @@ def walk(file: TraceFile) -> SpaceSpans:
             if len(planes) > _MOST_PLANES:
                 raise file.damaged(span.tag, f"more than {_MOST_PLANES} planes")
         elif number in texts:
-            texts[number].append(file.read(span.start, span.stop).decode("utf-8", "replace"))
-    if not planes:
-        raise TraceFormatError(f"{file.path} contains no planes: it is not an XSpace, or the profiler recorded nothing")
+            stop = min(span.stop, span.start + _LONGEST_TEXT)
+            texts[number].append(file.read(span.start, stop).decode("utf-8", "replace"))
+    if not planes and not texts[2] and not texts[3]:
+        raise file.foreign("contains no planes: it is not an XSpace, or the profiler recorded nothing")
     return SpaceSpans(tuple(planes), tuple(texts[2]), tuple(texts[3]), tuple(texts[4]))

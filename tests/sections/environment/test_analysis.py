@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, host_of, line, plane, trace_of
+from builders import event, host, host_of, iterator_call, line, plane, trace_of
 
 from tfperf.sections.environment.analysis import HostEnvironment
 from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def environment(trace: HostTrace) -> HostEnvironment:
@@ -44,3 +45,15 @@ def test_device_models(tmp_path: Path, stats: dict[str, Any], model: str) -> Non
 
 def test_a_job_without_a_device_runs_on_the_cpu(tmp_path: Path) -> None:
     assert environment(trace_of(tmp_path, host(event("A:A", 0, 5)))).device_type == "CPU"
+
+
+def test_what_a_capture_adds(tmp_path: Path) -> None:
+    stated = plane(CAPTURE_PLANE, stats={"cpu_model": "EPYC", "cpu_affinity": 4, "tensorflow_version": "2.21.0"})
+    described = environment(trace_of(tmp_path, host(event("A:A", 0, 5)), stated))
+    assert (described.cores, described.facts.cpu_model) == (4.0, "EPYC")
+    assert described.facts.tensorflow_version == "2.21.0"
+
+
+def test_without_it_cores_are_those_that_tf_data_counts(tmp_path: Path) -> None:
+    described = environment(trace_of(tmp_path, host(iterator_call("Root", 0, 10, 1, cpu_budget=2))))
+    assert (described.cores, described.facts.tensorflow_version) == (2.0, None)

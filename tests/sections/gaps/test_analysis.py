@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders import event, host, plane, results_of, trace_of
+import pytest
+from builders import STEPS_LINE, event, host, iterator_call, line, plane, results_of, trace_of
 from msgspec.structs import replace
 
 from tfperf.sections.gaps.analysis import build
 from tfperf.trace.host_trace import HostTrace
+from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def notes(*traces: HostTrace) -> str:
@@ -17,7 +19,7 @@ def notes(*traces: HostTrace) -> str:
 
 def test_a_cpu_job_says_what_it_cannot_tell(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, host(event("A:A", 0, 5), event("bad", 7, -1))))
-    for words in ("no step marker", "no device is in the trace", "1 event(s) with impossible times"):
+    for words in ("no step marker", "no device is in the trace", "Omitted: 1 event with impossible times."):
         assert words in text
 
 
@@ -25,6 +27,30 @@ def test_empty_planes_and_files_are_named(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, plane("/host:CPU"), plane("/device:GPU:0")))
     assert "the file holds no events" in text
     assert "/device:GPU:0" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (1, "Device time of 1 device (/device:GPU:0): the trace lists it, but holds no event of it"),
+        (2, "Device time of 2 devices (/device:GPU:0, /device:GPU:1): the trace lists them"),
+        (4, "4 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3): the trace"),
+        (5, "5 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3 and 1 more): the trace"),
+    ],
+)
+def test_silent_devices_are_listed_or_counted(tmp_path: Path, count: int, said: str) -> None:
+    assert said in notes(
+        trace_of(tmp_path, host(event("A:A", 0, 5)), *(plane(f"/device:GPU:{n}") for n in range(count)))
+    )
+
+
+def test_a_device_without_its_host_leaves_the_host_unknown(tmp_path: Path) -> None:
+    """The copies are there, so the sentence that none is in the trace would be wrong."""
+    copy = line("Stream #1(MemcpyH2D)", event("MemcpyH2D", 0, 5), id=1)
+    modules = line("XLA Modules", *(event("jit_f", 100 * n, 90) for n in range(5)), id=STEPS_LINE + 2)
+    text = notes(trace_of(tmp_path, plane("/device:GPU:0", modules, copy)))
+    assert "so input, compilation, launches and host compute are unknown" in text
+    assert "no copy to a device is in the trace" not in text
 
 
 def test_of_several_hosts_each_gap_names_its_host(tmp_path: Path) -> None:
@@ -42,4 +68,28 @@ def test_of_many_errors_of_the_profiler_the_rest_is_counted(tmp_path: Path) -> N
     text = notes(trace)
     assert text.count("The profiler reported an error: lost") == 9
     assert text.count("The profiler warned: full") == 1
-    assert "2 more errors and warnings of the profiler are omitted." in text
+    assert "Omitted: 2 more messages of the profiler." in text
+
+
+ALL = {"cpu_affinity": 2, "memory_bytes": 1 << 30, "tensorflow_version": "2.21.0"}
+
+
+def test_what_only_captures_of_tfperf_record_is_said_once(tmp_path: Path) -> None:
+    text = notes(trace_of(tmp_path, host(event("A:A", 0, 5))))
+    assert (
+        "What the job ran on (host CPU cores, host memory and the versions of TensorFlow and Python): only captures"
+        in text
+    )
+
+
+def test_what_a_capture_adds_is_no_gap(tmp_path: Path) -> None:
+    added = trace_of(tmp_path, host(event("A:A", 0, 5)), plane(CAPTURE_PLANE, stats=ALL))
+    assert "only captures of tfperf" not in notes(added)
+
+
+def test_cores_that_tf_data_counts_are_no_gap(tmp_path: Path) -> None:
+    text = notes(trace_of(tmp_path, host(iterator_call("Root", 0, 10, 1, cpu_budget=2))))
+    assert "cores" not in text
+    assert (
+        "What the job ran on (host memory and the versions of TensorFlow and Python): only captures of tfperf" in text
+    )

@@ -39,8 +39,22 @@ def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
     other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
     (finding,) = advice(tmp_path, *job(call(), kernels=((50, 50),)), other)
     assert finding.text == (
-        "The device waits for launches: 50.0% of the step time, averaged over devices (threshold 5%)."
+        "The device waits for launches: 50.0% of the step time, average over 2 devices (threshold 5%)."
     )
+
+
+def test_the_only_device_at_work_is_named_beside_idle_ones(tmp_path: Path) -> None:
+    """Two of four record no work; one works after the step only."""
+    silent = (plane(f"/device:GPU:{number}") for number in (1, 2))
+    after = plane("/device:GPU:3", line("Stream #1", event("gemm", 150, 5)))
+    (finding,) = advice(tmp_path, *job(call(), kernels=((50, 50),)), *silent, after)
+    assert finding.text == "GPU:0 (1 of 4 devices) waits for launches: 50.0% of the step time (threshold 5%)."
+
+
+def test_averages_say_over_how_many_of_the_listed_devices(tmp_path: Path) -> None:
+    other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
+    (finding,) = advice(tmp_path, *job(call(), kernels=((50, 50),)), other, plane("/device:GPU:2"))
+    assert ", average over 2 of 3 devices (threshold 5%)" in finding.text
 
 
 def test_little_of_each_needs_no_advice(tmp_path: Path) -> None:

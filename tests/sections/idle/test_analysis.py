@@ -58,7 +58,9 @@ def test_several_devices_are_averaged(tmp_path: Path) -> None:
 
 def test_a_device_without_work_in_steps_is_no_part_of_averages(tmp_path: Path) -> None:
     idle = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(kernel(20, 80)), gpu(kernel(150, 5), number=1))
-    assert [device.is_used for device in idle.devices] == [True, False]
+    assert [device.use for device in idle.uses] == ["works", "outside"]
+    assert [gap.device for gap in idle.gaps] == ["/device:GPU:0"]
+    assert (idle.gap_count, idle.columns()["gaps"]) == (1, [1])
     assert idle.idle_percent == pytest.approx(20)
 
 

@@ -70,7 +70,7 @@ def test_the_section_by_name_has_all_findings_and_the_gaps(tmp_path: Path) -> No
 
 def test_programs_get_the_devices_and_every_column_too(tmp_path: Path) -> None:
     (whole,) = report(tmp_path, *two_causes()).sections
-    assert [table.name for table in whole.tables] == ["idle_causes", "idle_devices", "idle_gaps"]
+    assert [table.name for table in whole.tables] == ["idle_causes", "idle_devices", "device_use", "idle_gaps"]
     assert "total_ms" in [column.key for column in table(whole, "idle_causes").columns]
     assert "thread" in [column.key for column in table(whole, "idle_gaps").columns]
 
@@ -122,12 +122,44 @@ def test_a_device_without_work_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    """GPU 1 works after the step, so it has no gap and no row in the list."""
     gaps = MOST_GAPS + 2
     kernels = tuple((0.09 * at, 0.05) for at in range(gaps))
-    unused = plane("/device:GPU:1", line("Stream #1", event("gemm", 150, 5)))
-    full = section(tmp_path, *job(call(), kernels=kernels, more=(unused,)))
-    assert table(full, "idle_gaps").note == "Shorter gaps that are not listed, here and in JSON and CSV: 3."
-    assert any("1 of 2 devices did nothing" in note and "/device:GPU:1" in note for note in full.notes)
+    outside = plane("/device:GPU:1", line("Stream #1", event("gemm", 150, 5)))
+    full = section(tmp_path, *job(call(), kernels=kernels, more=(outside,)))
+    assert table(full, "idle_gaps").note == "Shorter gaps that are not listed, here and in JSON and CSV: 2."
+    assert full.notes[1:] == (
+        "Devices that run kernels only outside of the averaged steps are omitted from shares and gaps: GPU:1.",
+    )
+
+
+def test_a_device_that_only_copies_is_no_part_of_shares(tmp_path: Path) -> None:
+    copies = plane("/device:GPU:1", line("Stream #1", event("MemcpyH2D", 50, 5)))
+    full = section(tmp_path, *job(call(), kernels=((10, 90),), more=(copies,)))
+    assert full.facts[0].value == 10
+    assert full.facts[0].note == "of the step time of GPU:0, the only one of 2 devices that works in the steps"
+    assert "idle_devices" not in {fact.key for fact in full.facts}
+    assert full.notes[1].endswith("only copy are omitted from shares and gaps: GPU:1.")
+
+
+def test_devices_that_do_nothing_are_a_fact_of_their_own(tmp_path: Path) -> None:
+    """All other facts, and the table of gaps, are of the only device that works in the step."""
+    copies = plane("/device:GPU:1", line("Stream #1", event("MemcpyH2D", 150, 5)))
+    silent = (plane(f"/device:GPU:{number}") for number in (2, 3))
+    brief = section(tmp_path, *job(call(), kernels=((10, 90),), more=(copies, *silent)), detail=BRIEF)
+    facts = {fact.key: (fact.value, fact.note) for fact in brief.facts}
+    of_one = "of the step time of GPU:0, the only one of 4 devices that works in the steps"
+    assert facts["idle_percent"] == (10, of_one)
+    assert facts["longest_gap"] == (0.01, "of GPU:0")
+    reasons = "GPU:2, GPU:3 (no work recorded: unused, or not traced); GPU:1 (no kernel recorded)"
+    assert facts["idle_devices"] == (3, f"of 4: {reasons}")
+
+
+def test_the_only_device_may_be_idle(tmp_path: Path) -> None:
+    """Nothing works in the step: the only device of the trace is idle all the time, and nothing is said of others."""
+    brief = section(tmp_path, *job(call(), kernels=((150, 5),)), detail=BRIEF)
+    assert [fact.key for fact in brief.facts] == ["idle_percent", "gap_count", "longest_gap"]
+    assert (brief.facts[0].value, brief.facts[0].note) == (100, "of the step time")
 
 
 def test_flagged_steps_are_said_to_be_left_out(tmp_path: Path) -> None:

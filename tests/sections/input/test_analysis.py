@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import STEPS_LINE, Line, Plane, event, host, host_of, line, plane, ref, trace_of
+from builders import STEPS_LINE, Line, Plane, event, host, host_of, iterator_call, line, plane, ref, trace_of
 
-from tfperf.sections.input.analysis import InputPart, InputPipeline, combine, part_of
+from tfperf.sections.input.analysis import InputPipeline, combine
+from tfperf.sections.input.classes import InputPart
 from tfperf.trace.activities import Attribution
-from tfperf.trace.event_names import parse_op
 
 US = 1_000_000
 READ = "Iterator::Root::Map::TFRecord"
@@ -33,38 +33,40 @@ def scaled(pipeline: InputPipeline) -> dict[str, float]:
     return {part: round(time.scaled_ps / US, 6) for part, time in pipeline.parts.items() if time.scaled_ps}
 
 
-@pytest.mark.parametrize(
-    ("name", "corrected", "tensorflow"),
-    [
-        ("Iterator::Root::Map::TFRecord", "on_demand_read", "on_demand_read"),
-        ("Iterator::Root::TextLine", "on_demand_read", "on_demand_read"),
-        ("Iterator::Root::Prefetch::Map::TFRecord", "advanced_read", "advanced_read"),
-        ("Iterator::Root::Interleave[0]::FixedLengthRecord", "advanced_read", "advanced_read"),
-        ("Iterator::Root::ParallelMapV2::RecordIO", "advanced_read", "advanced_read"),
-        ("Iterator::Root::ParallelInterleaveV4[1]::FlatMap[0]::TFRecord", "advanced_read", "on_demand_read"),
-        ("Iterator::Root::MapAndBatch::TFRecord", "advanced_read", "on_demand_read"),
-        ("Iterator::Root::TFRecord::Map", "preprocessing", "preprocessing"),
-        ("Iterator::Root::BatchV2", "preprocessing", "preprocessing"),
-        ("Iterator::Root::ParallelMapV2", "preprocessing", "preprocessing"),
-        ("Iterator::Root::Prefetch", "other", "preprocessing"),
-        ("Iterator::Root::Map::ParallelInterleaveV4", "other", "preprocessing"),
-        ("train/infeed:InfeedEnqueueTuple", "enqueue", "enqueue"),
-        ("MemcpyHToD", "enqueue", "enqueue"),
-    ],
-)
-def test_each_op_has_a_class(name: str, corrected: InputPart, tensorflow: InputPart) -> None:
-    op = parse_op(name)
-    assert (part_of(op, "corrected"), part_of(op, "tensorflow")) == (corrected, tensorflow)
-
-
 def test_self_time_and_wall_time_are_without_the_ops_inside(tmp_path: Path) -> None:
     events = (event("Iterator::Root::Map", 0, 100), event(READ, 10, 20), event("d/Cast:Cast", 40, 30))
     pipeline = pipeline_of(tmp_path, host(*events))
     assert rows(pipeline) == [
-        ("Iterator::Root::Map", "preprocessing", 1, 100, 50, 50, 1),
+        ("Iterator::Root::Map", "preprocessing", 1, 100, 80, 80, 1),  # Cast is what it does.
         (READ, "on_demand_read", 1, 20, 20, 20, 1),
     ]
     assert pipeline.largest == "preprocessing"
+    assert rows(pipeline_of(tmp_path, host(*events), attribution="tensorflow"))[0][4] == 50, "without Cast"
+
+
+def test_what_a_function_does_elsewhere_is_preprocessing(tmp_path: Path) -> None:
+    """A map with threads reads for 10 us; its function runs 2 x 30 us in a pool, 20 of them at one time."""
+    path, run = "Root::ParallelMapV2", "InstantiatedCapturedFunction::RunAsync"
+    threads = plane(
+        "/host:CPU",
+        line("python", iterator_call("Root", 0, 80, 1), iterator_call(path, 0, 80, 2, 1)),
+        line(
+            "runner", iterator_call(f"{path}::TFRecord", 0, 10, 3, 2), event(run, 10, 1, id=7), event(run, 11, 1, id=8)
+        ),
+        line("pool", event("ExecutorState::Process", 20, 30, id=7), event("d/Cast:Cast", 21, 20)),
+        line("pool 2", event("ExecutorState::Process", 30, 30, id=8)),
+    )
+    corrected, tensorflow = (
+        pipeline_of(tmp_path, threads, attribution=attribution) for attribution in ("corrected", "tensorflow")
+    )
+    assert {part: time.wall_ps / US for part, time in corrected.parts.items() if time.ops} == {
+        "advanced_read": 10,
+        "preprocessing": 42,  # the function, and the thread that starts it
+        "other": 80,
+    }
+    assert corrected.largest == "preprocessing"
+    assert tensorflow.largest == "preprocessing", "the call that waits"
+    assert tensorflow.parts["other"].ops == 0
 
 
 def test_threads_add_up_but_wall_time_does_not(tmp_path: Path) -> None:

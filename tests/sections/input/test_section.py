@@ -132,9 +132,12 @@ def test_there_is_advice_for_what_takes_time(tmp_path: Path) -> None:
     result = section(tmp_path, [job(20, reader())])
     assert codes(result) == ["input_high", "input_on_demand_read", "input_preprocessing"]
     assert [finding.text for finding in result.findings[1:]] == [
-        "On-demand file read: 19.9% of the self time of input ops.",
-        "Preprocessing: 80.1% of the self time of input ops.",
+        "On-demand file read is under way for 10.0% of the capture.",
+        "Preprocessing is under way for 40.2% of the capture.",
     ]
+    assert {finding.action for finding in result.findings[1:]} == {
+        "-s tfdata names the stage that steps wait for, what to change, and what that would gain"
+    }, "what is done already is not advised"
 
 
 def test_who_does_not_wait_gets_no_advice(tmp_path: Path) -> None:

@@ -117,3 +117,33 @@ def test_without_calls_nothing_is_known_of_them(tmp_path: Path) -> None:
 
 def test_no_kernels_no_rows(tmp_path: Path) -> None:
     assert launches_of(tmp_path, host(call(1, 0)), gpu(line("Stream #1", event("MemcpyH2D", 0, 5)))) == ()
+
+
+def test_durations_of_kernels(tmp_path: Path) -> None:
+    stream = line("Stream #1", *(event("k", 100 * at, duration) for at, duration in enumerate((4, 2, 30))))
+    (device,) = launches_of(tmp_path, gpu(stream))
+    assert (device.kernel.median_ps, device.kernel.max_ps) == (4 * US, 30 * US)
+
+
+@pytest.mark.parametrize(
+    ("threads", "mode"),
+    [
+        (("tf_gpu_private_0/77", "tf_Compute/5"), "gpu_private"),
+        (("tf_gpu_shared/77",), "gpu_shared"),
+        (("tf_Compute/5", "python"), "global"),
+        (("python",), None),
+    ],
+)
+def test_the_threads_tell_the_thread_mode(tmp_path: Path, threads: tuple[str, ...], mode: str | None) -> None:
+    """Each thread launches a kernel."""
+    lines = [line(name, call(at + 1, 10 * at), id=at + 1) for at, name in enumerate(threads)]
+    kernels = line("Stream #1", *(kernel(at + 1, 100 + 10 * at, 5) for at in range(len(threads))))
+    (device,) = launches_of(tmp_path, plane("/host:CPU", *lines), gpu(kernels))
+    assert device.thread_mode == mode
+
+
+def test_threads_that_launch_nothing_are_no_evidence_of_the_default(tmp_path: Path) -> None:
+    """Ops of the CPU run on the pool `Compute` in every mode."""
+    lines = line("tf_Compute/5", event("a:Cast", 0, 5), id=1), line("python", call(1, 10), id=2)
+    (device,) = launches_of(tmp_path, plane("/host:CPU", *lines), gpu(line("Stream #1", kernel(1, 20, 5))))
+    assert device.thread_mode is None

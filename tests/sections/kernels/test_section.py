@@ -106,7 +106,8 @@ def test_programs_get_every_row_and_every_column(tmp_path: Path) -> None:
     stats = {"tf_op": ref("a:Relu"), "kernel_details": ref("regs:32 shm:0 grid:1,1,1 block:64,1,1")}
     events = [event(f"k{at}", 20 * at, 10, **stats) for at in range(12)]
     whole = shown(report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5))), EVERYTHING)
-    assert tables(whole) == ["kernels", "kernels_by_name", "copies", "launches", "device_time"]
+    names = ["kernels", "kernels_by_name", "copies", "launches", "compute_precision", "device_time"]
+    assert tables(whole) == names
     document: dict[str, Any] = json.loads(render(whole, "json"))["sections"]["kernels"]["tables"]
     assert len(document["kernels"]["rows"]) == 12
     assert "occupancy_percent" in document["kernels"]["rows"][0]

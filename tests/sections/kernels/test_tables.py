@@ -9,7 +9,15 @@ import pytest
 from builders import Event, Plane, event, host, line, plane, ref, results_of, trace_of, u64
 
 from tfperf.report.model import Data
-from tfperf.sections.kernels.tables import COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES, TABLES
+from tfperf.sections.kernels.tables import (
+    COMPUTE_PRECISION,
+    COPIES,
+    DEVICE_TIME,
+    KERNELS,
+    KERNELS_BY_NAME,
+    LAUNCHES,
+    TABLES,
+)
 from tfperf.sections.registry import TableSpec
 
 
@@ -76,3 +84,14 @@ def test_the_time_of_a_device_in_milliseconds(tmp_path: Path) -> None:
     columns = data(tmp_path, DEVICE_TIME, host(event("f", 0, 100)), gpu(event("k", 0, 40), event("MemcpyH2D", 50, 10)))
     keys = ("compute_ms", "copies_alone_ms", "idle_ms", "wall_ms", "kernel_sum_ms", "copies_ms")
     assert values(columns, *keys) == [[0.04], [0.01], [0.05], [0.1], [0.04], [0.01]]
+
+
+def test_precision_is_of_an_average_step(tmp_path: Path) -> None:
+    """Two steps of 100 us; a product in 32 bit takes 30 in the one and 50 in the other."""
+    steps = host(*(event("train", 100 * n, 100, step_num=n) for n in range(2)))
+    kernels = [event("sgemm", 100 * n, 30 + 20 * n, tf_op="a:MatMul") for n in range(2)]
+    columns = data(tmp_path, COMPUTE_PRECISION, steps, gpu(*kernels))
+    assert values(columns, "steps", "step_ms", "compute_16_ms", "compute_32_ms") == [[2], [0.1], [0.0], [0.04]]
+    assert values(columns, "eligible_ms", "eligible_percent", "most_eligible_percent") == [[0.04], [40], [40]]
+    without_steps = data(tmp_path, COMPUTE_PRECISION, gpu(*kernels))
+    assert values(without_steps, "steps", "step_ms", "eligible_percent") == [[0], [None], [None]]

@@ -82,6 +82,7 @@ def allocator(**changes: Any) -> Allocator:
         max_fragmentation_percent=2.0,
         full_fragmentation_percent=None,
         allocations=2,
+        unsized_allocations=0,
         frees=1,
         allocated_bytes=2 * GIB,
         allocations_per_step=1.0,
@@ -90,6 +91,7 @@ def allocator(**changes: Any) -> Allocator:
         growth_steps=10,
         alive=alive,
         before_bytes=GIB,
+        unsized_alive=0,
         contradictions=0,
         timeline=MemoryTimeline(np.array([0.0, 4.0, 8.0]), in_use, free_bytes, np.zeros(3)),
     )

@@ -42,6 +42,53 @@ def test_lost_events_are_said(tmp_path: Path) -> None:
     assert "before the capture" not in allocator.alive.kind
 
 
+def test_times_are_on_the_clock_of_the_trace(tmp_path: Path) -> None:
+    """As those of steps and gaps are; the capture may start long after 0 on it."""
+    late = line("python", event("work", 100, 1), alloc(130, 100, 100, 1), timestamp_ns=2_000_000)
+    (allocator,) = memory_of(tmp_path, late).allocators
+    assert allocator.peak_ms == pytest.approx(2.130)
+    assert allocator.timeline.time_ms.tolist() == pytest.approx([2.130])
+
+
+# --- unknown sizes ---
+
+UNSIZED = {"requested_bytes": -1, "allocation_bytes": -1}
+
+
+def test_sums_with_an_allocation_of_unknown_size_are_unknown(tmp_path: Path) -> None:
+    """Two allocations come, of 300 and of unknown size; what is in use is noted all the same."""
+    allocator = allocator_of(tmp_path, alloc(10, 300, 500, 1), alloc(20, 0, 600, 2, **UNSIZED))
+    assert (allocator.allocations, allocator.unsized_allocations) == (2, 1)
+    assert (allocator.allocated_bytes, allocator.peak_bytes, allocator.start_bytes) == (None, 600, 200)
+
+
+def test_what_an_allocation_of_unknown_size_holds_was_not_there_before(tmp_path: Path) -> None:
+    """Of 600 at the peak, 350 are known; the rest is of the allocation of unknown size too, while it is alive."""
+    events = alloc(10, 350, 550, 1), alloc(20, 0, 600, 2, **UNSIZED)
+    allocator = allocator_of(tmp_path, *events)
+    assert (allocator.before_bytes, allocator.before_percent, allocator.unsized_alive) == (None, None, 1)
+    assert allocator.alive.kind == ("tensor", "before the capture or of unknown size")
+    assert allocator.alive.total_bytes.tolist() == [350, 250]
+    freed = allocator_of(tmp_path, *events, free(30, 0, 550, 2, **UNSIZED), alloc(40, 190, 740, 3))
+    assert (freed.before_bytes, freed.alive.kind) == (200, ("tensor", "before the capture", "tensor"))
+
+
+def test_bytes_per_step_are_known_where_the_sizes_of_the_steps_are(tmp_path: Path) -> None:
+    """Three steps of 100 us, each with an allocation of 10 bytes; one of unknown size comes behind them, or in one."""
+    steps = [event("train", 100 * n, 100, step_num=n) for n in range(3)]
+    known = [alloc(100 * n + 5, 10, 10 * n + 10, n + 1) for n in range(3)]
+    per_step = []
+    for at in (400, 50):
+        (allocator,) = memory_of(tmp_path, line("python", *steps, *known, alloc(at, 0, 40, 9, **UNSIZED))).allocators
+        per_step.append((allocator.allocations_per_step, allocator.allocated_bytes_per_step))
+    assert per_step == [(1.0, 10.0), (pytest.approx(4 / 3), None)]
+
+
+def test_before_a_first_event_of_unknown_size_the_use_is_unknown(tmp_path: Path) -> None:
+    assert allocator_of(tmp_path, alloc(10, 0, 500, 1, **UNSIZED)).start_bytes is None
+    assert allocator_of(tmp_path, free(10, 0, 500, 1, **UNSIZED)).start_bytes is None
+
+
 def test_absurd_numbers_do_not_crash(tmp_path: Path) -> None:
     largest = 1 << 53
     odd = {"fragmentation": float("nan"), "bytes_available": -1, "tf_op": "\x1b[31m", "data_type": -(1 << 62)}

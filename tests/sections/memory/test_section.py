@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory
 
@@ -131,6 +132,26 @@ def test_silent_hosts_odd_events_and_contradictions_are_notes() -> None:
     assert silent == "1 of 2 hosts recorded no allocation: b."
     assert odd == "Events omitted since they do not say how much is in use: 1."
     assert lost.startswith("In GPU_0_bfc on a, 2 of 3 events do not follow from the one before")
+
+
+def test_allocations_of_unknown_size_are_a_note_and_no_contradiction() -> None:
+    unsized = allocator(unsized_allocations=1, unsized_alive=1, allocated_bytes=None, before_bytes=None)
+    (note,) = alone(memory(unsized)).notes
+    assert note.startswith("In GPU_0_bfc, 1 of 2 allocations do not say their size, so sums of allocated bytes are unk")
+
+
+@pytest.mark.parametrize(
+    ("capture_us", "note"),
+    [
+        ((120_000, 2_000_000), "Times are on the clock of the trace; on it, the capture goes from 120.0 to 2000 ms."),
+        ((1_000, 2_000_000), ""),
+        ((0, 0), ""),
+    ],
+)
+def test_a_capture_that_does_not_start_at_0_is_placed_on_its_clock(capture_us: tuple[int, int], note: str) -> None:
+    start_us, end_us = capture_us
+    section = built(memory(allocator(), captures_ps=((1_000_000 * start_us, 1_000_000 * end_us),)))
+    assert section.tables[0].note == note
 
 
 def test_the_allocator_of_the_host_is_explained() -> None:

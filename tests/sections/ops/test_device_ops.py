@@ -52,11 +52,23 @@ def gpu() -> Plane:
 def test_kernels_are_summed_by_the_op_that_launched_them(tmp_path: Path) -> None:
     table = device_ops(trace_of(tmp_path, gpu()))
     assert rows(table) == [
-        ("d/MatMul", "MatMul", 2, 24, 24),
+        ("d/MatMul", "MatMul", 3, 24, 24),
         ("MemcpyH2D", "MemcpyH2D", 1, 8, 8),
         ("lonely", "kernel without op", 1, 6, 6),
     ]
+    assert table.columns()["count_of"] == ["kernels", "runs", "runs"]
     assert table.columns()["cumulative_self_percent"] == pytest.approx([100 * 24 / 38, 100 * 32 / 38, 100.0])
+
+
+def test_the_mean_of_an_op_is_of_its_runs(tmp_path: Path) -> None:
+    """Two kernels of one name in the only run of the op: TensorFlow counts two, and halves the mean."""
+    thread = host(event("d/MatMul:MatMul", 0, 9), *(event("launch", at, 1, correlation_id=at) for at in (1, 2)))
+    kernels = stream(*(event("sgemm", 10 * at, 10, tf_op="d/MatMul:MatMul", correlation_id=at) for at in (1, 2)))
+    trace = trace_of(tmp_path, thread, kernels, links=True, instants=True)
+    columns = device_ops(trace).columns()
+    assert (columns["occurrences"], columns["average_self_ms"], columns["count_of"]) == ([1], [0.02], ["runs"])
+    theirs = device_ops(trace, "tensorflow").columns()
+    assert (theirs["occurrences"], theirs["average_self_ms"], theirs["count_of"]) == ([2], [0.01], ["kernels"])
 
 
 def test_tensorflow_counts_only_kernels_with_an_op(tmp_path: Path) -> None:

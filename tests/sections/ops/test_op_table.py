@@ -37,6 +37,7 @@ def test_columns(tmp_path: Path) -> None:
         "op_name": ["m/A", "m/B"],
         "op_type": ["A", "B"],
         "occurrences": [2, 1],
+        "count_of": ["runs", "runs"],
         "total_ms": [0.02, 0.005],
         "average_ms": [0.01, 0.005],
         "self_ms": [0.015, 0.005],

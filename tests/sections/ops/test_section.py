@@ -99,7 +99,7 @@ def test_idle_is_said_and_of_what(tmp_path: Path) -> None:
     facts = {fact.key: (fact.value, fact.note) for fact in build(example(tmp_path)).facts}
     assert facts == {
         "device_op_time": (0.05, "3 ops, summed over streams and devices"),
-        "device_idle": (50, "0.050 of 0.100 ms: 1 device without kernels and copies"),
+        "device_idle": (50, "0.050 of 0.100 ms: the capture on 1 device that recorded events"),
         "host_op_time": (0.04, "2 ops, summed over 1 thread"),
         "host_idle": (60, "0.060 of 0.100 ms: between the first and the last op of each thread"),
     }
@@ -142,7 +142,16 @@ def test_the_section_alone_shows_both_sides_with_counts_and_means(tmp_path: Path
     assert columns(section, 0) == [*brief, *counts, "tensor_core_percent"]
     assert columns(section, 1) == [*brief, *counts]
     assert len(section.facts) == 4
-    assert len(section.notes) == 1
+    assert len(section.notes) == 2
+    assert any(note.startswith("The count of 3 of 3 device ops is of kernels and copies") for note in section.notes)
+
+
+def test_nothing_is_said_about_counts_of_runs(tmp_path: Path) -> None:
+    thread = host(event("m/b/Add:Add", 0, 9), event("launch", 1, 1, correlation_id=1))
+    kernels = plane("/device:GPU:0", line("Stream #1", event("k", 20, 5, tf_op="m/b/Add:Add", correlation_id=1)))
+    assert len(alone(results_on(tmp_path, kernels, thread)).notes) == 1
+    of_kernels = results_on(tmp_path, gpu(), host(event("x", 0, 9)), attribution="tensorflow")
+    assert len(alone(of_kernels).notes) == 1
 
 
 def test_the_hlo_op_takes_the_room_of_the_running_sum(tmp_path: Path) -> None:

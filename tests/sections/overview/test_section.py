@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, results_of, trace_of
+from builders import STEPS_LINE, Event, Plane, event, host, line, plane, results_of, trace_of
 
 from tfperf.report.model import Finding
-from tfperf.sections.overview.summary import verdict_of
+from tfperf.sections.overview.summary import build, report_summary, verdict_of
+from tfperf.trace.host_trace import HostTrace
 
 
 def verdict(tmp_path: Path, *planes: Plane) -> Finding:
@@ -51,3 +52,80 @@ def test_without_steps_the_verdict_says_why_and_what_to_do(tmp_path: Path) -> No
     unknown = verdict(tmp_path, host(event("A:A", 0, 5)))
     assert unknown.text.startswith("Cannot tell whether the job is input-bound: no step time was measured")
     assert "--step-marker" in unknown.action
+
+
+def test_device_compute_of_unknown_precision_is_no_32_bit(tmp_path: Path) -> None:
+    """Random numbers in 16 bit have seeds in int32; a fusion tells nothing of its numbers."""
+    kernels = (event("Philox<half>", 0, 60, shape="(int32[3])"), event("sgemm", 60, 20), event("fusion_1", 80, 20))
+    gpu = plane("/device:GPU:0", line("Stream #1", *kernels))
+    results = results_of(trace_of(tmp_path, job(10, 10), gpu), sections=["overview"])
+    facts = {fact.title: fact.value for fact in build(results).facts}
+    shares = [facts[f"Device compute {kind}"] for kind in ("16-bit", "32-bit", "unknown")]
+    assert shares == pytest.approx([60.0, 20.0, 20.0])
+
+
+def steps_of(tmp_path: Path, count: int) -> HostTrace:
+    """Steps of 100 us, of which the first 10 us wait for input."""
+    events = [
+        made
+        for n in range(count)
+        for made in (event("train", 100 * n, 100, step_num=n), event("IteratorGetNextOp::DoCompute", 100 * n, 10))
+    ]
+    return trace_of(tmp_path, host(*events))
+
+
+def test_one_step_has_no_deviation_anywhere(tmp_path: Path) -> None:
+    """Of one step, n - 1 is 0: no number of it is right."""
+    one = results_of(steps_of(tmp_path, 1), sections=["overview"])
+    section = build(one)
+    facts = {fact.key: fact.note for fact in section.facts}
+    assert (facts["average_step_time"], facts["steps"]) == ("", "of 1 train step")
+    assert section.tables[0].data["standard_deviation_ms"] == [None] * 9
+    assert report_summary(one)["step_time_ms"]["standard_deviation"] is None
+    several = {fact.key: fact.note for fact in build(results_of(steps_of(tmp_path, 3), sections=["overview"])).facts}
+    assert (several["average_step_time"], several["steps"]) == ("± 0 ms over steps", "of 3 train steps")
+
+
+def gpu(*copies: Event) -> Plane:
+    modules = line("XLA Modules", *(event("jit_f", 100 * n, 100) for n in range(4)), id=STEPS_LINE + 2)
+    kernels = line("Stream #1", *(event("gemm", 100 * n, 60, correlation_id=n + 1) for n in range(4)), id=2)
+    return plane("/device:GPU:0", modules, kernels, line("Stream #2", *copies, id=3))
+
+
+def test_without_host_threads_only_the_device_is_known(tmp_path: Path) -> None:
+    """A copy of 5 us and a kernel of 60 us in each step; what the host does in the other 35 us is not recorded."""
+    copies = [event("MemcpyH2D", 100 * n + 60, 5, correlation_id=n + 10) for n in range(4)]
+    results = results_of(trace_of(tmp_path, gpu(*copies)), sections=["overview"])
+    summary = report_summary(results)
+    shown = {key: value for key, value in summary["category_percent"].items() if value is not None}
+    assert shown == {"output": 0, "device_collectives": 0, "device_to_device": 0, "device_compute": pytest.approx(60)}
+    assert (summary["input_percent"], summary["input_class"]) == (None, "unknown")
+    assert (summary["input_wait_percent"], summary["host_to_device_percent"]) == (None, pytest.approx(5))
+    assert verdict_of(results).text.startswith("Cannot tell whether the job is input-bound")
+
+
+def fed(name: str, wait: float, copy: float) -> tuple[Plane, Plane]:
+    """A host that waits for a fetch, and its device, to which a batch is copied, if at all."""
+    events = [event("train", 100 * n, 100, step_num=n) for n in range(4)]
+    events += [event("IteratorGetNextOp::DoCompute", 100 * n, wait) for n in range(4) if wait]
+    copies = [event("MemcpyH2D", 100 * n + 60, copy, correlation_id=n + 10) for n in range(4) if copy]
+    return host(*events, name=name), gpu(*copies)
+
+
+def test_what_one_host_cannot_show_has_no_average_over_hosts(tmp_path: Path) -> None:
+    """Nothing shows how host b gets its input: its copies are not 0, and the average is not 10 %."""
+    a, b = trace_of(tmp_path, *fed("a", 10, 20)), trace_of(tmp_path, *fed("b", 0, 0))
+    alone = report_summary(results_of(a, sections=["overview"]))
+    assert alone["host_to_device_percent"] == pytest.approx(20)
+    both = report_summary(results_of(a, b, sections=["overview"]))
+    assert both["host_to_device_percent"] is None
+    assert both["input_wait_percent"] is None
+    assert both["category_percent"]["input"] is None
+    assert both["category_percent"]["device_compute"] == pytest.approx(60)
+
+
+def test_a_device_of_one_host_only_has_no_average_over_hosts(tmp_path: Path) -> None:
+    a, b = trace_of(tmp_path, *fed("a", 10, 20)), trace_of(tmp_path, fed("b", 10, 0)[0])
+    summary = report_summary(results_of(a, b, sections=["overview"]))
+    assert summary["category_percent"]["device_compute"] is None
+    assert summary["category_percent"]["host_compute"] == 0

@@ -26,9 +26,13 @@ from tfperf.trace.host_trace import HostTrace
         (0.0, 0.0, "none"),
         (None, 3.0, "possible"),
         (None, 0.0, "unknown"),
+        (None, None, "unknown"),
+        (4.0, None, "none"),
     ],
 )
-def test_input_classes_start_at_their_thresholds(input_percent: float | None, others: float, expected: str) -> None:
+def test_input_classes_start_at_their_thresholds(
+    input_percent: float | None, others: float | None, expected: str
+) -> None:
     assert input_class(input_percent, others) == expected
 
 
@@ -47,11 +51,21 @@ def test_statistics_use_the_sample_deviation() -> None:
     assert summary.p95 == pytest.approx(float(np.percentile([1, 2, 3, 6], 95)))
 
 
-def test_one_value_has_no_deviation_and_none_has_no_statistics() -> None:
-    summary = statistics(np.array([4.0]))
-    assert summary is not None
-    assert summary.standard_deviation == 0.0
+def test_the_deviation_of_one_value_is_unknown_and_that_of_equal_ones_is_0() -> None:
+    one, equal = statistics(np.array([4.0])), statistics(np.array([0.1, 0.1, 0.1]))
+    assert one is not None
+    assert equal is not None
+    assert (one.standard_deviation, equal.standard_deviation) == (None, 0.0)
     assert statistics(np.empty(0)) is None
+
+
+def test_the_table_of_averages_leaves_out_what_is_unknown(tmp_path: Path) -> None:
+    """A CPU job: nothing is known about a device."""
+    trace = waiting(tmp_path, 10, 10, 10)
+    table = summarize(attribute(trace, find_steps(trace))).table.set_index("category")
+    assert table.loc["input", "percent"] == pytest.approx(10)
+    assert table.loc["device_compute"].isna().all()
+    assert table.loc["compilation", "average_ms"] == 0.0
 
 
 def waiting(tmp_path: Path, *waits: float) -> HostTrace:

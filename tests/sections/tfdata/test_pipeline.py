@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from builders import host_of, line, plane, trace_of
 from builders import iterator_call as call
-from builders import line
 from msgspec.structs import replace
-from sections.tfdata.made_pipelines import main_of, parallel_map, repeat
+from sections.tfdata.made_pipelines import main_of, parallel_map, repeat, waiting_job
 
-from tfperf.sections.tfdata.pipeline import whole_pipelines
+from tfperf.sections.tfdata.pipeline import stage_name, whole_pipelines
+from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,33 @@ def test_the_cores_of_the_host_are_shared_by_all_threads(tmp_path: Path) -> None
     # In 400 us on two cores, four functions of 80 us, four elements of 11 us.
     assert main.busy_share == pytest.approx(4 * 91 / (2 * 400))
     assert replace(main, cores=None).busy_share is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "stats", "expected"),
+    [
+        ("Map", {}, True),
+        ("ParallelMapV2", {"parallelism": 1}, True),
+        ("ParallelMapV2", {"parallelism": 1, "autotune": "true"}, False),
+        ("ParallelMapV2", {"parallelism": 4}, False),
+    ],
+)
+def test_one_element_after_the_other(stage: str, stats: dict[str, Any], expected: bool, tmp_path: Path) -> None:
+    assert main_of(tmp_path, *waiting_job(stage, **stats)).is_sequential(1) == expected
+
+
+def test_random_ops_give_another_result_each_time(tmp_path: Path) -> None:
+    for op, expected in (("StatelessRandomUniformV2", True), ("DecodeJpeg", False)):
+        pipeline = main_of(tmp_path, *waiting_job("Map", op=op))
+        assert [stage.is_random for stage in pipeline.stages] == [False, expected]
+        assert [stage_name(pipeline, index) for index in (1, None)] == ["Map", None]
+
+
+def test_a_capture_knows_the_cores_better_than_tf_data(tmp_path: Path) -> None:
+    """tf.data counts two; the cgroup of the job grants the time of 3.9."""
+    stated = plane(CAPTURE_PLANE, stats={"cpu_affinity": 8, "cpu_quota": 3.9})
+    trace = trace_of(tmp_path, plane("/host:CPU", *parallel_map(80, 10, 1)), stated)
+    assert host_of(trace, "tfdata")["tfdata"].main.cores == 4
 
 
 def test_threads_and_consumers_of_a_stage(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ def test_a_slow_pipeline_is_a_problem_and_its_stages_are_named(tmp_path: Path) -
     assert section_of(tmp_path, *waiting_job("Map", busy_us=12)).findings[0].severity == "hint"
 
 
+def test_a_stage_that_only_waits_is_named_with_what_it_waits_for(tmp_path: Path) -> None:
+    verdict = section_of(tmp_path, *waiting_job("DataServiceV4")).findings[0]
+    assert verdict.text.endswith("They wait for DataServiceV4, which waits for the workers of the data service.")
+
+
 def test_the_checklist_answers_four_questions(tmp_path: Path) -> None:
     facts = section_of(tmp_path, *waiting_job("Map", op="DecodeJpeg")).facts
     assert [(fact.title, fact.value, fact.note) for fact in facts] == [
@@ -69,7 +74,20 @@ def test_a_pipeline_that_is_fast_enough_needs_no_advice(tmp_path: Path) -> None:
 def test_without_steps_nobody_can_say_whether_it_is_too_slow(tmp_path: Path) -> None:
     section = section_of(tmp_path, line("a", call("Root", 0, 60, 1), call("Root::Map", 0, 60, 2, 1)))
     assert codes(section)[0] == "tfdata_no_steps"
+    assert section.findings[0].text.endswith("Whether steps wait for it is unknown: no step counts in this trace.")
     assert section.facts[0].value is None
+
+
+def test_steps_without_a_call_of_the_pipeline_cannot_tell_either(tmp_path: Path) -> None:
+    # One step, as the profiler bounds it by the work of a device: the batch was fetched before.
+    asked = call("Root", 0, 60, 1), call("Root::ParallelMapV2", 1, 58, 2, 1)
+    section = section_of(tmp_path, line("python", *asked, event("train", 100, 900, step_num=1)))
+    (verdict,) = section.findings
+    assert (verdict.code, verdict.severity) == ("tfdata_no_calls", "info")
+    assert verdict.text == (
+        "1 of 1 calls of the pipeline take longer than 50 us (mean 0.060 ms). Whether steps wait for it is unknown: "
+        "no call of it starts in the averaged step (1 before)."
+    )
 
 
 def test_waiting_without_a_stage_is_told(tmp_path: Path) -> None:
@@ -88,6 +106,11 @@ def test_waiting_without_a_stage_is_told(tmp_path: Path) -> None:
             "only the part of the pipeline that hands batches to devices",
             ["tfdata_stages"],
         ),
+        (
+            (line("a", call("Prefetch", 0, 90, 1)), line("b", call("Prefetch::Generator", 0, 90, 2, 1))),
+            "only the part of the pipeline that hands batches to devices",
+            ["tfdata_stages"],
+        ),
         ((line("a", call("Root::Map::Range", 0, 10, 2, 1)),), "no call of the outermost stage", ["tfdata_stages"]),
     ],
 )
@@ -97,6 +120,12 @@ def test_what_is_missing_is_said(lines: tuple[Line, ...], words: str, tables: li
     for detail in (WHOLE_REPORT, BY_NAME):
         assert words in seen(section, detail).notes[0]
         assert names(seen(section, detail)) == tables, "a tree says what is there"
+
+
+def test_of_a_pipeline_that_only_hands_on_the_stage_that_is_waited_for_is_named(tmp_path: Path) -> None:
+    lines = line("a", call("Prefetch", 0, 90, 1)), line("b", call("Prefetch::Generator", 0, 90, 2, 1))
+    _, blame = section_of(tmp_path, *lines).notes
+    assert blame.startswith("100.0% of the waiting is for Generator, which asks the pipeline on the host")
 
 
 def test_stages_are_shown_as_a_tree(tmp_path: Path) -> None:
@@ -122,7 +151,7 @@ def test_in_a_whole_report_the_section_is_brief(tmp_path: Path) -> None:
 
 def test_by_name_people_see_advice_checklist_and_functions(tmp_path: Path) -> None:
     full = seen(section_of(tmp_path, *waiting_job("Map", op="Cast")), BY_NAME)
-    assert codes(full) == ["tfdata_slow", "no_prefetch", "sequential_map", "cache"]
+    assert codes(full) == ["tfdata_slow", "cache", "parallel_map", "prefetch"]
     assert len(full.facts) == 5
     assert names(full) == ["tfdata_stages", "tfdata_functions", "what_if"]
     assert "path" not in [column.key for column in full.tables[0].columns]

@@ -1,13 +1,15 @@
-"""What stages are called in code, and which rule a stage gets; what each rule says is in test_advice.py."""
+"""What stages are called in code, and which rule a stage gets; what each rule says is in test_actions.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sections.tfdata.made_pipelines import main_of, waiting_job
 
-from tfperf.sections.tfdata.stage_rules import change_in_code, in_code, rule_for
+from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.stage_rules import change_in_code, in_code, rule_for, rule_of_change, words
 
 
 @pytest.mark.parametrize(
@@ -38,11 +40,12 @@ def test_a_change_is_named_as_the_user_makes_it(change: str, stage: str | None, 
 @pytest.mark.parametrize(
     ("stage", "op", "code"),
     [
-        ("Map", "DecodeJpeg", "sequential_map"),
+        ("Map", "DecodeJpeg", "parallel_map"),
         ("Map", "EagerPyFunc", "python_function"),
         ("Generator", "PyFunc", "generator"),
         ("ParallelInterleaveV4", "", "interleave"),
         ("PaddedBatch", "", "serial_transformation"),
+        ("ParallelBatch", "", "copying"),
         ("Root", "", None),
         ("SomethingNew", "", None),
     ],
@@ -57,3 +60,37 @@ def test_a_map_that_is_parallel_already_is_told_to_do_less(tmp_path: Path) -> No
     rule = rule_for(main, 1)
     assert rule is not None
     assert rule.code == "heavy_map"
+
+
+def reading(tmp_path: Path, *consumers: str, **stats: Any) -> Pipeline:
+    return main_of(tmp_path, *waiting_job(*consumers, "TFRecord", **stats))
+
+
+def test_files_that_are_read_several_at_a_time_are_not_to_be_interleaved_again(tmp_path: Path) -> None:
+    for consumer, code in (("BatchV2", "parallel_read"), ("ParallelInterleaveV4", "interleave")):
+        rule = rule_for(reading(tmp_path, consumer), 2)
+        assert rule is not None
+        assert rule.code == code
+
+
+@pytest.mark.parametrize(("deterministic", "expected"), [("true", True), ("false", False)])
+def test_an_order_that_is_given_up_already_is_not_to_be_given_up(
+    deterministic: str, expected: bool, tmp_path: Path
+) -> None:
+    pipeline = main_of(tmp_path, *waiting_job("ParallelInterleaveV4", deterministic=deterministic))
+    assert ("deterministic=False" in words(pipeline, 1)["unordered"]) == expected
+
+
+def test_each_estimate_has_words_of_its_own(tmp_path: Path) -> None:
+    plain, python = (main_of(tmp_path, *waiting_job("Map", op=op)) for op in ("Cast", "EagerPyFunc"))
+    assert rule_of_change(plain, "parallel_map", 1) is not rule_of_change(python, "parallel_map", 1)
+    for pipeline, change in ((plain, "cache"), (plain, "vectorize"), (python, "parallel_map"), (plain, "prefetch")):
+        assert rule_of_change(pipeline, change, 1).code == change
+    generator = main_of(tmp_path, *waiting_job("Generator", op="PyFunc"))
+    assert "from_generator" in rule_of_change(generator, "parallel_read", 1).action
+    assert "list_files" in rule_of_change(plain, "parallel_read", 1).action
+
+
+def test_words_of_the_whole_pipeline_name_its_outermost_stage(tmp_path: Path) -> None:
+    pipeline = main_of(tmp_path, *waiting_job("BatchV2", "Map", op="Cast"))
+    assert [words(pipeline, index)["code"] for index in (None, 2)] == ["batch()", "map()"]

@@ -21,7 +21,7 @@ def test_stages_are_marked(tmp_path: Path) -> None:
     assert list(data["name"]) == ["Root", "Map"]
     assert list(data["stage"]) == ["Root", "Map !*"]
     assert list(data["element_ms"]) == [0, 0.06]
-    assert list(data["busy_percent"]) == [100 * 300 / 460] * 2
+    assert list(data["busy_percent"]) == [0, 60], "of the capture of five steps; Root only asks Map"
     assert list(data["waited_percent"]) == [0, 100]
 
 
@@ -60,8 +60,10 @@ def test_pipelines_of_several_hosts_bear_their_names(tmp_path: Path) -> None:
 def test_what_if_holds_what_promises_a_gain(tmp_path: Path) -> None:
     data = WHAT_IF.data(results(tmp_path))
     assert data is not None
-    assert list(data["what"]) == ["cache() behind map()", "parallel calls in map()", "prefetch() at the end"]
+    assert list(data["what"]) == ["parallel calls in map()", "cache() behind map()", "prefetch() at the end"]
     assert list(data["stage"]) == ["Map", "Map", None]
+    titles = [column.title for column in WHAT_IF.columns if column.key in ("low_ms", "high_ms")]
+    assert titles == ["Step at best", "Step at worst"], "not before and after"
 
 
 def test_what_a_profile_does_not_show_has_no_table(tmp_path: Path) -> None:

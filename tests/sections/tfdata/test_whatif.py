@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Line, event, host_of, line, plane, trace_of
+from builders import Event, Line, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import (
     STEPS,
@@ -16,11 +16,21 @@ from sections.tfdata.made_pipelines import (
     repeat,
     small_elements,
     steps,
+    waiting_job,
 )
 
+from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.step_model import DISTURBED, NOISE, OVERLAP, PARALLEL_EFFICIENCY, UNDISTURBED, Load
-from tfperf.sections.tfdata.whatif import LAUNCH_PS, LOCK_SLOWDOWN, Change, Estimate, Outlook, possible_changes
+from tfperf.sections.tfdata.whatif import (
+    LAUNCH_PS,
+    LOCK_SLOWDOWN,
+    Change,
+    Estimate,
+    NoOutlook,
+    Outlook,
+    possible_changes,
+)
 from tfperf.units import PS_PER_MS
 
 
@@ -104,10 +114,34 @@ def test_where_steps_hardly_wait_nothing_may_change(tmp_path: Path) -> None:
 def test_gains_are_what_promises_a_faster_step(tmp_path: Path) -> None:
     outlook = outlook_of(tmp_path, *inline_map(10, "EagerPyFunc"))
     assert outlook is not None
-    assert [estimate.change for estimate in outlook.estimates] == ["cache", "prefetch", "parallel_map"]
-    assert [estimate.change for estimate in outlook.gains] == ["cache", "prefetch"], (
+    assert [estimate.change for estimate in outlook.estimates] == ["prefetch", "cache", "parallel_map"]
+    assert [estimate.change for estimate in outlook.gains] == ["prefetch", "cache"], (
         "Python may lose more than it gains"
     )
+
+
+def test_of_changes_that_promise_the_same_a_cache_comes_last(tmp_path: Path) -> None:
+    outlook = outlook_of(tmp_path, *inline_map(10, "Cast"))
+    assert outlook is not None
+    assert [estimate.change for estimate in outlook.estimates] == ["parallel_map", "prefetch", "cache"]
+    parallel, _, cache = (estimate.low_ms + estimate.high_ms for estimate in outlook.estimates)
+    assert cache < parallel < cache + 2 * 0.05 * outlook.step_ms, "it is a little better"
+    much = outlook_of(tmp_path, *inline_map(90))
+    assert much is not None
+    assert much.estimates[0].change == "cache"
+
+
+def test_what_an_outlook_lacks(tmp_path: Path) -> None:
+    def lacking(*events: Event) -> NoOutlook | None:
+        trace = trace_of(tmp_path, plane("/host:CPU", line("python", *events)))
+        result: TfData = host_of(trace, "tfdata")["tfdata"]
+        assert result.outlook is None
+        return result.no_outlook
+
+    asked = [call("Root", 10, 5, 1), call("Root", 900, 5, 1)]
+    assert lacking(*asked) == NoOutlook()
+    assert lacking(*asked, *(event("train", 100 * n, 100, step_num=n) for n in (2, 3, 4))) == NoOutlook(3, 1, 1)
+    assert lacking(event("train", 0, 10, step_num=1)) is None, "there is no pipeline"
 
 
 def test_without_steps_or_without_a_pipeline_nothing_is_estimated(tmp_path: Path) -> None:
@@ -182,11 +216,35 @@ def test_on_batches_each_op_starts_once(tmp_path: Path) -> None:
     change = changes_of(pipeline)["vectorize"]
     stage = pipeline.stages[change.stage or 0]
     assert (stage.name, LAUNCH_PS) == ("MapAndBatch", 5_000_000)
-    work_ms = (stage.element_ps or 0.0) / PS_PER_MS
-    grows, per_run = 25 * 3e-3 * work_ms * PS_PER_MS / stage.work_ps, work_ms / 25
+    work_ms = (stage.element_held_ps or 0.0) / PS_PER_MS
+    grows, per_run = 25 * 3e-3 * work_ms * PS_PER_MS / stage.held_ps, work_ms / 25
     removed = load_of(pipeline, 0.04).cpu_ms - change.best.cpu_ms
     assert removed == pytest.approx(work_ms - grows - per_run)
 
 
 def test_stages_that_hardly_work_are_left_alone(tmp_path: Path) -> None:
-    assert "parallel_map" not in changes_of(main_of(tmp_path, *inline_map(1)), consumer_ms=1.0)
+    changes = changes_of(main_of(tmp_path, *inline_map(1)), consumer_ms=1.0)
+    assert not {"parallel_map", "cache"} & changes.keys()
+
+
+def test_what_is_in_memory_gains_nothing_from_several_readers(tmp_path: Path) -> None:
+    for stage, expected in (("TFRecord", True), ("Generator", True), ("TensorSlice", False)):
+        pipeline = main_of(tmp_path, *waiting_job("BatchV2", stage))
+        assert ("parallel_read" in changes_of(pipeline)) == expected
+
+
+def test_what_is_done_already_is_not_proposed(tmp_path: Path) -> None:
+    interleaved = main_of(tmp_path, *waiting_job("ParallelInterleaveV4", "TFRecord", parallelism=4))
+    assert "parallel_read" not in changes_of(interleaved)
+    assert "prefetch" not in changes_of(interleaved), "an interleave has threads of its own"
+    assert "cache" not in changes_of(main_of(tmp_path, *waiting_job("MemoryCacheImpl", "Map", op="Cast")))
+    assert "parallel_map" not in changes_of(main_of(tmp_path, *waiting_job("ParallelMapV2", parallelism=4)))
+
+
+def test_what_workers_send_is_not_kept(tmp_path: Path) -> None:
+    assert "cache" not in changes_of(main_of(tmp_path, *waiting_job("BatchV2", "DataServiceV4")))
+
+
+def test_a_cache_behind_random_ops_says_so(tmp_path: Path) -> None:
+    cache = changes_of(main_of(tmp_path, *waiting_job("Map", op="RandomUniform")))["cache"]
+    assert cache.assumption.endswith("its random ops give the same in every epoch")

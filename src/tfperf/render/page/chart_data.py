@@ -13,6 +13,7 @@ from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, plain_items
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import brief, cell_text, measure_text, plain
 from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart, Table
+from tfperf.units import counted
 
 MOST_STEPS = 1_500
 MOST_BARS = 15
@@ -186,7 +187,7 @@ def _step_words(chart: StepChart) -> str:
 
 
 def _which_steps(count: int, unflagged: int) -> str:
-    steps = "1 step" if count == 1 else f"{count:,} steps"
+    steps = counted(count, "step")
     if unflagged == count:
         return steps
     return f"{unflagged:,} of {steps} (flagged ones omitted)" if unflagged else f"{steps}, all flagged"

@@ -2,12 +2,14 @@
 
 from tfperf.sections.environment.section import TABLES
 from tfperf.sections.registry import SectionSpec
+from tfperf.trace.cores import CORES
 
 SECTION = SectionSpec(
     name="environment",
     title="Run environment",
     analyze="tfperf.sections.environment.analysis:analyze",
     combine=tuple,
+    stats=CORES,
     build="tfperf.sections.environment.section:build",
     tables=TABLES,
 )

@@ -1,4 +1,4 @@
-"""What the job ran on, as far as the trace tells."""
+"""What the job ran on, as far as the trace tells, or the capture added it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import math
 from msgspec import Struct
 
 from tfperf.sections.host import Host
+from tfperf.trace.cores import usable_cores
 from tfperf.trace.host_trace import Plane
+from tfperf.wire.capture_plane import CaptureFacts
 
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
 _BY_MINOR = {7: ("Volta", 5, "Turing"), 8: ("Ampere", 9, "Ada Lovelace")}
@@ -28,8 +30,14 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     device_memory_bytes: int | None
     event_count: int
     size_bytes: int
+    start_ps: int
+    """When the first event starts, on the clock of the trace."""
     duration_ps: int
-    """From the first to the last event; 0: none takes any time, so it is unknown."""
+    """From the first to the last event of any kind; 0: unknown."""
+    facts: CaptureFacts
+    """What a capture of tfperf added."""
+    cores: float | None
+    """How many cores' time of its CPU the job can use."""
 
 
 def analyze(host: Host) -> HostEnvironment:
@@ -49,7 +57,10 @@ def analyze(host: Host) -> HostEnvironment:
         device_memory_bytes=_number(first, "memory_size"),
         event_count=trace.event_count,
         size_bytes=trace.size_bytes,
+        start_ps=start_ps,
         duration_ps=end_ps - start_ps,
+        facts=trace.capture_facts,
+        cores=usable_cores(trace),
     )
 
 

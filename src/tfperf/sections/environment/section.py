@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data, Fact, Section
 from tfperf.sections.registry import TableSpec, fields, present
 from tfperf.sections.results import Results
-from tfperf.units import PS_PER_MS
+from tfperf.units import PS_PER_MS, Unit
 
 if TYPE_CHECKING:
     from tfperf.sections.environment.analysis import HostEnvironment
@@ -19,11 +20,79 @@ def build(results: Results) -> Section:
     facts = (
         Fact("hosts", "Hosts", len(hosts), "count"),
         Fact("devices", "Devices", sum(host.device_count for host in hosts), "count", "that recorded events"),
+        *_added(hosts),
         Fact("attribution", "Attribution", results.attribution),
     )
     return Section("environment", "Run environment", facts=facts, tables=present(HOSTS.build(results)))
 
 
+def _added(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
+    """Iterate over what captures of tfperf add to traces; of several hosts, each value once."""
+    facts = [host.facts for host in hosts]
+    software = (("Keras", "keras_version"), ("Python", "python_version"), ("captured by tfperf", "tfperf_version"))
+    with_it = (f"{name} {version}" for name, key in software if (version := _values(facts, key)))
+    yield from _fact("tensorflow_version", "TensorFlow", _values(facts, "tensorflow_version"), note=", ".join(with_it))
+    yield from _fact("cpu_model", "CPU", _values(facts, "cpu_model"))
+    limits = [_core_limits(host) for host in hosts]
+    yield from _fact("cores", "Cores", _values(hosts, "cores"), "count", ", ".join(dict.fromkeys(filter(None, limits))))
+    limited = any(each.memory_limit_bytes for each in facts)
+    memory = _values(facts, "usable_memory_bytes")
+    yield from _fact("host_memory", "Host memory", memory, "bytes", "as limited by cgroups" if limited else "")
+    cuda = _values(facts, "cuda_version")
+    driver = _values(facts, "gpu_driver_version")
+    yield from _fact(
+        "gpu_driver_version", "GPU driver", driver, note=f"TensorFlow is built for CUDA {cuda}" * bool(cuda)
+    )
+    overhead = max((each.overhead_percent for each in facts if each.overhead_percent is not None), default=None)
+    yield from _fact(
+        "overhead", "Profiling overhead", overhead, "%", "by which the median step was longer in the capture"
+    )
+
+
+def _fact(key: str, title: str, value: float | str | None, unit: Unit = "", note: str = "") -> Iterator[Fact]:
+    if value not in (None, ""):
+        yield Fact(key, title, value, unit if isinstance(value, (int, float)) else "", note)
+
+
+def _values(rows: Iterable[object], key: str) -> float | str | None:
+    """Return the value that hosts have in common, else a list of their values; None if no host knows it."""
+    values = [value for row in rows if (value := getattr(row, key)) is not None]
+    whole = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
+    distinct = list(dict.fromkeys(whole))
+    if len(distinct) < 2:
+        return next(iter(distinct), None)
+    more = len(distinct) - _MOST_VALUES
+    return ", ".join(map(str, distinct[:_MOST_VALUES])) + (f" and {more} more" if more > 0 else "")
+
+
+def _core_limits(host: HostEnvironment) -> str:
+    """Say what limits the cores that a job can use."""
+    facts = host.facts
+    if host.cores is None:
+        return ""
+    if facts.cores is None:
+        return "as tf.data counts them"
+    if facts.cpu_quota and facts.cpu_quota == facts.cores:
+        return f"by quota, of {facts.cpu_affinity or facts.cpu_count}"
+    if facts.cpu_count and facts.cpu_affinity and facts.cpu_affinity < facts.cpu_count:
+        return f"by affinity, of {facts.cpu_count}"
+    return ""
+
+
+_MOST_VALUES = 3
+_ADDED = (
+    Column("cores", "CPU cores", float, "count", "cores of the host's CPU that the job can use", level="data"),
+    Column("cpu_model", "CPU", str, "", "model of the host's CPU", level="data"),
+    Column("memory_bytes", "Host memory", int, "bytes", "memory of the host", level="data"),
+    Column("memory_limit_bytes", "Limit", int, "bytes", "what the cgroups of the job grant of it", level="data"),
+    Column("tensorflow_version", "TensorFlow", str, "", "version of TensorFlow", level="data"),
+    Column("keras_version", "Keras", str, "", "version of Keras", level="data"),
+    Column("python_version", "Python", str, "", "version of Python", level="data"),
+    Column("gpu_driver_version", "Driver", str, "", "version of the NVIDIA driver", level="data"),
+    Column("cuda_version", "CUDA", str, "", "version of CUDA that TensorFlow is built for", level="data"),
+    Column("overhead_percent", "Overhead", float, "%", "by how much profiling made steps longer", level="data"),
+    Column("usual_step_ms", "Usual step", float, "ms", "median step before the capture", level="data"),
+)
 _COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
     Column("device_type", "Device", str, "", "CPU, GPU or TPU"),
@@ -34,14 +103,21 @@ _COLUMNS = (
     Column("device_memory_bytes", "Memory", int, "bytes", "memory of one device", level="data"),
     Column("event_count", "Events", int, "count", "events in the file"),
     Column("size_bytes", "Size", int, "bytes", "size of the file", level="data"),
-    Column("duration_ms", "Capture", float, "ms", "from the first to the last event"),
+    Column("start_ms", "Start", float, "ms", "first event on the clock of the trace, as all starts are", level="data"),
+    Column("duration_ms", "Capture", float, "ms", "from the first event to the last, also those without duration"),
     Column("path", "File", str, "", "the trace file", level="data"),
+    *_ADDED,
 )
 
 
 def _hosts(results: Results) -> Data:
     hosts = results["environment"]
-    return {**fields(_COLUMNS, hosts), "duration_ms": [host.duration_ps / PS_PER_MS or None for host in hosts]}
+    return {
+        **fields(_COLUMNS, hosts),
+        **fields(_ADDED[1:], [host.facts for host in hosts]),
+        "start_ms": [host.start_ps / PS_PER_MS if host.event_count else None for host in hosts],
+        "duration_ms": [host.duration_ps / PS_PER_MS or None for host in hosts],
+    }
 
 
 HOSTS = TableSpec(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tfperf.report.model import Column, Data, Fact, Finding, Section, Severity
 from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
-from tfperf.units import format_percent
+from tfperf.units import counted, format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
@@ -36,7 +36,7 @@ def build(results: Results) -> Section:
     if functions.functions:
         calls = sum(function.call_count for function in functions.functions)
         traced = sum(function.calls.get("traced", 0) for function in functions.functions)
-        facts.append(Fact("traced_calls", "Calls that traced", traced, "count", f"of {calls} calls"))
+        facts.append(Fact("traced_calls", "Calls that traced", traced, "count", f"of {counted(calls, 'call')}"))
     if functions.eager.percent is not None:
         note = f"of the step time; ops per step: {functions.eager.calls_per_step:.3g}"
         facts.append(Fact("eager_percent", "Ops run eagerly", functions.eager.percent, "%", note))
@@ -126,7 +126,7 @@ def findings_of(results: Functions) -> tuple[Finding, ...]:
 def _listed(functions: list[FunctionStats]) -> str:
     parts = []
     for function in functions[:_NAMED]:
-        traced = f"{function.calls.get('traced', 0)} of {function.call_count} calls traced"
+        traced = f"{function.calls.get('traced', 0)} of {counted(function.call_count, 'call')} traced"
         parts.append(f"{function.name} ({traced}, {format_percent(function.expensive_percent)}%)")
     more = f" and {len(functions) - _NAMED} more" if len(functions) > _NAMED else ""
     return ", ".join(parts) + more

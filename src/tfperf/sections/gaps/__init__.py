@@ -5,7 +5,7 @@ from tfperf.sections.registry import SectionSpec
 SECTION = SectionSpec(
     name="gaps",
     title="What this trace cannot tell",
-    rests_on=("steps",),
+    rests_on=("steps", "batch", "environment"),
     analyze="tfperf.sections.gaps.analysis:analyze",
     combine=tuple,
     build="tfperf.sections.gaps.analysis:build",

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
 from tfperf.report.model import Section
 from tfperf.sections.host import Host
 from tfperf.sections.results import Results
+from tfperf.units import counted
+
+if TYPE_CHECKING:
+    from tfperf.sections.environment.analysis import HostEnvironment
 
 _MOST_MESSAGES = 10
 _MOST_DEVICES = 4
+_CAPTURES = "tfperf.profile, ProfileCallback, tfperf run, tfperf.serve"
+_NOT_IN_TRACES: dict[str, Callable[[HostEnvironment], object]] = {
+    "host CPU cores": lambda host: host.cores,
+    "host memory": lambda host: host.facts.memory_bytes,
+    "the versions of TensorFlow and Python": lambda host: host.facts.tensorflow_version,
+}
+"""What a trace alone does not hold."""
 
 
 def analyze(host: Host) -> tuple[str, ...]:
@@ -17,25 +32,33 @@ def analyze(host: Host) -> tuple[str, ...]:
     if not trace.event_count:
         gaps.append("Everything: the file holds no events.")
     elif not any(plane.kind == "host" and plane.event_count for plane in trace.planes):
-        gaps.append("Host time: there is no event of a host thread (host tracer off?).")
-    if trace.empty_devices:
-        listed = ", ".join(trace.empty_devices[:_MOST_DEVICES])
         gaps.append(
-            f"Device time of {len(trace.empty_devices)} device(s) ({listed}): the trace lists them, but holds no event "
-            "of theirs (unused, or not traced)."
+            "Host time: there is no event of a host thread (host tracer off?), so input, compilation, launches and "
+            "host compute are unknown."
         )
+    if trace.empty_devices:
+        gaps.append(_silent_devices(trace.empty_devices))
     elif not trace.devices:
         gaps.append("Device time: no device is in the trace (a CPU job, or the device was not traced).")
     if trace.malformed_events:
-        gaps.append(f"{trace.malformed_events} event(s) with impossible times were omitted.")
+        gaps.append(f"Omitted: {counted(trace.malformed_events, 'event')} with impossible times.")
     if any(plane.name == "/host:metadata" for plane in trace.planes) and not trace.stat("tf_function_call").event.size:
         gaps.append("tf.functions: this looks like a JAX trace; TensorFlow's own sections stay empty.")
     messages = [f"The profiler reported an error: {message}" for message in trace.errors]
     messages += [f"The profiler warned: {message}" for message in trace.warnings]
     gaps += messages[:_MOST_MESSAGES]
     if len(messages) > _MOST_MESSAGES:
-        gaps.append(f"{len(messages) - _MOST_MESSAGES} more errors and warnings of the profiler are omitted.")
+        gaps.append(f"Omitted: {counted(len(messages) - _MOST_MESSAGES, 'more message')} of the profiler.")
     return tuple(gaps)
+
+
+def _silent_devices(names: Sequence[str]) -> str:
+    """Say which devices are listed without an event."""
+    listed = ", ".join(names[:_MOST_DEVICES])
+    if len(names) > _MOST_DEVICES:
+        listed += f" and {len(names) - _MOST_DEVICES} more"
+    them = "it, but holds no event of it" if len(names) == 1 else "them, but holds no event of theirs"
+    return f"Device time of {counted(len(names), 'device')} ({listed}): the trace lists {them} (unused, or not traced)."
 
 
 def build(results: Results) -> Section:
@@ -43,9 +66,28 @@ def build(results: Results) -> Section:
     notes = [
         f"{host.host}: {gap}" if results.has_several_hosts else gap for host in results.hosts for gap in host["gaps"]
     ]
-    if len(results["steps"].steps) and not results["steps"].input_visible:
+    return Section("gaps", "What this trace cannot tell", notes=(*notes, *_of_run(results)))
+
+
+def topics(results: Results) -> tuple[str, ...]:
+    """Return what the gaps are about: the beginning of each sentence without details, each once."""
+    gaps = [*(gap for host in results.hosts for gap in host["gaps"]), *_of_run(results)]
+    return tuple(dict.fromkeys(re.split(r"[:(]", gap, maxsplit=1)[0].strip() for gap in gaps))
+
+
+def _of_run(results: Results) -> list[str]:
+    """Return the gaps of the run as a whole."""
+    notes = []
+    breakdown = results["steps"]
+    if len(breakdown.steps) and breakdown.host_visible and not breakdown.input_visible:
         notes.append(
             "Input: no fetch from tf.data and no copy to a device is in the trace, so input time is unknown, not 0."
         )
-    notes.append("Host CPU cores and memory, and the TensorFlow version: the profile does not record them.")
-    return Section("gaps", "What this trace cannot tell", notes=tuple(notes))
+    if results["batch"].reason and len(results["steps"].steps):
+        notes.append(f"Batch size: {results['batch'].reason}.")
+    hosts = results["environment"]
+    unknown = [what for what, is_known in _NOT_IN_TRACES.items() if not all(map(is_known, hosts))]
+    if unknown:
+        listed = unknown[0] if len(unknown) == 1 else f"{', '.join(unknown[:-1])} and {unknown[-1]}"
+        notes.append(f"What the job ran on ({listed}): only captures of tfperf record it ({_CAPTURES}).")
+    return notes

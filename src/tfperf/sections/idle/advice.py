@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Finding
-from tfperf.sections.idle.tables import Cause
+from tfperf.sections.idle.tables import Cause, Use
+from tfperf.trace.device_time import device_label
 from tfperf.units import format_percent
 
 if TYPE_CHECKING:
@@ -61,20 +62,59 @@ def idle_advice(idle: Idle | None) -> tuple[Finding, ...]:
     if large:
         return tuple(_finding(idle, cause) for cause in large)
     percent = format_percent(idle.idle_percent)
-    text = f"The device is idle for {percent}% of {whole_of(idle)}; no cause takes {ADVICE_PERCENT:.0f}% of it."
+    text = (
+        f"{_subject(idle)} is idle for {percent}% of {whole_of(idle)}{averaged_over(idle)}; no cause takes "
+        f"{ADVICE_PERCENT:.0f}% of it."
+    )
     return (Finding("idle_none", "info", text),)
 
 
 def _finding(idle: Idle, cause: Cause) -> Finding:
     percent = idle.percent(cause)
-    average = ", averaged over devices" if len(idle.averaged) > 1 else ""
     text = (
-        f"The device {_TEXTS[cause]}: {format_percent(percent)}% of {whole_of(idle)}{average} (threshold "
-        f"{ADVICE_PERCENT:.0f}%)."
+        f"{_subject(idle)} {_TEXTS[cause]}: {format_percent(percent)}% of {whole_of(idle)}{averaged_over(idle)} "
+        f"(threshold {ADVICE_PERCENT:.0f}%)."
     )
     # One gap alone may be the start or the end of the capture, which no change of the program shortens.
     is_grave = percent >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
     return Finding(f"idle_{cause}", "problem" if is_grave else "hint", text, _ACTIONS[cause])
+
+
+def _subject(idle: Idle) -> str:
+    """Return which device a sentence is about: its name where it is the only one of several that counts."""
+    if len(idle.listed) == 1 or len(idle.averaged) > 1:
+        return "The device"
+    (device,) = idle.averaged
+    return f"{label_of(idle, device.host, device.device)} (1 of {len(idle.listed)} devices)"
+
+
+_DISTINCTIONS: dict[Use, str] = {
+    "works": "that works in the steps",
+    "copies": "that does anything in the steps",
+    "outside": "that recorded work",
+    "no kernel": "that recorded work",
+}
+
+
+def only_device(idle: Idle) -> str:
+    """Name the only one of several devices that averages are of, and say what tells it from the others."""
+    (device,) = idle.averaged
+    distinction = "that recorded work" if idle.without_steps else _DISTINCTIONS[device.use]
+    return f"{label_of(idle, device.host, device.device)}, the only one of {len(idle.listed)} devices {distinction}"
+
+
+def averaged_over(idle: Idle) -> str:
+    """Return how many devices a share is averaged over, in words; nothing for one."""
+    listed, averaged = len(idle.listed), len(idle.averaged)
+    if averaged == 1:
+        return ""
+    return f", average over {averaged} {f'of {listed} ' if averaged < listed else ''}devices"
+
+
+def label_of(idle: Idle, host: str, device: str) -> str:
+    """Return the short name of a device, with its host if there are several."""
+    has_several_hosts = len({name for name, _ in idle.listed}) > 1
+    return f"{host} {device_label(device)}" if has_several_hosts else device_label(device)
 
 
 def whole_of(idle: Idle) -> str:

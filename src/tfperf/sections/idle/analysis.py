@@ -1,8 +1,8 @@
 """Where the device waits: every moment in which it does nothing, by what the host was doing then.
 
 For each device and each step window: idle is the window less the time in which any stream computes or copies
-(`device_gaps.py` says how it is split by cause). The shares of several devices are averages over the devices, each of
-idle time / time of its own steps.
+(`device_gaps.py` says how it is split by cause). The shares of several devices are averages over those that work
+(`devices.py`), each of idle time / time of its own steps.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Int64s, overlap
-from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of, work_rows
+from tfperf.arrays import overlap
+from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of
+from tfperf.sections.idle.devices import DOES_NOTHING, DeviceIdle, DeviceUse, use_of
 from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.sections.registry import Tabular
-from tfperf.trace.host_state import host_states, launch_links
 from tfperf.trace.host_trace import HostTrace
 from tfperf.units import PS_PER_MS
 
@@ -29,60 +28,15 @@ if TYPE_CHECKING:
     from tfperf.trace.steps import Steps
 
 
-class DeviceIdle(Struct, frozen=True, kw_only=True):
-    """The idle time of one device: one entry per window, in picoseconds; `counted` tells which are in averages."""
-
-    host: str
-    device: str
-    counted: Bools
-    window_ps: Int64s
-    busy_ps: Int64s
-    time_ps: dict[Cause, Int64s]
-    """Adds up to `window_ps` less `busy_ps`."""
-    gap_counts: dict[Cause, int]
-    """How many gaps in counted windows have time of that cause."""
-    gap_count: int
-    """Gaps in counted windows."""
-
-    @property
-    def step_count(self) -> int:
-        """Return the number of counted windows."""
-        return int(self.counted.sum())
-
-    def total_ps(self, cause: Cause) -> int:
-        """Return the time of a cause in counted windows."""
-        return int(self.time_ps[cause][self.counted].sum())
-
-    @property
-    def counted_idle_ps(self) -> int:
-        """Return the idle time in counted windows."""
-        return int((self.window_ps - self.busy_ps)[self.counted].sum())
-
-    @property
-    def counted_window_ps(self) -> int:
-        """Return the duration of the counted windows."""
-        return int(self.window_ps[self.counted].sum())
-
-    @property
-    def is_used(self) -> bool:
-        """Tell whether the device did anything in the counted windows; one that did not is not waiting for its turn."""
-        return bool(self.busy_ps[self.counted].any())
-
-    def percent(self, cause: Cause | None = None) -> float:
-        """Return the share of the counted windows that is idle, for one cause or for all."""
-        part = self.counted_idle_ps if cause is None else self.total_ps(cause)
-        return 100.0 * part / max(self.counted_window_ps, 1)
-
-
 class Idle(Tabular, frozen=True, kw_only=True):
     """The idle time of the devices of one host, or of several."""
 
+    listed: tuple[tuple[str, str], ...]
+    """Host and plane of each device that the trace lists, with or without work."""
     devices: tuple[DeviceIdle, ...]
-    """Devices that did anything in the capture."""
-    gaps: tuple[Gap, ...]
-    """The longest, of all windows."""
-    gap_count: int
-    """All gaps, of all windows."""
+    """Those of them that recorded work."""
+    longest: tuple[Gap, ...]
+    """The longest gaps, of all windows, of the devices that counted in averages when the profile was read."""
     without_steps: str
     """Why there are no steps, so that the whole capture is one window; empty if there are."""
     no_main_thread: bool
@@ -90,8 +44,34 @@ class Idle(Tabular, frozen=True, kw_only=True):
 
     @property
     def averaged(self) -> tuple[DeviceIdle, ...]:
-        """Return the devices that count in averages: those that did anything in the steps, else all."""
-        return tuple(device for device in self.devices if device.is_used) or self.devices
+        """Return the devices that averages and gaps are of: those that work in the steps.
+
+        Where none does, those that copy there; else all that recorded work.
+        """
+        by_use = ([device for device in self.devices if device.use == use] for use in ("works", "copies"))
+        return tuple(next(filter(None, by_use), self.devices))
+
+    @property
+    def uses(self) -> tuple[DeviceUse, ...]:
+        """Return what each listed device did."""
+        recorded = {(device.host, device.device): device for device in self.devices}
+        return tuple(use_of(host, name, recorded.get((host, name))) for host, name in self.listed)
+
+    @property
+    def idle_devices(self) -> tuple[DeviceUse, ...]:
+        """Return the listed devices that do nothing: without recorded work, or with copies outside of steps only."""
+        return tuple(device for device in self.uses if device.use in DOES_NOTHING)
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Return the longest gaps of the devices that averages are of."""
+        averaged = {(device.host, device.device) for device in self.averaged}
+        return tuple(gap for gap in self.longest if (gap.host, gap.device) in averaged)
+
+    @property
+    def gap_count(self) -> int:
+        """Return the number of gaps of these devices, in all windows."""
+        return sum(device.all_gap_count for device in self.averaged)
 
     @property
     def idle_percent(self) -> float | None:
@@ -123,7 +103,7 @@ class Idle(Tabular, frozen=True, kw_only=True):
         }
 
     def device_columns(self) -> dict[str, list[object]]:
-        """Return one row per device; times are averages over its steps, in milliseconds."""
+        """Return one row per device that recorded work; times are averages over its steps, in milliseconds."""
         steps = [max(device.step_count, 1) for device in self.devices]
         step_ps = [device.counted_window_ps for device in self.devices]
         idle_ps = [device.counted_idle_ps for device in self.devices]
@@ -160,19 +140,18 @@ def analyze(host: Host) -> Idle:
     trace, steps = host.trace, host.step_windows
     without_steps = "" if len(steps) else steps.explanation
     devices = [device for device in host.device_times if len(device.busy.start)]
+    listed = tuple((trace.host, plane.name) for plane in trace.planes if plane.kind == trace.device_kind)
+    idle = Idle(listed=listed, devices=(), longest=(), without_steps=without_steps, no_main_thread=False)
     if not devices:
-        return Idle(devices=(), gaps=(), gap_count=0, without_steps=without_steps, no_main_thread=False)
+        return idle
     windows = _windows(steps, devices[0])
-    links = launch_links(trace, np.sort(np.concatenate([work_rows(trace, device.plane) for device in devices])))
-    states = host_states(trace, links)
-    gaps = [gaps_of(trace, device, windows, links, states) for device in devices]
-    return Idle(
-        devices=tuple(_device_idle(trace, windows, pieces) for pieces in gaps),
-        gaps=longest_gaps(trace, gaps, steps, states),
-        gap_count=sum(len(pieces.window) for pieces in gaps),
-        without_steps=without_steps,
-        no_main_thread=states.main is None,
-    )
+    states = host.host_states
+    gaps = [gaps_of(trace, device, windows, host.launch_links, states) for device in devices]
+    of_devices = tuple(_device_idle(trace, windows, pieces) for pieces in gaps)
+    idle = replace(idle, devices=of_devices, no_main_thread=states.main is None)
+    averaged = {id(device) for device in idle.averaged}
+    of_averaged = [pieces for pieces, device in zip(gaps, of_devices, strict=True) if id(device) in averaged]
+    return replace(idle, longest=longest_gaps(trace, of_averaged, steps, states))
 
 
 def _windows(steps: Steps, device: DeviceTime) -> Windows:
@@ -196,9 +175,12 @@ def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps) -> Device
         counted=windows.counted,
         window_ps=windows.end_ps - windows.start_ps,
         busy_ps=overlap(gaps.device.busy, windows.start_ps, windows.end_ps),
+        compute_ps=overlap(gaps.device.compute, windows.start_ps, windows.end_ps),
+        all_compute_ps=gaps.device.compute.total(),
         time_ps=dict(zip(CAUSES, time_ps, strict=True)),
         gap_counts=dict(zip(CAUSES, gap_counts, strict=True)),
         gap_count=int(is_counted.sum()),
+        all_gap_count=len(gaps.window),
     )
 
 
@@ -208,9 +190,9 @@ def combine(parts: list[Idle]) -> Idle:
         return parts[0]
     reasons = [part.without_steps for part in parts if part.devices and part.without_steps]
     return Idle(
+        listed=tuple(device for part in parts for device in part.listed),
         devices=tuple(device for part in parts for device in part.devices),
-        gaps=longest_first([gap for part in parts for gap in part.gaps]),
-        gap_count=sum(part.gap_count for part in parts),
+        longest=longest_first([gap for part in parts for gap in part.longest]),
         without_steps=reasons[0] if reasons else "",
         no_main_thread=any(part.no_main_thread for part in parts),
     )

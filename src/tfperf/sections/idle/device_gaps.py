@@ -16,11 +16,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, overlap, ranges
+from tfperf.arrays import Bools, Int64s, overlap, ranges
 from tfperf.sections.idle.tables import CAUSES, Cause
-from tfperf.trace.device_time import DeviceTime, work_lines
-from tfperf.trace.host_state import HostStates, LaunchLinks, State
+from tfperf.trace.device_time import DeviceTime, work_rows
+from tfperf.trace.host_state import HostStates, State
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launches import LaunchLinks
 
 LATE_PS = 100_000_000
 """A launch takes some microseconds to reach the device; after 100 it is not the launch that takes the time."""
@@ -81,11 +82,6 @@ class DeviceGaps(Struct, frozen=True, kw_only=True):
         """Return some of the pieces."""
         columns = {key: column[..., pieces] for key, column in asdict(self).items() if key != "device"}
         return replace(self, **columns)
-
-
-def work_rows(trace: HostTrace, plane: int) -> Int64s:
-    """Return the rows of what a device did, in row order."""
-    return np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in work_lines(trace, plane))])
 
 
 def gaps_of(

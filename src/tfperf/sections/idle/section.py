@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Level, Section, Table, at_levels
-from tfperf.sections.idle.advice import idle_advice, whole_of
-from tfperf.sections.idle.tables import CAUSES, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS
+from tfperf.sections.idle.advice import averaged_over, idle_advice, label_of, only_device, whole_of
+from tfperf.sections.idle.tables import CAUSES, DEVICE_USE, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS, Use
 from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS
 
@@ -22,6 +23,7 @@ _NO_WORK = (
     "says what may be wrong."
 )
 _SHOWN_CAUSES = 4
+_MOST_NAMED = 8
 
 
 def build(results: Results) -> Section:
@@ -30,29 +32,57 @@ def build(results: Results) -> Section:
     if not idle.devices:
         return Section("idle", _TITLE, notes=(_NO_WORK,))
     first, *others = idle_advice(idle)
-    average = ", average over devices" if len(idle.averaged) > 1 else ""
-    facts = (
-        Fact("idle_percent", "Device idle", idle.idle_percent, "%", f"of {whole_of(idle)}{average}"),
-        Fact("gap_count", "Gaps", idle.gap_count, "count", "" if idle.without_steps else "in all steps"),
-        *(Fact("longest_gap", "Longest gap", gap.duration_ps / PS_PER_MS, "ms") for gap in idle.gaps[:1]),
-    )
     return Section(
         "idle",
         _TITLE,
         findings=(first, *(replace(finding, level="full") for finding in others)),
-        facts=facts,
+        facts=_facts(idle),
         tables=_tables(results),
         detail_notes=_notes(results),
         pointer="More: -s idle.",
     )
 
 
+def _facts(idle: Idle) -> tuple[Fact, ...]:
+    """Return how idle the devices are that work, and which do not: all facts but the last are of the same devices."""
+    is_one_of_several = len(idle.averaged) == 1 < len(idle.listed)
+    which = f" of {only_device(idle)}" if is_one_of_several else averaged_over(idle)
+    facts = [
+        Fact("idle_percent", "Device idle", idle.idle_percent, "%", f"of {whole_of(idle)}{which}"),
+        Fact("gap_count", "Gaps", idle.gap_count, "count", "" if idle.without_steps else "in all steps"),
+    ]
+    for gap in idle.gaps[:1]:
+        where = f"of {label_of(idle, gap.host, gap.device)}" if len(idle.listed) > 1 else ""
+        facts.append(Fact("longest_gap", "Longest gap", gap.duration_ps / PS_PER_MS, "ms", where))
+    nothing = len(idle.idle_devices)
+    if nothing and len(idle.listed) > 1:
+        note = f"of {len(idle.listed)}: {_idle_devices(idle)}"
+        facts.append(Fact("idle_devices", "Devices that do nothing", nothing, "count", note))
+    return tuple(facts)
+
+
+def _idle_devices(idle: Idle) -> str:
+    """Name the devices that do nothing, those without recorded work apart."""
+    reasons: dict[Use, str] = {"silent": "no work recorded: unused, or not traced", "no kernel": "no kernel recorded"}
+    texts = []
+    for use, reason in reasons.items():
+        labels = [label_of(idle, device.host, device.device) for device in idle.idle_devices if device.use == use]
+        if labels:
+            texts.append(f"{_named(labels)} ({reason})")
+    return "; ".join(texts)
+
+
+def _named(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
+    return f"{', '.join(labels[:_MOST_NAMED])}{more}"
+
+
 def _tables(results: Results) -> tuple[Table, ...]:
-    """Build the tables; of several devices, people see each with the largest causes, and in the list of gaps."""
+    """Build the tables; of several devices, people see those that work, with the largest causes, and in gaps."""
     idle: Idle = results["idle"]
     titles = {"per_step_ms": "Time", "step_percent": "Of capture"} if idle.without_steps else {}
     cause_columns = (replace(column, title=titles.get(column.key, column.title)) for column in IDLE_CAUSES.columns)
-    several_devices, shown = len(idle.devices) > 1, idle.ranked[:_SHOWN_CAUSES]
+    several_devices, shown = len(idle.averaged) > 1, idle.ranked[:_SHOWN_CAUSES]
     device_levels: dict[str, Level] = {f"{cause}_percent": "brief" if cause in shown else "data" for cause in CAUSES}
     host_level: Level = "brief" if results.has_several_hosts else "data"
     gap_levels: dict[str, Level] = {
@@ -62,13 +92,21 @@ def _tables(results: Results) -> tuple[Table, ...]:
         "step": "data" if idle.without_steps else "brief",
     }
     unlisted = idle.gap_count - len(idle.gaps)
+    of_devices = IDLE_DEVICES.build(
+        results,
+        columns=at_levels(IDLE_DEVICES.columns, {**device_levels, "host": host_level}),
+        level="full" if several_devices else "data",
+        note=f"Shares are of {whole_of(idle)}. All causes are in JSON and CSV.",
+    )
+    averaged = {id(device) for device in idle.averaged}
+    rows = tuple(row for row, device in enumerate(idle.devices) if id(device) in averaged)
     return present(
         IDLE_CAUSES.build(results, columns=tuple(cause_columns), bar_key="idle_percent"),
-        IDLE_DEVICES.build(
+        of_devices and replace(of_devices, rows_for_people=rows),
+        DEVICE_USE.build(
             results,
-            columns=at_levels(IDLE_DEVICES.columns, {**device_levels, "host": host_level}),
-            level="full" if several_devices else "data",
-            note=f"Shares are of {whole_of(idle)}. All causes are in JSON and CSV.",
+            columns=at_levels(DEVICE_USE.columns, {"host": host_level}),
+            level="full" if len(idle.averaged) < len(idle.listed) else "data",
         ),
         IDLE_GAPS.build(
             results,
@@ -77,6 +115,22 @@ def _tables(results: Results) -> tuple[Table, ...]:
             note=f"Shorter gaps that are not listed, here and in JSON and CSV: {unlisted:,}." if unlisted else "",
         ),
     )
+
+
+def _notes_on_devices(idle: Idle) -> list[str]:
+    """Name the devices that have work and still count in no share, next to others that do."""
+    if not any(device.use == "works" for device in idle.uses):
+        return []
+    reasons: dict[Use, str] = {
+        "copies": "run no kernel in the averaged steps and only copy",
+        "outside": "run kernels only outside of the averaged steps",
+    }
+    notes = []
+    for use, reason in reasons.items():
+        labels = [label_of(idle, device.host, device.device) for device in idle.uses if device.use == use]
+        if labels:
+            notes.append(f"Devices that {reason} are omitted from shares and gaps: {_named(labels)}.")
+    return notes
 
 
 def _notes(results: Results) -> tuple[str, ...]:
@@ -95,12 +149,7 @@ def _notes(results: Results) -> tuple[str, ...]:
             )
     if len(idle.averaged) > 1:
         notes.append(f"Shares are averages over devices, each of its idle time / {whole_of(idle)} of its host.")
-    unused = [device.device for device in idle.devices if not device.is_used]
-    if unused and len(unused) < len(idle.devices):
-        notes.append(
-            f"{len(unused)} of {len(idle.devices)} devices did nothing in the averaged steps, so they are omitted from "
-            f"averages: {', '.join(unused[:3])}."
-        )
+    notes += _notes_on_devices(idle)
     without_device = [host.host for host in results.hosts if host["idle"] is None or not host["idle"].devices]
     if without_device:
         named = ", ".join(without_device[:3])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from msgspec import Struct
 
 from tfperf.report.model import Column, Data
-from tfperf.sections.registry import TableSpec
+from tfperf.sections.registry import TableSpec, fields
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Results
@@ -36,6 +36,16 @@ CAUSE_TEXTS: dict[Cause, CauseTexts] = {
     "unknown": CauseTexts("Unknown", "Unknown", "not shown by the trace"),
 }
 
+Use = Literal["works", "copies", "outside", "no kernel", "silent"]
+USE_TEXTS: dict[Use, str] = {
+    "works": "works",
+    "copies": "only copies",
+    "outside": "works outside of the steps",
+    "no kernel": "nothing but copies outside of the steps",
+    "silent": "no work recorded",
+}
+"""What a device did in the averaged steps, in words."""
+
 
 def _causes(results: Results) -> Data | None:
     idle = results["idle"]
@@ -53,6 +63,13 @@ def _devices(results: Results) -> Data | None:
     return idle.device_columns() if idle is not None and idle.devices else None
 
 
+def _uses(results: Results) -> Data | None:
+    idle = results["idle"]
+    if idle is None or not idle.devices:
+        return None
+    return {**fields(_USE_COLUMNS, idle.uses), "use": [USE_TEXTS[device.use] for device in idle.uses]}
+
+
 def _gaps(results: Results) -> Data | None:
     idle = results["idle"]
     if idle is None or not idle.gaps:
@@ -60,13 +77,20 @@ def _gaps(results: Results) -> Data | None:
     return {**idle.gap_columns(), "cause": [CAUSE_TEXTS[gap.cause].title for gap in idle.gaps]}
 
 
+_USE_COLUMNS = (
+    Column("host", "Host", str, "", "name of the trace file"),
+    Column("device", "Device", str, "", "name of the device"),
+    Column("use", "Use", str, "", "what the device did in the averaged steps, and outside of them"),
+    Column("busy_percent", "Busy", float, "%", "share of the averaged steps in which it computes or copies"),
+    Column("compute_percent", "Compute", float, "%", "share of the averaged steps in which kernels run on it"),
+)
 IDLE_CAUSES = TableSpec(
     name="idle_causes",
     title="What the host does while the device is idle",
     row="what the host does while a device is idle",
     details=(
-        "What the host did while devices were idle: one row per cause, averaged over devices. [Where the "
-        "device waits](idle.md) explains the causes."
+        "What the host did while devices were idle: one row per cause, averaged over the devices that work in the "
+        "steps. [Where the device waits](idle.md) explains the causes."
     ),
     columns=(
         Column("cause", "While the device is idle", str, "", "what the host was doing"),
@@ -85,7 +109,7 @@ IDLE_DEVICES = TableSpec(
     name="idle_devices",
     title="Idle time of each device",
     row="idle time of each device, by cause",
-    details="The same for each device.",
+    details="The same for each device that recorded work.",
     columns=(
         Column("host", "Host", str, "", "name of the trace file"),
         Column("device", "Device", str, "", "name of the device"),
@@ -103,11 +127,24 @@ IDLE_DEVICES = TableSpec(
     name_key="device",
     about_steps=True,
 )
+DEVICE_USE = TableSpec(
+    name="device_use",
+    title="What each device does",
+    row="what each listed device does in the steps",
+    details=(
+        "One row per device that the trace lists, also those that do nothing. A device without recorded work is "
+        "unused, or was not traced: its shares are unknown."
+    ),
+    columns=_USE_COLUMNS,
+    data=_uses,
+    name_key="device",
+    about_steps=True,
+)
 IDLE_GAPS = TableSpec(
     name="idle_gaps",
     title="Longest gaps",
     row="the longest gaps of devices",
-    details="The longest gaps, at most 1000.",
+    details="The longest gaps of the devices that work in the steps, at most 1000.",
     columns=(
         Column("host", "Host", str, "", "name of the trace file"),
         Column("device", "Device", str, "", "name of the device"),
@@ -127,4 +164,4 @@ IDLE_GAPS = TableSpec(
     data=_gaps,
     name_key="cause",
 )
-TABLES = (IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS)
+TABLES = (IDLE_CAUSES, IDLE_DEVICES, DEVICE_USE, IDLE_GAPS)

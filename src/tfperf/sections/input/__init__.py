@@ -2,7 +2,7 @@
 
 from tfperf.sections.input.tables import TABLES
 from tfperf.sections.registry import SectionSpec
-from tfperf.trace.read import HOST_OPS
+from tfperf.trace.read import HOST_OPS, TFDATA
 
 SECTION = SectionSpec(
     name="input",
@@ -10,7 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps", "overview", "environment"),
     analyze="tfperf.sections.input.analysis:analyze",
     combine="tfperf.sections.input.analysis:combine",
-    stats=HOST_OPS,
+    stats=HOST_OPS | TFDATA,
     build="tfperf.sections.input.section:build",
     tables=TABLES,
 )

@@ -6,46 +6,20 @@ in which at least one thread was active, each without the ops inside.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, union
+from tfperf.arrays import union_all
 from tfperf.sections.host import Host
+from tfperf.sections.input.classes import INPUT_PARTS, InputOp, InputPart
+from tfperf.sections.input.found_ops import ops_by_event, ops_by_stage
 from tfperf.sections.registry import Tabular
-from tfperf.trace.activities import Attribution
-from tfperf.trace.event_names import Op
-from tfperf.trace.host_ops import HostOps, Work, is_input_op
 from tfperf.units import PS_PER_MS
 
-InputPart = Literal["on_demand_read", "advanced_read", "preprocessing", "enqueue", "other"]
-"""The five classes of TensorFlow's input-pipeline analyzer."""
-
-INPUT_PARTS: tuple[InputPart, ...] = get_args(InputPart)
 _SUMMED = ("count", "total_ps", "self_ps", "wall_ps", "threads")
-
-_READER = re.compile(r"::(TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|ArrayRecord)$")
-_READS_AHEAD = re.compile(r"::(MemoryReader|MemoryWriter|Interleave|Prefetch|ParallelMap)")
-_READS_AHEAD_TOO = re.compile(r"::(Legacy)?ParallelInterleave|::ParallelBatch|::MapAndBatch")
-_HANDS_OVER = re.compile(r"::(Prefetch|(Legacy)?ParallelInterleave(V\d)?)(\[\d+\])?$")
-"""Stages of which only the threads work: the call itself takes an element that is ready, or waits for one."""
-
-
-class InputOp(Struct, frozen=True, kw_only=True):
-    """An op of the input pipeline; times are picoseconds, summed over `threads` threads, but for `wall_ps`."""
-
-    name: str
-    part: InputPart
-    count: int
-    total_ps: int
-    self_ps: int
-    wall_ps: int
-    """Time in which at least one thread ran this op itself."""
-    threads: int
 
 
 class PartTime(Struct, frozen=True):
@@ -97,17 +71,18 @@ class InputPipeline(Tabular, frozen=True):
 
 def analyze(host: Host) -> InputPipeline:
     """Find the input ops of a host, and add them up by class."""
-    work = host.host_ops.input_work
-    ops, row_of = _input_ops(host.host_ops, host.attribution)
-    part_number = np.array([INPUT_PARTS.index(op.part) for op in ops], np.int64)
-    wall_ps = _wall_ps(work, part_number[row_of[work.name]], len(INPUT_PARTS))
+    found = ops_by_event(host) if host.as_tensorflow else ops_by_stage(host)
+    ops = [op for op, _ in found]
+    wall_ps = {
+        part: union_all([stretches for op, stretches in found if op.part == part]).total() for part in INPUT_PARTS
+    }
     self_ps = {part: sum(op.self_ps for op in ops if op.part == part) for part in INPUT_PARTS}
     share = _enqueue_share(host)
     is_scaled = bool(share) and bool(self_ps["enqueue"] or host.as_tensorflow)
     scaled_ps = _scaled(self_ps, share) if is_scaled else self_ps
     parts = {
-        part: PartTime(sum(op.part == part for op in ops), self_ps[part], scaled_ps[part], wall_ps[number])
-        for number, part in enumerate(INPUT_PARTS)
+        part: PartTime(sum(op.part == part for op in ops), self_ps[part], scaled_ps[part], wall_ps[part])
+        for part in INPUT_PARTS
     }
     return InputPipeline(
         _by_self_time(ops),
@@ -117,55 +92,8 @@ def analyze(host: Host) -> InputPipeline:
     )
 
 
-def _input_ops(host_ops: HostOps, attribution: Attribution) -> tuple[list[InputOp], Int64s]:
-    """Return the input ops, and for each entry of `host_ops` which of them it is; several names may be one op."""
-    entries_of: dict[Op, list[int]] = {}
-    for entry in np.flatnonzero(host_ops.count).tolist():
-        if is_input_op(host_ops.ops[entry]):
-            entries_of.setdefault(host_ops.ops[entry]._replace(kind=""), []).append(entry)
-    row_of = np.zeros(len(host_ops.ops), np.int64)
-    for row, entries in enumerate(entries_of.values()):
-        row_of[entries] = row
-    wall_ps = _wall_ps(host_ops.input_work, row_of[host_ops.input_work.name], len(entries_of))
-    ops = [
-        InputOp(
-            name=op.name,
-            part=part_of(op, attribution),
-            count=sum(host_ops.count[entries].tolist()),
-            total_ps=sum(host_ops.total_ps[entries].tolist()),
-            self_ps=sum(host_ops.self_ps[entries].tolist()),
-            wall_ps=wall_ps[row],
-            threads=sum(host_ops.threads[entries].tolist()),
-        )
-        for row, (op, entries) in enumerate(entries_of.items())
-    ]
-    return ops, row_of
-
-
-def part_of(op: Op, attribution: Attribution) -> InputPart:
-    """Return the class of an input op.
-
-    `corrected` differs in two points: a reader inside a parallel interleave reads ahead too; and a stage whose call
-    only hands over what its own threads made counts as `other`, since its time is waiting for them.
-    """
-    if op.type != "Dataset":
-        return "enqueue"
-    if _READER.search(op.name):
-        reads_ahead = _READS_AHEAD.search(op.name) or (attribution == "corrected" and _READS_AHEAD_TOO.search(op.name))
-        return "advanced_read" if reads_ahead else "on_demand_read"
-    return "other" if attribution == "corrected" and _HANDS_OVER.search(op.name) else "preprocessing"
-
-
 def _by_self_time(ops: Sequence[InputOp]) -> tuple[InputOp, ...]:
     return tuple(sorted(ops, key=lambda op: (-op.self_ps, op.name)))
-
-
-def _wall_ps(work: Work, group: Int64s, count: int) -> list[int]:
-    """Return for each group how much time its stretches of work cover."""
-    order = np.argsort(group, kind="stable")
-    ends = np.cumsum(np.bincount(group, minlength=count)).tolist()
-    start, end = work.start[order], work.end[order]
-    return [union(start[a:b], end[a:b]).total() for a, b in zip([0, *ends], ends, strict=False)]
 
 
 def _scaled(self_ps: dict[InputPart, int], share: float) -> dict[InputPart, float]:

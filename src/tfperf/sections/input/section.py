@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Fact, Finding, Level, Section, Severity, StepChart, Table, at_levels
-from tfperf.sections.input.analysis import InputPart, InputPipeline
+from tfperf.report.model import Fact, Finding, Level, Section, StepChart, Table, at_levels
+from tfperf.sections.input.analysis import InputPipeline
 from tfperf.sections.input.tables import (
     INPUT_CLASSES,
     INPUT_HOSTS,
@@ -24,18 +24,9 @@ from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import PS_PER_MS, format_percent
 
 _ADVICE_PERCENT = 5.0
-_ACTIONS: dict[InputPart, str] = {
-    "on_demand_read": (
-        "end the pipeline with .prefetch(tf.data.AUTOTUNE), read several files at once with interleave(), and give the "
-        "reader a larger buffer_size"
-    ),
-    "advanced_read": "raise num_parallel_calls and cycle_length of interleave(), the prefetch buffer, and the reader's "
-    "buffer_size; or store the data closer, in fewer and larger files",
-    "preprocessing": "give map() num_parallel_calls=tf.data.AUTOTUNE, .cache() what stays the same in every epoch, or "
-    "do that work once, before training",
-    "enqueue": "copy fewer, larger tensors: combine small ones, send smaller types and convert them on the device",
-    "other": "move what the program does between batches into a tf.data pipeline",
-}
+_FEWER_COPIES = "copy fewer, larger tensors: combine small ones, send smaller types and convert them on the device"
+_NO_PIPELINE = "move what the program does between batches into a tf.data pipeline"
+_SEE_STAGES = "-s tfdata names the stage that steps wait for, what to change, and what that would gain"
 _NOT_VISIBLE = (
     "Input per step is unknown, not 0: nothing in the trace shows a fetch from tf.data or a copy to a device."
 )
@@ -45,15 +36,17 @@ _NO_INPUT_OPS = (
     "The trace holds no op of tf.data. Either the job gets its input in another way (NumPy arrays, a generator), or "
     "the profile was taken with a host tracer level below 2."
 )
-_FUNCTIONS = (
-    "What functions of map() and the like do on other threads is in no class: -s tfdata shows it stage by stage."
+_FUNCTIONS = "A function of map() and the like is preprocessing, on whatever threads it runs."
+_NO_FUNCTIONS = (
+    "What functions of map() and the like do on other threads is in no class, as in TensorFlow's own analysis."
 )
+_WAITING = "Other is waiting: calls of stages such as Prefetch take what other threads, or the host's pipeline, make."
 
 
 def build(results: Results) -> Section:
     """Build the section: the time of each step, then the classes and ops of the host's side."""
     pipeline: InputPipeline = results["input"]
-    findings = (verdict_of(results), *_advice(pipeline, results["overview"]))
+    findings = (verdict_of(results), *_advice(results))
     return Section(
         "input",
         "Input pipeline",
@@ -147,33 +140,35 @@ def _notes(results: Results) -> tuple[str, ...]:
     else:
         shares = ", ".join(f"{format_percent(100.0 * share)}%" for share in pipeline.enqueue_shares)
         scaling = f"Scaled: every class but enqueue, so that enqueue takes {shares} of the host's time, as measured."
-    notes = [scaling, _FUNCTIONS]
-    if results.attribution == "corrected" and pipeline.parts["other"].ops:
-        notes.append("Other is waiting: calls of stages such as Prefetch, whose work is done by threads of their own.")
+    is_corrected = results.attribution == "corrected"
+    notes = [scaling, _FUNCTIONS if is_corrected else _NO_FUNCTIONS]
+    if is_corrected and pipeline.parts["other"].ops:
+        notes.append(_WAITING)
     if results.has_several_hosts:
         notes.append("Times of the host's side are summed over hosts; shares are of the summed durations of captures.")
     return tuple(notes)
 
 
-def _advice(pipeline: InputPipeline, overview: Overview) -> list[Finding]:
-    """Return what helps against each class that takes time, unless steps do not wait for input anyway."""
-    if overview.input_class == "none":
+def _advice(results: Results) -> list[Finding]:
+    """Return what the host does for input, where steps wait for it, or that copies take more."""
+    overview: Overview = results["overview"]
+    pipeline: InputPipeline = results["input"]
+    if overview.input_class not in ("high", "moderate"):
         return []
-    severity: Severity = "hint" if overview.input_class in ("high", "moderate") else "info"
     copying, wait = (overview.percent.get(key, 0.0) for key in ("host_to_device", "input_wait"))
     if copying > wait:
         text = (
             f"Copying batches to the device takes {format_percent(copying)}% of the step time, waiting for "
             f"tf.data only {format_percent(wait)}%."
         )
-        return [Finding("input_enqueue", severity, text, _ACTIONS["enqueue"])]
+        return [Finding("input_enqueue", "hint", text, _FEWER_COPIES)]
     advice = []
     for part, time in pipeline.parts.items():
-        share = percent(time.self_ps, pipeline.self_ps) or 0.0
+        share = percent(time.wall_ps, capture_ps(results)) or 0.0
         if part == "other" and time.scaled_ps and not time.self_ps:
             text = "No op of tf.data explains the host's time between two copies to the device."
-            advice.append(Finding("input_other", "hint", text, _ACTIONS[part]))
+            advice.append(Finding("input_other", "hint", text, _NO_PIPELINE))
         elif part != "other" and share >= _ADVICE_PERCENT:
-            text = f"{INPUT_PART_TITLES[part]}: {format_percent(share)}% of the self time of input ops."
-            advice.append(Finding(f"input_{part}", severity, text, _ACTIONS[part]))
+            text = f"{INPUT_PART_TITLES[part]} is under way for {format_percent(share)}% of the capture."
+            advice.append(Finding(f"input_{part}", "hint", text, _FEWER_COPIES if part == "enqueue" else _SEE_STAGES))
     return advice

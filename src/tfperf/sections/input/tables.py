@@ -71,7 +71,7 @@ def _statistics(results: Results) -> Data | None:
         **{f"{key}_ms": summary.category_ms[key] for key in ("input", *INPUT_TIME_TITLES)},
         "input_percent": statistics(_input_percent(breakdown)[breakdown.steps.headline]),
     }
-    if not breakdown.has_device:
+    if "host_to_device" in breakdown.unknown:
         over_steps["host_to_device_ms"] = None
     return {
         "statistic": list(STATISTIC_TITLES.values()),
@@ -84,7 +84,7 @@ def _steps(results: Results) -> Data | None:
         return None
     breakdown = results["steps"]
     data = {**breakdown.columns(), "input_percent": _input_percent(breakdown).tolist()}
-    if not breakdown.has_device:
+    if "host_to_device" in breakdown.unknown:
         data["host_to_device_ms"] = [None] * len(breakdown.steps)
     return data
 

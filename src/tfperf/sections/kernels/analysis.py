@@ -14,6 +14,7 @@ import numpy as np
 from tfperf.arrays import MOST, Int64s
 from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copies_of, has_tensor_cores
 from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
+from tfperf.sections.kernels.precision import DevicePrecision, precision_of
 from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels
 from tfperf.sections.registry import Tabular
@@ -37,6 +38,8 @@ class Kernels(Tabular, frozen=True, kw_only=True):
     copies: tuple[Copies, ...]
     devices: tuple[DeviceTotals, ...]
     launches: tuple[DeviceLaunches, ...]
+    """One entry per device that ran kernels."""
+    precision: tuple[DevicePrecision, ...]
     """One entry per device that ran kernels."""
     has_tensor_cores: bool | None
     """Whether any device has tensor cores (on AMD: matrix cores); None where it is unknown."""
@@ -127,6 +130,7 @@ def analyze(host: Host) -> Kernels:
         copies=copies_of(trace, work),
         devices=tuple(DeviceTotals.of(trace.host, device) for device in host.device_times),
         launches=launches_of(trace, work, counted_steps),
+        precision=precision_of(trace, work, counted_steps),
         has_tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
     )
 
@@ -143,6 +147,7 @@ def combine(parts: list[Kernels]) -> Kernels:
         copies=tuple(copies for part in parts for copies in part.copies),
         devices=tuple(device for part in parts for device in part.devices),
         launches=tuple(device for part in parts for device in part.launches),
+        precision=tuple(device for part in parts for device in part.precision),
         has_tensor_cores=any_has(part.has_tensor_cores for part in parts),
     )
 

@@ -1,25 +1,28 @@
 """Launching kernels: what it costs the host, how long kernels wait after it, and whether they are worth it.
 
-A call on the host and the kernels it starts carry the same `correlation_id`; ids are unique on a host, also over
-several devices. One call may start many kernels (a CUDA graph); then its delay is that of the first.
+One call may start many kernels (a CUDA graph); then its delay is that of the first.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, capped_sum, distinct, lookup, median, overlap, percentile, union_sorted
+from tfperf.arrays import Int64s, capped_sum, distinct, median, overlap, percentile, union_sorted
 from tfperf.sections.registry import percent
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceWork
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launches import LaunchLinks, launch_links
 from tfperf.trace.steps import Steps
 
 TINY_PS = 10_000_000
 """A kernel shorter than this (10 us) takes about as long as launching it."""
+
+
+ThreadMode = Literal["gpu_private", "gpu_shared", "global"]
 
 
 class Spread(NamedTuple):
@@ -50,8 +53,12 @@ class DeviceLaunches(Struct, frozen=True, kw_only=True):
     """The part of the delay in which the stream was busy with earlier work."""
     unqueued_percent: float | None
     """Calls whose kernel did not wait for earlier work (the stream had run dry), of all calls; None: no call."""
+    kernel: Spread
+    """Duration of the kernels."""
     call: Spread
     """Duration of the calls."""
+    thread_mode: ThreadMode | None
+    """Whose threads launch the ops of GPUs (TF_GPU_THREAD_MODE); None: the names of threads do not tell."""
     early: int
     """Calls that had not returned when their kernel started, which is normal."""
     before: int
@@ -66,42 +73,26 @@ class DeviceLaunches(Struct, frozen=True, kw_only=True):
 def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DeviceLaunches, ...]:
     """Match kernels with the calls that launched them, device by device; medians per step are over all of `steps`."""
     kernels = np.flatnonzero(~work.moves)
-    calls = _calls(trace)
+    links = launch_links(trace, np.sort(work.rows[kernels]))
     planes = work.plane[kernels]
-    return tuple(_of_device(trace, work, kernels[planes == plane], calls, steps) for plane in distinct(planes).tolist())
+    return tuple(_of_device(trace, work, kernels[planes == plane], links, steps) for plane in distinct(planes).tolist())
 
 
-def _calls(trace: HostTrace) -> tuple[Int64s, Int64s]:
-    """Return the ascending ids of calls of the host and their rows; an id that several carry identifies none."""
-    stat = trace.stat("correlation_id")
-    is_call = trace.on_host[stat.event] & (stat.value != 0)
-    order = np.argsort(stat.value[is_call], kind="stable")
-    ids, rows = stat.value[is_call][order], stat.event[is_call][order].astype(np.int64)
-    is_unique = np.ones(len(ids), np.bool_)
-    is_unique[1:] &= ids[1:] != ids[:-1]
-    is_unique[:-1] &= ids[1:] != ids[:-1]
-    return ids[is_unique], rows[is_unique]
-
-
-def _match(trace: HostTrace, rows: Int64s, calls: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s, Int64s]:
+def _match(links: LaunchLinks, start_ps: Int64s, rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return the calls (rows) that launched any of the kernels at `rows`, the first kernel of each, and how many."""
-    call_ids, call_rows = calls
-    # No call has the id 0.
-    place = lookup(call_ids, trace.number_at("correlation_id", rows, 0))
-    matched = np.flatnonzero(place >= 0)
-    order = matched[np.lexsort((trace.start_ps[rows[matched]], place[matched]))]
-    first = np.flatnonzero(np.diff(place[order], prepend=-1) != 0)
-    return call_rows[place[order[first]]], order[first], np.diff(first, append=len(order))
+    call = links.of(rows)
+    matched = np.flatnonzero(call >= 0)
+    order = matched[np.lexsort((start_ps[rows[matched]], call[matched]))]
+    first = np.flatnonzero(np.diff(call[order], prepend=-1) != 0)
+    return call[order[first]], order[first], np.diff(first, append=len(order))
 
 
-def _of_device(
-    trace: HostTrace, work: DeviceWork, kernels: Int64s, calls: tuple[Int64s, Int64s], steps: Steps
-) -> DeviceLaunches:
+def _of_device(trace: HostTrace, work: DeviceWork, kernels: Int64s, links: LaunchLinks, steps: Steps) -> DeviceLaunches:
     """Describe the kernels of one device, which are indices into `work`."""
     rows = work.rows[kernels]
     duration = trace.duration_ps[rows]
     is_tiny = duration < TINY_PS
-    call, first_kernel, kernel_count = _match(trace, rows, calls)
+    call, first_kernel, kernel_count = _match(links, trace.start_ps, rows)
     start, call_end = trace.start_ps[rows[first_kernel]], trace.end_ps[call]
     call_start, call_ps = trace.start_ps[call], trace.duration_ps[call]
     is_before = start < call_start
@@ -118,7 +109,9 @@ def _of_device(
         delay=_spread(start - call_end),
         queued=_spread(queued),
         unqueued_percent=percent(int((queued == 0).sum()), len(call)),
+        kernel=_spread(duration),
         call=_spread(call_ps),
+        thread_mode=thread_mode(trace, call),
         early=int(((start < call_end) & ~is_before).sum()),
         before=int(is_before.sum()),
         shorter_than_call_percent=percent(int((is_single & is_shorter).sum()), int(is_single.sum())),
@@ -126,6 +119,20 @@ def _of_device(
         launches_per_step=_per_step(call_start, steps) if len(call) else None,
         call_ps_per_step=_per_step(call_start, steps, call_ps) if len(call) else None,
     )
+
+
+def thread_mode(trace: HostTrace, calls: Int64s) -> ThreadMode | None:
+    """Return which threads TensorFlow runs ops of GPUs on, by the names of the host's threads.
+
+    It names the pool of a GPU `gpu_private_0`, that of all GPUs `gpu_shared`, and makes them in these modes only. By
+    default (`global`), ops of GPUs share the pool `Compute` with those of the CPU, and so launch from there.
+    """
+    names = {line.name.removeprefix("tf_") for line in trace.host_lines if line.stop > line.start}
+    modes: tuple[ThreadMode, ...] = ("gpu_private", "gpu_shared")
+    special = next((mode for mode in modes if any(name.startswith(mode) for name in names)), None)
+    launching = {trace.lines[line].name for line in distinct(trace.line_of[calls]).tolist()}
+    is_global = any(name.startswith("tf_Compute") for name in launching)
+    return special or ("global" if is_global else None)
 
 
 def _queued(trace: HostTrace, line: Int64s, call_end: Int64s, start: Int64s) -> Int64s:

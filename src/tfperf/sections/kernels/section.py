@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.report.model import Fact, Level, Section, at_levels
 from tfperf.sections.kernels.advice import kernel_advice
-from tfperf.sections.kernels.tables import COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
+from tfperf.sections.kernels.tables import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
 from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS, format_percent
 
@@ -48,6 +48,7 @@ def build(results: Results) -> Section:
             KERNELS_BY_NAME.build(results, bar_key="percent", level="data"),
             COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
             LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
+            COMPUTE_PRECISION.build(results, columns=at_levels(COMPUTE_PRECISION.columns, levels), level="data"),
             DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level="data"),
         ),
         notes=_notes(kernels, results.attribution),
@@ -60,7 +61,8 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
     )
     if not len(kernels):
         return devices
-    note = f"{int(kernels.occurrences.sum()):,} kernels, summed over streams"
+    on_devices = f" on {len(kernels.launches)} devices" if len(kernels.launches) > 1 else ""
+    note = f"{int(kernels.occurrences.sum()):,} kernels{on_devices}, summed over streams"
     total = Fact("kernel_time", "Time of all kernels", kernels.whole_ps / PS_PER_MS, "ms", note)
     if kernels.has_tensor_cores is False:
         return (total, *devices)

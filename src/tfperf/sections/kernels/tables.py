@@ -71,6 +71,17 @@ _LAUNCH_COLUMNS = (
     _per_step("kernels_per_step", "Kernels per step", float, "count", "median over the averaged steps"),
     _per_step("launches_per_step", "Launches per step", float, "count", "median over the averaged steps", level="data"),
     _per_step("step_calls_ms", "Calls", float, "ms", "time of launching calls of a step, over all threads; median"),
+    Column(
+        "thread_mode",
+        "Threads",
+        str,
+        "",
+        "gpu_private, gpu_shared or global: whose threads launch (TF_GPU_THREAD_MODE)",
+        "data",
+    ),
+    Column("kernel_median_us", "Kernel", float, "us", "median duration of a kernel", level="data"),
+    Column("kernel_p95_us", "Kernel p95", float, "us", "95 % of the kernels are shorter", level="data"),
+    Column("kernel_max_us", "Kernel max", float, "us", "the longest kernel", level="data"),
     Column("call_median_us", "Call", float, "us", "median duration of a launching call", level="data"),
     Column("call_p95_us", "Call p95", float, "us", "95 % of the calls are shorter", level="data"),
     Column("call_max_us", "Call max", float, "us", "the longest call", level="data"),
@@ -86,6 +97,21 @@ _LAUNCH_COLUMNS = (
     Column("tiny_kernel_percent", "Tiny", float, "%", "kernels shorter than 10 us / all kernels"),
     Column("tiny_time_percent", "Tiny of time", float, "%", "time of these kernels / time of all kernels"),
     Column("shorter_than_call_percent", "Under call", float, "%", "lone kernels shorter than their call", level="data"),
+)
+
+_of_steps = partial(Column, unit="ms", level="data", over_steps=True)
+_ELIGIBLE = "32-bit kernels of matrix products and convolutions, not on tensor cores"
+_PRECISION_COLUMNS = (
+    _HOST,
+    Column("device", "Device", str, "", "device that ran the kernels"),
+    Column("steps", "Steps", int, "count", "averaged steps"),
+    _of_steps("step_ms", "Step", float, meaning="average step time"),
+    _of_steps("compute_16_ms", "16-bit", float, meaning="time of 16-bit kernels in an average step"),
+    _of_steps("compute_32_ms", "32-bit", float, meaning="time of 32-bit kernels without 16-bit ones beside them"),
+    _of_steps("compute_unknown_ms", "Unknown", float, meaning="time of kernels of unknown precision alone"),
+    _of_steps("eligible_ms", "Eligible", float, meaning=f"time in an average step of {_ELIGIBLE}"),
+    _of_steps("eligible_percent", "Eligible", float, unit="%", meaning="share of the step time that is eligible"),
+    _of_steps("most_eligible_percent", "At most", float, unit="%", meaning="the same with what may be eligible"),
 )
 
 _DEVICE_TIME_COLUMNS = (
@@ -125,7 +151,7 @@ def _launches(results: Results) -> Data | None:
     devices = kernels.launches
     data = fields(_LAUNCH_COLUMNS, devices)
     data["step_calls_ms"] = [_scaled(device.call_ps_per_step, PS_PER_MS) for device in devices]
-    for spread in ("call", "delay", "queued"):
+    for spread in ("kernel", "call", "delay", "queued"):
         for part in ("median", "p95", "max"):
             values = [getattr(getattr(device, spread), f"{part}_ps") for device in devices]
             data[f"{spread}_{part}_us"] = [_scaled(value, PS_PER_US) for value in values]
@@ -143,8 +169,24 @@ def _device_time(results: Results) -> Data | None:
     }
 
 
+def _precision(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    if kernels is None or not kernels.precision:
+        return None
+    devices = kernels.precision
+    names = {"step": "steps", "eligible": "eligible"} | {
+        f"compute_{kind}": f"compute_{kind}" for kind in ("16", "32", "unknown")
+    }
+    per_step = {
+        f"{key}_ms": [_scaled(getattr(device, f"{name}_ps"), device.steps * PS_PER_MS) for device in devices]
+        for key, name in names.items()
+    }
+    return {**fields(_PRECISION_COLUMNS, devices), **per_step}
+
+
 def _scaled(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
+    """Return a value in a unit; None if it is unknown, or the unit is nothing."""
+    return None if value is None or not unit else value / unit
 
 
 KERNELS = TableSpec(
@@ -153,7 +195,7 @@ KERNELS = TableSpec(
     row="GPU kernels by op and launch shape",
     details=(
         "One row per kernel, op and launch size, the one with the most time first. [GPU kernels](kernels.md) "
-        "explains the columns of this file and the next four."
+        "explains the columns of this file and the next five."
     ),
     columns=_KERNEL_COLUMNS,
     data=partial(_kernels, "columns"),
@@ -186,6 +228,16 @@ LAUNCHES = TableSpec(
     data=_launches,
     name_key="device",
 )
+COMPUTE_PRECISION = TableSpec(
+    name="compute_precision",
+    title="Precision of compute",
+    row="compute of each device in a step by precision, and what 16 bit could make faster",
+    details="How much of the averaged steps of each device goes to kernels in 16 and in 32 bit.",
+    columns=_PRECISION_COLUMNS,
+    data=_precision,
+    name_key="device",
+    about_steps=True,
+)
 DEVICE_TIME = TableSpec(
     name="device_time",
     title="Time of each device",
@@ -195,4 +247,4 @@ DEVICE_TIME = TableSpec(
     data=_device_time,
     name_key="device",
 )
-TABLES = (KERNELS, KERNELS_BY_NAME, COPIES, LAUNCHES, DEVICE_TIME)
+TABLES = (KERNELS, KERNELS_BY_NAME, COPIES, LAUNCHES, COMPUTE_PRECISION, DEVICE_TIME)

@@ -16,7 +16,7 @@ from tfperf.arrays import MOST, Float64s, Int64s, group_equal
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts
 from tfperf.sections.registry import percent
 
-Kind = Literal["tensor", "before the capture", "reserved"]
+Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved"]
 _SCOPE_PARTS = 3
 _NUMBER = re.compile(r"_\d+(?=/|$)")
 _NAMES_BY_NUMBER = (
@@ -74,16 +74,18 @@ def total_of(values: npt.NDArray[np.int64] | Float64s) -> int:
     return int(values.sum(dtype=np.float64))
 
 
-def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
+def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> tuple[Alive, int]:
     """Return what was allocated up to the peak (a row of the events) and not freed until then, grouped.
 
-    An address is alive if the last that happened to it was an allocation, so addresses may be used again.
+    With it, how many more allocations are alive whose size is unknown. An address is alive if the last that happened to
+    it was an allocation, so addresses may be used again.
     """
     address = events.address[: peak + 1]
     order = np.argsort(address, kind="stable")
     is_last = np.append(address[order[1:]] != address[order[:-1]], True)
     last = order[is_last]
-    alive = events.rows(last[events.allocates[last] & (address[last] != 0) & (events.size[last] >= 0)])
+    is_alive, is_sized = events.allocates[last] & (address[last] != 0), events.size[last] >= 0
+    alive = events.rows(last[is_alive & is_sized])
     described = (alive.shape << 32) | (alive.op & 0xFFFFFFFF)
     typed = (alive.region << 32) | (alive.data_type & 0xFFFFFFFF)
     order, starts = group_equal((alive.requested, alive.size, typed, described))
@@ -92,7 +94,7 @@ def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
     largest = np.argsort(-total, kind="stable")
     rows = alive.rows(first[largest])
     tensor: tuple[Kind, ...] = ("tensor",)
-    return Alive(
+    tensors = Alive(
         kind=tensor * len(first),
         op=_texts_at(rows.op, texts.op),
         shape=_texts_at(rows.shape, texts.shape),
@@ -103,6 +105,7 @@ def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> Alive:
         requested_bytes=rows.requested,
         total_bytes=total[largest],
     )
+    return tensors, int((is_alive & ~is_sized).sum())
 
 
 def _texts_at(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,10 +113,14 @@ def _texts_at(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(np.array([*texts, ""], object)[index].tolist())
 
 
-def with_unknown(tensors: Alive, before_bytes: int, reserved_bytes: int) -> Alive:
-    """Add what no allocation of the capture explains, and what is reserved, where they belong by size."""
+def with_unknown(tensors: Alive, rest_bytes: int, reserved_bytes: int, *, are_all_sized: bool) -> Alive:
+    """Add what no tensor of known size explains, and what is reserved, where they belong by size.
+
+    The rest was there before the capture; if allocations of unknown size are alive, it holds them too.
+    """
     alive = tensors
-    extra: tuple[tuple[Kind, int], ...] = (("before the capture", before_bytes), ("reserved", reserved_bytes))
+    rest: Kind = "before the capture" if are_all_sized else "before the capture or of unknown size"
+    extra: tuple[tuple[Kind, int], ...] = ((rest, rest_bytes), ("reserved", reserved_bytes))
     for kind, size in extra:
         if size <= 0:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -27,7 +28,7 @@ _Windows = tuple[Int64s, Int64s]
 class MemoryTimeline(Struct, frozen=True):
     """Memory in use over time, at most `TIMELINE_POINTS` points: of each stretch of events the one with the most.
 
-    `time_ms` counts from the start of the capture; free memory is -1 and fragmentation NaN where they are unknown.
+    `time_ms` is on the clock of the trace; free memory is -1 and fragmentation NaN where they are unknown.
     """
 
     time_ms: Float64s
@@ -57,13 +58,13 @@ class Allocator(Struct, frozen=True, kw_only=True):
     capacity_bytes: int | None
     peak_bytes: int
     peak_ms: float
-    """From the start of the capture."""
+    """On the clock of the trace."""
     peak_step: int | None
     """Number of the step that the peak fell into."""
     lifetime_peak_bytes: int | None
     """Since the program started."""
-    start_bytes: int
-    """In use before the first event."""
+    start_bytes: int | None
+    """In use before the first event; None: its size is unknown."""
     end_bytes: int
     """In use after the last event."""
     fragmentation_percent: float | None
@@ -72,9 +73,11 @@ class Allocator(Struct, frozen=True, kw_only=True):
     full_fragmentation_percent: float | None
     """The most while `FULL_SHARE` of the capacity or more is in use; None: it never is."""
     allocations: int
+    unsized_allocations: int
+    """Allocations of unknown size."""
     frees: int
-    allocated_bytes: int
-    """Sum over all allocations."""
+    allocated_bytes: int | None
+    """Sum over all allocations; None: the size of any is unknown."""
     allocations_per_step: float | None
     allocated_bytes_per_step: float | None
     growth_bytes_per_step: float | None
@@ -83,7 +86,9 @@ class Allocator(Struct, frozen=True, kw_only=True):
     """Steps that the growth was looked for in."""
     alive: Alive
     before_bytes: int | None
-    """Of the peak: allocated before the capture; None: the events contradict each other."""
+    """Of the peak: allocated before the capture; None: the events contradict each other, or do not say all sizes."""
+    unsized_alive: int
+    """Allocations of unknown size that are alive at the peak."""
     contradictions: int
     """Events that do not follow from the one before: some were lost, or several allocators share a name."""
     timeline: MemoryTimeline
@@ -106,58 +111,81 @@ class Allocator(Struct, frozen=True, kw_only=True):
         return total_of(np.maximum(spare, 0) * alive.count.astype(np.float64))
 
 
-def describe(
-    name: str, events: AllocatorEvents, texts: EventTexts, *, host: str, start_ps: int, steps: Steps
-) -> Allocator:
-    """Describe an allocator of a host by its events; the capture starts at `start_ps`."""
+def describe(name: str, events: AllocatorEvents, texts: EventTexts, *, host: str, steps: Steps) -> Allocator:
+    """Describe an allocator of a host by its events."""
     reserved = np.maximum(events.stack, 0)
     in_use = reserved + events.heap
     # Where the peak is reached several times, most is known at the last about what lies there.
     peak = len(in_use) - 1 - int(in_use[::-1].argmax())
     peak_bytes = int(in_use[peak])
     capacity = peak_bytes + int(events.free[peak]) if events.free[peak] >= 0 else 0
-    time_ms, fragmentation = (events.start_ps - start_ps) / PS_PER_MS, _fragmentation_percent(events.fragmentation)
+    fragmentation = _fragmentation_percent(events.fragmentation)
     is_nearly_full = in_use >= FULL_SHARE * capacity if capacity else np.zeros(len(in_use), np.bool_)
-    tensors = tensors_at(events, peak, texts)
-    before_bytes = int(events.heap[peak]) - total_of(tensors.total_bytes)
-    allocates = events.allocates
-    sizes = np.maximum(events.size, 0)[allocates]
-    counted = steps.headline
-    windows = steps.start_ps[counted], steps.end_ps[counted]
-    per_step, bytes_per_step = _allocations_per_step(events.start_ps[allocates], sizes, windows)
-    growth, growth_steps = _growth_per_step(events.start_ps, in_use, windows)
-    first_change = max(int(events.size[0]), 0) * (1 if allocates[0] else -1)
+    tensors, unsized_alive = tensors_at(events, peak, texts)
+    rest_bytes = int(events.heap[peak]) - total_of(tensors.total_bytes)
     # Events of other threads lag behind, so it is the largest one noted.
     lifetime_peak = int(events.lifetime_peak.max())
-    step = int(np.searchsorted(steps.start_ps, events.start_ps[peak], side="right")) - 1
+    growth, growth_steps = _growth_per_step(events.start_ps, in_use, _windows(steps))
     kept = _largest_of_boxes(in_use)
-    is_in_step = step >= 0 and events.start_ps[peak] < steps.end_ps[step]
+    time_ms = events.start_ps[kept] / PS_PER_MS
     return Allocator(
         host=host,
         name=name,
         place=place_of(name),
         capacity_bytes=capacity or None,
         peak_bytes=peak_bytes,
-        peak_ms=float(time_ms[peak]),
-        peak_step=int(steps.numbers[step]) if is_in_step else None,
+        peak_ms=float(events.start_ps[peak] / PS_PER_MS),
+        peak_step=_step_at(int(events.start_ps[peak]), steps),
         lifetime_peak_bytes=max(lifetime_peak, peak_bytes) if lifetime_peak >= 0 else None,
-        start_bytes=max(int(in_use[0]) - first_change, 0),
+        start_bytes=_before_first(events, int(in_use[0])),
         end_bytes=int(in_use[-1]),
         fragmentation_percent=_or_none(float(fragmentation[peak])),
         max_fragmentation_percent=_largest(fragmentation),
         full_fragmentation_percent=_largest(fragmentation[is_nearly_full]),
-        allocations=len(sizes),
-        frees=int((~allocates).sum()),
-        allocated_bytes=total_of(sizes),
-        allocations_per_step=per_step,
-        allocated_bytes_per_step=bytes_per_step,
+        frees=int((~events.allocates).sum()),
+        **_allocations(events, _windows(steps)),
         growth_bytes_per_step=growth,
         growth_steps=growth_steps,
-        alive=with_unknown(tensors, before_bytes, int(reserved[peak])),
-        before_bytes=before_bytes if before_bytes >= 0 else None,
+        alive=with_unknown(tensors, rest_bytes, int(reserved[peak]), are_all_sized=not unsized_alive),
+        before_bytes=rest_bytes if rest_bytes >= 0 and not unsized_alive else None,
+        unsized_alive=unsized_alive,
         contradictions=_contradictions(events),
-        timeline=MemoryTimeline(time_ms[kept], in_use[kept], events.free[kept], fragmentation[kept]),
+        timeline=MemoryTimeline(time_ms, in_use[kept], events.free[kept], fragmentation[kept]),
     )
+
+
+def _windows(steps: Steps) -> _Windows:
+    return steps.start_ps[steps.headline], steps.end_ps[steps.headline]
+
+
+def _step_at(time_ps: int, steps: Steps) -> int | None:
+    """Return the number of the step that a moment falls into."""
+    step = int(np.searchsorted(steps.start_ps, time_ps, side="right")) - 1
+    return int(steps.numbers[step]) if step >= 0 and time_ps < steps.end_ps[step] else None
+
+
+def _before_first(events: AllocatorEvents, in_use: int) -> int | None:
+    """Return what was in use before the first event, after which `in_use` bytes are."""
+    size = int(events.size[0])
+    return None if size < 0 else max(in_use - (size if events.allocates[0] else -size), 0)
+
+
+def _allocations(events: AllocatorEvents, windows: _Windows) -> dict[str, Any]:
+    """Return how many allocations there are and of how many bytes, in all and per step; None is unknown.
+
+    Bytes per step are known if the sizes in these steps are.
+    """
+    start, size = events.start_ps[events.allocates], events.size[events.allocates]
+    is_unsized = size < 0
+    per_step, bytes_per_step = _allocations_per_step(start, np.maximum(size, 0), windows)
+    unsized_per_step, _ = _allocations_per_step(start[is_unsized], size[is_unsized], windows)
+    return {
+        "allocations": len(size),
+        "unsized_allocations": int(is_unsized.sum()),
+        "allocated_bytes": None if is_unsized.any() else total_of(size),
+        "allocations_per_step": per_step,
+        "allocated_bytes_per_step": None if unsized_per_step else bytes_per_step,
+    }
 
 
 def _fragmentation_percent(share: Float64s) -> Float64s:

@@ -31,6 +31,8 @@ class Memory(Tabular, frozen=True):
     """Those of them whose trace holds no event of any thread either."""
     malformed_events: int
     """Events that are omitted because their sizes are missing or impossible."""
+    captures_ps: tuple[tuple[int, int], ...] = ()
+    """From when to when the capture of each host goes, on the clock of its trace, as all times."""
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per allocator, sizes in bytes."""
@@ -74,12 +76,10 @@ def analyze(host: Host) -> Memory:
         has_threads = any(line.stop > line.start for line in trace.host_lines)
         return Memory((), 1, (trace.host,), () if has_threads else (trace.host,), 0)
     events_of, texts, malformed_events = events_by_allocator(memory)
-    start_ps = min(int(times.min()) for times in (trace.start_ps, memory.start_ps) if len(times))
     steps = host["steps"].steps
-    allocators = [
-        describe(name, events, texts, host=trace.host, start_ps=start_ps, steps=steps) for name, events in events_of
-    ]
-    return Memory(_ordered(allocators), 1, () if allocators else (trace.host,), (), malformed_events)
+    allocators = [describe(name, events, texts, host=trace.host, steps=steps) for name, events in events_of]
+    silent = () if allocators else (trace.host,)
+    return Memory(_ordered(allocators), 1, silent, (), malformed_events, (trace.extent_ps,))
 
 
 def combine(parts: list[Memory]) -> Memory:
@@ -90,6 +90,7 @@ def combine(parts: list[Memory]) -> Memory:
         tuple(name for part in parts for name in part.silent_hosts),
         tuple(name for part in parts for name in part.hosts_without_threads),
         sum(part.malformed_events for part in parts),
+        tuple(capture for part in parts for capture in part.captures_ps),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from tfperf.report.model import Level, Section, Sparkline, Table, at_levels
 from tfperf.sections.memory.advice import findings_of, name_of
 from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE
 from tfperf.sections.registry import TableSpec, present
-from tfperf.units import format_bytes, format_ms, format_percent
+from tfperf.units import PS_PER_MS, format_bytes, format_ms, format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.memory.allocator import Allocator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _UNKNOWN_PERCENT = 50.0
 _STEADY_SHARE = 0.01
 _CHARTS = 4
+_NEXT_TO_0 = 0.01
+"""A capture starts next to 0 on its clock if that is less than this share of its duration."""
 
 _NO_THREADS = "Memory use is unknown: allocations are recorded on host threads, of which the trace holds no event."
 _NO_EVENTS = (
@@ -68,12 +71,23 @@ def _tables(results: Results) -> tuple[Table, ...]:
     # Without names, one line would say that it is all.
     has_scopes = any(by_scope.data["scope"][row] for row in by_scope.rows_for_people or ())
     return present(
-        ALLOCATORS.build(results, columns=at_levels(ALLOCATORS.columns, levels)),
+        ALLOCATORS.build(results, columns=at_levels(ALLOCATORS.columns, levels), note=_clock_note(memory)),
         ALIVE.build(results, level="data"),
         replace(by_op, note=" ".join(remarks)),
         by_scope if has_scopes else replace(by_scope, level="data"),
         TIMELINE.build(results, level="data"),
     )
+
+
+def _clock_note(memory: Memory) -> str:
+    """Say when the capture starts on the clock of all times, if not next to 0; several hosts have several clocks."""
+    if len(memory.captures_ps) != 1:
+        return ""
+    ((start_ps, end_ps),) = memory.captures_ps
+    if abs(start_ps) <= _NEXT_TO_0 * (end_ps - start_ps):
+        return ""
+    start, end = (format_ms(time_ps / PS_PER_MS) for time_ps in (start_ps, end_ps))
+    return f"Times are on the clock of the trace; on it, the capture goes from {start} to {end} ms."
 
 
 def _of_fullest(spec: TableSpec, results: Results) -> Table:
@@ -104,6 +118,11 @@ def sparkline(allocator: Allocator, name: str) -> Sparkline:
     )
 
 
+def _and_more(allocators: Sequence[Allocator]) -> str:
+    """Say in how many allocators beyond the first."""
+    return f", and in {len(allocators) - 1} more allocators" if len(allocators) > 1 else ""
+
+
 def _notes(memory: Memory) -> tuple[str, ...]:
     """Say what is unknown."""
     notes = []
@@ -112,14 +131,26 @@ def _notes(memory: Memory) -> tuple[str, ...]:
         notes.append(f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocation: {named}.")
     if memory.malformed_events:
         notes.append(f"Events omitted since they do not say how much is in use: {memory.malformed_events:,}.")
-    contradicted = [each for each in memory.allocators if each.contradictions or each.before_bytes is None]
+    unsized = [each for each in memory.allocators if each.unsized_allocations]
+    if unsized:
+        first = unsized[0]
+        notes.append(
+            f"In {name_of(first, memory)}{_and_more(unsized)}, {first.unsized_allocations:,} of {first.allocations:,} "
+            "allocations do not say their size, so sums of allocated bytes are unknown. What is in use is known all "
+            "the same."
+        )
+    contradicted = [
+        each
+        for each in memory.allocators
+        if each.contradictions or (each.before_bytes is None and not each.unsized_alive)
+    ]
     if contradicted:
         first = contradicted[0]
-        more = f", and in {len(contradicted) - 1} more allocators" if len(contradicted) > 1 else ""
         notes.append(
-            f"In {name_of(first, memory)}{more}, {first.contradictions:,} of {first.allocations + first.frees:,} "
-            "events do not follow from the one before: some were lost, or several allocators share the name. What is "
-            "in use is right all the same; what is listed as alive may have been freed."
+            f"In {name_of(first, memory)}{_and_more(contradicted)}, {first.contradictions:,} of "
+            f"{first.allocations + first.frees:,} events do not follow from the one before: some were lost, or several "
+            "allocators share the name. What is in use is right all the same; what is listed as alive may have been "
+            "freed."
         )
     fullest = memory.allocators[0]
     if (fullest.before_percent or 0.0) >= _UNKNOWN_PERCENT:

@@ -19,7 +19,9 @@ _TENSOR = (
     Column("shape", "Shape", str, "", "shape of the tensor"),
     Column("data_type", "Type", str, "", "type of its elements"),
 )
-_KIND = Column("kind", "Kind", str, "", "tensor, before the capture (nothing tells what), or reserved", level="data")
+_KIND = Column(
+    "kind", "Kind", str, "", "tensor, reserved, or the rest: what was there before the capture", level="data"
+)
 _SUMS = (
     Column("count", "Count", int, "count", "tensors"),
     Column("total_bytes", "Total", int, "bytes", "size of all, as allocated"),
@@ -29,6 +31,7 @@ _per_step = partial(Column, level="data", over_steps=True)
 _UNNAMED = {
     "tensor": "(no name)",
     "before the capture": "(allocated before the capture)",
+    "before the capture or of unknown size": "(allocated before the capture, or of unknown size)",
     "reserved": "(stack, reserved)",
 }
 
@@ -60,7 +63,7 @@ ALLOCATORS = TableSpec(
         Column("capacity_bytes", "Capacity", int, "bytes", "in use + free at the peak"),
         Column("peak_bytes", "Peak", int, "bytes", "most in use in the capture"),
         Column("peak_percent", "Full", float, "%", "share of the capacity in use at the peak"),
-        Column("peak_ms", "Peak at", float, "ms", "when the peak was reached last, from the start of the capture"),
+        Column("peak_ms", "Peak at", float, "ms", "when the peak was reached last, on the clock of the trace"),
         Column("peak_step", "Step", int, "", "number of the step that the peak fell into", level="data"),
         Column("lifetime_peak_bytes", "Lifetime peak", int, "bytes", "most in use since the program started"),
         Column("start_bytes", "Start", int, "bytes", "in use before the first event of the capture", level="data"),
@@ -68,8 +71,16 @@ ALLOCATORS = TableSpec(
         Column("fragmentation_percent", "Frag.", float, "%", "at the peak: share of the free memory not in one piece"),
         Column("max_fragmentation_percent", "Most fragmented", float, "%", "the largest in the capture", level="data"),
         Column("allocations", "Allocs", int, "count", "allocations in the capture"),
+        Column("unsized_allocations", "Unsized", int, "count", "allocations whose size is not recorded", level="data"),
         Column("frees", "Frees", int, "count", "deallocations in the capture"),
-        Column("allocated_bytes", "Allocated", int, "bytes", "sum over all allocations", level="data"),
+        Column(
+            "allocated_bytes",
+            "Allocated",
+            int,
+            "bytes",
+            "sum over all allocations, if all sizes are known",
+            level="data",
+        ),
         _per_step("allocations_per_step", "Allocs/step", float, "count", "average over the averaged steps"),
         _per_step("allocated_bytes_per_step", "Allocated/step", float, "bytes", "average over the averaged steps"),
         _per_step("growth_bytes_per_step", "Growth/step", float, "bytes", "steady growth of what stays; 0: none"),
@@ -138,7 +149,7 @@ TIMELINE = TableSpec(
     details="Memory in use over time, at most 1000 points per allocator.",
     columns=(
         *_OF_ALLOCATOR,
-        Column("time_ms", "Time", float, "ms", "from the start of the capture"),
+        Column("time_ms", "Time", float, "ms", "on the clock of the trace"),
         Column("in_use_bytes", "In use", int, "bytes", "memory in use; of each stretch of events, the most"),
         Column("free_bytes", "Free", int, "bytes", "memory that could still be taken"),
         Column("fragmentation_percent", "Frag.", float, "%", "share of the free memory held that is not in one piece"),

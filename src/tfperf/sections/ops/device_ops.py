@@ -1,7 +1,8 @@
 """Time per op on devices: kernels and copies of GPUs by the op behind them, and the op lines of TPU cores.
 
-Attribution `tensorflow` has TensorFlow's rows for a GPU: kernels without an op are omitted, and what is idle is the
-time from the first event of a device to its last, less the summed time of ops.
+Attribution `tensorflow` has TensorFlow's rows for a GPU: kernels without an op are omitted, an op occurs as often as
+the kernel that it launches most often, and what is idle is the time from the first event of a device to its last, less
+the summed time of ops.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import MOST, capped_sum, distinct, lookup
+from tfperf.arrays import MOST, capped_sum
+from tfperf.sections.ops.op_runs import op_runs
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
 from tfperf.trace.activities import Activity
 from tfperf.trace.activity_times import has_groups
@@ -21,6 +23,7 @@ from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
 
@@ -52,15 +55,18 @@ class KernelSum(Struct, frozen=True, kw_only=True):
 
 def gpu_ops(trace: HostTrace, work: DeviceWork) -> Tallies:
     """Sum all work by op; what no op is known of goes by the name of the kernel, or by the kind of copy."""
-    sums = Tallies()
+    sums, runs = Tallies(), op_runs(trace, work)
     for kernel in _kernel_sums(trace, work):
         tally = Tally(total_ps=kernel.time_ps, self_ps=kernel.time_ps, execution=kernel.execution)
+        tally.occurrences = kernel.count if kernel.op < 0 else 0
         if not work.moves[kernel.row]:
             uses = uses_tensor_cores(kernel.kernel)
             tally.kernel_ps = kernel.time_ps
             tally.tensor_core_ps = kernel.time_ps if uses else 0
             tally.unclear_ps = kernel.time_ps if uses is None else 0
-        sums.add(_key(work, kernel), tally, kernel.count)
+        sums.add(_key(work, kernel), tally)
+    for op, count, is_known in zip(work.ops, runs.runs.tolist(), runs.is_known.tolist(), strict=True):
+        sums.add(OpKey(*op[:4]), Tally(occurrences=count, counts_kernels=not is_known))
     return sums
 
 
@@ -82,9 +88,11 @@ def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
             continue
         time_ps, op = kernel.time_ps, work.ops[kernel.op]
         uses = tensorflow_kernel(kernel.kernel, old=has_old_rules)
-        tally = Tally(total_ps=time_ps, self_ps=time_ps, kernel_ps=time_ps, execution=kernel.execution)
+        tally = Tally(
+            total_ps=time_ps, self_ps=time_ps, kernel_ps=time_ps, counts_kernels=True, execution=kernel.execution
+        )
         tally.tensor_core_ps = time_ps if uses else 0
-        sums.add(OpKey(op.name, op.type or NO_TYPE), tally, kernel.count)
+        sums.add(OpKey(op.name, op.type or NO_TYPE), tally, at_least=kernel.count)
     idle_ps = sum(_tensorflow_idle_ps(trace, work, plane) for plane in trace.devices)
     busy_ps = sum(row.self_ps for row in sums.rows.values())
     return sums.table("device", idle_ps=idle_ps, time_ps=idle_ps + busy_ps, places=len(trace.devices))
@@ -131,13 +139,9 @@ def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
     inside_eager_op = None if (noted >= 0).any() else run_from_python(trace)
     if inside_eager_op is None:
         return np.where(noted > 0, EAGER, noted).astype(np.int8)
-    stat = trace.stat("correlation_id")
-    on_host = trace.on_host[stat.event]
-    launched = distinct(stat.value[on_host])
-    launched_eagerly = distinct(stat.value[on_host & inside_eager_op[stat.event]])
-    launch = trace.number_at("correlation_id", work.rows, -1)
-    flags = np.where(lookup(launched, launch) >= 0, FUNCTION, UNKNOWN)
-    return np.where(lookup(launched_eagerly, launch) >= 0, EAGER, flags).astype(np.int8)
+    call = launch_links(trace, work.rows).of(work.rows)
+    flags = np.where(call < 0, UNKNOWN, np.where(inside_eager_op[call], EAGER, FUNCTION))
+    return flags.astype(np.int8)
 
 
 # --- ops of TPU cores ---

@@ -37,6 +37,7 @@ class Tally(Struct, kw_only=True):
     kernel_ps: int = 0
     tensor_core_ps: int = 0
     unclear_ps: int = 0
+    counts_kernels: bool = False
     execution: int | None = None
     """None: nothing was added yet."""
 
@@ -44,6 +45,7 @@ class Tally(Struct, kw_only=True):
         """Add up; eager once is eager, and a function is only what always is one."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.counts_kernels |= other.counts_kernels
         flags = [flag for flag in (self.execution, other.execution) if flag is not None]
         self.execution = EAGER if EAGER in flags else min(flags, default=UNKNOWN)
 
@@ -53,11 +55,11 @@ class Tallies(Struct):
 
     rows: dict[OpKey, Tally] = field(default_factory=dict)
 
-    def add(self, key: OpKey, tally: Tally, runs: int = 0) -> None:
-        """Add to the row of an op, which occurs as often as the kernel that it launches most often (`runs`)."""
+    def add(self, key: OpKey, tally: Tally, *, at_least: int = 0) -> None:
+        """Add to the row of an op, which occurs `at_least` so often."""
         row = self.rows.setdefault(key, Tally())
         row.add(tally)
-        row.occurrences = max(row.occurrences, runs)
+        row.occurrences = max(row.occurrences, at_least)
 
     def table(self, side: Side, *, idle_ps: int | None, time_ps: int | None, places: int) -> OpTable:
         """Return the rows in order: the largest self time first, then by name."""
@@ -68,6 +70,7 @@ class Tallies(Struct):
             side=side,
             keys=tuple(key for key, _ in ordered),
             execution=np.array(flags, np.int8),
+            counts_kernels=np.array([tally.counts_kernels for _, tally in ordered], np.bool_),
             idle_ps=idle_ps,
             time_ps=time_ps,
             places=places,
@@ -79,7 +82,8 @@ class OpTable(Tabular, frozen=True, kw_only=True):
     """Ops of one side, the one with the largest self time first; times are int64 picoseconds.
 
     `kernel_ps` is the time of kernels, `tensor_core_ps` of those on tensor cores, `unclear_ps` of those whose names do
-    not tell. `execution` holds flags as `trace/host_ops.py` defines them. `idle_ps` is the time in which no op ran,
+    not tell. `execution` holds flags as `trace/host_ops.py` defines them. `counts_kernels` marks ops whose runs the
+    trace does not show, so that `occurrences` is of their kernels and copies. `idle_ps` is the time in which no op ran,
     `time_ps` what shares with idle are of, and `places` the number of devices (threads) that both are summed over;
     None is unknown.
     """
@@ -93,6 +97,7 @@ class OpTable(Tabular, frozen=True, kw_only=True):
     tensor_core_ps: Int64s
     unclear_ps: Int64s
     execution: Flags
+    counts_kernels: Bools
     idle_ps: int | None
     time_ps: int | None
     places: int
@@ -136,6 +141,7 @@ class OpTable(Tabular, frozen=True, kw_only=True):
             "op_name": list(self.names),
             "op_type": list(self.types),
             "occurrences": self.occurrences.tolist(),
+            "count_of": ["kernels" if kernels else "runs" for kernels in self.counts_kernels.tolist()],
             "total_ms": (self.total_ps / PS_PER_MS).tolist(),
             "average_ms": (self.total_ps / count / PS_PER_MS).tolist(),
             "self_ms": (self.self_ps / PS_PER_MS).tolist(),
@@ -168,7 +174,7 @@ def merge(tables: list[OpTable]) -> OpTable:
         return tables[0]
     sums = Tallies()
     for table in tables:
-        columns = {name: getattr(table, name).tolist() for name in (*_SUMS, "execution")}
+        columns = {name: getattr(table, name).tolist() for name in (*_SUMS, "execution", "counts_kernels")}
         for row, key in enumerate(table.keys):
             sums.add(key, Tally(**{name: values[row] for name, values in columns.items()}))
     return sums.table(

@@ -56,7 +56,20 @@ def build(results: Results) -> Section:
         charts=() if filters else _charts(results, tables, level),
         tables=tables,
         notes=notes,
+        detail_notes=_count_notes(results),
         pointer="More: -s ops, --by type, scope or layer." if is_default_view else "",
+    )
+
+
+def _count_notes(results: Results) -> tuple[str, ...]:
+    """Say of how many ops kernels are counted instead of runs; TensorFlow's own count is of kernels always."""
+    device = results["ops"].device
+    count = 0 if device is None or results.attribution == "tensorflow" else int(device.counts_kernels.sum())
+    if not count:
+        return ()
+    return (
+        f"The count of {count:,} of {len(device):,} device ops is of kernels and copies: the trace does not show which "
+        "of them one run of the op launched.",
     )
 
 
@@ -74,10 +87,11 @@ def _facts(side: OpTable, attribution: Attribution, level: Level) -> list[Fact]:
     elif attribution == "tensorflow":
         meaning = f"{places}, first to last event, less the sum of ops"
     else:
-        meaning = f"{places} without kernels and copies"
+        meaning = f"the capture on {places} that recorded events"
     idle, whole = (format_ms(value / PS_PER_MS) for value in (side.idle_ps, side.time_ps))
     note = f"{idle} of {whole} ms: {meaning}"
-    return [*facts, Fact(f"{name}_idle", f"{title} idle", 100 * side.idle_share, "%", note, level=level)]
+    title = f"{title} idle in the capture" if name == "device" else f"{title} idle"
+    return [*facts, Fact(f"{name}_idle", title, 100 * side.idle_share, "%", note, level=level)]
 
 
 def _tables(results: Results, level: Level) -> tuple[Table, ...]:

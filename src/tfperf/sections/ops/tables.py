@@ -28,6 +28,7 @@ _OP_COLUMNS = (
     Column("op_type", "Type", str, "", "op type; Dataset for a tf.data stage"),
     Column("op_name", "Name", str, "", "name of the op, with its scope"),
     Column("occurrences", "Count", int, "count", "how often it ran", level="full"),
+    Column("count_of", "Count of", str, "", "runs of the op; kernels: of its kernels and copies, runs unknown", "data"),
     Column("total_ms", "Total", float, "ms", "time including nested ops", level="data"),
     Column("average_ms", "Mean total", float, "ms", "total time / count", level="data"),
     Column("self_ms", "Self", float, "ms", "time excluding nested ops", level="data"),

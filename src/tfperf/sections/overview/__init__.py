@@ -6,9 +6,8 @@ from tfperf.sections.registry import SectionSpec
 SECTION = SectionSpec(
     name="overview",
     title="Overview",
-    rests_on=("steps",),
+    rests_on=("steps", "batch"),
     derive="tfperf.sections.overview.summary:over_hosts",
     build="tfperf.sections.overview.summary:build",
     tables=TABLES,
-    is_lead=True,
 )

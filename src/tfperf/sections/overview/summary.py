@@ -17,7 +17,7 @@ from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.steps import UNLABELLED
-from tfperf.units import PS_PER_MS, format_percent
+from tfperf.units import PS_PER_MS, counted, format_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,8 @@ class Statistics(Struct, frozen=True, kw_only=True):
 
     count: int
     average: float
-    standard_deviation: float
+    standard_deviation: float | None
+    """None for one step: n-1 is 0."""
     minimum: float
     maximum: float
     median: float
@@ -42,13 +43,15 @@ class Statistics(Struct, frozen=True, kw_only=True):
 
 
 def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
-    """Return the statistics of some values, or None if there are none. One value has deviation 0."""
+    """Return the statistics of some values, or None if there are none."""
     if not len(values):
         return None
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
     return Statistics(
         count=len(values),
         average=float(values.mean()),
-        standard_deviation=float(values.std(ddof=1)) if len(values) > 1 and float(np.ptp(values)) > 0 else 0.0,
+        # Equal values deviate by nothing, not by what rounding leaves.
+        standard_deviation=0.0 if deviation is not None and not np.ptp(values) else deviation,
         minimum=float(values.min()),
         maximum=float(values.max()),
         median=median(values),
@@ -59,8 +62,8 @@ def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
 class Summary(Struct, frozen=True, kw_only=True):
     """Averages over the steps of one kind on one host (or over hosts).
 
-    `step_time_ms` is None without steps. `percent` maps each category to its share of step time (sum over sum).
-    `input_percent` is None where the trace cannot show input.
+    `step_time_ms` is None without steps. `percent` maps each category to its share of step time (sum over sum); for
+    those in `unknown`, which the trace cannot show, it holds 0. `input_percent` is None where input is among them.
     """
 
     kind: str
@@ -69,6 +72,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     step_time_ms: Statistics | None = None
     category_ms: dict[str, Statistics] = {}
     percent: dict[str, float] = {}
+    unknown: frozenset[str] = frozenset()
     input_percent: float | None = None
     input_class: InputClass = "unknown"
 
@@ -77,14 +81,17 @@ class Summary(Struct, frozen=True, kw_only=True):
         """Return one row per category: milliseconds per step, and percent of step time."""
         import pandas as pd
 
-        rows = [(key, self.category_ms[key]) for key in CATEGORIES if self.percent]
-        times = ("average", "standard_deviation", "minimum", "maximum")
+        keys = [key for key in CATEGORIES if self.percent]
+        known_ms = [None if key in self.unknown else self.category_ms[key] for key in keys]
+        columns = {
+            **{
+                f"{time}_ms": [getattr(times, time, None) for times in known_ms]
+                for time in ("average", "standard_deviation", "minimum", "maximum")
+            },
+            "percent": [None if key in self.unknown else self.percent[key] for key in keys],
+        }
         return pd.DataFrame(
-            {
-                "category": [key for key, _ in rows],
-                **{f"{time}_ms": [getattr(category, time) for _, category in rows] for time in times},
-                "percent": [self.percent[key] for key, _ in rows],
-            }
+            {"category": keys, **{name: pd.Series(values, dtype=float) for name, values in columns.items()}}
         )
 
 
@@ -121,8 +128,9 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
         step_time_ms=statistics(duration_ps / PS_PER_MS),
         category_ms={key: times for key, times in by_category.items() if times},
         percent=percent,
+        unknown=breakdown.unknown,
         input_percent=input_percent,
-        input_class=input_class(input_percent, percent["all_others"]),
+        input_class=input_class(input_percent, None if "all_others" in breakdown.unknown else percent["all_others"]),
     )
 
 
@@ -149,14 +157,14 @@ def by_kind(breakdown: Breakdown) -> tuple[Summary, ...]:
     )
 
 
-def input_class(input_percent: float | None, others_percent: float) -> InputClass:
+def input_class(input_percent: float | None, others_percent: float | None) -> InputClass:
     """Classify a job: input share first; else a large share of unexplained time may hide input.
 
-    None for the input share means that the trace does not show it; then its absence is not concluded.
+    None means that the trace does not show a share; then its absence is not concluded.
     """
     if input_percent is not None and input_percent >= INPUT_LIMITS[0]:
         return "high" if input_percent >= INPUT_LIMITS[1] else "moderate"
-    if others_percent >= OTHER_LIMITS[0]:
+    if others_percent is not None and others_percent >= OTHER_LIMITS[0]:
         return "possible"
     return "none" if input_percent is not None else "unknown"
 
@@ -181,22 +189,26 @@ def build(results: Results) -> Section:
         return Section("overview", "Overview", findings=(verdict_of(results),))
     steps = breakdown.steps
     batches = int(steps.batches.max())
-    precise = breakdown.compute_16_ps + breakdown.compute_32_ps
     label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
-    spread = f"± {time.standard_deviation:.3g} ms over steps"
+    deviation = time.standard_deviation
+    spread = "" if deviation is None else f"± {deviation:.3g} ms over steps"
     facts = [
         Fact("average_step_time", "Average step time", time.average, "ms", spread),
         Fact("minimum_step_time", "Shortest step", time.minimum, "ms"),
         Fact("maximum_step_time", "Longest step", time.maximum, "ms"),
-        Fact("steps", "Steps averaged", summary.averaged_count, "count", f"of {summary.step_count} {label}steps"),
+        Fact(
+            "steps",
+            "Steps averaged",
+            summary.averaged_count,
+            "count",
+            f"of {counted(summary.step_count, f'{label}step')}",
+        ),
         Fact("step_source", "Steps found by", steps.source, "", f"confidence {steps.confidence}"),
     ]
     if batches > 1:
         note = f"{batches} batches in a step"
         facts.append(Fact("batch_time", "Average per batch", time.average / batches, "ms", note))
-    if precise:
-        facts.append(Fact("compute_16_bit", "Device compute 16-bit", 100.0 * breakdown.compute_16_ps / precise, "%"))
-        facts.append(Fact("compute_32_bit", "Device compute 32-bit", 100.0 * breakdown.compute_32_ps / precise, "%"))
+    facts += [*_rate_facts(results), *_precision_facts(breakdown)]
     return Section(
         "overview",
         "Overview",
@@ -206,6 +218,40 @@ def build(results: Results) -> Section:
             CATEGORY_TABLE.build(results, bar_key="percent"), KINDS.build(results), STEPS_BY_HOST.build(results)
         ),
     )
+
+
+def _precision_facts(breakdown: Breakdown) -> list[Fact]:
+    """Return the shares of device compute by precision; that of unknown precision only if there is any."""
+    if not breakdown.compute_ps:
+        return []
+    parts_ps = {"16": breakdown.compute_16_ps, "32": breakdown.compute_32_ps, "unknown": breakdown.compute_unknown_ps}
+    percents = {kind: 100.0 * part_ps / breakdown.compute_ps for kind, part_ps in parts_ps.items()}
+    of_what = "of the capture's device compute"
+    facts = [
+        Fact(f"compute_{bits}_bit", f"Device compute {bits}-bit", percents[bits], "%", of_what) for bits in ("16", "32")
+    ]
+    if breakdown.compute_unknown_ps:
+        note = "kernels that do not show what they compute in"
+        facts.append(Fact("compute_unknown", "Device compute unknown", percents["unknown"], "%", note))
+    return facts
+
+
+def _rate_facts(results: Results) -> tuple[Fact, ...]:
+    """Return what the section batch adds; nothing where it was not analyzed, for other sections hardly need it."""
+    if "batch" not in results.sections:
+        return ()
+    from tfperf.sections.batch.section import rate_facts
+
+    return rate_facts(results)
+
+
+def _rate_summary(results: Results) -> dict[str, Any]:
+    """Return the JSON keys about the batch: unknown where the section was not analyzed."""
+    if "batch" not in results.sections:
+        return {"batch_size": None, "batch_size_confidence": "none", "examples_per_second": None}
+    from tfperf.sections.batch.section import rate_summary
+
+    return rate_summary(results)
 
 
 def report_summary(results: Results) -> dict[str, Any]:
@@ -238,6 +284,7 @@ def report_summary(results: Results) -> dict[str, Any]:
             for kind in summary.by_kind
         },
         "worst_host": results.hosts[summary.worst_host].host if summary.worst_host is not None else None,
+        **_rate_summary(results),
     }
 
 

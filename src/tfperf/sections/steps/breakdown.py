@@ -29,7 +29,7 @@ from tfperf.trace.activity_times import (
 from tfperf.trace.find_steps import find_steps, step_line
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
-from tfperf.units import PS_PER_MS
+from tfperf.units import PS_PER_MS, counted
 
 _KEEPS_ENDS = 5
 """Of more steps than this, current xprof omits the first and the last."""
@@ -45,16 +45,20 @@ _ACTIVITIES: dict[str, tuple[Activity, ...]] = {
     "host_compute": (Activity.HOST_COMPUTE,),
     "device_collectives": (Activity.COLLECTIVES,),
     "device_to_device": (Activity.DEVICE_TO_DEVICE,),
-    "device_compute": (Activity.COMPUTE_32, Activity.COMPUTE_16),
+    "device_compute": (Activity.COMPUTE_32, Activity.COMPUTE_16, Activity.COMPUTE_UNKNOWN),
 }
 """The activities of each category; those of input in two parts, and all others, which has none, left out."""
+
+
+_INPUT_PARTS = ("input_wait_ms", "host_to_device_ms")
 
 
 class Breakdown(Tabular, frozen=True, kw_only=True):
     """The time of each step by category.
 
     `time_ps` maps each of `CATEGORIES`, and the two parts of input (`input_wait`, `host_to_device`), to int64
-    picoseconds per step. `compute_16_ps` and `compute_32_ps` are device compute by precision over the whole capture.
+    picoseconds per step. `compute_16_ps`, `compute_32_ps` and `compute_unknown_ps` are device compute by precision over
+    the whole capture (`trace/precision.py`).
     """
 
     steps: Steps
@@ -62,10 +66,15 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
     time_ps: dict[str, Int64s]
     compute_16_ps: int
     compute_32_ps: int
+    compute_unknown_ps: int
     input_visible: bool
     """False: nothing in the trace shows how the program gets its input, so input time is unknown, not zero."""
     has_device: bool
     """False: no device recorded anything, so device time is not zero but unknown."""
+    host_visible: bool = True
+    """False: there is no event of a host thread, so what the host does is unknown."""
+    unknown_somewhere: frozenset[str] = frozenset()
+    """Of several hosts: the categories, and parts of input, that some of them cannot show."""
 
     @property
     def averaged(self) -> Bools:
@@ -74,13 +83,27 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> frozenset[str]:
-        """Return the categories, and parts of input, that the trace cannot show; `time_ps` holds 0 for them."""
-        unknown = set() if self.has_device else {*DEVICE_CATEGORIES, "host_to_device"}
+        """Return the categories, and parts of input, that the trace cannot show; `time_ps` holds 0 for them.
+
+        A category that some hosts cannot show has no average over hosts.
+        """
+        unknown = set(self.unknown_somewhere)
+        if not self.has_device:
+            unknown |= {*DEVICE_CATEGORIES, "host_to_device"}
         if not self.input_visible:
             unknown |= {"input", "input_wait"}
+            # Batches must get to a device somehow: copies that are not seen are not 0.
+            unknown |= {"host_to_device"} if not self.time_ps["host_to_device"].any() else set()
         if self.steps.source == "device steps":  # ops of a TPU core say nothing about the host
             unknown |= {"compilation", "kernel_launch", "host_compute"}
+        elif not self.host_visible:  # what covers no event of a device may be any of these
+            unknown |= {"compilation", "kernel_launch", "host_compute", "all_others"}
         return frozenset(unknown)
+
+    @property
+    def compute_ps(self) -> int:
+        """Return the time of device compute in any precision over the whole capture."""
+        return self.compute_16_ps + self.compute_32_ps + self.compute_unknown_ps
 
     def only(self, rows: Int64s) -> Breakdown:
         """Return the breakdown of the steps at `rows`."""
@@ -88,8 +111,17 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
         return replace(self, steps=self.steps.only(rows), time_ps=time_ps)
 
     def columns(self) -> dict[str, object]:
-        """Return one row per step."""
-        steps, time_ms = self.steps, {category: values / PS_PER_MS for category, values in self.time_ps.items()}
+        """Return one row per step; None for what is unknown, but 0 for the categories of a device where there is none.
+
+        In attribution tensorflow, unknown categories are 0, as TensorFlow writes them.
+        """
+        steps, unknown = self.steps, self.unknown if self.attribution == "corrected" else frozenset()
+        if not self.has_device:
+            unknown -= {*DEVICE_CATEGORIES, "host_to_device"} if self.input_visible else {*DEVICE_CATEGORIES}
+        times_ms = {
+            f"{category}_ms": [None] * len(steps) if category in unknown else (values / PS_PER_MS).tolist()
+            for category, values in self.time_ps.items()
+        }
         return {
             "step": steps.numbers.tolist(),
             "step_name": list(steps.names),
@@ -99,9 +131,7 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
             "batches": steps.batches.tolist(),
             "start_ms": (steps.start_ps / PS_PER_MS).tolist(),
             "step_time_ms": (steps.duration_ps / PS_PER_MS).tolist(),
-            **{f"{category}_ms": time_ms[category].tolist() for category in CATEGORIES},
-            "input_wait_ms": time_ms["input_wait"].tolist(),
-            "host_to_device_ms": time_ms["host_to_device"].tolist(),
+            **{key: times_ms[key] for key in (*(f"{category}_ms" for category in CATEGORIES), *_INPUT_PARTS)},
         }
 
 
@@ -117,8 +147,14 @@ def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
     if trace.device_kind == "tpu" and steps.source == "device steps":
         return _tpu(trace, steps)
     times = corrected_times(trace, steps.start_ps, steps.end_ps)
-    input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING})
-    return _breakdown(steps, times, "corrected", input_visible=input_visible, has_device=bool(trace.devices))
+    # Copies alone, without the host's waiting, are no input time.
+    host_visible = bool(trace.on_host.any())
+    shown = times.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING}
+    return replace(
+        _breakdown(steps, times, "corrected", input_visible=host_visible and bool(shown)),
+        has_device=bool(trace.devices),
+        host_visible=host_visible,
+    )
 
 
 def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
@@ -133,10 +169,11 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
             of_core = replace(steps.only(np.arange(count)), start_ps=start_ps[:count], end_ps=end_ps[:count])
             times = tpu_times(trace, plane, codes, of_core.start_ps, of_core.end_ps)
             input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
-            cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible, has_device=True))
+            cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible))
     # One core may feed the others.
     input_visible = any(core.input_visible for core in cores)
-    return replace(combine(cores), compute_16_ps=0, compute_32_ps=0, input_visible=input_visible)
+    precision_ps = {f"compute_{kind}_ps": 0 for kind in ("16", "32", "unknown")}
+    return replace(combine(cores), **precision_ps, input_visible=input_visible, unknown_somewhere=frozenset())
 
 
 def as_tensorflow(trace: HostTrace) -> Breakdown:
@@ -156,7 +193,11 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
     spans = group_spans(trace, group)
     times = grouped_times(trace, group, spans)
     steps = _group_steps(spans.group, spans.start, spans.end, spans.names)
-    breakdown = _breakdown(steps, times, "tensorflow", input_visible=True, has_device=bool(trace.devices))
+    breakdown = replace(
+        _breakdown(steps, times, "tensorflow", input_visible=True),
+        has_device=bool(trace.devices),
+        host_visible=bool(trace.on_host.any()),
+    )
     needed = (Activity.COMPUTE_16, Activity.COMPUTE_32) if len(spans.device_groups) else (Activity.HOST_COMPUTE,)
     rows = np.flatnonzero((_time_in_groups(times, needed) > 0) & (steps.duration_ps > 0))
     breakdown = breakdown.only(rows)
@@ -171,7 +212,7 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
 def _group_steps(group: Int64s, start: Int64s, end: Int64s, names: dict[int, str]) -> Steps:
     step_names = tuple(names.get(key, "") or f"step {key}" for key in group.tolist())
     count = len(group)
-    how: How = ("groups", "high", f"TensorFlow's profiler grouped the events into {count} steps")
+    how: How = ("groups", "high", f"TensorFlow's profiler grouped the events into {counted(count, 'step')}")
     if not count:
         explanation = "TensorFlow's profiler finds no step marker in this trace; --attribution corrected infers steps"
         how = ("none", "none", explanation)
@@ -207,8 +248,11 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         time_ps=time_ps,
         compute_16_ps=sum(host.compute_16_ps for host in with_steps),
         compute_32_ps=sum(host.compute_32_ps for host in with_steps),
+        compute_unknown_ps=sum(host.compute_unknown_ps for host in with_steps),
         input_visible=all(host.input_visible for host in with_steps),
         has_device=any(host.has_device for host in with_steps),
+        host_visible=all(host.host_visible for host in with_steps),
+        unknown_somewhere=frozenset().union(*(host.unknown for host in with_steps)),
     )
 
 
@@ -217,7 +261,8 @@ def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown]) ->
     notes = dict.fromkeys(note for host in hosts for note in host.steps.notes)
     compared, most = len(aligned[0].steps), max(len(host.steps) for host in hosts)
     if compared < most:
-        notes[f"hosts have up to {most} steps; only the {compared} that all of them have are combined"] = None
+        are = "is" if compared == 1 else "are"
+        notes[f"hosts have up to {most} steps; only the {compared} that all of them have {are} combined"] = None
     if any(host.steps.numbers.tolist() != aligned[0].steps.numbers.tolist() for host in aligned):
         notes["the step numbers of the hosts differ, so steps were matched in order"] = None
     return tuple(notes)
@@ -235,9 +280,7 @@ def _matched(hosts: Sequence[Steps]) -> list[Int64s]:
     return [np.arange(min(len(steps) for steps in hosts))] * len(hosts)
 
 
-def _breakdown(
-    steps: Steps, times: ActivityTimes, attribution: Attribution, *, input_visible: bool, has_device: bool
-) -> Breakdown:
+def _breakdown(steps: Steps, times: ActivityTimes, attribution: Attribution, *, input_visible: bool) -> Breakdown:
     activity_ps: dict[Activity, Int64s] = {}
     everywhere_ps: dict[Activity, int] = {}
     covered, covered_ps = EMPTY, np.zeros(len(steps), np.int64)
@@ -261,8 +304,9 @@ def _breakdown(
         time_ps=time_ps,
         compute_16_ps=everywhere_ps.get(Activity.COMPUTE_16, 0),
         compute_32_ps=everywhere_ps.get(Activity.COMPUTE_32, 0),
+        compute_unknown_ps=everywhere_ps.get(Activity.COMPUTE_UNKNOWN, 0),
         input_visible=input_visible,
-        has_device=has_device,
+        has_device=True,
     )
 
 

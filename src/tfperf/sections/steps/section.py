@@ -29,7 +29,9 @@ CATEGORIES = tuple(CATEGORY_MEANINGS)
 CATEGORY_TITLES = {key: key.replace("_", " ").capitalize() for key in CATEGORIES}
 DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
 """Categories that are unknown where no device recorded anything."""
-_LEVELS: dict[str, Level] = dict.fromkeys(("input", "host_compute", "device_compute", "all_others"), "brief")
+_ALWAYS_SHOWN = frozenset({"input", "host_compute", "device_compute", "all_others"})
+_LEAST_SHARE = 0.01
+"""People see the column of a category that takes this share of the time of all steps."""
 
 _COPIED = "part of input: batches copied to the device"
 _STEP_COLUMNS = (
@@ -42,7 +44,7 @@ _STEP_COLUMNS = (
     Column("start_ms", "Start", float, "ms", "start on the clock of the trace", level="data"),
     Column("step_time_ms", "Step time", float, "ms", "from the start of the step to the start of the next"),
     *(
-        Column(f"{key}_ms", title, float, "ms", CATEGORY_MEANINGS[key], level=_LEVELS.get(key, "data"))
+        Column(f"{key}_ms", title, float, "ms", CATEGORY_MEANINGS[key], "brief" if key in _ALWAYS_SHOWN else "data")
         for key, title in CATEGORY_TITLES.items()
     ),
     Column("input_wait_ms", "Input wait", float, "ms", "part of input: waiting for tf.data", level="data"),
@@ -87,9 +89,9 @@ STEPS = TableSpec(
         "One row per step. The nine categories, from `compilation_ms` to `all_others_ms`, add up to "
         "`step_time_ms`, and `input_ms` is `input_wait_ms` plus `host_to_device_ms`. With several hosts, each "
         "number is the average over hosts.\n\n"
-        "In this file only, a category that the profile cannot show is 0, so that each row adds up: those of "
-        "a device on a job without one, those of the host in the steps of a TPU, and input where neither a fetch nor "
-        "a copy to a device is visible. `categories.csv` leaves them empty."
+        "A category that the profile cannot show is empty: input where neither a fetch nor a copy to a device is "
+        "visible, and those of the host in the steps of a TPU, or where no host thread recorded anything. In this file "
+        "only, those of a device are 0 in a job without one, so that rows add up; `categories.csv` leaves them empty."
     ),
     columns=_STEP_COLUMNS,
     data=_steps,
@@ -133,13 +135,22 @@ PAUSES = TableSpec(
 TABLES = (STEPS, HOST_STEPS, PAUSES)
 
 
+def _levels(breakdown: Breakdown) -> dict[str, Level]:
+    """Return who sees the columns of categories: people those that count in this profile, and none that is unknown."""
+    total_ps = max(int(breakdown.steps.duration_ps.sum()), 1)
+    counts = {key for key in CATEGORIES if int(breakdown.time_ps[key].sum()) >= _LEAST_SHARE * total_ps}
+    return {
+        f"{key}_ms": "brief" if key in (counts | _ALWAYS_SHOWN) - breakdown.unknown else "data" for key in CATEGORIES
+    }
+
+
 def build(results: Results) -> Section:
-    """Build the section; people see no columns of what is unknown."""
+    """Build the section."""
     breakdown: Breakdown = results["steps"]
     steps = breakdown.steps
     if not len(steps):
         return Section("steps", "Steps", notes=(f"No steps: {steps.explanation}.",))
-    columns = at_levels(STEPS.columns, {f"{key}_ms": "data" for key in breakdown.unknown})
+    columns = at_levels(STEPS.columns, _levels(breakdown))
     notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes)
     if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
         notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)

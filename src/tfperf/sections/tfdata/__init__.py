@@ -7,7 +7,7 @@ from tfperf.trace.read import TFDATA
 SECTION = SectionSpec(
     name="tfdata",
     title="tf.data",
-    rests_on=("steps",),
+    rests_on=("steps", "environment"),
     analyze="tfperf.sections.tfdata.analysis:analyze",
     combine="tfperf.sections.tfdata.analysis:combine",
     stats=TFDATA | {"id"},

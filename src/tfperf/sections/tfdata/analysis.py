@@ -26,10 +26,11 @@ from tfperf.sections.tfdata.segments import (
     waiting_times,
 )
 from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
-from tfperf.sections.tfdata.whatif import Outlook, estimate_changes
+from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, why_no_outlook
+from tfperf.trace.cores import whole_cores
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.pipelines import Pipelines, find_pipelines
+from tfperf.trace.pipelines import Pipelines
 
 _OP_BITS = 42
 """Picoseconds in so many bits are four seconds; what is left tells two million names apart."""
@@ -42,6 +43,8 @@ class TfData(Struct, frozen=True):
     pipelines: tuple[Pipeline, ...]
     outlook: Outlook | None = None
     """What changes of the main pipeline would gain; None without steps, or without calls of a pipeline in them."""
+    no_outlook: NoOutlook | None = None
+    """Why there is none; None also without a host pipeline."""
 
     @property
     def main(self) -> Pipeline | None:
@@ -53,25 +56,33 @@ class TfData(Struct, frozen=True):
 
 def analyze(host: Host) -> TfData:
     """Find the pipelines of a host, measure their stages over all calls in the capture, and estimate changes."""
-    trace = host.trace
-    recorded = find_pipelines(trace)
-    if recorded is None:
+    trace, recorded, work = host.trace, host.pipelines, host.stage_work
+    if recorded is None or work is None:
         return TfData(())
-    times = measure_stages(recorded)
+    times = measure_stages(recorded, work)
     numbers = {True: count(), False: count()}
     names = [f"{'Device' if is_device else 'Host'}:{next(numbers[is_device])}" for is_device in recorded.device]
-    pipelines = _ordered(_pipeline(trace, recorded, times, number, name) for number, name in enumerate(names))
+    capture_ps: int = host["environment"].duration_ps
+    pipelines = _ordered(
+        _pipeline(trace, recorded, times, number=number, name=name, capture_ps=capture_ps)
+        for number, name in enumerate(names)
+    )
     outlook = estimate_changes(
         pipelines, host["steps"], steadiness=_steadiness(trace, recorded.runs.other_ops), has_device=bool(trace.devices)
     )
-    return _main_first(pipelines, outlook)
+    tfdata = _main_first(pipelines, outlook)
+    if outlook is None and tfdata.main is not None:
+        return replace(tfdata, no_outlook=why_no_outlook(tfdata.main, host["steps"]))
+    return tfdata
 
 
 def combine(hosts: Sequence[TfData]) -> TfData:
     """Put the pipelines of several hosts in one list; the outlook is that of the host that waits longest."""
     outlooks = [host.outlook for host in hosts if host.outlook is not None]
     pipelines = _ordered(pipeline for host in hosts for pipeline in host.pipelines)
-    return _main_first(pipelines, max(outlooks, key=lambda outlook: outlook.wait_ms, default=None))
+    tfdata = _main_first(pipelines, max(outlooks, key=lambda outlook: outlook.wait_ms, default=None))
+    without = next((host.no_outlook for host in hosts if host.main is tfdata.main), None)
+    return replace(tfdata, no_outlook=without)
 
 
 def _ordered(pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
@@ -98,9 +109,11 @@ def _steadiness(trace: HostTrace, rows: Int64s) -> float:
     return float((duration[first + events // 10] * events).sum()) / max(float(duration.sum()), 1.0)
 
 
-def _pipeline(trace: HostTrace, recorded: Pipelines, times: StageTimes, number: int, name: str) -> Pipeline:
+def _pipeline(
+    trace: HostTrace, recorded: Pipelines, times: StageTimes, *, number: int, name: str, capture_ps: int
+) -> Pipeline:
     members = recorded.members(number)
-    root = members[0]
+    root, latency_ps = members[0], times.latencies_ps[members[0]]
     op_rows, stage_of_op = recorded.runs.inner_ops
     elements = elements_by_stage(recorded, times, members)
     segments = cut_into_segments(recorded, times, members, elements)
@@ -115,10 +128,9 @@ def _pipeline(trace: HostTrace, recorded: Pipelines, times: StageTimes, number: 
         replace(segment, owner=place[segment.owner], stages=tuple(place[stage] for stage in segment.stages))
         for segment in segments
     ]
+    active = union_all([when for stage in members for when in (times.held[stage], times.calls[stage])])
     longest = max(range(len(stages)), key=lambda index: stages[index].blocked_ps)
-    latency_ps = times.latencies_ps[root]
-    is_slow = latency_ps > SLOW_CALL_PS
-    active = union_all([when for stage in members for when in (times.busy[stage], times.calls[stage])])
+    slow_calls = int((latency_ps > SLOW_CALL_PS).sum())
     return Pipeline(
         host=trace.host,
         name=name,
@@ -132,18 +144,19 @@ def _pipeline(trace: HostTrace, recorded: Pipelines, times: StageTimes, number: 
         mean_ps=float(latency_ps.mean()) if len(latency_ps) else 0.0,
         p95_ps=percentile(latency_ps, 0.95),
         max_ps=int(latency_ps.max(initial=0)),
-        slow_calls=int(is_slow.sum()),
+        slow_calls=slow_calls,
         call_start_ps=recorded.calls.start[recorded.calls.stage == root],
         waits=waits,
         waited_ps=waits.total(),
         unattributed_ps=unattributed_ps,
         span_ps=int(active.end[-1] - active.start[0]) if len(active.start) else 0,
-        cpu_ps=int(times.work_ps[members].sum()),
+        capture_ps=capture_ps,
+        cpu_ps=int(times.held_ps[members].sum()),
         overlapped_ps=_overlapped_ps(recorded, times, members, waits),
         steadiness=_steadiness(trace, op_rows[np.isin(stage_of_op, members)]),
-        cores=_setting(recorded, "cpu_budget", root),
+        cores=_cores(trace, recorded, root),
         pool_threads=_setting(recorded, "threadpool_size", root),
-        blocking=longest if is_slow.any() and stages[longest].blocked_ps else None,
+        blocking=longest if slow_calls and stages[longest].blocked_ps else None,
         limiting=_limiting(stages, segments),
     )
 
@@ -152,11 +165,11 @@ def _overlapped_ps(recorded: Pipelines, times: StageTimes, members: list[int], w
     """Return the work, in picoseconds, that is done while nobody waits for the pipeline."""
     overlapped = 0.0
     for stage in members:
-        working = times.busy[stage]
+        held = times.held[stage]
         if not times.is_async[stage]:
-            working = difference(working, union_all([times.calls[child] for child in recorded.children(stage)]))
-        if working.total():
-            overlapped += float(times.work_ps[stage]) * (1.0 - intersection(working, waits).total() / working.total())
+            held = difference(held, union_all([times.calls[child] for child in recorded.children(stage)]))
+        if held.total():
+            overlapped += float(times.held_ps[stage]) * (1.0 - intersection(held, waits).total() / held.total())
     return int(overlapped)
 
 
@@ -166,11 +179,17 @@ def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int 
     slowest = max(working, key=lambda segment: segment.limit_ps, default=None)
     if slowest is None:
         return None
-    work_ps = {index: stages[index].element_ps or 0.0 for index in slowest.stages}
+    work_ps = {index: stages[index].element_held_ps or 0.0 for index in slowest.stages}
     if slowest.kind == "producer":  # Its function runs elsewhere.
         functions = (other for other in segments if (other.kind, other.owner) == ("function", slowest.owner))
         work_ps[slowest.owner] -= sum(function.element_ps for function in functions)
     return max(work_ps, key=work_ps.__getitem__)
+
+
+def _cores(trace: HostTrace, recorded: Pipelines, root: int) -> int | None:
+    """Return the cores that the pipeline can use: as the capture states, else as tf.data counts them."""
+    stated = trace.capture_facts.cores
+    return whole_cores(stated) if stated else _setting(recorded, "cpu_budget", root)
 
 
 def _setting(recorded: Pipelines, name: str, stage: int) -> int | None:
@@ -188,9 +207,12 @@ def _stage(
     ops = [(name, kind, *sums) for (owner, name, kind), sums in runs.ops.items() if owner == index]
     python = next((_PYTHON_OPS[kind] for _, kind, _, _ in ops if kind in _PYTHON_OPS), "")
     buffered, deterministic = recorded.buffered[index], recorded.labels["deterministic"][index]
-    element_ps = float(times.work_ps[index]) / elements if elements else None
+    work_ps = times.work_ps[index]
+    held_ps = float(times.held_ps[index]) / elements if elements else None
+    element_ps = work_ps / elements if elements and work_ps is not None else None
     if elements and times.is_async[index]:
-        element_ps = sum(async_work_ps(recorded, times, index, elements))
+        held_ps = sum(async_work_ps(recorded, times, index, elements))
+        element_ps = held_ps if work_ps is not None else None
     return StageStats(
         name=stage.name,
         path=stage.path,
@@ -201,10 +223,12 @@ def _stage(
         total_ps=int(times.total_ps[index]),
         mean_ps=float(latency_ps.mean()) if len(latency_ps) else 0.0,
         p95_ps=percentile(latency_ps, 0.95),
-        work_ps=int(times.work_ps[index]),
-        busy_ps=times.busy[index].total(),
+        work_ps=work_ps,
+        busy_ps=times.busy[index].total() if work_ps is not None else None,
+        held_ps=int(times.held_ps[index]),
         blocked_ps=blocked_ps,
         element_ps=element_ps,
+        element_held_ps=held_ps,
         is_async=times.is_async[index],
         runs=int(is_run.sum()),
         run_ps=int(np.minimum(runs.busy, runs.end - runs.start)[is_run].sum()),

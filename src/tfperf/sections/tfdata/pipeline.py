@@ -11,8 +11,11 @@ from tfperf.arrays import Int64s, Intervals
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
 _OPTIONS = ("Root", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Options", "FinalizeDataset")
-_PASSING_ON = (*_OPTIONS, "AssertCardinality", "ForeverRepeat", "FiniteRepeat")
+PASSING_ON = (*_OPTIONS, "AssertCardinality", "ForeverRepeat", "FiniteRepeat")
 """Stages that only hand elements on, or set options."""
+
+_RANDOM = ("Random", "Multinomial", "RngReadAndSkip", "SampleDistortedBoundingBox", "TruncatedNormal")
+"""Parts of the types of random ops."""
 
 SegmentKind = Literal["consumer", "producer", "function"]
 
@@ -31,14 +34,18 @@ class StageStats(Struct, frozen=True, kw_only=True):
     total_ps: int
     mean_ps: float
     p95_ps: float
-    work_ps: int
-    """What the stage itself does: calls without what they wait for in other stages, its threads, and its function."""
-    busy_ps: int
-    """Wall time in which the stage or its function worked."""
+    work_ps: int | None
+    """What code of the stage, and its function, ran on all threads together; None: the trace does not show it."""
+    busy_ps: int | None
+    """Wall time in which code of the stage, or its function, ran on any thread; None as above."""
+    held_ps: int
+    """How long it holds threads, waiting for a thread of the pool or for another host included."""
     blocked_ps: int
     """Wall time in which the consumer of the pipeline waited and this stage was what it waited for."""
     element_ps: float | None
-    """Work for one element of the pipeline."""
+    """Work for one element of the pipeline; None: unknown."""
+    element_held_ps: float | None
+    """How long it holds threads for one element."""
     is_async: bool
     runs: int
     run_ps: int
@@ -54,6 +61,11 @@ class StageStats(Struct, frozen=True, kw_only=True):
     buffered: float | None
     batch_size: int | None
     cycle_length: int | None
+
+    @property
+    def is_random(self) -> bool:
+        """Tell whether its function has ops that give another result each time."""
+        return any(part in kind for _, kind, _, _ in self.ops for part in _RANDOM)
 
 
 class Segment(Struct, frozen=True):
@@ -101,8 +113,10 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Part of it for which no stage can be named, because the call of it is cut off by the capture's edge."""
     span_ps: int
     """From the first to the last event of the pipeline."""
+    capture_ps: int
+    """Duration of the capture; 0: unknown."""
     cpu_ps: int
-    """Work of the pipeline on all threads together."""
+    """How long its stages hold threads, all together."""
     overlapped_ps: int
     """Part of it that was done while nobody waited for the pipeline."""
     steadiness: float
@@ -125,18 +139,29 @@ class Pipeline(Struct, frozen=True, kw_only=True):
         for index, stage in enumerate(self.stages):
             if stage.is_async or stage.name.startswith("DataService"):
                 return index
-            if sum(other.parent == index for other in self.stages) != 1 or stage.name not in _PASSING_ON:
+            if sum(other.parent == index for other in self.stages) != 1 or stage.name not in PASSING_ON:
                 return None
         return None
 
     @property
     def busy_share(self) -> float | None:
-        """Return the share of the host's cores that it keeps busy (more than 1: its threads wait for cores)."""
-        return self.cpu_ps / (self.cores * self.span_ps) if self.cores and self.span_ps else None
+        """Return the share of the host's cores that it keeps busy while it is active (more than 1: threads wait)."""
+        return self.work_ps / (self.cores * self.span_ps) if self.cores and self.span_ps else None
+
+    @property
+    def work_ps(self) -> int:
+        """Return the work of its stages on all threads together, as far as the trace shows it."""
+        return sum(stage.work_ps or 0 for stage in self.stages)
 
     def workers(self, stage: int) -> int:
         """Return how many threads do the work of a stage."""
         return max((segment.workers for segment in self.segments if stage in segment.stages), default=1)
+
+    def is_sequential(self, index: int) -> bool:
+        """Tell whether a stage makes one element after the other, and nobody chose more at a time for it."""
+        stage = self.stages[index]
+        one_at_a_time = not stage.is_async or (stage.parallelism or 1) == 1
+        return self.workers(index) == 1 and not stage.autotuned and one_at_a_time
 
     def consumers(self, stage: int) -> tuple[int, ...]:
         """Return a stage, the one that asks it, and so on to the outermost."""
@@ -145,6 +170,11 @@ class Pipeline(Struct, frozen=True, kw_only=True):
             chain.append(stage)
             stage = self.stages[stage].parent
         return tuple(chain)
+
+
+def stage_name(pipeline: Pipeline, index: int | None) -> str | None:
+    """Return the name of a stage by its index, None without one."""
+    return pipeline.stages[index].name if index is not None else None
 
 
 def whole_pipelines(pipelines: tuple[Pipeline, ...]) -> tuple[Pipeline, ...]:

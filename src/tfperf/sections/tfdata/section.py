@@ -10,9 +10,10 @@ from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.tfdata.advice import pipeline_advice
 from tfperf.sections.tfdata.analysis import TfData
-from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline
-from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, WHAT_IF, stage_name
-from tfperf.sections.tfdata.whatif import Outlook
+from tfperf.sections.tfdata.blame import Blame, blamed_stage
+from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, stage_name
+from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, WHAT_IF
+from tfperf.sections.tfdata.whatif import NoOutlook, Outlook
 from tfperf.units import PS_PER_MS, format_ms, format_percent
 
 _SLOW_US = SLOW_CALL_PS // 1_000_000
@@ -29,8 +30,9 @@ _CUT = (
 )
 _RANGE = "Each change is estimated alone, as a range: work that should overlap does so only in part."
 _HOW_TO_READ = (
-    "Self is a stage's own work for one element of the pipeline, added up over threads; waited is the share of the "
-    "time that the step waits in which this stage is what it waits for. Marks: ! is waited for most, * limits most."
+    "Self is a stage's own work for one element of the pipeline, added up over threads; busy is the share of the "
+    "capture in which it or its function runs, without any waiting; waited is the share of the time that the step "
+    "waits in which this stage is what it waits for. - is unknown. Marks: ! is waited for most, * limits most."
 )
 
 
@@ -47,16 +49,17 @@ def build(results: Results) -> Section:
         PIPELINES.build(results, level="full"),
         WHAT_IF.build(results, note=now),
     )
+    blame = blamed_stage(tfdata)
     if tfdata.main is None:
         is_device_only = all(pipeline.is_device for pipeline in tfdata.pipelines)
         note = _NO_TFDATA if not tfdata.pipelines else _DEVICE_ONLY if is_device_only else _CUT
-        return Section("tfdata", "tf.data", tables=tables, notes=(note,))
+        return Section("tfdata", "tf.data", tables=tables, notes=(note, *([blame.text] if blame else [])))
     advice = (replace(finding, level="full") for finding in pipeline_advice(tfdata))
     return Section(
         "tfdata",
         "tf.data",
-        findings=(_verdict(tfdata.main, tfdata.outlook), *advice),
-        facts=tuple(replace(fact, level="full") for fact in _checklist(tfdata.main, tfdata.outlook)),
+        findings=(_verdict(tfdata, tfdata.main, blame), *advice),
+        facts=tuple(replace(fact, level="full") for fact in _checklist(tfdata.main, tfdata.outlook, blame)),
         tables=tables,
         detail_notes=_notes(tfdata, tfdata.main),
         pointer="What to change, and more: -s tfdata.",
@@ -77,45 +80,62 @@ def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _verdict(main: Pipeline, outlook: Outlook | None) -> Finding:
+def _unknown(main: Pipeline, lacks: NoOutlook) -> Finding:
+    """Say what the trace lacks to judge the pipeline."""
+    text = (
+        f"{main.slow_calls} of {main.calls} calls of the pipeline take longer than {_SLOW_US} us (mean "
+        f"{format_ms(main.mean_ps / PS_PER_MS)} ms). Whether steps wait for it is unknown: "
+    )
+    if not lacks.steps:
+        return Finding("tfdata_no_steps", "hint", f"{text}no step counts in this trace.")
+    steps = "the averaged step" if lacks.steps == 1 else f"any of the {lacks.steps} averaged steps"
+    between = main.calls - lacks.calls_before - lacks.calls_behind
+    where = {"before": lacks.calls_before, "between": between, "behind": lacks.calls_behind}
+    places = ", ".join(f"{count} {place}" for place, count in where.items() if count)
+    return Finding("tfdata_no_calls", "info", f"{text}no call of it starts in {steps} ({places}).")
+
+
+def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None) -> Finding:
     """Say whether the pipeline keeps up, and name the stages."""
+    outlook = tfdata.outlook
     if outlook is None:
-        text = (
-            f"{main.slow_calls} of {main.calls} calls of the pipeline take longer than {_SLOW_US} us (mean "
-            f"{format_ms(main.mean_ps / PS_PER_MS)} ms); without steps it is unknown whether that is too slow."
-        )
-        return Finding("tfdata_no_steps", "hint", text)
+        return _unknown(main, tfdata.no_outlook or NoOutlook())
     share = format_percent(outlook.input_percent)
     waits = f"steps wait {format_ms(outlook.wait_ms)} of {format_ms(outlook.step_ms)} ms ({share}%) for it"
     if outlook.keeps_up:
         return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.")
-    blocking, limiting = stage_name(main, main.blocking), stage_name(main, main.limiting) or ""
-    limits = f"{limiting} limits how fast elements can come."
-    if blocking is None:
-        stages = limits if limiting else ""
-    elif main.blocking == main.limiting:
-        stages = f"{blocking} is what they wait for, and what limits the pipeline."
+    limiting = stage_name(main, main.limiting)
+    if blame is None or blame.reason == "work":
+        stages = _named(blame.stage if blame else None, limiting)
     else:
-        stages = f"{blocking} is what they wait for; {limits}"
+        stages = f"They wait for {blame.stage}{blame.why}."
     text = f"The pipeline is too slow: {waits}. {stages}"
     return Finding("tfdata_slow", "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint", text)
 
 
-def _checklist(main: Pipeline, outlook: Outlook | None) -> tuple[Fact, ...]:
+def _named(blocking: str | None, limiting: str | None) -> str:
+    """Name the stage that is waited for and the one that limits."""
+    if blocking is not None and blocking == limiting:
+        return f"{blocking} is what they wait for, and what limits the pipeline."
+    waited = [f"{blocking} is what they wait for"] if blocking else []
+    limits = [f"{limiting} limits how fast elements can come"] if limiting else []
+    return "; ".join((*waited, *limits)) + "." * bool(waited or limits)
+
+
+def _checklist(main: Pipeline, outlook: Outlook | None, blame: Blame | None) -> tuple[Fact, ...]:
     """Answer the four questions of TensorFlow's guide to tf.data performance for this trace."""
     times = f"mean {format_ms(main.mean_ps / PS_PER_MS)}, p95 {format_ms(main.p95_ps / PS_PER_MS)} ms"
     calls = f"{main.slow_calls} of {main.calls} calls take longer than {_SLOW_US} us; {times}"
     keeps_up = None if outlook is None else outlook.keeps_up
     blocking = "no call takes long"
-    if main.blocking is not None:
-        share = format_percent(100.0 * main.stages[main.blocking].blocked_ps / main.waited_ps)
-        blocking = f"{share}% of the time that anyone waits for the pipeline"
+    if blame is not None:
+        blocking = f"{format_percent(100.0 * blame.share)}% of the time that anyone waits for the pipeline"
     return (
         Fact("tfdata_fast", "1 Delivers fast enough", keeps_up, "", calls),
         Fact("tfdata_prefetch", "2 Prefetch at the end", main.final_prefetch is not None, "", _prefetch(main)),
         _cpu_fact(main),
         Fact("tfdata_limit", "4 Stage that limits", stage_name(main, main.limiting), "", _limit(main)),
-        Fact("tfdata_blocks", "  Stage waited for", stage_name(main, main.blocking), "", blocking),
+        Fact("tfdata_blocks", "  Stage waited for", blame.stage if blame else None, "", blocking),
     )
 
 
@@ -136,7 +156,7 @@ def _prefetch(main: Pipeline) -> str:
 
 
 def _cpu_fact(main: Pipeline) -> Fact:
-    threads = f"{main.cpu_ps / main.span_ps if main.span_ps else 0.0:.1f} threads work at a time"
+    threads = f"{main.work_ps / main.span_ps if main.span_ps else 0.0:.1f} threads work at a time"
     pool = f"; its own pool has {main.pool_threads}" if main.pool_threads else ""
     if main.busy_share is None:
         return Fact("tfdata_cpu", "3 Host CPU busy", None, "%", f"{threads}; cores unknown{pool}")

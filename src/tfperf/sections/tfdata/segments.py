@@ -74,7 +74,7 @@ def cut_into_segments(
             else:
                 stages.append(stage)
                 inner += inputs
-                work_ps += float(times.work_ps[stage]) / elements[stage] if elements[stage] else 0.0
+                work_ps += float(times.held_ps[stage]) / elements[stage] if elements[stage] else 0.0
         if kind == "producer" and owner not in stages:
             function, handing_over = async_work_ps(recorded, times, owner, elements[owner])
             if function:
@@ -99,7 +99,7 @@ def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: 
     runs = recorded.runs
     in_pool = (runs.stage == stage) & runs.is_async
     function = float(np.minimum(runs.busy, runs.end - runs.start)[in_pool].sum())
-    handing_over = max(float(times.work_ps[stage]) - function, 0.0)
+    handing_over = max(float(times.held_ps[stage]) - function, 0.0)
     if not elements:
         return 0.0, 0.0
     calls, is_batching = int(times.count[stage]), recorded.stages[stage].name in _BATCHING

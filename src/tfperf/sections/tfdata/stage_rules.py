@@ -38,6 +38,8 @@ _CHANGES = {
     "cache": "cache() behind {}",
     "vectorize": "batch() before {}",
 }
+_GUIDE = "https://www.tensorflow.org/guide/data_performance"
+_ANALYSIS = "https://www.tensorflow.org/guide/data_performance_analysis"
 
 
 def in_code(stage: str) -> str:
@@ -53,34 +55,69 @@ def change_in_code(change: str, stage: str | None) -> str:
 class StageRule(Struct, frozen=True, kw_only=True):
     """Advice for a kind of stage.
 
-    `why` and `action` may hold `{code}` (the stage in the user's program), `{python}` (how its function runs Python)
-    and `{together}` (how many threads work for it).
+    `why` and `action` may hold what `words` returns. `code` is a kind of change if the change has an estimate.
     """
 
     code: str
     why: str
     action: str
-    change: str = ""
-    """The kind of change whose estimate goes with it."""
+    url: str = _ANALYSIS
 
 
 _SEQUENTIAL_MAP = StageRule(
-    code="sequential_map",
+    code="parallel_map",
     why="one call after the other",
     action=(
         "map(f, num_parallel_calls=tf.data.AUTOTUNE), with deterministic=False where order does not matter; does not "
         "help once all cores are busy, or if f keeps a state that forces an order"
     ),
-    change="parallel_map",
+    url=f"{_GUIDE}#parallelizing_data_transformation",
+)
+_PARALLEL_PYTHON = StageRule(
+    code="parallel_map",
+    why="one call of a {python} after the other",
+    action=(
+        "map(f, num_parallel_calls=tf.data.AUTOTUNE); it helps as far as f waits (network, disk) or releases Python's "
+        "interpreter lock (NumPy)"
+    ),
+    url=f"{_GUIDE}#parallelizing_data_transformation",
 )
 _PYTHON = StageRule(
     code="python_function",
     why="in a {python}, which holds Python's interpreter lock: parallel calls take turns",
+    action="write the function with TensorFlow ops (tf.io, tf.image, tf.strings), or do the work once, offline",
+    url="https://www.tensorflow.org/api_docs/python/tf/py_function",
+)
+_READ_FILES = StageRule(
+    code="parallel_read",
+    why="reading and unpacking in one thread",
     action=(
-        "write the function with TensorFlow ops (tf.io, tf.image, tf.strings), or do the work once, offline; "
-        "num_parallel_calls helps only as far as the function waits or releases the lock (NumPy, I/O)"
+        "read several files at once: tf.data.Dataset.list_files(PATTERN).interleave({code}, "
+        "num_parallel_calls=tf.data.AUTOTUNE, deterministic=False); needs several files (split one large file); "
+        "does not help where disk or network is the limit: then move the data closer, or cache() it"
     ),
-    change="parallel_map",
+    url=f"{_GUIDE}#parallelizing_data_extraction",
+)
+_SEVERAL_GENERATORS = StageRule(
+    code="parallel_read",
+    why="one generator, one element at a time",
+    action=(
+        "run several generators: tf.data.Dataset.range(4).interleave(lambda i: tf.data.Dataset.from_generator(g, "
+        "args=(i,), ...), num_parallel_calls=4); it helps as far as they wait (network, disk), for Python runs one "
+        "thread at a time"
+    ),
+    url=f"{_GUIDE}#parallelizing_data_extraction",
+)
+_INTERLEAVE = StageRule(
+    code="interleave",
+    why="{together} inputs at a time",
+    action="raise cycle_length, split large files{unordered}; no help if disk or network limits",
+    url=f"{_GUIDE}#parallelizing_data_extraction",
+)
+_COPYING = StageRule(
+    code="copying",
+    why="copying elements",
+    action="use smaller types (uint8) and no padding; for tiny elements batch earlier, and map() on batches",
 )
 _RULES = {
     "Generator": StageRule(
@@ -88,25 +125,17 @@ _RULES = {
         why="in Python, one element at a time: it holds the interpreter lock",
         action=(
             "let the generator yield file names or ids and do the work with TensorFlow ops in map(..., "
-            "num_parallel_calls=tf.data.AUTOTUNE), or write TFRecord files once; where it waits (network), several in "
-            "interleave() overlap"
+            "num_parallel_calls=tf.data.AUTOTUNE), or write TFRecord files once"
         ),
+        url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#from_generator",
     ),
     "DataService": StageRule(
         code="data_service",
         why="waiting for the workers of the data service",
         action="profile the workers (tfperf capture --worker HOST:PORT), or add some; a slow network looks the same",
+        url="https://www.tensorflow.org/api_docs/python/tf/data/experimental/service",
     ),
-    "TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|Spanner|.*Remote": StageRule(
-        code="slow_source",
-        why="reading and unpacking in one thread",
-        action=(
-            "read several files at once: tf.data.Dataset.list_files(PATTERN).interleave({code}, "
-            "num_parallel_calls=tf.data.AUTOTUNE, deterministic=False); needs several files (split one large file); "
-            "does not help where disk or network is the limit: then move the data closer, or cache() it"
-        ),
-        change="parallel_read",
-    ),
+    "TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|Spanner|.*Remote": _READ_FILES,
     "FromTensor|TensorSlice|Range": StageRule(
         code="memory_source",
         why="handing out what is in memory",
@@ -117,15 +146,10 @@ _RULES = {
         why="{together} calls at a time: its function itself is the work",
         action=(
             "do less for each element: decode to the size that is needed (decode_and_crop_jpeg, ratio=), stay in "
-            "uint8, move arithmetic to the device, or do it once and store the result; with free cores raise "
-            "num_parallel_calls"
+            "uint8, move arithmetic to the device, or do it once and store the result"
         ),
     ),
-    "ParallelInterleave|LegacyParallelInterleave": StageRule(
-        code="interleave",
-        why="{together} inputs at a time",
-        action="raise cycle_length, split large files, pass deterministic=False; no help if disk or network limits",
-    ),
+    "ParallelInterleave|LegacyParallelInterleave": _INTERLEAVE,
     "Interleave|FlatMap": StageRule(
         code="sequential_interleave",
         why="one input after the other",
@@ -133,6 +157,7 @@ _RULES = {
             "interleave(f, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False) instead of "
             "{code}; keep the order if training depends on it"
         ),
+        url=f"{_GUIDE}#parallelizing_data_extraction",
     ),
     "Filter|Unbatch|Rebatch": StageRule(
         code="serial_transformation",
@@ -141,33 +166,108 @@ _RULES = {
             "run copies of the pipeline side by side, tf.data.Dataset.range(4).interleave(lambda i: make(shard=i), "
             "num_parallel_calls=tf.data.AUTOTUNE), or do it once, offline"
         ),
+        url=f"{_GUIDE}#parallelizing_data_extraction",
     ),
+    "ParallelBatch": _COPYING,
     ".*Batch": StageRule(
         code="serial_transformation",
         why="copying elements in one thread",
-        action=(
-            "batch(n, num_parallel_calls=tf.data.AUTOTUNE); smaller types (uint8) and no padding help too; for tiny "
-            "elements batch earlier and map() on batches"
-        ),
+        action=f"batch(n, num_parallel_calls=tf.data.AUTOTUNE); {_COPYING.action}",
+        url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#batch",
     ),
     ".*Shuffle": StageRule(
         code="shuffle",
         why="filling its buffer, or copying",
         action="shuffle file names or ids, not decoded elements, or fewer at once; it fills first: profile later",
+        url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",
     ),
     ".*Cache": StageRule(
         code="cache_cold",
         why="still writing or reading what it keeps",
         action="profile after the first epoch; for cache(FILE) put the file on a local disk, or keep it in memory",
+        url=f"{_GUIDE}#caching",
     ),
 }
+PREFETCH = StageRule(
+    code="prefetch",
+    why="Nothing decouples the pipeline from the step: {code} works in the step's thread, so they take turns.",
+    action=(
+        "end the pipeline with .prefetch(tf.data.AUTOTUNE); it gains less where the pipeline takes longer than the step"
+    ),
+    url=f"{_GUIDE}#prefetching",
+)
+CACHE = StageRule(
+    code="cache",
+    why="What {code} makes could be kept instead of made again in every epoch.",
+    action=(
+        "put .cache() behind {code}, and what is random (shuffle, augmentation) behind the cache; only where the "
+        "elements fit into memory (or cache(FILE) on a local disk), and only from the second epoch on"
+    ),
+    url=f"{_GUIDE}#caching",
+)
+SPLIT_TO_CACHE = StageRule(
+    code="split_to_cache",
+    why="{name} has random ops in its function: a cache behind it would repeat their results in every epoch.",
+    action=(
+        "split the function of {code}: .cache() behind the part that is the same in every epoch (reading, decoding), "
+        "and the random part in a map() behind the cache"
+    ),
+    url=f"{_GUIDE}#caching",
+)
+VECTORIZE = StageRule(
+    code="vectorize",
+    why="{name} runs its function {runs} times, for single elements: much of it is overhead.",
+    action="let the function work on batches: .batch(n).map(f); elements must have the same shape",
+    url=f"{_GUIDE}#vectorizing_mapping",
+)
+FULL_CPU = StageRule(
+    code="host_cpu_full",
+    why="The pipeline keeps the {cores} cores of the host busy: more threads gain nothing.",
+    action=(
+        "do less work for each element, cache(), move work to the device, or spread it over other machines with "
+        "tf.data.experimental.service, which pays off where those are cheaper than a waiting accelerator; with an "
+        "older TensorFlow set options.threading.max_intra_op_parallelism = 1, so that parallel calls do not split "
+        "their ops too"
+    ),
+    url="https://www.tensorflow.org/api_docs/python/tf/data/experimental/service",
+)
+
+
+def words(pipeline: Pipeline, index: int | None) -> dict[str, str]:
+    """Return what stands in rules for a stage; for the whole pipeline (None) its outermost stage of use is meant."""
+    if index is None:
+        index = next((number for number, stage in enumerate(pipeline.stages) if stage.depth == 1), 0)
+    stage = pipeline.stages[index]
+    consumers = (pipeline.stages[each] for each in pipeline.consumers(index))
+    keeps_order = any("Interleave" in each.name and each.deterministic is not False for each in consumers)
+    return {
+        "name": stage.name,
+        "code": in_code(stage.name),
+        "python": stage.python,
+        "together": str(pipeline.workers(index)),
+        "unordered": ", pass deterministic=False" * keeps_order,
+        "runs": f"{stage.runs:,}",
+        "cores": str(pipeline.cores),
+    }
 
 
 def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
-    """Return the advice for a stage; None if there is none for its kind."""
+    """Return the advice for a stage as it is; None if there is none for its kind."""
     stage = pipeline.stages[index]
     if stage.python and stage.name != "Generator":
         return _PYTHON
     rule = next((rule for names, rule in _RULES.items() if re.match(names, stage.name)), None)
-    is_sequential = pipeline.workers(index) == 1 and not stage.autotuned
-    return _SEQUENTIAL_MAP if rule is not None and rule.code == "heavy_map" and is_sequential else rule
+    if rule is not None and rule.code == "heavy_map" and pipeline.is_sequential(index):
+        return _SEQUENTIAL_MAP
+    reads_several = any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
+    return _INTERLEAVE if rule is _READ_FILES and reads_several else rule
+
+
+def rule_of_change(pipeline: Pipeline, change: str, index: int | None) -> StageRule:
+    """Return the advice to make a change that has an estimate."""
+    if change == "parallel_map":
+        return _PARALLEL_PYTHON if index is not None and pipeline.stages[index].python else _SEQUENTIAL_MAP
+    if change == "parallel_read":
+        is_generator = index is not None and pipeline.stages[index].name == "Generator"
+        return _SEVERAL_GENERATORS if is_generator else _READ_FILES
+    return {"prefetch": PREFETCH, "cache": CACHE, "vectorize": VECTORIZE}[change]

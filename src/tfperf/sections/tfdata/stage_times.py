@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s, Intervals, union, union_all
 from tfperf.trace.pipelines import Pipelines
+from tfperf.trace.stage_work import CALL, FUNCTION, THREAD, StageWork, asynchronous_stages, has_executors
 
-_ASYNC = ("Prefetch", "ParallelMap", "MapAndBatch", "ParallelBatch", "ParseExample")
-_INTERLEAVE = ("ParallelInterleave", "LegacyParallelInterleave")
+_UNSEEN = ("ParallelBatch", "ParseExample", "DataService")
+"""Stages that work in threads, or on hosts, of which the profiler records nothing."""
 
 
 class StageTimes(Struct, frozen=True, kw_only=True):
@@ -17,19 +18,23 @@ class StageTimes(Struct, frozen=True, kw_only=True):
 
     count: Int64s
     total_ps: Int64s
-    work_ps: Int64s
-    """What it does itself: calls without what they wait for in other stages, its threads, and its function."""
+    held_ps: Int64s
+    """How long it holds threads: calls without those of other stages inside, its own threads, and its function."""
+    held: list[Intervals]
+    """When it holds any: in its calls or, with threads of its own, in these and from start to end of its function."""
     is_async: list[bool]
     """Whether it gets its elements from threads of its own."""
     calls: list[Intervals]
     functions: list[Intervals]
-    """When its function ran in a pool."""
+    """From the start of each run of its function in a pool to its end, waiting for a thread included."""
+    work_ps: list[int | None]
+    """What code of it, and its function, ran on all threads together; None: the trace does not show it."""
     busy: list[Intervals]
-    """When it, or its function, worked."""
+    """When code of it, or its function, ran (as far as the trace shows it): without waiting for a thread."""
     latencies_ps: list[Int64s]
 
 
-def measure_stages(recorded: Pipelines) -> StageTimes:
+def measure_stages(recorded: Pipelines, work: StageWork) -> StageTimes:
     """Measure all stages over all calls in the capture."""
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
     stages = range(len(recorded.stages))
@@ -39,29 +44,40 @@ def measure_stages(recorded: Pipelines) -> StageTimes:
     functions = [_times(runs.start, runs.end, in_pool & (runs.stage == stage)) for stage in stages]
     threads = [_times(produced.start, produced.end, produced.stage == stage) for stage in stages]
     latency = calls.end - calls.start
-    # Without threads of its own a stage works in its calls, else in its threads and its function.
-    in_calls = _without_inner(latency, calls.around, latency)
-    in_threads = _without_inner(produced.end - produced.start, calls.in_produce, latency)
-    in_functions = np.minimum(runs.busy, runs.end - runs.start)
-    work_ps = np.zeros(len(stages))  # What bincount returns of nothing are integers.
-    for stage, duration, rows in (
-        (calls.stage, in_calls, ~np.array(is_async, np.bool_)[calls.stage]),
-        (produced.stage, in_threads, produced.stage >= 0),
-        (runs.stage, in_functions, in_pool),
-    ):
-        work_ps += np.bincount(stage[rows], weights=duration[rows], minlength=len(stages))
+    places = [(THREAD, FUNCTION) if each else (CALL, THREAD, FUNCTION) for each in is_async]
+    stretches = [work.of(stage, *places[stage]) for stage in stages]
+    unseen = stages_unseen(recorded, is_async)
     return StageTimes(
         count=np.bincount(calls.stage, minlength=len(stages)),
         total_ps=np.bincount(calls.stage, weights=latency, minlength=len(stages)).astype(np.int64),
-        work_ps=work_ps.astype(np.int64),
+        held_ps=_held_ps(recorded, np.array(is_async, np.bool_)),
         is_async=is_async,
-        calls=call_times,
-        functions=functions,
-        busy=[
+        held=[
             union_all([functions[stage], threads[stage] if is_async[stage] else call_times[stage]]) for stage in stages
         ],
+        calls=call_times,
+        functions=functions,
+        work_ps=[None if unseen[stage] else stretches[stage].total() for stage in stages],
+        busy=[union(*each) for each in stretches],
         latencies_ps=[latency[calls.stage == stage] for stage in stages],
     )
+
+
+def _held_ps(recorded: Pipelines, is_async: Bools) -> Int64s:
+    """Without threads of its own a stage holds that of its calls, else its threads and those of its function."""
+    calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
+    latency = calls.end - calls.start
+    in_calls = _without_inner(latency, calls.around, latency)
+    in_threads = _without_inner(produced.end - produced.start, calls.in_produce, latency)
+    in_functions = np.minimum(runs.busy, runs.end - runs.start)
+    held_ps = np.zeros(len(is_async))  # What bincount returns of nothing are integers.
+    for stage, duration, rows in (
+        (calls.stage, in_calls, ~is_async[calls.stage]),
+        (produced.stage, in_threads, produced.stage >= 0),
+        (runs.stage, in_functions, (runs.stage >= 0) & runs.is_async),
+    ):
+        held_ps += np.bincount(stage[rows], weights=duration[rows], minlength=len(is_async))
+    return held_ps.astype(np.int64)
 
 
 def _times(start: Int64s, end: Int64s, rows: Bools) -> Intervals:
@@ -75,21 +91,19 @@ def _without_inner(duration: Int64s, around: Int64s, inner: Int64s) -> Int64s:
     return np.asarray(np.maximum(duration - inner_sum, 0), np.int64)
 
 
-def asynchronous_stages(recorded: Pipelines) -> list[bool]:
-    """Tell which stages get their elements from threads of their own: by name, or because calls show it.
+def stages_unseen(recorded: Pipelines, is_async: list[bool]) -> list[bool]:
+    """Tell of which stages the trace does not show the work, or does not tell it from waiting.
 
-    Calls show it if most of what a stage asks for is not asked inside its own calls.
+    That is the case for some kinds of stages; for one whose function runs in a pool without a sign of it; and for one
+    of whose threads (or of whose calls, if it has no threads) no event is recorded.
     """
-    calls, stages = recorded.calls, recorded.stages
-    consumer = np.array([stage.parent for stage in stages], np.int64)[calls.stage]
-    has_consumer = consumer >= 0
-    is_direct = has_consumer & (calls.around >= 0) & (calls.stage[calls.around] == consumer)
-    asked = np.bincount(consumer[has_consumer], minlength=len(stages))
-    asked_directly = np.bincount(consumer[is_direct], minlength=len(stages))
-    with_threads = {*recorded.produced.stage.tolist(), *recorded.runs.stage[recorded.runs.is_async].tolist()}
+    produced, runs = recorded.produced, recorded.runs
+    in_pool = set(runs.stage[runs.is_async].tolist())
+    with_executors = set(runs.stage[has_executors(runs)].tolist())
+    in_threads = {*produced.stage.tolist(), *runs.stage.tolist()}
     return [
-        stage.name.startswith((*_ASYNC, *_INTERLEAVE))
-        or index in with_threads
-        or (stage.recorded and bool(2 * asked_directly[index] < asked[index]))
-        for index, stage in enumerate(stages)
+        stage.name.startswith(_UNSEEN)
+        or index in in_pool - with_executors
+        or not (index in in_threads if is_async[index] else stage.recorded)
+        for index, stage in enumerate(recorded.stages)
     ]

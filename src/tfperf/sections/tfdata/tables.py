@@ -5,14 +5,9 @@ from __future__ import annotations
 from tfperf.report.model import Column, Data
 from tfperf.sections.registry import TableSpec, fields, percent
 from tfperf.sections.results import Results
-from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, stage_name
 from tfperf.sections.tfdata.stage_rules import change_in_code
 from tfperf.units import PS_PER_MS, format_percent
-
-
-def stage_name(pipeline: Pipeline, index: int | None) -> str | None:
-    """Return the name of a stage by its index, None without one."""
-    return pipeline.stages[index].name if index is not None else None
 
 
 def _stages(results: Results) -> Data | None:
@@ -29,7 +24,7 @@ def _stages(results: Results) -> Data | None:
         "mean_ms": [stage.mean_ps / PS_PER_MS if stage.calls else None for stage in stages],
         "p95_ms": [stage.p95_ps / PS_PER_MS if stage.calls else None for stage in stages],
         "total_ms": [stage.total_ps / PS_PER_MS if stage.calls else None for stage in stages],
-        "work_ms": [stage.work_ps / PS_PER_MS for stage in stages],
+        "work_ms": [stage.work_ps / PS_PER_MS if stage.work_ps is not None else None for stage in stages],
         "element_ms": [stage.element_ps / PS_PER_MS if stage.element_ps is not None else None for stage in stages],
         "busy_percent": [_busy_percent(pipeline, stage) for pipeline, _, stage in rows],
         "waited_percent": [percent(stage.blocked_ps, pipeline.waited_ps) for pipeline, _, stage in rows],
@@ -46,8 +41,8 @@ def _marked(pipeline: Pipeline, index: int, *, several: bool) -> str:
 
 
 def _busy_percent(pipeline: Pipeline, stage: StageStats) -> float | None:
-    """Return the share of time that a stage works; None if nothing is recorded of it: its calls outlast the capture."""
-    return percent(stage.busy_ps, pipeline.span_ps) if stage.calls or stage.busy_ps else None
+    """Return the share of the capture in which a stage works; None where the trace does not show its work."""
+    return None if stage.busy_ps is None else percent(stage.busy_ps, pipeline.capture_ps)
 
 
 def _buffer(stage: StageStats) -> str | None:
@@ -114,7 +109,7 @@ def _what_if(results: Results) -> Data | None:
 
 _STAGE_MEANING = "stage, each below the one that asks it; ! is waited for most, * limits most"
 _WAITED_MEANING = "share of the waiting for the pipeline in which this stage is waited for"
-_WAITS_INPUT = "share of the step that waits for input"
+_WAITS_INPUT = "share of the step with the change that waits for input"
 _TOP = 20
 """A tree of stages says little without its end."""
 _HOST = Column("host", "Host", str, "", "name of the trace file", level="data")
@@ -134,7 +129,7 @@ _STAGE_COLUMNS = (
     Column("total_ms", "Total", float, "ms", "time of all calls, with those inside", level="data"),
     Column("work_ms", "Work", float, "ms", "own work on all threads, in the whole capture", level="data"),
     Column("element_ms", "Self", float, "ms", "own work for one element of the pipeline, on all threads"),
-    Column("busy_percent", "Busy", float, "%", "share of wall time in which it or its function works"),
+    Column("busy_percent", "Busy", float, "%", "share of the capture in which it or its function runs; no waiting"),
     Column("waited_percent", "Waited", float, "%", _WAITED_MEANING),
     Column("is_blocking", "Blocks", bool, "", "whether it is waited for most", level="data"),
     Column("is_limiting", "Limits", bool, "", "whether it limits how fast elements can come", level="data"),
@@ -174,10 +169,10 @@ _WHAT_IF_COLUMNS = (
     Column("change", "Change", str, "", "kind of change", level="data"),
     Column("stage", "Stage", str, "", "stage that changes", level="data"),
     Column("what", "Change", str, "", "what to change"),
-    Column("low_ms", "Step from", float, "ms", "step time at best"),
-    Column("high_ms", "to", float, "ms", "step time at worst"),
-    Column("low_input_percent", "Input from", float, "%", f"{_WAITS_INPUT}, at best", level="data"),
-    Column("high_input_percent", "Input to", float, "%", f"{_WAITS_INPUT}, at worst"),
+    Column("low_ms", "Step at best", float, "ms", "step time with the change, at best"),
+    Column("high_ms", "Step at worst", float, "ms", "step time with the change, at worst"),
+    Column("low_input_percent", "Input at best", float, "%", f"{_WAITS_INPUT}, at best", level="data"),
+    Column("high_input_percent", "Input at worst", float, "%", f"{_WAITS_INPUT}, at worst", level="data"),
     Column("assumption", "If", str, "", "what the estimate rests on"),
 )
 

@@ -22,9 +22,12 @@ LAUNCH_PS = 5_000_000
 _SMALL_SHARE = 0.02
 """Stages that work for less of the time of the step's thread are not worth a change."""
 _FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
-_SOURCES = (*_FILES, "Generator", "TensorSlice", "FromTensor")
+_SOURCES = (*_FILES, "Generator")
+"""What gains where several are read at a time; what is in memory does not."""
 _MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _ASSUMED_CORES = 8
+_CONDITION = 0.05
+"""Share of the step time by which a change that depends on a condition must be better to be the first."""
 _GAIN = 0.97
 """A change promises a gain if the middle of its range is below so much of the step time."""
 
@@ -72,6 +75,22 @@ class Outlook(Struct, frozen=True):
         return tuple(estimate for estimate in self.estimates if estimate.low_ms + estimate.high_ms < most)
 
 
+def _rank(estimate: Estimate, step_ms: float) -> tuple[float, str]:
+    """Order by the middle of the range. A cache must bring more than another change: it helps later, if at all."""
+    condition_ms = _CONDITION * step_ms if estimate.change == "cache" else 0.0
+    return (estimate.low_ms + estimate.high_ms) / 2.0 + condition_ms, estimate.change
+
+
+class NoOutlook(Struct, frozen=True):
+    """Why it is unknown whether steps wait for a pipeline: no steps count, or it is not asked in those that do."""
+
+    steps: int = 0
+    """How many steps count; 0: none."""
+    calls_before: int = 0
+    """How many calls of its outermost stage start before these steps, and behind them; the others in between."""
+    calls_behind: int = 0
+
+
 def estimate_changes(
     pipelines: tuple[Pipeline, ...], breakdown: Breakdown, *, steadiness: float, has_device: bool
 ) -> Outlook | None:
@@ -105,8 +124,18 @@ def estimate_changes(
         low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
         shares = model.input_percent(low_ms), model.input_percent(high_ms)
         estimates.append(Estimate(change.kind, change.stage, low_ms, high_ms, *shares, change.assumption))
-    estimates.sort(key=lambda estimate: (estimate.low_ms + estimate.high_ms, estimate.change))
+    estimates.sort(key=lambda estimate: _rank(estimate, step_ms))
     return Outlook(pipeline, step_ms, wait_ms, tuple(estimates))
+
+
+def why_no_outlook(pipeline: Pipeline, breakdown: Breakdown) -> NoOutlook:
+    """Return what a pipeline without an outlook lacks."""
+    rows = np.flatnonzero(breakdown.steps.headline)
+    if not len(rows):
+        return NoOutlook()
+    start, end = int(breakdown.steps.start_ps[rows].min()), int(breakdown.steps.end_ps[rows].max())
+    times = pipeline.call_start_ps
+    return NoOutlook(len(rows), int((times < start).sum()), int((times >= end).sum()))
 
 
 def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
@@ -142,33 +171,46 @@ def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float
     if pipeline.final_prefetch is None and load.inline_ms:
         moved = replace(load, inline_ms=0.0, segments=(*load.segments, (load.inline_ms, 1)))
         yield Change("prefetch", None, moved, moved, "the pipeline works while the step computes")
-    works_ms = [(stage.element_ps or 0.0) * to_ms for stage in pipeline.stages]
+    works_ms = [(stage.element_held_ps or 0.0) * to_ms for stage in pipeline.stages]
+    least_ms = _SMALL_SHARE * (load.consumer_ms + load.inline_ms)
     for index, (stage, work_ms) in enumerate(zip(pipeline.stages, works_ms, strict=True)):
-        if work_ms < _SMALL_SHARE * (load.consumer_ms + load.inline_ms):
+        if work_ms < least_ms:
             continue
-        function_ms = stage.run_ps / max(stage.work_ps, 1) * work_ms
-        if stage.runs and function_ms and _is_sequential(pipeline, index):
+        function_ms = stage.run_ps / max(stage.held_ps, 1) * work_ms
+        is_map = stage.name in (*_MAPS, "MapAndBatch")
+        if stage.runs and function_ms and is_map and pipeline.is_sequential(index):
             yield _in_parallel(pipeline, load, index, work_ms=function_ms, cores=cores)
-        if stage.name.startswith(_SOURCES):
+        if stage.name.startswith(_SOURCES) and not _reads_several(pipeline, index):
             yield _in_parallel(pipeline, load, index, work_ms=work_ms, cores=cores)
-    limiting = pipeline.limiting
-    consumers = () if limiting is None else pipeline.consumers(limiting)
-    if limiting is not None and not any("Cache" in pipeline.stages[index].name for index in consumers):
-        # What a stage makes is kept: it and all before it work in the first epoch only.
-        removed_ms = {index: work for index, work in enumerate(works_ms) if limiting in pipeline.consumers(index)}
-        kept = _without(pipeline, load, removed_ms)
-        yield Change("cache", limiting, kept, kept, "from the second epoch on; the elements fit into memory")
+    if pipeline.limiting is not None and _could_be_kept(pipeline, pipeline.limiting):
+        yield from _cached(pipeline, load, pipeline.limiting, works_ms=works_ms, least_ms=least_ms)
     for index, stage in enumerate(pipeline.stages):
         batch_size = _next_batch_size(pipeline, stage)
         if stage.runs and batch_size and not stage.python:
             yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
 
 
-def _is_sequential(pipeline: Pipeline, index: int) -> bool:
-    stage = pipeline.stages[index]
-    one_at_a_time = not stage.is_async or (stage.parallelism or 1) == 1
-    is_alone = pipeline.workers(index) == 1 and not stage.autotuned and one_at_a_time
-    return is_alone and stage.name in (*_MAPS, "MapAndBatch")
+def _cached(pipeline: Pipeline, load: Load, index: int, *, works_ms: list[float], least_ms: float) -> Iterator[Change]:
+    """Keep what a stage makes: it and all before it work in the first epoch only."""
+    removed_ms = {each: work for each, work in enumerate(works_ms) if index in pipeline.consumers(each)}
+    if sum(removed_ms.values()) < least_ms:
+        return
+    kept = _without(pipeline, load, removed_ms)
+    assumption = "from the second epoch on; the elements fit into memory"
+    if pipeline.stages[index].is_random:
+        assumption += "; its random ops give the same in every epoch"
+    yield Change("cache", index, kept, kept, assumption)
+
+
+def _could_be_kept(pipeline: Pipeline, index: int) -> bool:
+    """Tell whether a cache behind a stage is new: none follows, and it does not come from workers elsewhere."""
+    names = [pipeline.stages[each].name for each in pipeline.consumers(index)]
+    return not names[0].startswith("DataService") and not any("Cache" in name for name in names)
+
+
+def _reads_several(pipeline: Pipeline, index: int) -> bool:
+    """Tell whether several inputs like this one are read at a time already."""
+    return any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
 
 
 def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
@@ -194,10 +236,13 @@ def _in_parallel(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, 
     rest = _without(pipeline, load, {index: work_ms})
     spread = replace(rest, segments=(*rest.segments, (work_ms, cores)), cpu_ms=load.cpu_ms)
     if stage.name.startswith(_SOURCES):
-        assumption = "several files; a gain as far as reading them, not the disk or network, takes the time"
+        assumption = "several inputs; a gain as far as reading them, not the disk or network, takes the time"
         return Change("parallel_read", index, spread, load, assumption)
     if stage.python:
-        assumption = "Python code runs one thread at a time: no gain if it computes, up to this if it waits"
+        assumption = (
+            "the function waits (network, disk) or releases Python's lock; if it computes, nothing is gained, and "
+            "threads that fight for the lock may lose up to a fifth"
+        )
         return Change("parallel_map", index, spread, load, assumption, LOCK_SLOWDOWN)
     return Change("parallel_map", index, spread, spread, f"calls do not depend on each other; {cores} cores")
 
@@ -217,8 +262,8 @@ def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, b
     stage = pipeline.stages[index]
     ops_ps = sum(duration_ps for _, _, _, duration_ps in stage.ops)
     fixed_ps = min(LAUNCH_PS * sum(count for _, _, count, _ in stage.ops), ops_ps)
-    growing_ms = (ops_ps - fixed_ps) / max(stage.work_ps, 1) * work_ms
-    overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.work_ps, 1)), 0.0)
+    growing_ms = (ops_ps - fixed_ps) / max(stage.held_ps, 1) * work_ms
+    overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.held_ps, 1)), 0.0)
     best = _without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)})
     worst = _without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)})
     return Change("vectorize", index, best, worst, "the function works on whole batches as it does on one element")

@@ -12,14 +12,17 @@ function fixed(value, digits) {
 
 function timeText(value) {
   const magnitude = Math.abs(value);
-  if (magnitude > 0 && magnitude < 0.0005) return "<0.001";
-  return fixed(value, magnitude >= 1000 ? 0 : magnitude >= 10 ? 1 : magnitude >= 1 ? 2 : 3);
+  if (magnitude > 0 && magnitude < 0.0005) return value > 0 ? "<0.001" : ">-0.001";
+  return fixed(value + 0, magnitude >= 1000 ? 0 : magnitude >= 10 ? 1 : magnitude >= 1 ? 2 : 3);
 }
 
 function percentText(value) {
-  const text = fixed(value, 1);
-  if (text === "0.0" && value > 0) return "<0.1";
-  return text === "100.0" && value < 100 ? ">99.9" : text;
+  const magnitude = Math.abs(value);
+  const sign = value < 0 ? "-" : "";
+  const text = fixed(magnitude, 1);
+  if (text === "0.0" && magnitude > 0) return sign ? ">-0.1" : "<0.1";
+  if (text === "100.0" && magnitude < 100) return sign ? "<-99.9" : ">99.9";
+  return sign + text;
 }
 
 function bytesText(value) {
@@ -35,7 +38,9 @@ function bytesText(value) {
 }
 
 function numberText(value, grouped) {
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return grouped ? value.toLocaleString("en-US") : String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) {
+    return grouped ? (value + 0).toLocaleString("en-US") : String(value);
+  }
   if (grouped && Math.abs(value) >= 100) {
     return Number(fixed(value, 1)).toLocaleString("en-US", { minimumFractionDigits: 1 });
   }

@@ -1,0 +1,16 @@
+"""Batch size: how many examples a step takes, and what shows it."""
+
+from tfperf.sections.batch.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.read import BATCH
+
+SECTION = SectionSpec(
+    name="batch",
+    title="Batch size",
+    rests_on=("steps",),
+    analyze="tfperf.sections.batch.analysis:analyze",
+    combine="tfperf.sections.batch.analysis:combine",
+    stats=BATCH,
+    build="tfperf.sections.batch.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,260 @@
+"""What in a trace shows how many examples a batch has: inputs of the step first, then the ops that work on them.
+
+Only what happens during the headline steps counts, so that a validation with batches of another size says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.trace.event_names import is_gradient, is_iterator, mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.step_calls import Fetches
+from tfperf.trace.steps import Steps
+
+Source = Literal["capture", "elements", "batch stage", "copied input", "marker", "op outputs"]
+
+USUAL = 0.75
+"""From this share of the steps (or calls) on, what they have in common is the rule; the rest are edges."""
+_RARE = 0.1
+_AHEAD = 0.1
+"""Share of a step's duration."""
+_LAYERS_AGREE = 0.8
+_WHOLE_ELEMENTS = re.compile(
+    r"Root|Model|MaxIntraOpParallelism|PrivateThreadPool|Options|FinalizeDataset|AssertCardinality|AssertNext|"
+    r"Prefetch|(Memory|File)?Cache(Impl|V2)?|MemoryCacheImpl|(Forever|Finite)?Repeat|Take|Skip|Shuffle\w*|"
+    r"(Finite|Forever)\w*|AutoShard|Shard|Zip|(?P<map>(Parallel)?Map(V2)?)"
+)
+"""Stages that hand on whole elements. A map may do anything to them, but seldom changes how many examples they hold."""
+_LAYERS = re.compile(
+    r"MatMul|Conv[123]D|DepthwiseConv2d|Einsum|BiasAdd|(Max|Avg)Pool|(Batch|Layer)Norm|Relu|Elu|Softmax|CrossEntropy|"
+    r"Tanh|Sigmoid"
+)
+_RECEIVED = "SameWorkerRecvDone"
+"""How TensorFlow calls the memory for a tensor that another device of the process sent."""
+_IN_HOST_MEMORY = re.compile("host|cpu", re.IGNORECASE)
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One thing that shows a batch size.
+
+    `examples` are those of one replica; of all replicas, on all workers, if `is_of_all`. `is_clear`: what it counts are
+    examples, whatever else the trace shows; `may_change`: unless a map behind it changes how many there are.
+    """
+
+    source: Source
+    examples: int
+    text: str
+    is_of_all: bool = False
+    is_clear: bool = False
+    may_change: bool = False
+
+
+class StepWindows(Struct, frozen=True):
+    """Where the headline steps lie, each with a short time before it, in which its input may come."""
+
+    start: Int64s
+    end: Int64s
+
+    @staticmethod
+    def of(steps: Steps) -> StepWindows:
+        """Return the windows of the headline steps."""
+        rows = steps.headline if len(steps) else np.zeros(0, np.bool_)
+        before = np.concatenate((steps.start_ps[:1] - steps.duration_ps[:1], steps.end_ps[:-1]))
+        ahead = np.minimum(_AHEAD * steps.duration_ps, np.maximum(steps.start_ps - before, 0)).astype(np.int64)
+        return StepWindows((steps.start_ps - ahead)[rows], steps.end_ps[rows])
+
+    def step_of(self, times: Int64s) -> Int64s:
+        """Return the step that each time lies in, -1 for none."""
+        if not len(self.start):
+            return np.full(len(times), -1, np.int64)
+        index = np.searchsorted(self.start, times, side="right") - 1
+        return np.where((index >= 0) & (times < self.end[np.maximum(index, 0)]), index, -1)
+
+    def hold(self, times: Int64s) -> Bools:
+        """Tell which times lie in a step."""
+        return self.step_of(times) >= 0
+
+
+def usual(counts: Int64s) -> int | None:
+    """Return the number that most have; None if there is none that nearly all have."""
+    if not len(counts):
+        return None
+    values, times = np.unique(counts, return_counts=True)
+    most = int(times.argmax())
+    return int(values[most]) if times[most] >= USUAL * len(counts) else None
+
+
+def leading_dimension(shapes: str) -> tuple[int, int] | None:
+    """Return the leading dimension that all parts of an element share (`[32,28,28] [32]`), and how many parts it has.
+
+    None if one is unknown or a scalar, or if they differ.
+    """
+    parts = re.findall(r"\[[^\]]*\]|<unknown>", shapes)
+    leading = {part.strip("[]").partition(",")[0] for part in parts}
+    first = next(iter(leading), "")
+    return (int(first), len(parts)) if len(leading) == 1 and first.isdigit() and 0 < len(first) < 16 else None
+
+
+def element_evidence(trace: HostTrace, fetches: Fetches, windows: StepWindows) -> Iterator[Evidence]:
+    """Read the shapes of what the program fetches.
+
+    Parts of an element that share their leading dimension are a batch. Of a single part that is not sure: it may be
+    one example.
+    """
+    rows = fetches.root[windows.hold(fetches.start) & (fetches.root >= 0)]
+    texts = trace.stat("shapes").texts
+    index = trace.number_at("shapes", rows, -1)
+    for text in distinct(index).tolist():
+        share = float((index == text).mean())
+        found = leading_dimension(texts[text]) if text >= 0 and share >= _RARE else None
+        if found is not None:
+            examples, parts = found
+            said = f"elements of shape {texts[text]}"
+            yield Evidence(source="elements", examples=examples, text=said, is_clear=parts > 1)
+
+
+def stage_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]:
+    """Read the batch size of the stage that makes batches, if what it makes is handed on as it is.
+
+    Of batches that another stage makes batches of, both sizes are returned: nothing tells which of them the model gets.
+    """
+    stat = trace.stat("batch_size")
+    rows = stat.event.astype(np.int64)
+    wanted = trace.on_host[rows] & (stat.value > 0) & windows.hold(trace.start_ps[rows])
+    rows, sizes = rows[wanted], stat.value[wanted]
+    names = {name: trace.names[name] for name in distinct(trace.name[rows]).tolist()}
+    makers = {_stages(name) for name in names.values() if is_iterator(name)}
+    handed_on = {name: maps for name, path in names.items() if (maps := _maps_behind(path, makers)) is not None}
+    found = np.isin(trace.name[rows], list(handed_on))
+    rows, sizes = rows[found], sizes[found]
+    for size in distinct(sizes).tolist():
+        same = sizes == size
+        if float(same.mean()) >= _RARE:
+            name = int(trace.name[rows[same][0]])
+            stage, maps = names[name].rpartition("::")[2], handed_on[name]
+            text = f"stage {stage} of the pipeline{', behind a map' if maps else ''}"
+            yield Evidence(source="batch stage", examples=size, text=text, is_clear=True, may_change=maps)
+
+
+def _stages(path: str) -> tuple[str, ...]:
+    """Return the names of the stages of a path, without the numbers of their inputs."""
+    return tuple(re.sub(r"\[\d+\]$", "", part) for part in path.split("::")[1:])
+
+
+def _maps_behind(path: str, makers: set[tuple[str, ...]]) -> bool | None:
+    """Tell whether there is a map behind the last stage of a path; None if it is not known to be handed on whole."""
+    if not is_iterator(path):
+        return None
+    stages = _stages(path)
+    behind = [stages[:end] for end in range(1, len(stages))]
+    matches = [_WHOLE_ELEMENTS.fullmatch(part[-1]) for part in behind if part not in makers]
+    return any(match["map"] for match in matches if match) if all(matches) else None
+
+
+def stated_evidence(trace: HostTrace) -> Iterator[Evidence]:
+    """Read what a capture of tfperf knows from Keras."""
+    size = trace.capture_facts.batch_size
+    if size is not None:
+        yield Evidence(source="capture", examples=size, text="what Keras was told", is_of_all=True)
+
+
+def marker_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]:
+    """Read what `fit` of Keras 2 was given as its `batch_size`; it ignores that for a dataset."""
+    rows = trace.stat("step_num").event.astype(np.int64)
+    rows = rows[trace.on_host[rows] & windows.hold(trace.start_ps[rows])]
+    sizes = trace.number_at("batch_size", rows, 0)
+    for size in distinct(sizes[sizes > 0]).tolist():
+        yield Evidence(source="marker", examples=size, text="batch_size of the step marker", is_of_all=True)
+
+
+class OpOutputs(Struct, frozen=True):
+    """What ops left in memory during the steps: the leading dimension of the outputs of each layer."""
+
+    layers: dict[str, tuple[int, int]]
+    """Leading dimension and rank by the name of the op."""
+    runs_per_step: int | None
+    """How often the layers ran in a step; None if that differs, or is unknown."""
+    copied: frozenset[tuple[int, ...]]
+    """Shapes, but for scalars, that a device received."""
+
+    @property
+    def leading(self) -> frozenset[int]:
+        """Return the leading dimensions of the layers."""
+        return frozenset(dimension for dimension, _ in self.layers.values())
+
+    @property
+    def dominant(self) -> int | None:
+        """Return the leading dimension that nearly all layers share."""
+        dimensions = [dimension for dimension, _ in self.layers.values()]
+        most = max(self.leading, key=dimensions.count, default=0)
+        return most if dimensions and dimensions.count(most) >= _LAYERS_AGREE * len(dimensions) else None
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Iterate over what these outputs show."""
+        leading = {shape[0] for shape in self.copied if len(shape) > 1} or {shape[0] for shape in self.copied}
+        if len(leading) == 1:
+            shapes = ", ".join(str([*shape]).replace(" ", "") for shape in sorted(self.copied, key=len)[-3:])
+            yield Evidence(source="copied input", examples=leading.pop(), text=f"a device got {shapes}", is_clear=True)
+        if self.dominant is not None:
+            text = f"outputs of {len(self.layers)} {'layer' if len(self.layers) == 1 else 'layers'}"
+            yield Evidence(source="op outputs", examples=self.dominant, text=text)
+
+
+def op_outputs(trace: HostTrace, windows: StepWindows) -> OpOutputs:
+    """Read the shapes of allocations: of layers, leaving out gradients and weights, and of what devices received."""
+    memory = trace.memory
+    during = memory.allocates & windows.hold(memory.start_ps)
+    op, ops = memory.text_index("tf_op")
+    shape, shapes = memory.text_index("shape")
+    region, regions = memory.text_index("region_type")
+    allocator, allocators = memory.text_index("allocator_name")
+    known = np.flatnonzero(during & (op >= 0) & (shape >= 0))
+    is_output = _among(region[known], regions, "output".__eq__)
+    is_received = _among(op[known], ops, _RECEIVED.__eq__)
+    on_device = ~_among(allocator[known], allocators, _IN_HOST_MEMORY.search) & (allocator[known] >= 0)
+    copied = {_dims(shapes[index]) for index in distinct(shape[known[is_received & on_device]]).tolist()}
+    types = _layer_types(trace, ops)
+    rows = known[is_output & _among(op[known], ops, types.__contains__)]
+    layers: dict[str, tuple[int, int]] = {}
+    runs: list[int | None] = []
+    step = windows.step_of(memory.start_ps[rows])
+    for index in distinct(op[rows]).tolist():
+        mine = op[rows] == index
+        ids, times = np.unique(shape[rows[mine]], return_counts=True)
+        dims = _dims(shapes[int(ids[times.argmax()])])
+        if dims:
+            layers[ops[index]] = dims[0], len(dims)
+            runs.append(usual(np.bincount(step[mine], minlength=len(windows.start))))
+    same = distinct(np.array([run or 0 for run in runs], np.int64)).tolist()
+    return OpOutputs(layers, same[0] if len(same) == 1 and same[0] else None, frozenset(copied - {()}))
+
+
+def _among(index: Int64s, texts: tuple[str, ...], wanted: Callable[[str], object]) -> Bools:
+    """Tell which indices are of texts that are wanted; -1 is of none."""
+    of_text = np.append(mask(texts, wanted), False)
+    return np.asarray(of_text[index], np.bool_)
+
+
+def _layer_types(trace: HostTrace, ops: Iterable[str]) -> frozenset[str]:
+    """Return those of the ops whose type is that of a layer, and that are no gradient."""
+    candidates = {op for op in ops if not is_gradient(op)}
+    types = (name.partition(":") for name in trace.names)
+    return frozenset(
+        op
+        for op, _, kind in types
+        if op in candidates and _LAYERS.search(kind) and not re.search("Grad|Backprop", kind)
+    )
+
+
+def _dims(shape: str) -> tuple[int, ...]:
+    """Return the dimensions of a shape, `[32,10]`; empty for a scalar, and for what is none."""
+    parts = shape.strip("[]").split(",")
+    sizes = [int(part) for part in parts if part.isdigit() and len(part) < 16]
+    return tuple(sizes) if len(sizes) == len(parts) and min(sizes) > 0 else ()

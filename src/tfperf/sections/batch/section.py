@@ -1,0 +1,68 @@
+"""The section about the batch size, and the facts and JSON keys of the rate that follows from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfperf.report.model import Fact, Level, Section, at_levels
+from tfperf.sections.batch.tables import BATCH_EVIDENCE
+from tfperf.sections.registry import present
+
+if TYPE_CHECKING:
+    from tfperf.sections.batch.analysis import Batch
+    from tfperf.sections.results import Results
+
+_US_PER_MS = 1000.0
+
+
+def build(results: Results) -> Section:
+    """Build the section: the batch size, replicas and batches of a step, and what shows them."""
+    batch: Batch = results["batch"]
+    facts = (
+        Fact("batch_size", "Batch size", batch.size, "count", _sureness(batch)),
+        Fact("per_replica_batch_size", "For each replica", batch.per_replica, "count"),
+        Fact("replicas", "Replicas", batch.replicas, "count"),
+        Fact("batches_per_step", "Batches in a step", batch.batches_per_step, "count"),
+    )
+    host: Level = "brief" if results.has_several_hosts else "data"
+    table = BATCH_EVIDENCE.build(results, columns=at_levels(BATCH_EVIDENCE.columns, {"host": host}))
+    notes = (f"Batch size: unknown, because {batch.reason}.",) if batch.reason else ()
+    return Section("batch", "Batch size", level="full", facts=facts, tables=present(table), notes=notes)
+
+
+def _sureness(batch: Batch) -> str:
+    return f"confidence {batch.confidence}" if batch.size else ""
+
+
+def time_per_example_ms(results: Results) -> float | None:
+    """Return the average step time for one example; None where the step time or its examples are unknown."""
+    time, examples = results["overview"].step_time_ms, results["batch"].examples_per_step
+    return time.average / examples if time is not None and examples else None
+
+
+def rate_facts(results: Results) -> tuple[Fact, ...]:
+    """Return the facts of the overview: the batch size, examples per second, and the time of one."""
+    batch: Batch = results["batch"]
+    example_ms = time_per_example_ms(results)
+    if batch.size is None:
+        return ()
+    replicas = f"{batch.per_replica} for each of {batch.replicas} replicas" if (batch.replicas or 1) > 1 else ""
+    note = "; ".join(filter(None, (_sureness(batch), replicas)))
+    size = Fact("batch_size", "Batch size", batch.size, "count", note)
+    if not example_ms:
+        return (size,)
+    rate = Fact("examples_per_second", "Examples per second", 1000.0 / example_ms, "count")
+    if example_ms < 1:
+        return size, rate, Fact("time_per_example", "Time per example", example_ms * _US_PER_MS, "us")
+    return size, rate, Fact("time_per_example", "Time per example", example_ms, "ms")
+
+
+def rate_summary(results: Results) -> dict[str, Any]:
+    """Return the JSON keys of every report that are about the batch."""
+    batch: Batch = results["batch"]
+    example_ms = time_per_example_ms(results)
+    return {
+        "batch_size": batch.size,
+        "batch_size_confidence": batch.confidence,
+        "examples_per_second": 1000.0 / example_ms if example_ms else None,
+    }

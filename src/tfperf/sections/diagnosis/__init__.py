@@ -1,0 +1,17 @@
+"""Diagnosis: what costs the step its time, each cause once, the one that is best fixed first."""
+
+from tfperf.sections.diagnosis.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+
+SECTION = SectionSpec(
+    name="diagnosis",
+    title="Diagnosis",
+    rests_on=("steps", "overview", "idle", "tfdata", "kernels", "functions", "memory", "environment", "gaps", "batch"),
+    stats=frozenset({"hlo_op"}),
+    analyze="tfperf.sections.diagnosis.program:analyze",
+    derive="tfperf.sections.diagnosis.diagnose:diagnose",
+    build="tfperf.sections.diagnosis.section:build",
+    document="tfperf.sections.diagnosis.section:document",
+    tables=TABLES,
+    is_lead=True,
+)

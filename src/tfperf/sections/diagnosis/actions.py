@@ -1,0 +1,220 @@
+"""What to change, in the words of the API that the program uses, and how much of a cost each change takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from tfperf.sections.diagnosis.program import Api
+
+_GUIDE = "https://www.tensorflow.org/guide"
+_API = "https://www.tensorflow.org/api_docs/python/tf"
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """A change that takes a share of a cost away: from `least` to `most` of it, on this assumption."""
+
+    texts: Mapping[Api, str]
+    """APIs without a text of their own are not given the advice."""
+    least: float
+    most: float
+    assumption: str
+    url: str
+    urls: Mapping[Api, str] = {}
+    """Pages for single APIs."""
+    is_per_examples: bool = False
+    """As that of the action."""
+
+
+def _everywhere(text: str) -> dict[Api, str]:
+    return {"keras": text, "tensorflow": text, "jax": text}
+
+
+def _in_tensorflow(text: str) -> dict[Api, str]:
+    return {"keras": text, "tensorflow": text}
+
+
+_BATCH = "use a larger batch"
+
+ADVICE: Mapping[str, Advice] = {
+    "use_tf_data": Advice(
+        texts={
+            "keras": "feed fit() from a tf.data.Dataset that ends with .prefetch(tf.data.AUTOTUNE)",
+            "tensorflow": "make batches with tf.data, and end the pipeline with .prefetch(tf.data.AUTOTUNE)",
+            "jax": "load the next batch in a thread while the step runs (grain, or tf.data with prefetch)",
+        },
+        least=0.3,
+        most=1.0,
+        assumption="batches can be made while the step before runs",
+        url=f"{_GUIDE}/data_performance",
+    ),
+    "look_at_stages": Advice(
+        texts=_everywhere("see what each stage of the pipeline takes: tfperf analyze PATH -s tfdata"),
+        least=0.0,
+        most=0.0,
+        assumption="",
+        url=f"{_GUIDE}/data_performance_analysis",
+    ),
+    "prefetch_to_device": Advice(
+        texts={
+            **_in_tensorflow("copy ahead: .apply(tf.data.experimental.prefetch_to_device('/GPU:0')) at the end"),
+            "jax": "copy ahead: jax.device_put the next batch before the step that runs is waited for",
+        },
+        least=0.5,
+        most=1.0,
+        assumption="half or more of the copy fits beside the device's own work",
+        url=f"{_API}/data/experimental/prefetch_to_device",
+        urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
+    ),
+    "smaller_types": Advice(
+        texts=_everywhere("send smaller types, such as uint8 instead of float32, and convert them on the device"),
+        least=0.5,
+        most=0.75,
+        assumption="batches hold 32-bit numbers of which 8 or 16 bits suffice",
+        url=f"{_GUIDE}/gpu_performance_analysis",
+    ),
+    "fetch_less_often": Advice(
+        texts={
+            "keras": "read results less often: fewer callbacks per batch, a higher steps_per_execution in compile()",
+            "tensorflow": "read losses and metrics every 100 steps only (.numpy(), float(), print)",
+            "jax": "read losses and metrics every 100 steps only (float(), print, np.asarray)",
+        },
+        least=0.5,
+        most=1.0,
+        assumption="the program can go on without these results",
+        url=f"{_GUIDE}/gpu_performance_analysis",
+    ),
+    "keep_signature": Advice(
+        texts={
+            "keras": "keep the shapes of batches constant (drop_remainder=True, padded batches)",
+            "tensorflow": (
+                "fix shapes (input_signature, reduce_retracing=True) and pass tensors, not Python numbers; create "
+                "tf.functions once, outside the loop"
+            ),
+            "jax": "keep shapes and static arguments constant, and call jax.jit once, outside the loop",
+        },
+        least=0.9,
+        most=1.0,
+        assumption="no call traces or compiles any more; what a new program does at its first run is not counted",
+        url=f"{_GUIDE}/function#controlling_retracing",
+        urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
+    ),
+    "profile_later": Advice(
+        texts={
+            "keras": "profile later: TensorBoard(profile_batch=(20, 40)), or tfperf capture on the running job",
+            "tensorflow": "profile later: after the first steps, or with tfperf capture on the running job",
+            "jax": "profile later: after the first steps, or with tfperf capture on the running job",
+        },
+        least=0.9,
+        most=1.0,
+        assumption="later calls do not trace again",
+        url=f"{_GUIDE}/profiler",
+    ),
+    "use_function": Advice(
+        texts={
+            "keras": "compile() without run_eagerly=True; put what callbacks compute for each batch into the model",
+            "tensorflow": "put the whole step, with the optimizer, into one tf.function",
+            "jax": "put the whole step into one jax.jit",
+        },
+        least=0.5,
+        most=0.9,
+        assumption="an op costs the host 2 to 10 times less inside a function",
+        url=f"{_GUIDE}/function",
+        urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
+    ),
+    "jit_compile": Advice(
+        texts={
+            "keras": "compile(jit_compile=True), which fuses small ops",
+            "tensorflow": "tf.function(jit_compile=True) for the step, which fuses small ops",
+        },
+        least=0.3,
+        most=0.8,
+        assumption="XLA can compile the model, and launches 1.5 to 5 times less (a guess: it depends on the model)",
+        url="https://www.tensorflow.org/xla",
+    ),
+    "larger_batch": Advice(
+        texts=_everywhere(_BATCH),
+        least=0.4,
+        most=0.5,
+        assumption="for as many examples as now, in batches twice as large, of which memory and accuracy allow",
+        url=f"{_GUIDE}/gpu_performance_analysis",
+        is_per_examples=True,
+    ),
+    "steps_per_execution": Advice(
+        texts={"keras": "compile(steps_per_execution=10), from TensorFlow 2.4 on"},
+        least=0.5,
+        most=0.9,
+        assumption="Python between steps does nothing that must happen at each step",
+        url="https://keras.io/api/models/model_training_apis/",
+    ),
+    "loop_in_function": Advice(
+        texts={
+            "tensorflow": "run several steps in one tf.function (for batch in dataset.take(10)), and log after them",
+            "jax": "run several steps in one call (jax.lax.scan), and log after them",
+        },
+        least=0.5,
+        most=0.9,
+        assumption="Python between steps does nothing that must happen at each step",
+        url=f"{_GUIDE}/function",
+        urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html"},
+    ),
+    "mixed_precision": Advice(
+        texts={
+            "keras": "keras.mixed_precision.set_global_policy('mixed_float16')",
+            "tensorflow": "compute in 16 bit: tf.keras.mixed_precision, or cast what layers compute to tf.bfloat16",
+            "jax": "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32",
+        },
+        least=0.33,
+        most=0.75,
+        assumption="kernels that tensor cores can do take 1.5 to 4 times less time in 16 bit",
+        url=f"{_GUIDE}/mixed_precision",
+        urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
+    ),
+    "fewer_exchanges": Advice(
+        texts=_everywhere("use a larger batch on each device, so that gradients are exchanged less often per example"),
+        least=0.25,
+        most=0.5,
+        assumption="for as many examples as now, in batches twice as large",
+        url=f"{_GUIDE}/distributed_training",
+        is_per_examples=True,
+    ),
+    "look_at_host": Advice(
+        texts=_everywhere("look at that host alone (tfperf analyze --host NAME), and compare it with another"),
+        least=0.5,
+        most=1.0,
+        assumption="the host can be as fast as the others",
+        url=f"{_GUIDE}/distributed_training",
+    ),
+    "use_all_devices": Advice(
+        texts={
+            "keras": "build and compile the model under tf.distribute.MirroredStrategy(), which uses all GPUs",
+            "tensorflow": "give every GPU a part of the batch: tf.distribute.MirroredStrategy()",
+            "jax": "shard the batch over all devices (jax.sharding.NamedSharding)",
+        },
+        least=0.0,
+        most=0.0,
+        assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
+        url=f"{_GUIDE}/distributed_training",
+        urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
+    ),
+    "start_all_devices": Advice(
+        texts={
+            **_in_tensorflow("check that the strategy lists them all, or profile later, when all have started"),
+            "jax": "check that the mesh holds them all, or profile later, when all have started",
+        },
+        least=0.0,
+        most=0.0,
+        assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
+        url=f"{_GUIDE}/distributed_training",
+        urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
+    ),
+    "capture_less": Advice(
+        texts=_everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),
+        least=0.5,
+        most=1.0,
+        assumption="the job without the profiler is faster by what was measured",
+        url=f"{_GUIDE}/profiler",
+    ),
+}
+"""Every action by its code."""

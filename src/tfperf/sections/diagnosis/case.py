@@ -1,0 +1,110 @@
+"""The case that rules judge: the average step of one kind, and all that other sections know about the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.sections.diagnosis.actions import ADVICE
+from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range
+from tfperf.sections.diagnosis.ledger import Ledger
+from tfperf.sections.diagnosis.program import Program
+from tfperf.sections.overview.summary import Summary
+from tfperf.sections.results import Results
+from tfperf.sections.steps.section import CATEGORY_TITLES
+
+LEAST_PERCENT = 2.0
+"""What takes less of the step is no cause."""
+ENOUGH_STEPS = 3
+WITHOUT_ESTIMATE = 0.5
+"""Share of a cost that a change without an estimate takes away: a guess, which only ranks causes."""
+LONGEST_NAME = 40
+"""Longer names from the trace lose their middle in sentences."""
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """The average step of a kind; `is_headline`: the kind that the headline figures are about."""
+
+    results: Results
+    program: Program
+    summary: Summary
+    ledger: Ledger
+    step_ms: float
+    is_headline: bool
+    host: str = ""
+    """The host whose steps these are, if it sets the pace of several; else they are averages over hosts."""
+
+    def matters(self, *parts: str) -> bool:
+        """Tell whether what is left of the categories is enough for a cause."""
+        return self.ledger.left(*parts) >= LEAST_PERCENT
+
+    def action(self, code: str, cost_percent: Range) -> Action | None:
+        """Return an action that takes a share of this cost away; None if it is not for this API."""
+        advice = ADVICE[code]
+        text = advice.texts.get(self.program.api)
+        if text is None:
+            return None
+        saved_ms = Range(cost_percent.low * advice.least, cost_percent.high * advice.most).scaled(self.step_ms / 100.0)
+        return Action(
+            code=code,
+            text=text,
+            step_ms=Range(self.step_ms - saved_ms.high, self.step_ms - saved_ms.low),
+            assumption=advice.assumption,
+            url=advice.urls.get(self.program.api, advice.url),
+            is_per_examples=advice.is_per_examples,
+        )
+
+    def without_estimate(self, code: str) -> Action | None:
+        """Return an action of which the trace does not tell what it brings; None if it is not for this API."""
+        action = self.action(code, Range(0.0, 0.0))
+        return None if action is None else replace(action, step_ms=None)
+
+    def cause(  # noqa: PLR0913  (the fields of a cause)
+        self,
+        code: str,
+        title: str,
+        cost_percent: Range,
+        detail: str,
+        *,
+        actions: Sequence[Action | str | None],
+        rests_on: Sequence[Evidence] = (),
+        confidence: Confidence = "high",
+    ) -> Cause:
+        """Return a cause; actions named by their code take a share of its cost away. The best action comes first."""
+        made = [self.action(each, cost_percent) if isinstance(each, str) else each for each in actions]
+        ranked = sorted((each for each in made if each is not None), key=self._likely_ms)
+        gains_ms = [self.step_ms - self._likely_ms(each) for each in ranked]
+        if any(each.step_ms is None for each in ranked):
+            gains_ms.append(WITHOUT_ESTIMATE * cost_percent.high * self.step_ms / 100.0)
+        return Cause(
+            code=code,
+            title=title,
+            kind=self.summary.kind,
+            cost_ms=self.ledger.ms(cost_percent),
+            cost_percent=cost_percent,
+            detail=detail,
+            confidence=self._at_most(confidence),
+            rests_on=tuple(rests_on),
+            actions=tuple(ranked),
+            gain_ms=max(gains_ms, default=0.0),
+            step_ms=self.step_ms,
+        )
+
+    def _likely_ms(self, action: Action) -> float:
+        return self.step_ms if action.step_ms is None else action.step_ms.middle
+
+    def _at_most(self, confidence: Confidence) -> Confidence:
+        """Return how sure a cause is: no surer than the steps, and few steps are never sure."""
+        order: tuple[Confidence, ...] = ("high", "medium", "low")
+        of_steps = self.results["steps"].steps.confidence
+        bounds: list[Confidence] = [confidence, of_steps if of_steps in order else "low"]
+        if self.summary.averaged_count < ENOUGH_STEPS:
+            bounds.append("medium")
+        return max(bounds, key=order.index)
+
+
+def in_categories(category: str) -> Evidence:
+    """Return the row of a category in the table of the average step."""
+    return Evidence("overview", "categories", CATEGORY_TITLES[category])

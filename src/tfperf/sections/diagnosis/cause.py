@@ -1,0 +1,101 @@
+"""What a diagnosis consists of: causes with what they cost, and actions with what they bring."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.sections.overview.summary import Summary
+
+Confidence = Literal["high", "medium", "low"]
+
+
+class Range(Struct, frozen=True):
+    """From the least to the most that something is likely to be."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """Return the value halfway."""
+        return (self.low + self.high) / 2
+
+    def scaled(self, factor: float) -> Range:
+        """Return the range in another unit."""
+        return Range(self.low * factor, self.high * factor)
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """A change of the program, in the words of the API that it uses."""
+
+    code: str
+    text: str
+    step_ms: Range | None
+    """The step time after the change; None: nothing in the trace tells it."""
+    assumption: str
+    """What the estimate rests on."""
+    url: str
+    """A public page that explains the change."""
+    is_per_examples: bool = False
+    """Whether `step_ms` is the time of as many examples as a step has now, which then are a part of a larger step."""
+
+
+class Evidence(Struct, frozen=True):
+    """Where the number of a cause stands: a section, one of its tables, and the row by its name."""
+
+    section: str
+    table: str
+    row: str
+
+
+class Cause(Struct, frozen=True, kw_only=True):
+    """One thing that costs time in each step of a kind, or that wastes the machine.
+
+    `cost_ms` is per step; `cost_percent` its share of the step time. Both are None where the cost is not a part of the
+    step: devices that do nothing, memory that is nearly full.
+    """
+
+    code: str
+    title: str
+    kind: str
+    """The kind of step, such as `train` or `eval`."""
+    cost_ms: Range | None
+    cost_percent: Range | None
+    detail: str
+    """What shows it, as a clause with its numbers."""
+    confidence: Confidence
+    rests_on: tuple[Evidence, ...]
+    actions: tuple[Action, ...]
+    """The one with the largest likely gain first."""
+    gain_ms: float
+    """What fixing it likely takes off a step of this kind: causes are ranked by its share of the step.
+
+    That is the gain of the first action; of an action without an estimate, half of the cost, if that is more."""
+    step_ms: float
+    """The step time of this kind today."""
+
+    @property
+    def gain_percent(self) -> float | None:
+        """Return the share of the step that the first action likely takes away; None where it has no estimate."""
+        after = self.actions[0].step_ms if self.actions else None
+        return None if after is None or not self.step_ms else 100.0 * (1.0 - after.middle / self.step_ms)
+
+    @property
+    def gain(self) -> float:
+        """Return what causes are ranked by, as a share of the step, from 0 to 1."""
+        return self.gain_ms / self.step_ms if self.step_ms else 0.0
+
+
+class Diagnosis(Struct, frozen=True):
+    """The causes found, the one that is best fixed first; `headline` says the first, or that there is none."""
+
+    headline: str
+    causes: tuple[Cause, ...]
+    summary: Summary
+    """The average step that was judged: that of `host`, or the average over hosts."""
+    unknown: frozenset[str] = frozenset()
+    """Categories that the trace cannot show."""
+    host: str = ""
+    """The host that sets the pace of the others; empty: there is none, or there is one host."""

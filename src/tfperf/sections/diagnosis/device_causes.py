@@ -1,0 +1,141 @@
+"""Causes of devices: launching, 32 bit, collectives, devices that do nothing, memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, in_categories
+from tfperf.sections.diagnosis.cause import Action, Cause, Evidence
+from tfperf.sections.memory.advice import findings_of
+from tfperf.units import format_percent
+
+if TYPE_CHECKING:
+    from tfperf.sections.kernels.analysis import Kernels
+
+_HOST_WORKS_PERCENT = 50.0
+"""From this share on, ops run on the host because no device is used, not because devices were not traced."""
+
+
+def launch_bound(case: Case) -> Cause | None:
+    """Judge the time in which the device waits for the host to launch work."""
+    if not case.matters("kernel_launch"):
+        return None
+    kernels: Kernels | None = case.results["kernels"]
+    launches = max(kernels.launches, key=lambda each: each.kernels, default=None) if kernels else None
+    detail, rests_on = "the device waits for the host's launches", [in_categories("kernel_launch")]
+    if launches is not None:
+        per_step, tiny = launches.kernels_per_step, launches.tiny_kernel_percent
+        many = f"{per_step:.0f} in each" if per_step else f"{launches.kernels:,} in all"
+        detail = f"{many}, {format_percent(tiny)}% below 10 us" if tiny is not None else many
+        rests_on.append(Evidence("kernels", "launches", launches.device))
+    functions = case.results["functions"].functions
+    is_compiled = bool(functions) and all(function.is_compiled for function in functions)
+    actions = ("larger_batch",) if is_compiled else ("jit_compile", "larger_batch")
+    cost = case.ledger.claim("kernel_launch")
+    return case.cause("launch_bound", "Launching kernels", cost, detail, actions=actions, rests_on=rests_on)
+
+
+def compute_in_32_bit(case: Case) -> Cause | None:
+    """Judge kernels that tensor cores could do in 16 bit, averaged over the devices that work."""
+    kernels: Kernels | None = case.results["kernels"]
+    if kernels is None or not case.is_headline:
+        return None
+    pairs = [(each.eligible_percent, each.most_eligible_percent) for each in kernels.precision]
+    known = [(low, high) for low, high in pairs if low is not None and high is not None]
+    if not known:
+        return None
+    least, most = (sum(shares) / len(known) for shares in zip(*known, strict=True))
+    if min(most, case.ledger.left("device_compute")) < LEAST_PERCENT:
+        return None
+    first = next(iter(kernels.missed_tensor_cores()), "")
+    rests_on = [in_categories("device_compute"), *([Evidence("kernels", "kernels", first)] if first else [])]
+    cost = case.ledger.claim("device_compute", most=most, least=least)
+    detail = "not on tensor cores"
+    return case.cause(
+        "device_compute_32bit",
+        "Computing in 32 bit",
+        cost,
+        detail,
+        actions=("mixed_precision",),
+        rests_on=rests_on,
+        confidence="medium",
+    )
+
+
+def collectives(case: Case) -> Cause | None:
+    """Judge communication between devices while nothing else goes on."""
+    on_host = case.program.collective_percent if case.is_headline else 0.0
+    share = case.ledger.left("device_collectives") + min(on_host, case.ledger.left("host_compute"))
+    if share < LEAST_PERCENT:
+        return None
+    is_on_host = not case.ledger.left("device_collectives")
+    detail = f"gradients are exchanged, or waited for{', a part of host compute' * is_on_host}"
+    cost = case.ledger.claim("device_collectives", "host_compute", most=share)
+    rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"),)
+    title = "Communication between replicas"
+    return case.cause("collectives", title, cost, detail, actions=("fewer_exchanges",), rests_on=rests_on)
+
+
+def idle_devices(case: Case) -> Cause | None:
+    """Judge devices that recorded nothing, or nothing in the steps, beside others that work."""
+    if not case.is_headline:
+        return None
+    environment = case.results["environment"]
+    total = sum(host.device_count + host.idle_devices for host in environment)
+    silent = sum(host.idle_devices for host in environment)
+    idle = case.results["idle"]
+    if idle is not None and idle.devices:
+        silent += len(idle.idle_devices) - sum(device.use == "silent" for device in idle.uses)
+    on_host = case.program.op_percent or 0.0
+    if not silent or (silent == total and on_host < _HOST_WORKS_PERCENT):
+        return None
+    detail = "they are in the trace, without work in the steps"
+    if silent == total:
+        detail = f"ops run on the host for {format_percent(on_host)}% of the step"
+    is_spread = total - silent > 1
+    advice = case.without_estimate("start_all_devices" if is_spread else "use_all_devices")
+    actions = () if advice is None else (advice,)
+    return Cause(
+        code="idle_devices",
+        title=f"{silent} of {total} devices do{'es' * (total == 1)} nothing",
+        kind=case.summary.kind,
+        cost_ms=None,
+        cost_percent=None,
+        detail=detail,
+        confidence="medium",
+        rests_on=(Evidence("environment", "environment", environment[0].host),),
+        actions=actions,
+        # As if the idle part of the machine were time of the step.
+        gain_ms=case.step_ms * silent / (total + 1),
+        step_ms=case.step_ms,
+    )
+
+
+def memory_pressure(case: Case) -> Cause | None:
+    """Judge memory that is nearly full, fragmented or growing."""
+    if not case.is_headline:
+        return None
+    memory = case.results["memory"]
+    finding = next((each for each in findings_of(memory) if each.severity == "problem"), None)
+    if finding is None:
+        return None
+    action = Action(
+        code=finding.code,
+        text=finding.action,
+        step_ms=None,
+        assumption="the step may take longer than now: this is about failing, not about speed",
+        url="https://www.tensorflow.org/guide/gpu",
+    )
+    return Cause(
+        code="memory_pressure",
+        title="Memory is nearly full, fragmented or growing",
+        kind=case.summary.kind,
+        cost_ms=None,
+        cost_percent=None,
+        detail=finding.text.rstrip("."),
+        confidence="high",
+        rests_on=(Evidence("memory", "memory_allocators", memory.allocators[0].name),),
+        actions=(action,),
+        gain_ms=0.0,
+        step_ms=case.step_ms,
+    )

@@ -1,0 +1,128 @@
+"""From what the other sections found out to causes: each part of a step blamed once, the best to fix first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tfperf.sections.diagnosis.case import Case
+from tfperf.sections.diagnosis.cause import Cause, Diagnosis
+from tfperf.sections.diagnosis.device_causes import (
+    collectives,
+    compute_in_32_bit,
+    idle_devices,
+    launch_bound,
+    memory_pressure,
+)
+from tfperf.sections.diagnosis.host_causes import (
+    compilation,
+    eager_ops,
+    profiling_overhead,
+    python_between_steps,
+    small_work_per_step,
+    straggler,
+    waiting_in_calls,
+    warm_up,
+)
+from tfperf.sections.diagnosis.input_causes import input_copy, input_wait, output_copy, stated
+from tfperf.sections.diagnosis.ledger import ledger_of
+from tfperf.sections.diagnosis.program import Program, combine, pace_setter
+from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
+from tfperf.sections.results import Results
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
+from tfperf.units import format_percent
+
+WORTH_FIXING = 0.03
+"""Share of the step that fixing a cause must likely bring, or the diagnosis says that nothing is worth it."""
+_RULES: tuple[Callable[[Case], Cause | None], ...] = (
+    compilation,
+    input_wait,
+    input_copy,
+    output_copy,
+    collectives,
+    eager_ops,
+    small_work_per_step,
+    launch_bound,
+    python_between_steps,
+    waiting_in_calls,
+    compute_in_32_bit,
+    idle_devices,
+    memory_pressure,
+    warm_up,
+    profiling_overhead,
+)
+"""In the order in which they claim time; the ranking is by gain."""
+
+
+def diagnose(results: Results) -> Diagnosis:
+    """Return the causes of each kind of step, ranked by the share of the step that fixing them likely brings."""
+    overview: Overview = results["overview"]
+    pace = _pace_setter(results)
+    judged: Summary = overview if pace is None else overview.by_host[pace]
+    if judged.step_time_ms is None:
+        return Diagnosis(f"No step time was measured: {results['steps'].steps.explanation}.", (), overview)
+    unknown = (results["steps"] if pace is None else results.hosts[pace]["steps"]).unknown
+    programs = results.of_hosts("diagnosis")
+    case = Case(
+        results=results,
+        program=combine(programs) if pace is None else programs[pace],
+        summary=judged,
+        ledger=ledger_of(judged, unknown),
+        step_ms=judged.step_time_ms.average,
+        is_headline=True,
+        host="" if pace is None else results.hosts[pace].host,
+    )
+    causes = _judge(case)
+    if pace is not None:
+        causes += _of_straggler(case, programs, pace, causes)
+    for summary in overview.by_kind:
+        if summary.kind != overview.kind and summary.step_time_ms is not None:
+            causes += _judge(
+                Case(
+                    results=results,
+                    program=combine(programs),
+                    summary=summary,
+                    ledger=ledger_of(summary, results["steps"].unknown),
+                    step_ms=summary.step_time_ms.average,
+                    is_headline=False,
+                )
+            )
+    causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
+    return Diagnosis(_headline(judged, causes), tuple(causes), judged, unknown, case.host)
+
+
+def _pace_setter(results: Results) -> int | None:
+    """Return the host that sets the pace of the others: they wait for it in exchanges, or for its input."""
+    overview: Overview = results["overview"]
+    pace = pace_setter(results.of_hosts("diagnosis"))
+    if pace is None and (overview.input_percent or 0.0) >= INPUT_LIMITS[0]:
+        pace = overview.worst_host
+    return pace if pace is None or overview.by_host[pace].step_time_ms is not None else None
+
+
+def _of_straggler(case: Case, programs: list[Program], pace: int, causes: list[Cause]) -> list[Cause]:
+    """Judge what the pace setter makes others wait for, beyond the causes already found on it."""
+    others = [program.collective_percent for index, program in enumerate(programs) if index != pace]
+    claimed = sum(cause.cost_percent.high for cause in causes if cause.cost_percent and cause.code != "collectives")
+    found = straggler(case, sum(others) / len(others) - programs[pace].collective_percent - claimed)
+    return [] if found is None else [found]
+
+
+def _judge(case: Case) -> list[Cause]:
+    return [cause for rule in _RULES if (cause := rule(case)) is not None]
+
+
+def _headline(judged: Summary, causes: list[Cause]) -> str:
+    """Say the first cause in one sentence, or what the step consists of."""
+    first = causes[0] if causes else None
+    if first is not None and first.kind == judged.kind and first.gain >= WORTH_FIXING:
+        return sentence_of(first)
+    shares = sorted(((judged.percent[key], CATEGORY_TITLES[key]) for key in CATEGORIES), reverse=True)
+    parts = [f"{title.lower()} {format_percent(share)}%" for share, title in shares if share >= 1.0]
+    return f"Nothing worth fixing was found: the step is {', '.join(parts)}."
+
+
+def sentence_of(cause: Cause) -> str:
+    """Return a cause as one sentence: what it costs, and what shows it."""
+    if cause.cost_percent is None:
+        return f"{cause.title}: {cause.detail}."
+    return f"{cause.title} takes {stated(cause.cost_percent)} of the step: {cause.detail}."

@@ -1,0 +1,190 @@
+"""Causes on the host: tracing, ops run one by one, Python, and what the trace does not show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace
+
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
+from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
+from tfperf.trace.steps import RETRACE, SLOW_FIRST
+from tfperf.units import PS_PER_MS, format_ms, format_percent, without_middle
+
+_SMALL_DEVICE_SHARE = 0.25
+_FIXED_PERCENT = 20.0
+_FRAMEWORK_MS = 2.5
+"""Python of Keras or of a plain loop takes less per step."""
+_STRAGGLER_PERCENT = 10.0
+_OVERHEAD_PERCENT = 5.0
+
+if TYPE_CHECKING:
+    from tfperf.sections.functions.analysis import Functions
+    from tfperf.trace.steps import Steps
+
+
+def compilation(case: Case) -> Cause | None:
+    """Judge tracing and compiling: `warm_up` if only the first calls of the capture trace."""
+    if not case.matters("compilation"):
+        return None
+    functions: Functions = case.results["functions"]
+    traced = [(function.calls.get("traced", 0), function) for function in functions.functions]
+    count, function = max(traced, key=lambda pair: pair[0], default=(0, None))
+    detail, rests_on = "functions are traced or compiled", [in_categories("compilation")]
+    if function is not None and count:
+        detail = f"{without_middle(function.name, LONGEST_NAME)} is traced in {count} of {function.call_count} calls"
+        rests_on.append(Evidence("functions", "tf_functions", function.name))
+    is_warm_up = _is_first(case.results["steps"].steps, case.summary.kind)
+    code, action = ("warm_up", "profile_later") if is_warm_up else ("compilation", "keep_signature")
+    title = "The first calls of the program, which trace it," if is_warm_up else "Compilation"
+    cost = case.ledger.claim("compilation")
+    return case.cause(code, title, cost, detail, actions=(action,), rests_on=rests_on)
+
+
+def warm_up(case: Case) -> Cause | None:
+    """Name the first steps of the capture if they trace or take very long, so that averages omit them."""
+    steps = case.results["steps"].steps
+    rows = np.flatnonzero(np.array(steps.kinds, object) == case.summary.kind)
+    first = 0
+    while first < len(rows) and steps.flags[rows[first]] in (RETRACE, SLOW_FIRST):
+        first += 1
+    if not first or case.summary.averaged_count + first > len(rows):
+        return None
+    total_ms = float(steps.duration_ps[rows[:first]].sum()) / PS_PER_MS
+    named = f"step {steps.numbers[rows[0]]} takes" if first == 1 else f"the first {first} steps take"
+    return replace(
+        case.cause(
+            "warm_up",
+            "The capture begins with warm-up",
+            Range(0.0, 0.0),
+            f"{named} {format_ms(total_ms)} ms, as long as {total_ms / case.step_ms:.0f} others; averages omit that",
+            actions=("profile_later",),
+            rests_on=(Evidence("steps", "steps", steps.names[rows[0]]),),
+        ),
+        cost_ms=None,
+        cost_percent=None,
+    )
+
+
+def _is_first(steps: Steps, kind: str) -> bool:
+    """Tell whether the steps of a kind in which functions are traced come before all others."""
+    traced = [flag == RETRACE for flag, other in zip(steps.flags, steps.kinds, strict=True) if other == kind]
+    return any(traced) and not all(traced) and not any(traced[sum(traced) :])
+
+
+def eager_ops(case: Case) -> Cause | None:
+    """Judge ops that Python runs one by one."""
+    eager = case.results["functions"].eager
+    share = (eager.percent or 0.0) if case.is_headline else 0.0
+    parts = ("host_compute", "kernel_launch", "all_others")
+    if min(share, case.ledger.left(*parts)) < LEAST_PERCENT:
+        return None
+    most = ", ".join(without_middle(name, LONGEST_NAME) for name in eager.op_types[:3])
+    detail = f"{eager.calls_per_step:.3g} ops per step outside any function (most time: {most})"
+    rests_on = [Evidence("functions", "eager_ops", eager.op_types[0])] if eager.op_types else []
+    cost = case.ledger.claim(*parts, most=share)
+    actions = ("use_function",)
+    return case.cause("eager_ops", "Ops run one by one", cost, detail, actions=actions, rests_on=rests_on)
+
+
+def small_work_per_step(case: Case) -> Cause | None:
+    """Judge steps of which a large part is what a step costs whatever its size: calls, launches, Python.
+
+    On a GPU, that is all but the device's own work, if the device works for less than a quarter of the time. Else it is
+    what is left of the host's time when its ops are taken away. Python that takes longer than calls of a framework
+    usually cost is the program's own, and a cause by itself.
+    """
+    shares, detail = _fixed_work(case)
+    python = shares.get("all_others", 0.0)
+    if sum(shares.values()) < _FIXED_PERCENT or python * case.step_ms / 100.0 > _FRAMEWORK_MS:
+        return None
+    claims = [case.ledger.claim(part, most=share).high for part, share in shares.items()]
+    once = [case.action(code, Range(python, python)) for code in ("steps_per_execution", "loop_in_function")]
+    is_done = int(case.results["steps"].steps.batches.max()) > 1
+    return case.cause(
+        "small_work_per_step",
+        "What each step costs whatever its size",
+        Range(sum(claims), sum(claims)),
+        detail,
+        actions=["larger_batch", *([] if is_done else once)],
+        rests_on=[in_categories(part) for part in shares],
+        confidence="medium",
+    )
+
+
+def _fixed_work(case: Case) -> tuple[dict[str, float], str]:
+    """Return what a step costs whatever its size, in percent by category, and what shows it; empty: not known."""
+    left = {part: case.ledger.left(part) for part in ("kernel_launch", "host_compute", "all_others")}
+    on_device = case.ledger.left("device_compute")
+    if on_device:
+        is_small = on_device < _SMALL_DEVICE_SHARE * (on_device + sum(left.values()))
+        return left if is_small else {}, f"the device computes for {format_percent(on_device)}% of the step"
+    ops = case.program.op_percent if case.is_headline else None
+    # The first run of what was just traced prepares it, which later runs do not.
+    if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT:
+        return {}, ""
+    detail = f"ops run for {format_percent(ops)}% of the step"
+    return {"host_compute": max(left["host_compute"] - ops, 0.0), "all_others": left["all_others"]}, detail
+
+
+def straggler(case: Case, waiting_percent: float) -> Cause | None:
+    """Judge the host that others wait for: `waiting_percent` of the step, more than it waits for them."""
+    if min(waiting_percent, case.ledger.left("host_compute")) < _STRAGGLER_PERCENT:
+        return None
+    cost = case.ledger.claim("host_compute", most=waiting_percent)
+    detail = f"the others wait for {case.host}, whose own work takes longer than theirs"
+    rests_on = (Evidence("overview", "steps_by_host", case.host),)
+    return case.cause("straggler", "One slow host", cost, detail, actions=("look_at_host",), rests_on=rests_on)
+
+
+def python_between_steps(case: Case) -> Cause | None:
+    """Judge time in which nothing is recorded: Python, where the thread that makes the calls is in none of them."""
+    if not case.matters("all_others"):
+        return None
+    outside = case.program.outside_calls_percent if case.is_headline else None
+    if outside is not None and outside < LEAST_PERCENT:
+        return None
+    batches = int(case.results["steps"].steps.batches.max())
+    known = outside is not None
+    cost = case.ledger.claim("all_others", most=outside)
+    return case.cause(
+        "python_between_steps",
+        "Python between calls" if known else "Time without any recorded work",
+        cost,
+        "the program is in no call then: Python code, callbacks, I/O" if known else "Python, I/O or idle",
+        actions=() if batches > 1 else ("steps_per_execution", "loop_in_function"),
+        rests_on=(in_categories("all_others"),),
+        confidence="medium" if known else "low",
+    )
+
+
+def waiting_in_calls(case: Case) -> Cause | None:
+    """Judge time in which the program is in a call, and nothing is recorded of what the call does."""
+    if not case.matters("all_others") or case.program.outside_calls_percent is None or not case.is_headline:
+        return None
+    cost = case.ledger.claim("all_others")
+    return case.cause(
+        "waiting_in_calls",
+        "Waiting inside calls",
+        cost,
+        "the trace does not show for what: locks, other hosts, a busy CPU",
+        actions=(),
+        rests_on=(in_categories("all_others"),),
+        confidence="low",
+    )
+
+
+def profiling_overhead(case: Case) -> Cause | None:
+    """Name what the profiler itself costs, where the capture measured it: other figures are too large by some of it."""
+    environment = case.results["environment"]
+    measured = [host.facts.overhead_percent for host in environment if host.facts.overhead_percent is not None]
+    slower = max(measured, default=0.0)
+    percent = 100.0 * slower / (100.0 + slower)
+    if not case.is_headline or percent < _OVERHEAD_PERCENT:
+        return None
+    cost = case.ledger.claim("host_compute", "kernel_launch", "all_others", most=percent)
+    detail = f"it makes steps {format_percent(slower)}% longer than those before the capture"
+    rests_on = (Evidence("environment", "environment", environment[0].host),)
+    title = "Profiling itself"
+    return case.cause("profiling_overhead", title, cost, detail, actions=("capture_less",), rests_on=rests_on)

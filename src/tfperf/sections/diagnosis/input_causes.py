@@ -1,0 +1,103 @@
+"""Causes of input and output: waiting for batches, copying them, and copying results back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tfperf.sections.diagnosis.case import LONGEST_NAME, Case, in_categories
+from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.tfdata.actions import actions_of
+from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage
+from tfperf.units import format_bytes, format_percent, without_middle
+
+if TYPE_CHECKING:
+    from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.tfdata.analysis import TfData
+
+
+def input_wait(case: Case) -> Cause | None:
+    """Judge waiting for the next batch: the stage that is waited for, and what changes of the pipeline bring."""
+    if not case.matters("input_wait"):
+        return None
+    tfdata: TfData = case.results["tfdata"]
+    blame = blamed_stage(tfdata)
+    rests_on, detail = [in_categories("input")], "the trace does not show what makes the batches"
+    if blame is not None:
+        name = f"{without_middle(blame.stage, LONGEST_NAME)}{_python_of(tfdata, blame)}"
+        detail = f"the stage waited for is {name}{_REASONS[blame.reason]}"
+        rests_on.append(Evidence("tfdata", "tfdata_stages", blame.stage))
+    elif tfdata.pipelines:
+        detail = "no single stage of the pipeline is what is waited for"
+    actions: tuple[Action | str | None, ...] = ("use_tf_data",)
+    if tfdata.pipelines:
+        actions = (case.without_estimate("look_at_stages"),)
+    if case.is_headline and case.program.api != "jax":
+        actions = pipeline_actions(tfdata) or actions
+    cost = case.ledger.claim("input_wait")
+    return case.cause("input_wait", "Waiting for tf.data", cost, detail, actions=actions, rests_on=rests_on)
+
+
+def _python_of(tfdata: TfData, blame: Blame) -> str:
+    """Return the Python function that a stage runs, in brackets; empty if it runs none."""
+    stages = [stage for pipeline in tfdata.pipelines if pipeline.name == blame.pipeline for stage in pipeline.stages]
+    return next((f" ({stage.python})" for stage in stages if stage.name == blame.stage and stage.python), "")
+
+
+_REASONS: Mapping[Reason, str] = {
+    "work": "",
+    "host_pipeline": ", which asks the host's pipeline",
+    "to_device": ", on the way to the device",
+    "workers": ", which waits for the data service",
+    "hand_over": ", while no stage works",
+}
+
+
+def pipeline_actions(tfdata: TfData) -> tuple[Action, ...]:
+    """Return the changes of the pipeline, the largest likely gain first; those without an estimate follow."""
+    return tuple(
+        Action(
+            code=change.code,
+            text=change.text,
+            step_ms=None if change.low_ms is None or change.high_ms is None else Range(change.low_ms, change.high_ms),
+            assumption=change.assumption,
+            url=change.url,
+        )
+        for change in actions_of(tfdata)
+    )
+
+
+def input_copy(case: Case) -> Cause | None:
+    """Judge copying batches to the device while nothing else goes on."""
+    if not case.matters("host_to_device"):
+        return None
+    kernels: Kernels | None = case.results["kernels"]
+    copies = [copy for copy in kernels.copies if copy.kind == "H2D"] if kernels else []
+    detail, rests_on = "nothing else goes on meanwhile", [in_categories("input")]
+    if copies:
+        worst = max(copies, key=lambda copy: copy.total_ps)
+        rate = f" at {worst.gb_per_second:.2g} GB/s" if worst.gb_per_second is not None else ""
+        size = f"copies of {format_bytes(int(worst.mean_bytes))} on average" if worst.mean_bytes else "copies"
+        detail = f"{size}{rate}, while nothing else goes on"
+        rests_on.append(Evidence("kernels", "copies", worst.device))
+    is_ahead = any(pipeline.is_device for pipeline in case.results["tfdata"].pipelines)
+    actions = ("smaller_types",) if is_ahead else ("prefetch_to_device", "smaller_types")
+    cost = case.ledger.claim("host_to_device")
+    return case.cause("input_copy", "Copying batches to the device", cost, detail, actions=actions, rests_on=rests_on)
+
+
+def output_copy(case: Case) -> Cause | None:
+    """Judge copying results to the host."""
+    if not case.matters("output"):
+        return None
+    cost = case.ledger.claim("output")
+    detail = "the step waits for results on the host"
+    rests_on = (in_categories("output"),)
+    title = "Copying results to the host"
+    return case.cause("output_copy", title, cost, detail, actions=("fetch_less_often",), rests_on=rests_on)
+
+
+def stated(percent: Range) -> str:
+    """Return a share as text: `27.0%`, or `20.0 to 31.5%`."""
+    low, high = format_percent(percent.low), format_percent(percent.high)
+    return f"{high}%" if low == high else f"{low} to {high}%"

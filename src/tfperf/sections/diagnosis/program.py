@@ -1,0 +1,119 @@
+"""What kind of program a trace is of, and how its steps are spent: in no call, in ops, waiting for other hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.arrays import Int64s, Intervals, difference, overlap, union, union_all
+from tfperf.sections.host import Host
+from tfperf.trace.event_names import is_python_frame, mask, parse_op
+from tfperf.trace.host_state import HostStates, State
+from tfperf.trace.host_trace import HostTrace
+
+Api = Literal["keras", "tensorflow", "jax"]
+
+_KERAS = re.compile(
+    r"(?:__inference_)?(?:train_function|test_function|predict_function|one_step_on_data|one_step_on_iterator"
+    r"|multi_step_on_iterator)(?:_\d+)*$"
+)
+_COLLECTIVE = re.compile(r"(?:all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)\b")
+_RUN = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
+"""How XLA runs a whole program on a CPU: all of it is the program's own work."""
+_JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """How the program of a host is written, and shares of its headline steps; None where the trace cannot tell."""
+
+    api: Api
+    outside_calls_percent: float | None = None
+    """In which the thread that makes the calls is in none."""
+    op_percent: float | None = None
+    """In which an op of the step runs on the host; collectives do not count."""
+    collective_percent: float = 0.0
+    """In which the host communicates with others, or waits for them to do so."""
+
+
+def analyze(host: Host) -> Program:
+    """Tell the API of the program by the functions that it calls, and how its steps are spent."""
+    trace, breakdown = host.trace, host["steps"]
+    steps = breakdown.steps.only(np.flatnonzero(breakdown.steps.headline))
+    total_ps = int(steps.duration_ps.sum())
+
+    def percent(times: Intervals) -> float | None:
+        return 100.0 * int(overlap(times, steps.start_ps, steps.end_ps).sum()) / total_ps if total_ps else None
+
+    calls, exchanges = (
+        _calls(trace, host.host_states.main),
+        _times(trace, np.flatnonzero(mask(trace.names, is_collective)[trace.name])),
+    )
+    ops = difference(_ops(trace, host.host_states), exchanges)
+    outside = None if calls is None else percent(calls)
+    return Program(
+        api=_api(trace.names),
+        outside_calls_percent=None if outside is None else 100.0 - outside,
+        op_percent=percent(ops) if len(ops.start) else None,
+        collective_percent=percent(exchanges) or 0.0,
+    )
+
+
+def _api(names: Sequence[str]) -> Api:
+    if any(map(_KERAS.match, names)):
+        return "keras"
+    return "jax" if any(map(_JAX.match, names)) else "tensorflow"
+
+
+def _calls(trace: HostTrace, main: int | None) -> Intervals | None:
+    """Return when the thread that makes the calls is in one; markers of steps and Python frames are no calls."""
+    if main is None:
+        return None
+    is_mark = mask(trace.names, is_python_frame)
+    is_mark[trace.name[trace.stat("step_num").event]] = True
+    rows = np.arange(trace.lines[main].start, trace.lines[main].stop)
+    return _times(trace, rows[~is_mark[trace.name[rows]]])
+
+
+def _ops(trace: HostTrace, states: HostStates) -> Intervals:
+    """Return when ops of the step run on any thread of the host: those of tf.data's functions do not count."""
+    computing = [times[State.COMPUTE] for times in states.lines.values() if State.COMPUTE in times]
+    runs = np.flatnonzero(mask(trace.names, lambda name: name.startswith(_RUN))[trace.name])
+    thunks = trace.stat("hlo_op").event.astype(np.int64)
+    return union_all([*computing, _times(trace, runs), _times(trace, thunks)])
+
+
+def is_collective(name: str) -> bool:
+    """Tell whether a host event is an exchange with other replicas: the op, or the executor that agrees on it."""
+    of_executor = name.startswith(("CollectiveExecutor::", "BaseCollectiveExecutor::", "CollectiveOp"))
+    return of_executor or parse_op(name).type.startswith("Collective") or _COLLECTIVE.match(name) is not None
+
+
+def _times(trace: HostTrace, rows: Int64s) -> Intervals:
+    rows = rows[trace.on_host[rows]]
+    return union(trace.start_ps[rows], trace.end_ps[rows])
+
+
+def pace_setter(programs: Sequence[Program]) -> int | None:
+    """Return the host that others wait for: the one that waits least itself, as an index; None if none communicate."""
+    shares = [program.collective_percent for program in programs]
+    return shares.index(min(shares)) if len(shares) > 1 and min(shares) > 0 else None
+
+
+def combine(programs: Sequence[Program]) -> Program:
+    """Return the program of a run: hosts of one job run the same; shares are averages over the hosts that tell."""
+    apis = [program.api for program in programs]
+    return Program(
+        api=max(apis, key=apis.count),
+        outside_calls_percent=_average([program.outside_calls_percent for program in programs]),
+        op_percent=_average([program.op_percent for program in programs]),
+        collective_percent=_average([program.collective_percent for program in programs]) or 0.0,
+    )
+
+
+def _average(shares: Sequence[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else None

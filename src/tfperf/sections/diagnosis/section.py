@@ -1,0 +1,157 @@
+"""The section of the diagnosis: the first screen of every report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tfperf.report.model import BarChart, Fact, Finding, Level, Section, Severity
+from tfperf.sections.batch.section import time_per_example_ms
+from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, sentence_of
+from tfperf.sections.diagnosis.tables import ACTIONS, CAUSES
+from tfperf.sections.gaps.analysis import topics
+from tfperf.sections.overview.summary import Overview
+from tfperf.sections.registry import present
+from tfperf.sections.results import Results
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
+from tfperf.trace.steps import UNLABELLED
+from tfperf.units import format_ms, format_percent
+
+if TYPE_CHECKING:
+    from tfperf.sections.diagnosis.cause import Action, Cause, Diagnosis
+
+_SHOWN = 3
+"""So many causes are on the first screen."""
+_PROBLEM = 0.15
+"""Share of the step from which a likely gain makes a cause a problem."""
+_LEAST_SHARE = 1.0
+_NAMED_GAPS = 3
+_CLASSES = {
+    "high": "HIGHLY input-bound",
+    "moderate": "MODERATELY input-bound",
+    "possible": "POSSIBLY input-bound",
+    "none": "NOT input-bound",
+    "unknown": "unknown: the trace does not show where input comes from",
+}
+_POINTER = "More: tfperf analyze PATH with --full, -s SECTION, or -o report.html (a page)."
+
+
+def build(results: Results) -> Section:
+    """Build the section: the causes, the best to fix first; the step; its categories; what is unknown."""
+    diagnosis: Diagnosis = results["diagnosis"]
+    has_steps = diagnosis.summary.step_time_ms is not None
+    return Section(
+        "diagnosis",
+        "Diagnosis",
+        findings=_findings(diagnosis),
+        facts=_facts(results) if has_steps else (),
+        charts=(_categories(diagnosis),) if has_steps else (),
+        tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
+        notes=_unknown(results),
+        pointer=_POINTER,
+    )
+
+
+def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
+    """Return the headline, and every cause; the first is the headline if it is worth fixing."""
+    causes, findings = list(diagnosis.causes), []
+    if not causes or diagnosis.headline != sentence_of(causes[0]):
+        findings.append(Finding("nothing", "info", diagnosis.headline))
+    for number, cause in enumerate(causes, start=len(findings)):
+        level: Level = "brief" if number < _SHOWN else "full"
+        action = _words(cause.actions[0]) if cause.actions else ""
+        findings.append(Finding(cause.code, _severity(cause), _text(cause), action, level))
+        for other in cause.actions[1:]:
+            findings.append(Finding(other.code, "info", f"Also for {cause.code}: {_words(other)}.", level="full"))
+    return tuple(findings)
+
+
+def _text(cause: Cause) -> str:
+    return sentence_of(cause) if cause.kind in ("train", UNLABELLED) else f"{cause.kind} steps: {sentence_of(cause)}"
+
+
+def _severity(cause: Cause) -> Severity:
+    if cause.gain >= _PROBLEM or cause.code == "memory_pressure":
+        return "problem"
+    return "hint" if cause.gain >= WORTH_FIXING else "info"
+
+
+def _words(action: Action) -> str:
+    """Return an action without its conditions, and what it brings."""
+    text = action.text.partition("; ")[0]
+    if action.step_ms is None:
+        return text
+    low, high = format_ms(action.step_ms.low), format_ms(action.step_ms.high)
+    then = f"{low} to {high}" if low != high else low
+    return f"{text} -> {then} ms for as many examples" if action.is_per_examples else f"{text} -> step {then} ms"
+
+
+def _facts(results: Results) -> tuple[Fact, ...]:
+    """Return the step that was judged: its time and rate, and what input takes of it."""
+    overview: Overview = results["overview"]
+    diagnosis: Diagnosis = results["diagnosis"]
+    step, time = diagnosis.summary, diagnosis.summary.step_time_ms
+    if time is None:
+        return ()
+    kind = "" if step.kind == UNLABELLED else f"{step.kind} "
+    notes = [f"{step.averaged_count} of {step.step_count} {kind}steps"]
+    notes += [f"{1000.0 / time.average:.3g} per second"] if time.average else []
+    notes += [f"on {diagnosis.host}"] if diagnosis.host else []
+    worst = overview.worst_host
+    on_host = f" on {results.hosts[worst].host}" if worst is not None else ""
+    verdict = _CLASSES[overview.input_class] + on_host
+    if overview.input_class == "possible":
+        of_host = overview if worst is None else overview.by_host[worst]
+        verdict += f": {format_percent(of_host.percent['all_others'])}% of the step is in no category"
+    facts = [Fact("step_time", "Step time", time.average, "ms", ", ".join(notes))]
+    batch, example_ms = results["batch"], time_per_example_ms(results)
+    if batch.size is not None and example_ms and not diagnosis.host:
+        note = f"per second, in batches of {batch.size:,} (confidence {batch.confidence})"
+        facts.append(Fact("examples_per_second", "Examples", 1000.0 / example_ms, "count", note))
+    return (*facts, Fact("input", "Input", overview.input_percent, "%", verdict))
+
+
+def _categories(diagnosis: Diagnosis) -> BarChart:
+    """Return a bar for each category that counts."""
+    shares = {key: diagnosis.summary.percent[key] for key in CATEGORIES if key not in diagnosis.unknown}
+    shown = sorted((key for key in shares if shares[key] >= _LEAST_SHARE), key=lambda key: -shares[key])
+    labels = tuple(CATEGORY_TITLES[key] for key in shown)
+    return BarChart("Where the step time goes", "%", labels, tuple(shares[key] for key in shown))
+
+
+def _unknown(results: Results) -> tuple[str, ...]:
+    """Return one line that names what the trace cannot tell."""
+    unknown = topics(results)
+    if not unknown:
+        return ()
+    named = "; ".join(text[:1].lower() + text[1:] for text in unknown[:_NAMED_GAPS])
+    more = f"; {len(unknown) - _NAMED_GAPS} more" if len(unknown) > _NAMED_GAPS else ""
+    return (f"Unknown: {named}{more} (-s gaps).",)
+
+
+def document(results: Results) -> Mapping[str, Any]:
+    """Return the object `diagnosis` of the JSON document."""
+    diagnosis: Diagnosis = results["diagnosis"]
+    return {"headline": diagnosis.headline, "causes": [_cause(cause) for cause in diagnosis.causes]}
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    same = ("code", "title", "kind", "detail", "confidence")
+    return {
+        **{key: getattr(cause, key) for key in same},
+        "cost_ms": _range(cause.cost_ms),
+        "cost_percent": _range(cause.cost_percent),
+        "gain_percent": cause.gain_percent,
+        "rests_on": [{"section": each.section, "table": each.table, "row": each.row} for each in cause.rests_on],
+        "actions": [
+            {
+                **{key: getattr(action, key) for key in ("code", "text", "assumption", "url")},
+                "step_ms": _range(action.step_ms),
+            }
+            for action in cause.actions
+        ],
+    }
+
+
+def _range(value: Any) -> dict[str, float | None]:
+    return {"low": value and value.low, "high": value and value.high}

@@ -1,0 +1,147 @@
+"""What to change in a tf.data pipeline: each change with its own estimate, the largest likely gain first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.pipeline import Pipeline, stage_name
+from tfperf.sections.tfdata.stage_rules import (
+    FULL_CPU,
+    PREFETCH,
+    SPLIT_TO_CACHE,
+    StageRule,
+    rule_for,
+    rule_of_change,
+    words,
+)
+from tfperf.sections.tfdata.whatif import Estimate, Outlook
+from tfperf.units import PS_PER_MS, format_ms
+
+_FULL_CPU = 0.85
+"""From this share of its cores on, a host is busy."""
+_WORTH_IT = 0.9
+"""A change is worth rewriting a function if the step takes at most so much of its time then."""
+_OWN_WAITING = 0.1
+"""A stage is worth a change if so much of the waiting for the pipeline is for it."""
+
+
+class PipelineAction(Struct, frozen=True, kw_only=True):
+    """A change of the program, and where it leads: a range of step times if the trace allows an estimate of it."""
+
+    code: str
+    """`prefetch`, `parallel_map`, `parallel_read`, `cache`, `vectorize` as in the table what_if, or a code without
+    an estimate."""
+    stage: str
+    """TensorFlow's name of the stage that changes; empty: the whole pipeline."""
+    why: str
+    """What the trace shows, as a sentence."""
+    text: str
+    """What to type."""
+    low_ms: float | None
+    """Step time at best and at worst; None: no estimate."""
+    high_ms: float | None
+    assumption: str
+    """What the estimate rests on; empty without one."""
+    url: str
+    """The page of TensorFlow's documentation that explains the change."""
+
+    @property
+    def gain(self) -> str:
+        """Return the estimate as a sentence; empty without one."""
+        if self.low_ms is None or self.high_ms is None:
+            return ""
+        return f"Estimated step time then: {format_ms(self.low_ms)} to {format_ms(self.high_ms)} ms."
+
+
+def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
+    """Return what to change in the main pipeline; nothing if it keeps nobody waiting.
+
+    What promises the largest gain comes first; changes without an estimate follow.
+    """
+    pipeline, outlook = tfdata.main, tfdata.outlook
+    if pipeline is None or not keeps_waiting(pipeline, outlook):
+        return ()
+    if outlook is None:
+        return tuple(_without_steps(pipeline))
+    estimated = [_estimated(pipeline, estimate) for estimate in outlook.gains if _is_worth_it(outlook, estimate)]
+    # A change whose estimate promises nothing is no advice, nor is less work where only its overhead is too much.
+    known = {(estimate.change, stage_name(pipeline, estimate.stage) or "") for estimate in outlook.estimates}
+    known |= {("heavy_map", action.stage) for action in estimated if action.code == "vectorize"}
+    others = (*_of_stages(pipeline), *_split_to_cache(outlook), *_on_full_cpu(pipeline))
+    return (*estimated, *(action for action in others if (action.code, action.stage) not in known))
+
+
+def keeps_waiting(pipeline: Pipeline, outlook: Outlook | None) -> bool:
+    """Tell whether the pipeline is worth a change: steps (unknown: the program) wait for it for 5 % of their time."""
+    if outlook is not None:
+        return not outlook.keeps_up
+    return 100.0 * pipeline.waited_ps > INPUT_LIMITS[0] * pipeline.capture_ps > 0
+
+
+def _is_worth_it(outlook: Outlook, estimate: Estimate) -> bool:
+    """Tell whether a change is advised: the table of estimates holds more."""
+    if estimate.change == "vectorize":
+        return estimate.high_ms < _WORTH_IT * outlook.step_ms
+    return estimate.change != "cache" or not _is_random(outlook, estimate)
+
+
+def _is_random(outlook: Outlook, estimate: Estimate) -> bool:
+    return estimate.stage is not None and outlook.pipeline.stages[estimate.stage].is_random
+
+
+def _estimated(pipeline: Pipeline, estimate: Estimate) -> PipelineAction:
+    return _action(pipeline, estimate.stage, rule_of_change(pipeline, estimate.change, estimate.stage), estimate)
+
+
+def _split_to_cache(outlook: Outlook) -> Iterator[PipelineAction]:
+    for estimate in outlook.gains:
+        if estimate.change == "cache" and _is_random(outlook, estimate):
+            yield _action(outlook.pipeline, estimate.stage, SPLIT_TO_CACHE)
+
+
+def _of_stages(pipeline: Pipeline) -> Iterator[PipelineAction]:
+    """Yield what the stages call for that limit the pipeline or are waited for most, if anyone waits for them."""
+    known_ps = pipeline.waited_ps - pipeline.unattributed_ps
+    for index in dict.fromkeys((pipeline.limiting, pipeline.blocking)):
+        if index is None or pipeline.stages[index].blocked_ps < _OWN_WAITING * max(known_ps, 1):
+            continue
+        rule = rule_for(pipeline, index)
+        if rule is not None:
+            yield _action(pipeline, index, rule)
+
+
+def _without_steps(pipeline: Pipeline) -> Iterator[PipelineAction]:
+    if pipeline.final_prefetch is None:
+        yield _action(pipeline, None, PREFETCH)
+    yield from _of_stages(pipeline)
+    yield from _on_full_cpu(pipeline)
+
+
+def _on_full_cpu(pipeline: Pipeline) -> Iterator[PipelineAction]:
+    if (pipeline.busy_share or 0.0) >= _FULL_CPU:
+        yield _action(pipeline, None, FULL_CPU)
+
+
+def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Estimate | None = None) -> PipelineAction:
+    """Put the words of a rule and its estimate together."""
+    inserted = words(pipeline, index)
+    stage = pipeline.stages[index] if index is not None else None
+    why = rule.why.format(**inserted)
+    if stage is not None and not why.endswith("."):
+        own_ps, held_ps = stage.element_ps, stage.element_held_ps or 0.0
+        takes = f"takes {format_ms((held_ps if own_ps is None else own_ps) / PS_PER_MS)} ms"
+        why = f"{stage.name} {takes} for an element of the pipeline, {why}."
+    return PipelineAction(
+        code=rule.code,
+        stage=stage.name if stage is not None else "",
+        why=why,
+        text=rule.action.format(**inserted),
+        low_ms=estimate.low_ms if estimate else None,
+        high_ms=estimate.high_ms if estimate else None,
+        assumption=estimate.assumption if estimate else "",
+        url=rule.url,
+    )

@@ -1,0 +1,108 @@
+"""The plane that captures of this project add to a trace: what a trace does not hold, as stats of one more plane.
+
+Other programs find planes by their names, and ignore this one. It has no lines, so it holds no events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, get_args, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from tfperf.wire.schema import message_class
+
+CAPTURE_PLANE = "/tfperf:capture"
+_FORMAT = 1
+_LARGEST = 1 << 53
+_LONGEST_TEXT = 200
+
+
+class CaptureFacts(Struct, frozen=True, kw_only=True):
+    """What a capture knows beyond the trace: each field is a stat of the plane; None: unknown, and not written."""
+
+    format: int = _FORMAT
+    tfperf_version: str | None = None
+    tensorflow_version: str | None = None
+    keras_version: str | None = None
+    python_version: str | None = None
+    cpu_model: str | None = None
+    cpu_count: int | None = None
+    """Logical CPUs of the machine."""
+    cpu_affinity: int | None = None
+    """Those that the process may run on."""
+    cpu_quota: float | None = None
+    """How many CPUs' time the cgroups of the process grant it; None without such a limit."""
+    memory_bytes: int | None = None
+    """Of the machine."""
+    memory_limit_bytes: int | None = None
+    """What the cgroups of the process grant it; None without such a limit."""
+    gpu_driver_version: str | None = None
+    cuda_version: str | None = None
+    """What TensorFlow was built for."""
+    batch_size: int | None = None
+    """Examples of a batch that Keras trains on, over all replicas and workers."""
+    steps_per_execution: int | None = None
+    """How many batches a call of Keras's compiled function takes."""
+    replicas: int | None = None
+    """Replicas of the model that train in step, on all workers."""
+    local_replicas: int | None = None
+    """Those of them in this process."""
+    overhead_percent: float | None = None
+    """By how much profiling made the median step longer."""
+    usual_step_ms: float | None = None
+    """The median step before the profile."""
+
+    @property
+    def cores(self) -> float | None:
+        """Return how many cores' time the process can use: by its affinity, and by the quota of its cgroups."""
+        limits = (self.cpu_affinity or self.cpu_count, self.cpu_quota)
+        return min((float(limit) for limit in limits if limit), default=None)
+
+    @property
+    def usable_memory_bytes(self) -> int | None:
+        """Return how much memory the process can use."""
+        return min((limit for limit in (self.memory_bytes, self.memory_limit_bytes) if limit), default=None)
+
+    @staticmethod
+    def of(stats: Mapping[str, object]) -> CaptureFacts:
+        """Return what the stats of the plane say; what cannot be true is unknown."""
+        known: dict[str, Any] = {name: _value(stats.get(name), kind) for name, kind in _KINDS.items()}
+        return CaptureFacts(**{name: value for name, value in known.items() if value is not None})
+
+    def to_bytes(self) -> bytes:
+        """Return the plane as the field of an XSpace: appended to the file of a trace, it is one more plane of it."""
+        space: Any = message_class("XSpace")()
+        plane = space.planes.add(name=CAPTURE_PLANE.encode())
+        facts = {name: value for name, value in asdict(self).items() if value is not None}
+        for number, (name, value) in enumerate(facts.items(), start=1):
+            entry = plane.stat_metadata.add(key=number)
+            entry.value.id, entry.value.name = number, name.encode()
+            stat = plane.stats.add(metadata_id=number)
+            if isinstance(value, str):
+                stat.str_value = value[:_LONGEST_TEXT].encode("utf-8", "replace")
+            elif isinstance(value, float):
+                stat.double_value = value
+            else:
+                stat.int64_value = value
+        data: bytes = space.SerializeToString()
+        return data
+
+
+_KINDS: dict[str, type] = {
+    name: next(kind for kind in (get_args(hint) or (hint,)) if kind is not type(None))
+    for name, hint in get_type_hints(CaptureFacts).items()
+}
+
+
+def _value(value: object, kind: type) -> int | float | str | None:
+    """Return a stat if it is of the kind that its field holds, and can be true."""
+    if kind is str:
+        return value[:_LONGEST_TEXT] if isinstance(value, str) and value else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    if kind is int:
+        return value if isinstance(value, int) and 0 < value <= _LARGEST else None
+    return float(value) if 0 <= value <= _LARGEST else None

@@ -1,0 +1,190 @@
+"""What a file is that is no XSpace, where its first bytes tell surely; only they are looked at.
+
+A format is named from its signature, or from fields that no XSpace has: all planes of an XSpace begin with a number or
+with a name, the messages below with something else. What is merely likely is not named.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+_MOST_VALUES = 8
+_SIGNATURES = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x89HDF\r\n", "an HDF5 file"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+)
+_SHORTEST_TEXT = 16
+"""The first bytes of an XSpace that is cut off may look like text."""
+_RECORD_HEADER = 12
+"""Length (8 bytes) and checksum of a record of TensorFlow."""
+_OP = re.compile(r"_?[A-Z][A-Za-z0-9_>]*")
+_OPCODE = re.compile(r"[a-z][a-z0-9-]*")
+_DEVICE = re.compile(r"/job:|/device:|/[cg]pu:\d", re.IGNORECASE)
+
+
+def other_format(head: bytes) -> str:
+    """Return what a file is by its first bytes, and what to give instead; empty if that is not sure."""
+    if head.startswith(b"\x1f\x8b"):
+        # wbits 31 expects the header of gzip.
+        start = zlib.decompressobj(31)
+        try:
+            inside = start.decompress(head, 1 << 10)
+        except zlib.error:
+            inside = b""
+        if inside.lstrip()[:1] in (b"{", b"["):
+            return "gzip-compressed JSON, such as an export for the trace viewer; give the *.xplane.pb file beside it"
+        return "gzip-compressed; decompress it, or give the *.xplane.pb file beside it"
+    if head[:1] in (b"{", b"["):
+        return "JSON, not an XSpace; give the *.xplane.pb file of the same run"
+    return (what := _by_signature(head) or _by_fields(head)) and f"{what}, not an XSpace; give a *.xplane.pb file"
+
+
+def _by_signature(head: bytes) -> str:
+    if b"brain.Event:" in head[_RECORD_HEADER : _RECORD_HEADER + int.from_bytes(head[:8], "little")]:
+        return "an event file of TensorBoard"
+    if len(head) >= _SHORTEST_TEXT and is_text(head):
+        return "a text file"
+    return next((what for signature, what in _SIGNATURES if head.startswith(signature)), "")
+
+
+def is_text(data: bytes) -> bool:
+    """Tell whether bytes are text that people read: UTF-8 without control characters; the end may be cut off."""
+    text = data.decode("utf-8", "ignore")
+    is_whole = len(data) - len(text.encode()) < 4  # as much as cutting off the last character can take
+    return is_whole and all(char.isprintable() or char in "\t\n\r" for char in text)
+
+
+def _by_fields(head: bytes) -> str:
+    return next((name for is_it, name in _MESSAGES if is_it(head)), "")
+
+
+def _is_graph(data: bytes) -> bool:
+    """GraphDef: node 1 with name 1 and op 2."""
+    nodes = list(_values(data, 1))[:3]
+    return bool(nodes) and all(_text(node, 1) and _OP.fullmatch(_text(node, 2)) for node in nodes)
+
+
+def _is_meta_graph(data: bytes) -> bool:
+    """MetaGraphDef: graph_def 2."""
+    return any(_is_graph(graph) for graph in _messages(data, 2))
+
+
+def _is_saved_model(data: bytes) -> bool:
+    """SavedModel: saved_model_schema_version 1, meta_graphs 2."""
+    return 1 in _values(data, 1) and any(_is_meta_graph(meta_graph) for meta_graph in _messages(data, 2))
+
+
+def _is_run_metadata(data: bytes) -> bool:
+    """RunMetadata: step_stats 1 with dev_stats 1 with device 1; partition_graphs 3; function_graphs 4 with graphs 1."""
+    devices = [_text(stats, 1) for stats in _messages(data, 1, 1)]
+    graphs = (*_messages(data, 3), *_messages(data, 4, 1))
+    return any(map(_DEVICE.match, devices)) or any(map(_is_graph, graphs))
+
+
+def _is_tfprof_profile(data: bytes) -> bool:
+    """ProfileProto: nodes 1, a map from number 1 to ProfileNode 2 with name 1 and op 9."""
+    is_map = isinstance(next(_values(data, 1, 1), None), int)
+    return is_map and any(_text(node, 1) and _text(node, 9) for node in _messages(data, 1, 2))
+
+
+def _is_tfprof_log(data: bytes) -> bool:
+    """OpLogProto: log_entries 1 with name 1 and code_def 4 with traces 1."""
+    entries = list(_messages(data, 1))
+    return all(_text(entry, 1) and not _text(entry, 2) for entry in entries) and any(_messages(data, 1, 4, 1))
+
+
+def _is_tfprof_result(data: bytes) -> bool:
+    """GraphNodeProto and MultiGraphNodeProto: name 1, which is that of tfprof's root."""
+    return _text(data, 1) == "_TFProfRoot"
+
+
+def _is_hlo_module(data: bytes) -> bool:
+    """HloModuleProto: name 1, entry_computation_name 2, computations 3 with instructions 2 with opcode 2."""
+    opcodes = [_text(instruction, 2) for instruction in _messages(data, 3, 2)]
+    return bool(_text(data, 1) and _text(data, 2)) and any(map(_OPCODE.fullmatch, opcodes))
+
+
+def _is_hlo(data: bytes) -> bool:
+    """HloProto: hlo_module 1; HloSnapshot: hlo 1."""
+    modules = (data, *_messages(data, 1), *_messages(data, 1, 1))
+    return any(map(_is_hlo_module, modules))
+
+
+def _is_perfetto(data: bytes) -> bool:
+    """Trace: packet 1 with trusted_packet_sequence_id 10 and track_event 11 or track_descriptor 60."""
+    packets = [{number for number, _ in _fields(packet)} for packet in _messages(data, 1)]
+    return any(10 in numbers and numbers & {11, 60} for numbers in packets)
+
+
+_MESSAGES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
+    (_is_tfprof_profile, "a profile of tfprof (ProfileProto)"),
+    (_is_tfprof_log, "a log of tfprof (OpLogProto)"),
+    (_is_tfprof_result, "a result of tfprof (GraphNodeProto)"),
+    (_is_graph, "a graph of TensorFlow (GraphDef)"),
+    (_is_saved_model, "a SavedModel of TensorFlow"),
+    (_is_meta_graph, "a graph of TensorFlow (MetaGraphDef)"),
+    (_is_run_metadata, "a RunMetadata of TensorFlow"),
+    (_is_hlo, "a program of XLA (HloProto)"),
+    (_is_perfetto, "a timeline for Perfetto"),
+)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Iterate over number and value of the fields of a message, up to what is none; the last may be cut off."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire_type = tag >> 3, tag & 7
+        if number < 1:
+            return
+        if wire_type == _VARINT:
+            value, at = _varint(data, at)
+            if value < 0:
+                return
+            yield number, value
+        elif wire_type == _BYTES:
+            length, at = _varint(data, at)
+            if length < 0:
+                return
+            yield number, data[at : at + length]
+            at += length
+        elif wire_type in _FIXED_SIZES:
+            at += _FIXED_SIZES[wire_type]
+        else:
+            return
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place and the place after it; -1 if there is none."""
+    value = 0
+    for count, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return value, at + count + 1
+    return -1, len(data)
+
+
+def _values(data: bytes, *path: int) -> Iterator[int | bytes]:
+    """Iterate over the first values at a path of field numbers."""
+    first, *rest = path
+    found = (value for number, value in _fields(data) if number == first)
+    for _, value in zip(range(_MOST_VALUES), found, strict=False):
+        if not rest:
+            yield value
+        elif isinstance(value, bytes):
+            yield from _values(value, *rest)
+
+
+def _messages(data: bytes, *path: int) -> Iterator[bytes]:
+    return (value for value in _values(data, *path) if isinstance(value, bytes))
+
+
+def _text(data: int | bytes, number: int) -> str:
+    """Return the first value of a field as text; empty if it is none."""
+    value = next(_values(data, number), b"") if isinstance(data, bytes) else b""
+    return value.decode("utf-8", "ignore") if isinstance(value, bytes) and is_text(value) else ""

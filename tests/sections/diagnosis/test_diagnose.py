@@ -1,0 +1,240 @@
+"""Each cause on a trace that can be checked by hand: steps of 100 us, of which it costs a known part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import Event, Plane, event, host, line, logdir_of, plane, ref, results_of, space, trace_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tfperf
+from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
+from tfperf.sections.diagnosis.diagnose import sentence_of
+
+
+def diagnosis(tmp_path: Path, *planes: Plane) -> Diagnosis:
+    found: Diagnosis = results_of(trace_of(tmp_path, *planes))["diagnosis"]
+    return found
+
+
+def steps(*parts: tuple[str, float], kind: str = "train", count: int = 5, start: float = 0.0) -> list[Event]:
+    """Steps of 100 us, each with events of these names and durations one after the other."""
+    events = []
+    for n in range(count):
+        begin = start + 100 * n
+        events.append(event(kind, begin, 100, step_num=n))
+        for name, duration in parts:
+            events.append(event(name, begin, duration))
+            begin += duration
+    return events
+
+
+FETCH, OP, CALL = "IteratorGetNextOp::DoCompute", "MatMul:MatMul", "EagerExecute"
+
+
+def gpu(*parts: tuple[str, float, float], count: int = 5) -> Plane:
+    """A GPU with events of these names at these times of each step, for so long."""
+    streams: dict[str, list[Event]] = {"Stream #1(Compute)": [], "Stream #2(MemcpyH2D)": []}
+    for n in range(count):
+        for name, begin, duration in parts:
+            stream = "Stream #2(MemcpyH2D)" if name.startswith("Memcpy") else "Stream #1(Compute)"
+            streams[stream].append(event(name, 100 * n + begin, duration))
+    lines = (line(name, *events, id=number) for number, (name, events) in enumerate(streams.items()))
+    return plane("/device:GPU:0", *lines, stats={"compute_cap_major": 7, "compute_cap_minor": 5})
+
+
+def test_waiting_for_input(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(*steps((FETCH, 64), (OP, 36))))
+    (cause,) = found.causes
+    assert (cause.code, cause.kind) == ("input_wait", "train")
+    assert cause.cost_percent == Range(64.0, 64.0)
+    assert cause.cost_ms is not None
+    assert cause.cost_ms.low == cause.cost_ms.high == pytest.approx(0.064)
+    assert found.headline.startswith("Waiting for tf.data takes 64.0% of the step: ")
+
+
+def test_nothing_worth_fixing_says_what_the_step_is(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(*steps((FETCH, 1), (OP, 98))))
+    assert found.causes == ()
+    assert found.headline == (
+        "Nothing worth fixing was found: the step is host compute 98.0%, input 1.0%, all others 1.0%."
+    )
+
+
+def test_without_steps_the_reason_is_said(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(event(OP, 0, 10)))
+    assert found.headline.startswith("No step time was measured: ")
+
+
+def traced(events: list[Event], first: int, last: int) -> list[Event]:
+    """Make the calls of `work` in these steps trace for 50 us each; in the others they only call."""
+    made = list(events)
+    for n in range(5):
+        mode = "traced-nonXla" if first <= n < last else "notTraced-nonXla"
+        made.append(event("work", 100 * n, 100, tf_function_call=ref(mode), tracing_count=n))
+        if first <= n < last:
+            made.append(event("tf.function-graph_building", 100 * n, 50))
+    return made
+
+
+def test_compilation_names_the_function_and_how_often(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(*traced(steps((OP, 100)), 0, 5)))
+    assert found.headline == "Compilation takes 50.0% of the step: work is traced in 5 of 5 calls."
+    after = found.causes[0].actions[0].step_ms
+    assert after is not None
+    assert after.low == pytest.approx(0.05)
+    assert after.high == pytest.approx(0.055)
+
+
+def test_first_calls_that_trace_are_warm_up(tmp_path: Path) -> None:
+    # Only two steps are without a flag, so all of them count: 3 of 5 trace for half of their time.
+    found = diagnosis(tmp_path, host(*traced(steps((OP, 100)), 0, 3)))
+    cause = found.causes[0]
+    assert (cause.code, cause.actions[0].code) == ("warm_up", "profile_later")
+    assert cause.cost_percent == Range(30.0, 30.0)
+
+
+def test_python_between_calls(tmp_path: Path) -> None:
+    # The op is inside the call, so that of each step of 20 ms, 8 ms are in neither: too much for a framework.
+    events = [(0.0, 20_000.0, "train"), (0.0, 12_000.0, CALL), (1_000.0, 11_000.0, OP)]
+    made = [
+        event(name, 20_000 * n + begin, duration, **({"step_num": n} if name == "train" else {}))
+        for n in range(5)
+        for begin, duration, name in events
+    ]
+    found = diagnosis(tmp_path, host(*made))
+    cause = next(each for each in found.causes if each.code == "python_between_steps")
+    assert cause.cost_percent == Range(40.0, 40.0)
+    assert [each.code for each in found.causes] == ["python_between_steps", "waiting_in_calls"]
+    assert cause.actions[0].code == "loop_in_function"
+
+
+def test_time_inside_a_call_is_not_python(tmp_path: Path) -> None:
+    events = [event(CALL, 100 * n, 100) for n in range(5)]
+    found = diagnosis(tmp_path, host(*events, *steps((OP, 85))))
+    assert [cause.code for cause in found.causes] == ["waiting_in_calls"]
+    assert found.headline.startswith("Nothing worth fixing")
+
+
+def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(*steps((OP, 40), ("ExecutorState::Process", 30))))
+    (cause,) = found.causes
+    assert (cause.code, cause.cost_percent) == ("small_work_per_step", Range(60.0, 60.0))
+    assert cause.detail == "ops run for 40.0% of the step"
+    # Half of it for the same number of examples, in batches twice as large.
+    assert cause.actions[0].code == "larger_batch"
+
+
+def test_a_gpu_that_has_little_to_do(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(*steps(("ExecutorState::Process", 80.0))), gpu(("volta_sgemm", 80, 10)))
+    costs = {cause.code: cause.cost_percent for cause in found.causes}
+    assert costs["small_work_per_step"] == Range(90.0, 90.0)
+    assert "launch_bound" not in costs, "no part of a step is blamed twice"
+
+
+def test_hosts_that_wait_for_one_are_told_apart(tmp_path: Path) -> None:
+    """Host `b` computes for 90 us, then both exchange: `a` waits for it."""
+    exchange = "CollectiveReduceV2:CollectiveReduceV2"
+    logdir = logdir_of(
+        tmp_path, a=space(host(*steps((OP, 10), (exchange, 90)))), b=space(host(*steps((OP, 90), (exchange, 10))))
+    )
+    found = tfperf.load(logdir)["diagnosis"]
+    first, second = found.causes
+    assert (first.code, first.cost_percent) == ("straggler", Range(80.0, 80.0))
+    assert "wait for b" in first.detail
+    assert (second.code, second.cost_percent) == ("collectives", Range(10.0, 10.0))
+
+
+def test_the_host_that_sets_the_pace_is_the_one_that_is_judged(tmp_path: Path) -> None:
+    exchange = "CollectiveReduceV2:CollectiveReduceV2"
+    logdir = logdir_of(
+        tmp_path,
+        a=space(host(*steps((OP, 10), (exchange, 90)))),
+        b=space(host(*steps((FETCH, 80), (OP, 10), (exchange, 10)))),
+    )
+    first, *others = tfperf.load(logdir)["diagnosis"].causes
+    assert (first.code, first.cost_percent) == ("input_wait", Range(80.0, 80.0))
+    assert "straggler" not in [cause.code for cause in others], "what explains it has been named"
+
+
+def test_a_gpu_that_the_job_does_not_use(tmp_path: Path) -> None:
+    (cause,) = diagnosis(tmp_path, host(*steps((OP, 100))), plane("/device:GPU:0")).causes
+    assert (cause.code, cause.title) == ("idle_devices", "1 of 1 devices does nothing")
+    assert cause.detail == "ops run on the host for 100.0% of the step"
+
+
+def test_devices_that_may_not_be_traced_are_not_called_idle(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(*steps((OP, 20), ("ExecutorState::Process", 80))), plane("/device:GPU:0"))
+    assert "idle_devices" not in [cause.code for cause in found.causes]
+
+
+def test_ops_that_python_runs_one_by_one(tmp_path: Path) -> None:
+    parts = [("EagerExecute: Add", 9.0)] * 9
+    found = diagnosis(tmp_path, host(*steps(*parts)))
+    first = found.causes[0]
+    assert (first.code, first.actions[0].code) == ("eager_ops", "use_function")
+
+
+def test_a_gpu_that_is_launched_for_and_copied_to(tmp_path: Path) -> None:
+    launching = host(*steps(("ExecutorState::Process", 50.0)))
+    found = diagnosis(tmp_path, launching, gpu(("MemcpyH2D", 0, 20), ("volta_sgemm", 50, 50)))
+    costs = {cause.code: cause.cost_percent for cause in found.causes}
+    assert costs["input_copy"] == Range(20.0, 20.0)
+    assert costs["launch_bound"] == Range(30.0, 30.0)
+
+
+def test_evaluation_has_causes_of_its_own(tmp_path: Path) -> None:
+    events = [*steps((OP, 100)), *steps((FETCH, 80), (OP, 20), kind="eval", start=500.0)]
+    found = diagnosis(tmp_path, host(*events))
+    assert [(cause.code, cause.kind) for cause in found.causes] == [("input_wait", "eval")]
+    assert found.headline.startswith("Nothing worth fixing"), "the headline is about training"
+
+
+def test_a_device_that_does_nothing(tmp_path: Path) -> None:
+    working = gpu(("volta_sgemm", 0, 100))
+    found = diagnosis(tmp_path, host(*steps((OP, 10))), working, plane("/device:GPU:1"))
+    cause = next(each for each in found.causes if each.code == "idle_devices")
+    assert cause.title == "1 of 2 devices do nothing"
+    assert (cause.cost_ms, cause.cost_percent) == (None, None)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                [FETCH, OP, CALL, "ExecutorState::Process", "tf.function-graph_building", "EagerExecute: Add"]
+            ),
+            st.floats(0, 60),
+        ),
+        max_size=8,
+    ),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["MemcpyH2D", "MemcpyD2H", "sgemm", "ncclAllReduce"]), st.floats(0, 100), st.floats(0, 100)
+        ),
+        max_size=6,
+    ),
+)
+def test_the_costs_of_a_step_never_exceed_it(
+    tmp_path: Path, on_host: list[tuple[str, float]], on_gpu: list[tuple[str, float, float]]
+) -> None:
+    planes = [host(*steps(*on_host))] + ([gpu(*on_gpu)] if on_gpu else [])
+    causes = diagnosis(tmp_path, *planes).causes
+    assert sum(cause.cost_percent.high for cause in causes if cause.cost_percent) <= 100.0 + 1e-6
+    for cause in causes:
+        check(cause)
+    gains = [cause.gain for cause in causes]
+    assert gains == sorted(gains, reverse=True)
+
+
+def check(cause: Cause) -> None:
+    assert sentence_of(cause).endswith(".")
+    if cause.cost_percent is not None:
+        assert 0.0 <= cause.cost_percent.low <= cause.cost_percent.high
+    for action in cause.actions:
+        assert action.url.startswith("https://")
+        if action.step_ms is not None:
+            assert 0.0 <= action.step_ms.low <= action.step_ms.high <= cause.step_ms * (1 + 1e-9)

@@ -1,0 +1,79 @@
+"""The environment in words: what captures of tfperf add, of one host and of several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from builders import event, host, iterator_call, plane, results_of, trace_of
+
+from tfperf.report.model import Section
+from tfperf.sections.environment.section import build
+from tfperf.wire.capture_plane import CAPTURE_PLANE
+
+
+def section(tmp_path: Path, *hosts: dict[str, Any], cpu_budget: int = 0) -> Section:
+    traces = []
+    for number, stats in enumerate(hosts):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        added = [plane(CAPTURE_PLANE, stats=stats)] if stats else []
+        counted = [iterator_call("Root", 0, 10, 1, cpu_budget=cpu_budget)] if cpu_budget else []
+        traces.append(trace_of(folder, host(event("A:A", 20, 5), *counted), *added))
+    return build(results_of(*traces, sections=["environment"]))
+
+
+def shown(made: Section) -> dict[str, tuple[Any, str]]:
+    return {fact.key: (fact.value, fact.note) for fact in made.facts}
+
+
+ADDED = {
+    "tensorflow_version": "2.21.0",
+    "keras_version": "3.15.1",
+    "python_version": "3.11.7",
+    "cpu_model": "EPYC",
+    "cpu_count": 8,
+    "cpu_affinity": 4,
+    "memory_bytes": 1 << 34,
+    "gpu_driver_version": "535.104.05",
+    "cuda_version": "12.5",
+    "overhead_percent": 6.5,
+}
+
+
+def test_what_a_capture_adds_is_shown(tmp_path: Path) -> None:
+    facts = shown(section(tmp_path, ADDED))
+    assert facts["tensorflow_version"] == ("2.21.0", "Keras 3.15.1, Python 3.11.7")
+    assert facts["cpu_model"] == ("EPYC", "")
+    assert facts["cores"] == (4, "by affinity, of 8")
+    assert facts["host_memory"] == (1 << 34, "")
+    assert facts["gpu_driver_version"] == ("535.104.05", "TensorFlow is built for CUDA 12.5")
+    assert facts["overhead"][0] == 6.5
+
+
+def test_limits_of_cgroups_are_said(tmp_path: Path) -> None:
+    facts = shown(section(tmp_path, {**ADDED, "cpu_quota": 1.5, "memory_limit_bytes": 1 << 30}))
+    assert facts["cores"] == (1.5, "by quota, of 4")
+    assert facts["host_memory"] == (1 << 30, "as limited by cgroups")
+
+
+def test_a_trace_of_another_profiler_has_none_of_it(tmp_path: Path) -> None:
+    assert list(shown(section(tmp_path, {}))) == ["hosts", "devices", "attribution"]
+
+
+def test_tf_data_may_tell_the_cores(tmp_path: Path) -> None:
+    assert shown(section(tmp_path, {}, cpu_budget=2))["cores"] == (2, "as tf.data counts them")
+
+
+def test_hosts_that_differ_are_listed(tmp_path: Path) -> None:
+    facts = shown(section(tmp_path, ADDED, {**ADDED, "cpu_model": "Xeon", "cpu_affinity": 2}, {}))
+    assert facts["cpu_model"][0] == "EPYC, Xeon"
+    assert facts["cores"][0] == "4, 2"
+    assert facts["tensorflow_version"][0] == "2.21.0"
+
+
+def test_the_table_has_a_row_for_each_host(tmp_path: Path) -> None:
+    (table,) = section(tmp_path, ADDED, {}).tables
+    assert table.data["cores"] == [4.0, None]
+    assert table.data["cpu_model"] == ["EPYC", None]
+    assert table.data["overhead_percent"] == [6.5, None]

@@ -1,0 +1,107 @@
+"""The plane that captures of this project add: what is written is read back, and what cannot be true is unknown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import event, host, plane, space, trace_of
+
+from tfperf.trace.read import read_host
+from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
+from tfperf.wire.contents import look_into
+from tfperf.wire.schema import message_class
+
+FACTS = CaptureFacts(
+    tfperf_version="1.2",
+    tensorflow_version="2.21.0",
+    cpu_model="Some CPU",
+    cpu_count=8,
+    cpu_affinity=4,
+    cpu_quota=1.5,
+    memory_bytes=1 << 34,
+    batch_size=32,
+    overhead_percent=0.0,
+)
+
+
+def written(tmp_path: Path, *serialized: bytes) -> Path:
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(b"".join(serialized))
+    return path
+
+
+def test_appended_to_a_trace_it_is_one_more_plane(tmp_path: Path) -> None:
+    trace = space(host(event("train", 0, 10, step_num=1)))
+    path = written(tmp_path, trace, FACTS.to_bytes())
+    assert read_host(path).capture_facts == FACTS
+    assert [made.name for made in message_class("XSpace").FromString(path.read_bytes()).planes] == [
+        b"/host:CPU",
+        CAPTURE_PLANE.encode(),
+    ]
+    assert look_into(path).event_count == 1, "it holds no events"
+
+
+def test_what_is_unknown_is_not_written(tmp_path: Path) -> None:
+    path = written(tmp_path, FACTS.to_bytes())
+    (made,) = message_class("XSpace").FromString(path.read_bytes()).planes
+    names = {entry.value.name.decode() for entry in made.stat_metadata}
+    assert len(made.stats) == len(names) == 10
+    assert not {"cuda_version", "replicas"} & names
+
+
+def test_a_trace_of_another_profiler_states_nothing(tmp_path: Path) -> None:
+    assert trace_of(tmp_path, host(event("train", 0, 10))).capture_facts == CaptureFacts()
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        {"batch_size": "many"},
+        {"batch_size": -3},
+        {"batch_size": 2.5},
+        {"cpu_quota": float("nan")},
+        {"overhead_percent": float("inf")},
+        {"cpu_model": 7},
+        {"memory_bytes": 1 << 62},
+        {"something_else": 5},
+    ],
+)
+def test_what_cannot_be_true_is_unknown(tmp_path: Path, stats: dict[str, Any]) -> None:
+    assert trace_of(tmp_path, plane(CAPTURE_PLANE, stats=stats)).capture_facts == CaptureFacts()
+
+
+def test_a_long_text_is_cut(tmp_path: Path) -> None:
+    path = written(tmp_path, CaptureFacts(cpu_model="x" * 5000).to_bytes())
+    assert read_host(path).capture_facts.cpu_model == "x" * 200
+
+
+@pytest.mark.parametrize(
+    ("facts", "cores"),
+    [
+        (CaptureFacts(), None),
+        (CaptureFacts(cpu_count=8), 8.0),
+        (CaptureFacts(cpu_count=8, cpu_affinity=4), 4.0),
+        (CaptureFacts(cpu_count=8, cpu_affinity=4, cpu_quota=1.5), 1.5),
+        (CaptureFacts(cpu_count=8, cpu_quota=16.0), 8.0),
+    ],
+)
+def test_cores_are_what_the_tightest_limit_leaves(facts: CaptureFacts, cores: float | None) -> None:
+    assert facts.cores == cores
+
+
+def test_the_page_lists_every_stat(root: Path) -> None:
+    text = (root / "docs" / "capture.md").read_text()
+    table = text.partition("<!-- capture facts -->")[2].partition("<!-- end -->")[0]
+    listed = [
+        name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1 if "|" in line else 0])
+    ]
+    assert listed == list(CaptureFacts.__struct_fields__)
+
+
+def test_memory_is_what_the_tighter_limit_leaves() -> None:
+    assert CaptureFacts(memory_bytes=8, memory_limit_bytes=4).usable_memory_bytes == 4
+    assert CaptureFacts(memory_bytes=8).usable_memory_bytes == 8
+    assert CaptureFacts().usable_memory_bytes is None
