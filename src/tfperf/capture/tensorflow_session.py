@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ class TensorflowSession:
     `busy` if something else profiles the process, or `refused` if the profiler fails.
     """
 
+    busy_cores: float | None = None
+    """From `export` on: how many cores the process kept busy since the start, on average."""
+
     def __init__(self, options: TracerOptions, scratch: Path) -> None:
         self._scratch = scratch
         self._session: Any = None
@@ -57,6 +61,7 @@ class TensorflowSession:
             raise CaptureError("busy", message) from None
         except errors.OpError as error:
             raise CaptureError("refused", f"TensorFlow's profiler did not start: {error.message}") from error
+        self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
 
     @contextlib.contextmanager
     def export(self) -> Iterator[Path]:
@@ -64,6 +69,9 @@ class TensorflowSession:
 
         Raises CaptureError `not_written`.
         """
+        seconds = time.perf_counter() - self._start_s
+        if seconds > 0:
+            self.busy_cores = (time.process_time() - self._start_cpu_s) / seconds
         try:
             try:
                 self._session.export_to_tb()

@@ -262,12 +262,10 @@ class FunctionRuns(Struct, frozen=True, kw_only=True):
     """Whether the run was only started on the thread of tf.data."""
     ops: dict[OpKey, tuple[int, int]]
     """How often each op ran inside, and for how many picoseconds."""
-    inner_ops: tuple[Int64s, Int64s]
-    """Rows of the ops that ran inside, and the stage of each."""
-    other_ops: Int64s
-    """Rows of the ops on host threads that ran in none of them."""
     work: tuple[Int64s, Int64s]
     """Rows of the executor events that worked on runs, and the index of the run of each."""
+    handed_over: Int64s
+    """Rows of the events in which executors hand a result over, which may copy it, or wait for a lock."""
 
 
 def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> FunctionRuns:
@@ -278,12 +276,13 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
     work = trace.host_events(mask(trace.names, "ExecutorState::Process".__eq__))
     id_of_work = trace.number_at("id", work)
     place = np.where(id_of_work != 0, lookup(ids[order], id_of_work), -1)
+    handed_over = _handed_over(trace, work, place >= 0)
     work, run_of_work = work[place >= 0], order[place[place >= 0]]
     end = started.copy()
     np.maximum.at(end, run_of_work, trace.end_ps[work])
     busy = np.bincount(run_of_work, weights=trace.duration_ps[work], minlength=len(rows)).astype(np.int64)
     asynchronous = mask(trace.names, "InstantiatedCapturedFunction::RunAsync".__eq__)
-    inner_rows, inner_stages, other_rows = _ops_inside(trace, work, stage[run_of_work])
+    inner_rows, inner_stages = _ops_inside(trace, work, stage[run_of_work])
     busy = np.where(busy > 0, busy, started - start)
     is_async, ops = asynchronous[trace.name[rows]], _summed(trace, inner_rows, inner_stages)
     return FunctionRuns(
@@ -295,18 +294,27 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
         started=started,
         is_async=is_async,
         ops=ops,
-        inner_ops=(inner_rows, inner_stages),
-        other_ops=other_rows,
         work=(work, run_of_work),
+        handed_over=handed_over,
     )
 
 
-def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the rows of the ops that ran in these executor events, their stages, and the rows of all other ops."""
+def _handed_over(trace: HostTrace, work: Int64s, is_of_run: Bools) -> Int64s:
+    """Return the rows in which a thread ends a run: those that follow executor events (rows `work`) of runs."""
+    done = trace.host_events(mask(trace.names, "ExecutorDoneCallback".__eq__))
+    before = np.searchsorted(work, done) - 1
+    follows = before >= 0
+    done, before = done[follows], before[follows]
+    same_thread = trace.line_of[done] == trace.line_of[work[before]]
+    return np.asarray(done[same_thread & is_of_run[before]], np.int64)
+
+
+def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the rows of the ops that ran in these executor events, and their stages."""
     rows = trace.host_events(mask(trace.names, lambda name: parse_op(name).kind == "tensorflow"))
     around = last_around(trace, work, rows)
     inside = around >= 0
-    return rows[inside], stage[around[inside]], rows[~inside]
+    return rows[inside], stage[around[inside]]
 
 
 def _summed(trace: HostTrace, rows: Int64s, stages: Int64s) -> dict[OpKey, tuple[int, int]]:

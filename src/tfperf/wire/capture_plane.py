@@ -54,6 +54,8 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
     """By how much profiling made the median step longer."""
     usual_step_ms: float | None = None
     """The median step before the profile."""
+    busy_cores: float | None = None
+    """How many cores the process kept busy in the capture, on average: its CPU time / the duration."""
 
     @property
     def cores(self) -> float | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, line, logdir_of, plane, ref, results_of, space, trace_of
+from builders import Event, Line, Plane, event, host, line, logdir_of, plane, ref, results_of, space, trace_of
+from builders import iterator_call as call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,43 @@ def test_waiting_for_input(tmp_path: Path) -> None:
     assert cause.cost_ms is not None
     assert cause.cost_ms.low == cause.cost_ms.high == pytest.approx(0.064)
     assert found.headline.startswith("Waiting for tf.data takes 64.0% of the step: ")
+
+
+def shared_cores(*, consumer: str = OP, read_us: float = 100) -> tuple[Line, Line]:
+    """On two cores: steps that wait for 2 us and then compute, beside one thread of the pipeline that works."""
+    own = [*steps((FETCH, 2), (consumer, 98))]
+    asked = [call("Root", 100 * n, 2, 1, cpu_budget=2) for n in range(5)]
+    asked += [call("Root::Prefetch", 100 * n, 2, 2, 1) for n in range(5)]
+    reader = [event("PrefetchProduce", 100 * n, read_us) for n in range(5)]
+    reader += [call("Root::Prefetch::TFRecord", 100 * n, read_us, 3, 2) for n in range(5)]
+    return line("python", *own, *asked), line("tf_data_1", *reader, id=2)
+
+
+def test_threads_of_the_pipeline_slow_the_step(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, plane("/host:CPU", *shared_cores()))
+    cause = found.causes[0]
+    assert cause.code == "input_contention"
+    assert cause.detail == "1.0 threads of the pipeline work beside the step on 2 cores"
+    # Of 98 us: alone they would take 98 / (1 + 0.45 / 2) at most, and 98 / (1 + 1.2 / 2) at least, less 0.6 % after
+    # waiting for 2 % of the step.
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.low == pytest.approx(98 * (1 - 1 / 1.225))
+    assert cause.cost_percent.high == pytest.approx(98 * (1 - 0.994 / 1.6))
+    assert "less_work" in [action.code for action in cause.actions]
+    waits = next(each for each in found.causes if each.code == "input_wait")
+    assert waits.cost_percent == Range(2.0, 2.0)
+    assert waits.actions == (), "what makes its threads work less is given once"
+
+
+def test_a_pipeline_that_hardly_works_slows_nothing(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, plane("/host:CPU", *shared_cores(read_us=5)))
+    assert [cause.code for cause in found.causes] == ["input_wait"]
+
+
+def test_beside_a_device_threads_slow_nothing(tmp_path: Path) -> None:
+    device = plane("/device:GPU:0", line("Stream #1", event("gemm", 499, 1)))
+    found = diagnosis(tmp_path, plane("/host:CPU", *shared_cores()), device)
+    assert "input_contention" not in [cause.code for cause in found.causes]
 
 
 def test_nothing_worth_fixing_says_what_the_step_is(tmp_path: Path) -> None:

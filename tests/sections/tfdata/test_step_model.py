@@ -4,65 +4,109 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.sections.tfdata.step_model import DISTURBED, OVERLAP, PARALLEL_EFFICIENCY, SIBLING, Load, StepModel
+from tfperf.sections.tfdata.contention import Rivals
+from tfperf.sections.tfdata.step_model import (
+    COLD,
+    DISTURBED,
+    LOCK,
+    NOISE,
+    OVERLAP,
+    PARALLEL_EFFICIENCY,
+    SHARING,
+    STEADIEST,
+    UNDISTURBED,
+    Load,
+    StepModel,
+)
 
 
-def load(pipeline_ms: float) -> Load:
-    """A step of 50 ms beside two threads of a pipeline that share this work."""
-    return Load(
-        consumer_ms=50,
-        inline_ms=0,
-        segments=((pipeline_ms, 2),),
-        cpu_ms=pipeline_ms,
-        overlapped_ms=100,
-        steadiness=1.0,
-        busy_threads=2.0,
-    )
+def load(pipeline_ms: float, consumer_ms: float = 60) -> Load:
+    """A step of so much work of its own beside two threads of a pipeline that share this work."""
+    return Load(consumer_ms=consumer_ms, inline_ms=0, segments=((pipeline_ms, 2),), cpu_ms=pipeline_ms)
 
 
-def test_a_thread_is_faster_alone_on_its_core() -> None:
-    # Two threads of the pipeline beside a step of one thread, on two cores: without them the step may be faster.
-    model = StepModel(now=load(200), step_ms=100, cores=2, steadiness=1.0, has_device=False)
-    assert model.longest_ms(load(0), 1.0) == pytest.approx(DISTURBED * 50 / 1.5 / (1 + SIBLING))
-    busy = 200 / (2 * PARALLEL_EFFICIENCY) + (1 - OVERLAP) * 50 / 1.5
-    assert model.longest_ms(load(200), 1.0) == pytest.approx(DISTURBED * busy)
+def model(rivals: Rivals, *, consumer_ms: float = 60, cores: int = 4, has_device: bool = False) -> StepModel:
+    """A step of 60 ms today, beside a pipeline of 80."""
+    return StepModel(now=load(80, consumer_ms), step_ms=60, cores=cores, rivals=rivals, has_device=has_device)
 
 
-def test_beside_a_device_the_cores_are_those_of_the_pipeline() -> None:
-    model = StepModel(now=load(200), step_ms=100, cores=2, steadiness=1.0, has_device=True)
-    assert model.shortest_ms(load(200), 0.0) == 100, "200 ms on two cores"
-    assert model.shortest_ms(load(60), 0.0) == 50, "the step itself"
+TWO = Rivals(native=2.0)
+
+
+def test_a_step_is_slowed_by_the_rivals_for_its_cores() -> None:
+    least, most = model(TWO).slowdowns
+    assert (least, most) == pytest.approx((1 + SHARING[0] * 2 / 4, 1 + SHARING[1] * 2 / 4))
+    assert model(TWO, cores=2).slowdowns > (least, most), "two cores less to share"
+    handing = model(Rivals(native=2.0, handing_over=1.0)).slowdowns
+    assert handing == pytest.approx((least, 1 + SHARING[1] * 3 / 4)), "what hands over may only wait"
+    assert model(Rivals(python=1.0)).slowdowns == pytest.approx((1 + LOCK[0], 1 + LOCK[1]))
+    assert model(TWO, has_device=True).slowdowns == (1, 1), "the step computes elsewhere"
+
+
+def test_without_input_the_step_has_its_cores_for_itself() -> None:
+    low, high = model(TWO).alone_ms
+    assert (low, high) == pytest.approx((60 / (1 + SHARING[1] / 2), 60 / (1 + SHARING[0] / 2)))
+    assert model(TWO).free_ms() == pytest.approx((UNDISTURBED * low, DISTURBED * high))
+    assert model(Rivals()).free_ms() == pytest.approx((UNDISTURBED * 60, NOISE * 60)), "nothing but noise"
+
+
+def test_work_after_waiting_may_be_slower() -> None:
+    half = model(Rivals(), consumer_ms=30)
+    assert half.alone_ms == pytest.approx((30 * (1 - COLD / 2), 30))
+
+
+def test_an_unchanged_pipeline_leaves_the_step_as_it_is() -> None:
+    for slowed in (1.0, 1.5, 3.0):
+        assert model(TWO).shortest_ms(load(80), slowed) == pytest.approx(60)
+    assert model(TWO).range_ms(load(80), load(80)) == pytest.approx((UNDISTURBED * 60, 60))
+
+
+def test_with_half_of_the_rivals_the_step_is_faster() -> None:
+    # Alone it takes 30 ms. With the same work beside it, t = 30 + 30 x 60 / t; with half of it, t = 30 + 30 x 30 / t.
+    step_ms = model(TWO).shortest_ms(load(40), 2.0)
+    assert step_ms == pytest.approx(30 + 30 * 30 / step_ms)
+
+
+def test_the_slowest_segment_bounds_the_step() -> None:
+    now = load(200, 50)
+    device = StepModel(now=now, step_ms=100, cores=2, rivals=TWO, has_device=True)
+    assert device.shortest_ms(now, 1.0) == STEADIEST * 100, "200 ms on two cores"
+    assert device.longest_ms(now, 1.0) == pytest.approx(200 / (2 * PARALLEL_EFFICIENCY) + (1 - OVERLAP) * 50)
+    assert device.shortest_ms(load(60, 50), 1.0) == 50, "the step itself"
+    host = StepModel(now=now, step_ms=100, cores=2, rivals=Rivals(), has_device=False)
+    assert host.shortest_ms(now, 1.0) == (STEADIEST * 200 + 50) / 2, "all work on two cores"
 
 
 def test_what_is_not_the_work_of_the_step_is_input() -> None:
-    model = StepModel(now=load(200), step_ms=100, cores=2, steadiness=1.0, has_device=True)
-    assert [model.input_percent(step_ms) for step_ms in (100, 50, 40, 0)] == [50, 0, 0, 0]
+    half = model(Rivals(), consumer_ms=30)
+    assert [half.input_percent(step_ms) for step_ms in (60, 30, 20, 0)] == [50, 0, 0, 0]
 
 
-times = st.floats(0.0, 1e4)
+times = st.just(0.0) | st.floats(1e-9, 1e4)
 loads = st.builds(
     Load,
     consumer_ms=times,
     inline_ms=times,
     segments=st.lists(st.tuples(times, st.integers(1, 64)), max_size=4).map(tuple),
     cpu_ms=times,
-    overlapped_ms=times,
-    steadiness=st.floats(0.0, 1.0),
-    busy_threads=st.floats(0.0, 64.0),
 )
+threads = st.floats(0.0, 64.0)
 models = st.builds(
     StepModel,
     now=loads,
     step_ms=st.floats(0.001, 1e5),
     cores=st.integers(1, 256),
-    steadiness=st.floats(0.0, 1.0),
+    rivals=st.builds(Rivals, native=threads, handing_over=threads, python=threads),
     has_device=st.booleans(),
 )
 
 
 @given(models, loads, loads)
 def test_a_range_starts_before_it_ends(model: StepModel, best: Load, worst: Load) -> None:
-    low, high = model.range_ms(best, worst, 1.0)
+    low, high = model.range_ms(best, worst)
     assert 0 <= low <= high
     assert 0 <= model.input_percent(low) <= 100
     assert 0 <= model.input_percent(high) <= 100
+    low, high = model.free_ms()
+    assert 0 <= low <= high
+    assert high <= NOISE * model.now.consumer_ms

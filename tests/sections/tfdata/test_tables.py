@@ -60,8 +60,13 @@ def test_pipelines_of_several_hosts_bear_their_names(tmp_path: Path) -> None:
 def test_what_if_holds_what_promises_a_gain(tmp_path: Path) -> None:
     data = WHAT_IF.data(results(tmp_path))
     assert data is not None
-    assert list(data["what"]) == ["parallel calls in map()", "cache() behind map()", "prefetch() at the end"]
-    assert list(data["stage"]) == ["Map", "Map", None]
+    assert list(data["what"]) == [
+        "input for free (the floor)",
+        "parallel calls in map()",
+        "cache() behind map()",
+        "prefetch() at the end",
+    ]
+    assert list(data["stage"]) == [None, "Map", "Map", None]
     titles = [column.title for column in WHAT_IF.columns if column.key in ("low_ms", "high_ms")]
     assert titles == ["Step at best", "Step at worst"], "not before and after"
 

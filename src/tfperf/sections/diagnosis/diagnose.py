@@ -23,7 +23,7 @@ from tfperf.sections.diagnosis.host_causes import (
     waiting_in_calls,
     warm_up,
 )
-from tfperf.sections.diagnosis.input_causes import input_copy, input_wait, output_copy, stated
+from tfperf.sections.diagnosis.input_causes import input_contention, input_copy, input_wait, output_copy, stated
 from tfperf.sections.diagnosis.ledger import ledger_of
 from tfperf.sections.diagnosis.program import Program, combine, pace_setter
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
@@ -37,6 +37,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     compilation,
     input_wait,
     input_copy,
+    input_contention,
     output_copy,
     collectives,
     eager_ops,

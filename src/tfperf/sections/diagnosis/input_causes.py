@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tfperf.sections.diagnosis.case import LONGEST_NAME, Case, in_categories
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.tfdata.actions import actions_of
 from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage
-from tfperf.units import format_bytes, format_percent, without_middle
+from tfperf.sections.tfdata.stage_rules import change_in_code
+from tfperf.sections.tfdata.whatif import FREE_INPUT
+from tfperf.units import counted, format_bytes, format_percent, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
@@ -32,10 +34,42 @@ def input_wait(case: Case) -> Cause | None:
     actions: tuple[Action | str | None, ...] = ("use_tf_data",)
     if tfdata.pipelines:
         actions = (case.without_estimate("look_at_stages"),)
-    if case.is_headline and case.program.api != "jax":
+    if _slows_rather(tfdata):
+        actions = ()
+    elif case.is_headline and case.program.api != "jax":
         actions = pipeline_actions(tfdata) or actions
     cost = case.ledger.claim("input_wait")
     return case.cause("input_wait", "Waiting for tf.data", cost, detail, actions=actions, rests_on=rests_on)
+
+
+def input_contention(case: Case) -> Cause | None:
+    """Judge what the threads of the pipeline take from the step's own work: they compute on the same cores."""
+    tfdata: TfData = case.results["tfdata"]
+    outlook = tfdata.outlook if case.is_headline else None
+    parts = ("host_compute", "all_others")
+    low, high = (0.0, 0.0) if outlook is None else outlook.slowed_percent
+    if outlook is None or min(low, case.ledger.left(*parts)) < LEAST_PERCENT:
+        return None
+    cost = case.ledger.claim(*parts, most=high, least=low)
+    actions = pipeline_actions(tfdata) if _slows_rather(tfdata) else ()
+    detail = f"{outlook.threads:.1f} threads of the pipeline work beside the step on {counted(outlook.cores, 'core')}"
+    return case.cause(
+        "input_contention",
+        "Sharing cores with the input pipeline",
+        cost,
+        detail,
+        actions=actions,
+        rests_on=(Evidence("tfdata", "what_if", change_in_code(FREE_INPUT, None)), in_categories("host_compute")),
+        confidence="medium",
+    )
+
+
+def _slows_rather(tfdata: TfData) -> bool:
+    """Tell whether the pipeline costs time because of its threads rather than by waiting: that decides for what
+    changes of it are given as actions.
+    """
+    outlook = tfdata.outlook
+    return outlook is not None and outlook.is_costly and outlook.keeps_up
 
 
 def _python_of(tfdata: TfData, blame: Blame) -> str:

@@ -10,6 +10,7 @@ from tfperf.sections.batch.section import time_per_example_ms
 from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, sentence_of
 from tfperf.sections.diagnosis.tables import ACTIONS, CAUSES
 from tfperf.sections.gaps.analysis import topics
+from tfperf.sections.overview.input_cost import input_cost
 from tfperf.sections.overview.summary import Overview
 from tfperf.sections.registry import present
 from tfperf.sections.results import Results
@@ -104,6 +105,10 @@ def _facts(results: Results) -> tuple[Fact, ...]:
         of_host = overview if worst is None else overview.by_host[worst]
         verdict += f": {format_percent(of_host.percent['all_others'])}% of the step is in no category"
     facts = [Fact("step_time", "Step time", time.average, "ms", ", ".join(notes))]
+    cost = input_cost(results)
+    if cost is not None and cost.sentence:
+        low, high = format_percent(cost.low), format_percent(cost.high)
+        verdict += f"; costs {low} to {high}% with what its threads take from the step"
     batch, example_ms = results["batch"], time_per_example_ms(results)
     if batch.size is not None and example_ms and not diagnosis.host:
         note = f"per second, in batches of {batch.size:,} (confidence {batch.confidence})"

@@ -35,6 +35,8 @@ def _added(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
     yield from _fact("cpu_model", "CPU", _values(facts, "cpu_model"))
     limits = [_core_limits(host) for host in hosts]
     yield from _fact("cores", "Cores", _values(hosts, "cores"), "count", ", ".join(dict.fromkeys(filter(None, limits))))
+    busy = _values(facts, "busy_cores")
+    yield from _fact("busy_cores", "Busy cores", busy, "count", "that the job kept busy in the capture, on average")
     limited = any(each.memory_limit_bytes for each in facts)
     memory = _values(facts, "usable_memory_bytes")
     yield from _fact("host_memory", "Host memory", memory, "bytes", "as limited by cgroups" if limited else "")
@@ -92,6 +94,7 @@ _ADDED = (
     Column("cuda_version", "CUDA", str, "", "version of CUDA that TensorFlow is built for", level="data"),
     Column("overhead_percent", "Overhead", float, "%", "by how much profiling made steps longer", level="data"),
     Column("usual_step_ms", "Usual step", float, "ms", "median step before the capture", level="data"),
+    Column("busy_cores", "Busy cores", float, "count", "cores that the job kept busy, on average", level="data"),
 )
 _COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),

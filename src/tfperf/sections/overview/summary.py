@@ -22,6 +22,8 @@ from tfperf.units import PS_PER_MS, counted, format_percent
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tfperf.sections.overview.input_cost import InputCost
+
 InputClass = Literal["high", "moderate", "possible", "none", "unknown"]
 ShareClass = Literal["high", "moderate", "none"]
 
@@ -212,7 +214,7 @@ def build(results: Results) -> Section:
     return Section(
         "overview",
         "Overview",
-        findings=(verdict_of(results),),
+        findings=(verdict_of(results), *_cost_of_input(results)),
         facts=tuple(facts),
         tables=present(
             CATEGORY_TABLE.build(results, bar_key="percent"), KINDS.build(results), STEPS_BY_HOST.build(results)
@@ -234,6 +236,21 @@ def _precision_facts(breakdown: Breakdown) -> list[Fact]:
         note = "kernels that do not show what they compute in"
         facts.append(Fact("compute_unknown", "Device compute unknown", percents["unknown"], "%", note))
     return facts
+
+
+def _cost_of_input(results: Results) -> tuple[Finding, ...]:
+    """Return what input costs, where that is more than its category."""
+    cost = _cost(results)
+    return (Finding("input_cost", "hint", cost.sentence),) if cost is not None and cost.sentence else ()
+
+
+def _cost(results: Results) -> InputCost | None:
+    """Return what input costs; None also where tf.data was not analyzed, for other sections hardly need it."""
+    if "tfdata" not in results.sections:
+        return None
+    from tfperf.sections.overview.input_cost import input_cost
+
+    return input_cost(results)
 
 
 def _rate_facts(results: Results) -> tuple[Fact, ...]:
@@ -258,6 +275,7 @@ def report_summary(results: Results) -> dict[str, Any]:
     """Return the fixed JSON keys of every report."""
     breakdown: Breakdown = results["steps"]
     steps, summary = breakdown.steps, results["overview"]
+    cost = _cost(results)
     return {
         "step_count": len(steps),
         "averaged_step_count": summary.averaged_count,
@@ -269,6 +287,7 @@ def report_summary(results: Results) -> dict[str, Any]:
         "step_time_ms": _times(summary),
         "input_percent": summary.input_percent,
         "input_class": summary.input_class,
+        "input_cost_percent": {"low": getattr(cost, "low", None), "high": getattr(cost, "high", None)},
         "verdict": verdict_of(results).text,
         "category_percent": {key: known(breakdown, key, summary.percent.get(key)) for key in CATEGORIES},
         "input_wait_percent": known(breakdown, "input_wait", summary.percent.get("input_wait")),

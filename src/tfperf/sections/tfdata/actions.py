@@ -11,6 +11,7 @@ from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import Pipeline, stage_name
 from tfperf.sections.tfdata.stage_rules import (
     FULL_CPU,
+    LESS_WORK,
     PREFETCH,
     SPLIT_TO_CACHE,
     StageRule,
@@ -63,7 +64,7 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
     What promises the largest gain comes first; changes without an estimate follow.
     """
     pipeline, outlook = tfdata.main, tfdata.outlook
-    if pipeline is None or not keeps_waiting(pipeline, outlook):
+    if pipeline is None or not is_costly(pipeline, outlook):
         return ()
     if outlook is None:
         return tuple(_without_steps(pipeline))
@@ -71,14 +72,17 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
     # A change whose estimate promises nothing is no advice, nor is less work where only its overhead is too much.
     known = {(estimate.change, stage_name(pipeline, estimate.stage) or "") for estimate in outlook.estimates}
     known |= {("heavy_map", action.stage) for action in estimated if action.code == "vectorize"}
-    others = (*_of_stages(pipeline), *_split_to_cache(outlook), *_on_full_cpu(pipeline))
+    if outlook.keeps_up:
+        others = (*_split_to_cache(outlook), _action(pipeline, None, LESS_WORK))
+    else:
+        others = (*_of_stages(pipeline), *_split_to_cache(outlook), *_on_full_cpu(pipeline))
     return (*estimated, *(action for action in others if (action.code, action.stage) not in known))
 
 
-def keeps_waiting(pipeline: Pipeline, outlook: Outlook | None) -> bool:
-    """Tell whether the pipeline is worth a change: steps (unknown: the program) wait for it for 5 % of their time."""
+def is_costly(pipeline: Pipeline, outlook: Outlook | None) -> bool:
+    """Tell whether the pipeline is worth a change: it costs steps 5 % of their time; unknown: the program waits so."""
     if outlook is not None:
-        return not outlook.keeps_up
+        return outlook.is_costly
     return 100.0 * pipeline.waited_ps > INPUT_LIMITS[0] * pipeline.capture_ps > 0
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s, Intervals, difference, intersection, percentile, union_all
+from tfperf.arrays import Intervals, percentile, union_all
 from tfperf.sections.host import Host
+from tfperf.sections.tfdata.contention import Rivals, find_rivals
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.segments import (
     async_work_ps,
@@ -28,12 +30,10 @@ from tfperf.sections.tfdata.segments import (
 from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, why_no_outlook
 from tfperf.trace.cores import whole_cores
-from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines
+from tfperf.trace.stage_work import StageWork
 
-_OP_BITS = 42
-"""Picoseconds in so many bits are four seconds; what is left tells two million names apart."""
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
 
 
@@ -67,9 +67,8 @@ def analyze(host: Host) -> TfData:
         _pipeline(trace, recorded, times, number=number, name=name, capture_ps=capture_ps)
         for number, name in enumerate(names)
     )
-    outlook = estimate_changes(
-        pipelines, host["steps"], steadiness=_steadiness(trace, recorded.runs.other_ops), has_device=bool(trace.devices)
-    )
+    rivals_of = partial(_rivals, trace, recorded, work)
+    outlook = estimate_changes(pipelines, host["steps"], rivals_of, has_device=bool(trace.devices))
     tfdata = _main_first(pipelines, outlook)
     if outlook is None and tfdata.main is not None:
         return replace(tfdata, no_outlook=why_no_outlook(tfdata.main, host["steps"]))
@@ -94,19 +93,17 @@ def _main_first(pipelines: tuple[Pipeline, ...], outlook: Outlook | None) -> TfD
     return TfData(tuple(sorted(pipelines, key=lambda pipeline: pipeline is not main)), outlook)
 
 
-def _steadiness(trace: HostTrace, rows: Int64s) -> float:
-    """Return how long these ops would take if all were as fast as the fastest tenth of their name, as a share."""
-    waits = mask(trace.names, lambda name: name.startswith("IteratorGetNext") or name.endswith(("_Recv", "_HostRecv")))
-    rows = rows[~waits[trace.name[rows]]]
-    if not len(rows):
-        return 1.0
-    # One sort by name, then by time: both in one number.
-    shortened = np.minimum(trace.duration_ps[rows], (1 << _OP_BITS) - 1)
-    ordered = np.sort((trace.name[rows].astype(np.int64) << _OP_BITS) | shortened)
-    name, duration = ordered >> _OP_BITS, ordered & ((1 << _OP_BITS) - 1)
-    first = np.flatnonzero(np.diff(name, prepend=-1))
-    events = np.diff(first, append=len(rows))
-    return float((duration[first + events // 10] * events).sum()) / max(float(duration.sum()), 1.0)
+def _rivals(trace: HostTrace, recorded: Pipelines, work: StageWork, steps: Intervals, waits: Intervals) -> Rivals:
+    python = [owner for owner, _, kind in recorded.runs.ops if kind in _PYTHON_OPS]
+    rows = recorded.runs.handed_over
+    return find_rivals(
+        work,
+        steps,
+        waits,
+        handed_over=Intervals(trace.start_ps[rows], trace.end_ps[rows]),
+        python_stages=python,
+        busy_cores=trace.capture_facts.busy_cores,
+    )
 
 
 def _pipeline(
@@ -114,7 +111,6 @@ def _pipeline(
 ) -> Pipeline:
     members = recorded.members(number)
     root, latency_ps = members[0], times.latencies_ps[members[0]]
-    op_rows, stage_of_op = recorded.runs.inner_ops
     elements = elements_by_stage(recorded, times, members)
     segments = cut_into_segments(recorded, times, members, elements)
     waits = waiting_times(recorded, times, number)
@@ -152,25 +148,11 @@ def _pipeline(
         span_ps=int(active.end[-1] - active.start[0]) if len(active.start) else 0,
         capture_ps=capture_ps,
         cpu_ps=int(times.held_ps[members].sum()),
-        overlapped_ps=_overlapped_ps(recorded, times, members, waits),
-        steadiness=_steadiness(trace, op_rows[np.isin(stage_of_op, members)]),
         cores=_cores(trace, recorded, root),
         pool_threads=_setting(recorded, "threadpool_size", root),
         blocking=longest if slow_calls and stages[longest].blocked_ps else None,
         limiting=_limiting(stages, segments),
     )
-
-
-def _overlapped_ps(recorded: Pipelines, times: StageTimes, members: list[int], waits: Intervals) -> int:
-    """Return the work, in picoseconds, that is done while nobody waits for the pipeline."""
-    overlapped = 0.0
-    for stage in members:
-        held = times.held[stage]
-        if not times.is_async[stage]:
-            held = difference(held, union_all([times.calls[child] for child in recorded.children(stage)]))
-        if held.total():
-            overlapped += float(times.held_ps[stage]) * (1.0 - intersection(held, waits).total() / held.total())
-    return int(overlapped)
 
 
 def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int | None:

@@ -117,10 +117,6 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Duration of the capture; 0: unknown."""
     cpu_ps: int
     """How long its stages hold threads, all together."""
-    overlapped_ps: int
-    """Part of it that was done while nobody waited for the pipeline."""
-    steadiness: float
-    """Of the ops in its functions: the share of their time that they need if all are as fast as the fastest tenth."""
     cores: int | None
     pool_threads: int | None
     blocking: int | None

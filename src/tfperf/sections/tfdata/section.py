@@ -14,7 +14,7 @@ from tfperf.sections.tfdata.blame import Blame, blamed_stage
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, stage_name
 from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, WHAT_IF
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook
-from tfperf.units import PS_PER_MS, format_ms, format_percent
+from tfperf.units import PS_PER_MS, counted, format_ms, format_percent
 
 _SLOW_US = SLOW_CALL_PS // 1_000_000
 _NO_TFDATA = (
@@ -68,7 +68,7 @@ def build(results: Results) -> Section:
 
 def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:
     outlook, notes = tfdata.outlook, [_HOW_TO_READ]
-    if outlook is not None and outlook.keeps_up:
+    if outlook is not None and not outlook.is_costly:
         notes.append("Since steps hardly wait for the pipeline, making it faster would hardly make them faster.")
     elif outlook is not None and not outlook.gains:
         notes.append("None of the changes that tfperf can estimate promises a faster step.")
@@ -102,6 +102,13 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None) -> Finding:
         return _unknown(main, tfdata.no_outlook or NoOutlook())
     share = format_percent(outlook.input_percent)
     waits = f"steps wait {format_ms(outlook.wait_ms)} of {format_ms(outlook.step_ms)} ms ({share}%) for it"
+    if outlook.keeps_up and outlook.is_costly:
+        low, high = (format_ms(slowed_ms) for slowed_ms in outlook.slowed_ms)
+        text = (
+            f"The pipeline is fast enough: {waits}. But its threads add {low} to {high} ms to the step's own work: "
+            f"{outlook.threads:.1f} of them work beside it on {counted(outlook.cores, 'core')}."
+        )
+        return Finding("tfdata_slows", "hint", text)
     if outlook.keeps_up:
         return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.")
     limiting = stage_name(main, main.limiting)

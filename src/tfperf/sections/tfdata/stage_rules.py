@@ -37,6 +37,7 @@ _CHANGES = {
     "parallel_read": "interleave() several {}",
     "cache": "cache() behind {}",
     "vectorize": "batch() before {}",
+    "free_input": "input for free (the floor)",
 }
 _GUIDE = "https://www.tensorflow.org/guide/data_performance"
 _ANALYSIS = "https://www.tensorflow.org/guide/data_performance_analysis"
@@ -219,6 +220,15 @@ VECTORIZE = StageRule(
     why="{name} runs its function {runs} times, for single elements: much of it is overhead.",
     action="let the function work on batches: .batch(n).map(f); elements must have the same shape",
     url=f"{_GUIDE}#vectorizing_mapping",
+)
+LESS_WORK = StageRule(
+    code="less_work",
+    why="The threads of the pipeline use the cores that the step needs.",
+    action=(
+        "do less work for each element (decode to the size that is needed, stay in uint8), or do it once and store the "
+        "result; or make batches on other machines with tf.data.experimental.service"
+    ),
+    url="https://www.tensorflow.org/guide/data_performance_analysis",
 )
 FULL_CPU = StageRule(
     code="host_cpu_full",

@@ -1,28 +1,38 @@
 """A step as a model: what its time is bounded by, as it is and after a change of the input pipeline.
 
-Operational bounds: a step cannot be faster than what its own thread does (the consumer's work, and the pipeline's
-stages that run in that thread), than the slowest segment of the pipeline, and than all work that needs the host's cores
-divided by their number. A change moves work between segments, or takes it away. The low end of a range is the largest
-of these bounds. The high end allows for what the bounds leave out: parallel work is less than perfectly efficient, and
-what should overlap does so only in part.
+A step cannot be faster than what its own thread does (the consumer's work, and the pipeline's stages that run in that
+thread), than the slowest segment of the pipeline, and than all work that needs the host's cores divided by their
+number. A change moves work between segments, or takes it away.
+
+On a host without a device, the step and the pipeline compute on the same cores, so each slows the other down. Where R
+threads of the pipeline work beside a step on N cores, its work takes 1 + s R / N times as long as alone. What s is
+depends on what the profile does not show: how many threads the ops of the step use, whether these wait for the slowest
+of them, and whether two cores are halves of one. Two values stand for the least and the most of it; the trace gives R.
 """
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct
 
+from tfperf.sections.tfdata.contention import Rivals
+
+SHARING = (0.45, 1.2)
+"""The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
+Most: its ops use all cores, and wait for the part of them whose core a rival uses."""
+LOCK = (0.0, 1.4)
+"""How much longer a step takes for each rival that computes in Python: at most it waits each time for the lock."""
 PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
-UNDISTURBED, DISTURBED = 0.93, 1.1
+STEADIEST = 0.85
+"""What the work of a pipeline may take, of its time in the profile, where less goes on beside it."""
+UNDISTURBED, DISTURBED = 0.95, 1.05
 """What the same work may take at another moment, of what it takes in the profile."""
-STEADIEST = 0.75
-"""What ops may take, of their time in the profile, where some of the same name are faster: else they had more to do."""
-SIBLING = 0.4
-"""How much faster a thread is whose core runs no other one beside it: what is called a core is often half of one."""
-HARDLY_WAITS = 0.95
-"""A step that works for so much of its time may gain nothing from whatever is done to the pipeline."""
+COLD = 0.3
+"""By how much work may be slower after waiting (caches, clock rates), times the share of the step that waits."""
 NOISE = 1.05
-"""How much longer than in the profile a step may take at another moment."""
+"""How much longer than in the profile an unchanged step may take at another moment."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -35,72 +45,95 @@ class Load(Struct, frozen=True, kw_only=True):
     """Milliseconds of each other segment for a step, and how many threads share them."""
     cpu_ms: float
     """Work of the pipeline on all threads together."""
-    overlapped_ms: float
-    """The part of it that is done while the consumer works."""
-    steadiness: float
-    """As that of a pipeline."""
-    busy_threads: float
-    """How many threads of the pipeline work, on average, while the consumer does."""
 
 
 class StepModel(Struct, frozen=True, kw_only=True):
-    """The step as it is, and how a changed load is turned into a range.
-
-    On a host without a device, the step and the pipeline compute on the same cores. Whoever is beside the other is
-    slowed down, by how much depends on how many threads the step has, which the profile does not show: one, or as many
-    as there are cores. Both are tried.
-    """
+    """The step as it is, and how a changed load is turned into a range."""
 
     now: Load
     step_ms: float
     cores: int
-    steadiness: float
-    """Of the ops of the program outside its pipelines, as that of a pipeline."""
+    rivals: Rivals
+    """None where the step computes on a device."""
     has_device: bool
 
-    def range_ms(self, best: Load, worst: Load, slowdown: float) -> tuple[float, float]:
-        """Return the range of the step time; at worst, threads slow each other down by the factor `slowdown`."""
-        threads = (0.0,) if self.has_device else (1.0, float(self.cores))
-        low = UNDISTURBED * min(self.shortest_ms(best, number) for number in threads)
-        high = max(self.longest_ms(worst, number) for number in (threads[0], sum(threads) / len(threads)))
-        if self.now.consumer_ms > HARDLY_WAITS * self.step_ms:
-            high = self.step_ms * NOISE
-        return low, max(min(high, self.step_ms * NOISE) * slowdown, low)
+    def range_ms(self, best: Load, worst: Load, slowdown: float = 1.0) -> tuple[float, float]:
+        """Return the range of the step time; at worst, threads slow each other down by the factor `slowdown`.
+
+        No change of the pipeline makes the step itself slower.
+        """
+        least, most = self.slowdowns
+        low = UNDISTURBED * min(self.shortest_ms(best, slowed) for slowed in (least, most))
+        high = DISTURBED * max(self.longest_ms(worst, slowed) for slowed in (least, most))
+        return low, max(min(high, self.step_ms) * slowdown, low)
+
+    def free_ms(self) -> tuple[float, float]:
+        """Return the range of the step time without any input work, at another moment.
+
+        Its top may be above the step time of today: where input costs nothing, another step is as likely slower.
+        """
+        low, high = self.alone_ms
+        return UNDISTURBED * low, min(DISTURBED * high, NOISE * self.now.consumer_ms)
+
+    @property
+    def alone_ms(self) -> tuple[float, float]:
+        """Return the range of what the step's own work would take at the same moment, without any input work."""
+        least, most = self.slowdowns
+        return self.now.consumer_ms / most * self._warm(0.0), self.now.consumer_ms / least
+
+    def _warm(self, input_percent: float) -> float:
+        """Return the least that the step's work may take if less of the step is input, as a share of its time today."""
+        less_percent = 0.0 if self.has_device else max(self.input_percent(self.step_ms) - input_percent, 0.0)
+        return 1.0 - COLD * less_percent / 100.0
+
+    @property
+    def slowdowns(self) -> tuple[float, float]:
+        """Return how much longer than alone the consumer takes today, at least and at most."""
+        if self.has_device:
+            return 1.0, 1.0
+        least, most = self.rivals.native, self.rivals.native + self.rivals.handing_over
+        return (
+            1.0 + SHARING[0] * least / self.cores + LOCK[0] * self.rivals.python,
+            1.0 + SHARING[1] * most / self.cores + LOCK[1] * self.rivals.python,
+        )
 
     def input_percent(self, step_ms: float) -> float:
         """Return the share of input in a step of this duration, whose own work stays as it is."""
         return 100.0 * max(1.0 - self.now.consumer_ms / step_ms, 0.0) if step_ms else 0.0
 
-    def shortest_ms(self, load: Load, threads: float) -> float:
-        """Return the largest of the bounds, for work that nothing slows down; the step has so many `threads`."""
-        slowed = self._slowed(threads)
-        # All ops of the step may be as fast as they sometimes are, if it is the pipeline that slows them down.
-        undisturbed = 1.0 if self.has_device or not self.now.busy_threads else self.steadiness
-        consumer = load.consumer_ms * min(1.0 / slowed, undisturbed)
-        alone = 1.0  # Which share of its time the pipeline takes alone.
-        if self.now.cpu_ms:
-            waited_for_cores_ms = self.now.overlapped_ms * (1.0 - 1.0 / slowed)
-            alone = min(1.0 - waited_for_cores_ms / self.now.cpu_ms, max(self.now.steadiness, STEADIEST))
-        segments = [work * alone / min(workers, self.cores) for work, workers in load.segments]
-        shared = (load.cpu_ms * alone + threads * consumer) / self.cores
-        return max(consumer + load.inline_ms, *segments, shared)
+    def shortest_ms(self, load: Load, slowed: float) -> float:
+        """Return the largest of the bounds, if the consumer takes `slowed` times as long as alone today."""
+        segments = [STEADIEST * work / min(workers, self.cores) for work, workers in load.segments]
+        threads = 0.0 if self.has_device else 1.0
+        shared = (STEADIEST * load.cpu_ms + threads * load.consumer_ms / slowed) / self.cores
+        in_step = self._with_rivals(load, slowed)
+        in_step -= (1.0 - self._warm(self.input_percent(in_step))) * load.consumer_ms / slowed
+        return max(in_step, *segments, shared)
 
-    def longest_ms(self, load: Load, threads: float) -> float:
+    def longest_ms(self, load: Load, slowed: float) -> float:
         """Return the bound for parallel work that is not efficient, and for what overlaps only in part."""
-        relief = 0.0  # To what degree siblings of the cores in use get free, if the pipeline has less to do.
-        if threads and self.now.cpu_ms:
-            half = self.cores / 2.0
-            shared = min(max((threads + self.now.busy_threads - half) / half, 0.0), 1.0)
-            relief = shared * max(1.0 - load.cpu_ms / self.now.cpu_ms, 0.0)
-        consumer = load.consumer_ms / self._slowed(threads) / (1.0 + SIBLING * relief)
+        in_step = self._with_rivals(load, slowed)
         segments = [
             work / (1.0 if workers == 1 else min(workers, self.cores) * PARALLEL_EFFICIENCY)
             for work, workers in load.segments
         ]
-        in_step, slowest = consumer + load.inline_ms, max(segments, default=0.0)
+        slowest = max(segments, default=0.0)
         together = max(in_step, slowest) + (1.0 - OVERLAP) * min(in_step, slowest)
-        return max(together, (load.cpu_ms + threads * consumer) / self.cores) * DISTURBED
+        threads = 0.0 if self.has_device else (1.0 + self.cores) / 2.0
+        return max(together, (load.cpu_ms + threads * load.consumer_ms / slowed) / self.cores)
 
-    def _slowed(self, threads: float) -> float:
-        """Return how much longer than alone the consumer takes, if it has so many threads."""
-        return max((threads + self.now.busy_threads) / self.cores, 1.0) if threads else 1.0
+    def _with_rivals(self, load: Load, slowed: float) -> float:
+        """Return how long the step's own thread takes: it has as many rivals as the pipeline has work in that time.
+
+        With the work of today, and in the time of today, they slow it down by the factor `slowed`. A shorter step has
+        more of them, t = alone + rivals_ms alone / t, but no more than today unless the pipeline gets more threads.
+        """
+        alone = load.consumer_ms / slowed
+        kept = load.cpu_ms / self.now.cpu_ms if self.now.cpu_ms else 0.0
+        rivals_ms = (slowed - 1.0) * kept * self.step_ms
+        least = alone + load.inline_ms
+        with_all = least + (slowed - 1.0) * alone * max(self._most_workers(load) / self._most_workers(self.now), 1.0)
+        return min((least + math.sqrt(least * least + 4.0 * alone * rivals_ms)) / 2.0, with_all)
+
+    def _most_workers(self, load: Load) -> int:
+        return max((min(workers, self.cores) for _, workers in load.segments), default=1)

@@ -100,11 +100,12 @@ def _pipelines(results: Results) -> Data | None:
 
 def _what_if(results: Results) -> Data | None:
     outlook = results["tfdata"].outlook
-    if outlook is None or not outlook.gains:
+    if outlook is None:
         return None
-    stages = [stage_name(outlook.pipeline, gain.stage) for gain in outlook.gains]
-    changes = [change_in_code(gain.change, stage) for gain, stage in zip(outlook.gains, stages, strict=True)]
-    return {**fields(_WHAT_IF_COLUMNS, outlook.gains), "stage": stages, "what": changes}
+    rows = (outlook.free, *outlook.gains)
+    stages = [stage_name(outlook.pipeline, row.stage) for row in rows]
+    changes = [change_in_code(row.change, stage) for row, stage in zip(rows, stages, strict=True)]
+    return {**fields(_WHAT_IF_COLUMNS, rows), "stage": stages, "what": changes}
 
 
 _STAGE_MEANING = "stage, each below the one that asks it; ! is waited for most, * limits most"
@@ -214,7 +215,10 @@ WHAT_IF = TableSpec(
     name="what_if",
     title="What a change would gain",
     row="what a change of the input pipeline would gain",
-    details="One row per change of the pipeline that may make steps faster, the most promising first.",
+    details=(
+        "The first row is the floor: no input work at all. Then one row per change of the pipeline that may make steps "
+        "faster, the most promising first."
+    ),
     columns=_WHAT_IF_COLUMNS,
     data=_what_if,
     name_key="what",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import overlap
+from tfperf.arrays import Intervals, overlap
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.tfdata.contention import Rivals
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, whole_pipelines
 from tfperf.sections.tfdata.step_model import Load, StepModel
 from tfperf.units import PS_PER_MS
@@ -26,10 +27,15 @@ _SOURCES = (*_FILES, "Generator")
 """What gains where several are read at a time; what is in memory does not."""
 _MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _ASSUMED_CORES = 8
+FREE_INPUT = "free_input"
+_FREE = "no input work at all: no waiting, and no threads of the pipeline beside the step"
+_FREE_AND_NOISE = f"{_FREE}; a step takes up to 5 % more or less at another moment"
 _CONDITION = 0.05
 """Share of the step time by which a change that depends on a condition must be better to be the first."""
-_GAIN = 0.97
-"""A change promises a gain if the middle of its range is below so much of the step time."""
+_SLOWED_PERCENT = 8.0
+"""What the pipelines' threads must at least take from the step: the estimate of that is rough."""
+_GAIN = 0.94
+"""A change promises a gain if the middle of its range is below so much of the step time: noise is as large."""
 
 
 class Estimate(Struct, frozen=True):
@@ -45,15 +51,23 @@ class Estimate(Struct, frozen=True):
     assumption: str
 
 
-class Outlook(Struct, frozen=True):
+class Outlook(Struct, frozen=True, kw_only=True):
     """Estimates for the pipeline that steps wait for longest, the one that promises most first.
 
-    `step_ms` and `wait_ms` are averages over the steps that count.
+    Times are averages over the steps that count.
     """
 
     pipeline: Pipeline
     step_ms: float
     wait_ms: float
+    slowed_ms: tuple[float, float]
+    """What the pipelines' threads add to the step's own work, at least and at most: they use the same cores."""
+    threads: float
+    """How many threads of the pipelines work beside the step's own work."""
+    cores: int
+    """Those of the host; where the trace does not tell them, an assumption."""
+    free: Estimate
+    """The floor of all changes: no input work at all."""
     estimates: tuple[Estimate, ...]
 
     @property
@@ -67,9 +81,20 @@ class Outlook(Struct, frozen=True):
         return self.input_percent < INPUT_LIMITS[0]
 
     @property
+    def slowed_percent(self) -> tuple[float, float]:
+        """Return what the pipelines' threads add to the step's own work as shares of the step."""
+        low, high = self.slowed_ms
+        return 100.0 * low / self.step_ms, 100.0 * high / self.step_ms
+
+    @property
+    def is_costly(self) -> bool:
+        """Tell whether steps wait for the pipeline, or are slowed by its threads, for a share that matters."""
+        return not self.keeps_up or self.slowed_percent[0] >= _SLOWED_PERCENT
+
+    @property
     def gains(self) -> tuple[Estimate, ...]:
-        """Return the estimates that promise a gain: none where steps hardly wait for the pipeline."""
-        if self.keeps_up:
+        """Return the estimates that promise more than noise: none where input costs next to nothing."""
+        if not self.is_costly:
             return ()
         most = 2 * _GAIN * self.step_ms
         return tuple(estimate for estimate in self.estimates if estimate.low_ms + estimate.high_ms < most)
@@ -92,11 +117,15 @@ class NoOutlook(Struct, frozen=True):
 
 
 def estimate_changes(
-    pipelines: tuple[Pipeline, ...], breakdown: Breakdown, *, steadiness: float, has_device: bool
+    pipelines: tuple[Pipeline, ...],
+    breakdown: Breakdown,
+    rivals_of: Callable[[Intervals, Intervals], Rivals],
+    *,
+    has_device: bool,
 ) -> Outlook | None:
     """Estimate what changes of the main pipeline would gain; None without steps, or without calls of one in them.
 
-    `steadiness` is that of the ops outside the pipelines.
+    `rivals_of` returns the rivals of steps outside the times in which they wait.
     """
     rows = np.flatnonzero(breakdown.steps.headline)
     start, end = breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]
@@ -116,16 +145,28 @@ def estimate_changes(
         now=load,
         step_ms=step_ms,
         cores=pipeline.cores or pipeline.pool_threads or _ASSUMED_CORES,
-        steadiness=steadiness,
+        rivals=rivals_of(Intervals(start, end), pipeline.waits),
         has_device=has_device,
     )
+    low_ms, high_ms = model.free_ms()
+    alone_low_ms, alone_high_ms = model.alone_ms
+    free = Estimate(FREE_INPUT, None, low_ms, high_ms, 0.0, 0.0, _FREE if high_ms <= step_ms else _FREE_AND_NOISE)
     estimates = []
     for change in possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores):
         low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
         shares = model.input_percent(low_ms), model.input_percent(high_ms)
         estimates.append(Estimate(change.kind, change.stage, low_ms, high_ms, *shares, change.assumption))
     estimates.sort(key=lambda estimate: _rank(estimate, step_ms))
-    return Outlook(pipeline, step_ms, wait_ms, tuple(estimates))
+    return Outlook(
+        pipeline=pipeline,
+        step_ms=step_ms,
+        wait_ms=wait_ms,
+        slowed_ms=(load.consumer_ms - alone_high_ms, load.consumer_ms - alone_low_ms),
+        threads=model.rivals.threads,
+        cores=model.cores,
+        free=free,
+        estimates=tuple(estimates),
+    )
 
 
 def why_no_outlook(pipeline: Pipeline, breakdown: Breakdown) -> NoOutlook:
@@ -140,17 +181,12 @@ def why_no_outlook(pipeline: Pipeline, breakdown: Breakdown) -> NoOutlook:
 
 def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
     to_ms = per_step / PS_PER_MS
-    apart_ps = pipeline.span_ps - pipeline.waited_ps
-    cpu_ms = sum(segment.element_ps for segment in pipeline.segments) * to_ms
     in_threads = [segment for segment in pipeline.segments if segment.kind != "consumer"]
     return Load(
         consumer_ms=consumer_ms,
         inline_ms=sum(segment.element_ps for segment in pipeline.segments if segment.kind == "consumer") * to_ms,
         segments=tuple((segment.element_ps * to_ms, segment.workers) for segment in in_threads),
-        cpu_ms=cpu_ms,
-        overlapped_ms=pipeline.overlapped_ps / max(pipeline.cpu_ps, 1) * cpu_ms,
-        steadiness=pipeline.steadiness,
-        busy_threads=pipeline.overlapped_ps / apart_ps if apart_ps > 0 else 0.0,
+        cpu_ms=sum(segment.element_ps for segment in pipeline.segments) * to_ms,
     )
 
 
@@ -214,8 +250,14 @@ def _reads_several(pipeline: Pipeline, index: int) -> bool:
 
 
 def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
-    """Take work (milliseconds per step) of stages out of the segments that do it."""
-    with_function = {segment.owner for segment in pipeline.segments if segment.kind == "function"}
+    """Take work (milliseconds per step) of stages out of the segments that do it; of a function before its producer."""
+    works_ms = (work_ms for work_ms, _ in load.segments)
+    in_threads = (segment for segment in pipeline.segments if segment.kind != "consumer")
+    of_function = {
+        segment.owner: min(work_ms, removed_ms.get(segment.owner, 0.0))
+        for segment, work_ms in zip(in_threads, works_ms, strict=True)
+        if segment.kind == "function"
+    }
     inline_ms, segments = load.inline_ms, []
     others = iter(load.segments)
     for segment in pipeline.segments:
@@ -224,8 +266,8 @@ def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Lo
             inline_ms = max(inline_ms - less_ms, 0.0)
             continue
         work_ms, workers = next(others)
-        if segment.kind == "producer" and segment.owner in with_function:
-            less_ms -= removed_ms.get(segment.owner, 0.0)
+        if segment.kind == "producer":
+            less_ms -= of_function.get(segment.owner, 0.0)
         segments.append((max(work_ms - less_ms, 0.0), workers))
     cpu_ms = max(load.cpu_ms - sum(removed_ms.values()), 0.0)
     return replace(load, inline_ms=inline_ms, segments=tuple(segments), cpu_ms=cpu_ms)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import numpy as np
+
+from tfperf.arrays import EMPTY, Intervals
+from tfperf.sections.tfdata.contention import Rivals, find_rivals
+from tfperf.trace.stage_work import FUNCTION, StageWork
+
+STEPS = Intervals(np.array([0, 100]), np.array([100, 200]))
+"""Two steps of 100; each waits for the first 40."""
+WAITS = Intervals(np.array([0, 100]), np.array([40, 140]))
+
+
+def work(*stretches: tuple[int, int, int]) -> StageWork:
+    """Stretches of work: stage, start and end."""
+    stage, start, end = (np.array(column, np.int64) for column in zip(*stretches, strict=True))
+    return StageWork(stage, np.full(len(stage), FUNCTION, np.uint8), np.arange(len(stage)), start, end)
+
+
+def rivals(
+    found: StageWork, handed_over: Intervals = EMPTY, python: tuple[int, ...] = (), busy_cores: float | None = None
+) -> Rivals:
+    return find_rivals(found, STEPS, WAITS, handed_over=handed_over, python_stages=list(python), busy_cores=busy_cores)
+
+
+def test_threads_beside_the_work_of_the_step_are_rivals() -> None:
+    # Of the 120 outside the waits: one thread for 60, another one for 30 of these, and work that belongs to no stage.
+    found = work((-1, 40, 100), (1, 0, 100), (2, 70, 130))
+    assert rivals(found) == Rivals(native=(60 + 30) / 120)
+    assert rivals(found).threads == 0.75
+
+
+def test_handing_over_counts_apart() -> None:
+    assert rivals(work((1, 0, 40)), Intervals(np.array([90]), np.array([150]))) == Rivals(handing_over=20 / 120)
+
+
+def test_python_counts_apart() -> None:
+    found = work((1, 40, 100), (2, 40, 70))
+    assert rivals(found, python=(2,)) == Rivals(native=0.5, python=0.25)
+
+
+def test_python_that_waits_is_no_rival() -> None:
+    # It runs all the time, and so does the step for 60 % of it.
+    found = work((1, 0, 200))
+    assert rivals(found, python=(1,), busy_cores=1.2) == Rivals(python=1.0), "that may be both of them"
+    assert rivals(found, python=(1,), busy_cores=0.6) == Rivals(python=0.0), "the step alone keeps so many cores busy"
+    assert abs(rivals(found, python=(1,), busy_cores=0.8).python - 0.2) < 1e-9
+
+
+def test_steps_that_only_wait_have_none() -> None:
+    waits = Intervals(np.array([0]), np.array([200]))
+    assert (
+        find_rivals(work((1, 0, 200)), STEPS, waits, handed_over=EMPTY, python_stages=[], busy_cores=None) == Rivals()
+    )
