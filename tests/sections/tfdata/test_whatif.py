@@ -21,15 +21,7 @@ from sections.tfdata.made_pipelines import (
 
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.sections.tfdata.step_model import (
-    DISTURBED,
-    NOISE,
-    OVERLAP,
-    PARALLEL_EFFICIENCY,
-    STEADIEST,
-    UNDISTURBED,
-    Load,
-)
+from tfperf.sections.tfdata.step_model import OVERLAP, PARALLEL_EFFICIENCY, STEADIEST, Load, with_noise
 from tfperf.sections.tfdata.whatif import (
     LAUNCH_PS,
     LOCK_SLOWDOWN,
@@ -68,38 +60,40 @@ def test_what_is_known_of_the_step(tmp_path: Path) -> None:
 
 
 def test_with_a_prefetch_the_longer_of_both_remains(tmp_path: Path) -> None:
-    low, high = us(by_change(outlook_of(tmp_path, *inline_map(60)))["prefetch"])
-    assert low == pytest.approx(UNDISTURBED * STEADIEST * 60), "40 us of the step are hidden behind the pipeline"
-    assert high == pytest.approx(DISTURBED * (60 + (1 - OVERLAP) * 40))
+    expected = with_noise(STEADIEST * 60, 60 + (1 - OVERLAP) * 40)
+    prefetch = by_change(outlook_of(tmp_path, *inline_map(60)))["prefetch"]
+    assert us(prefetch) == pytest.approx(expected), "40 us of the step are hidden behind the pipeline"
 
 
 def test_in_parallel_the_function_takes_a_share_of_its_time(tmp_path: Path) -> None:
-    low, high = us(by_change(outlook_of(tmp_path, *inline_map(60)))["parallel_map"])
-    assert low == pytest.approx(UNDISTURBED * 40), "60 us on four cores are less than the 40 of the step"
-    assert high == pytest.approx(DISTURBED * (40 + (1 - OVERLAP) * 60 / (4 * PARALLEL_EFFICIENCY)))
+    expected = with_noise(40, 40 + (1 - OVERLAP) * 60 / (4 * PARALLEL_EFFICIENCY))
+    parallel = by_change(outlook_of(tmp_path, *inline_map(60)))["parallel_map"]
+    assert us(parallel) == pytest.approx(expected), "60 us on four cores are less than the 40 of the step"
 
 
 def test_a_cache_leaves_the_step_alone(tmp_path: Path) -> None:
     cache = by_change(outlook_of(tmp_path, *inline_map(60)))["cache"]
-    assert us(cache) == pytest.approx((UNDISTURBED * 40, DISTURBED * 40))
-    assert (cache.low_input_percent, cache.high_input_percent) == pytest.approx((0, 100 * (1 - 1 / DISTURBED)))
+    low, high = with_noise(40, 40)
+    assert us(cache) == pytest.approx((low, high))
+    assert (cache.low_input_percent, cache.high_input_percent) == pytest.approx((0, 100 * (1 - 40 / high)))
 
 
 def test_python_may_gain_nothing_and_even_lose(tmp_path: Path) -> None:
     parallel = by_change(outlook_of(tmp_path, *inline_map(60, "EagerPyFunc")))["parallel_map"]
-    assert us(parallel) == pytest.approx((UNDISTURBED * 40, 100 * LOCK_SLOWDOWN))
+    assert us(parallel)[1] == pytest.approx(100 * LOCK_SLOWDOWN)
     assert "Python" in parallel.assumption
 
 
 def test_reading_can_be_spread_over_files(tmp_path: Path) -> None:
     low, _ = us(by_change(outlook_of(tmp_path, *behind_a_reader(100, 40)))["parallel_read"])
-    assert low == pytest.approx(UNDISTURBED * 60), "two files at once take 50 us for an element, the step 60"
+    at_worst = 100 + (1 - OVERLAP) * 60
+    assert low == pytest.approx(with_noise(60, at_worst)[0]), "two files at once take 50 us for an element, the step 60"
 
 
 def test_on_batches_only_the_work_that_grows_is_left(tmp_path: Path) -> None:
     # Five runs of 18 us are 90 for a step; the op takes 8 of each, 5 of which do not depend on the size.
     low, high = us(by_change(outlook_of(tmp_path, *small_elements(5, 8)))["vectorize"])
-    assert low == pytest.approx(UNDISTURBED * 20), "5 x 3 us and one fixed part: less than the step's own 20"
+    assert 10 < low < 20, "5 x 3 us and one fixed part: less than the step's own 20"
     assert high < 100
 
 
@@ -107,7 +101,7 @@ def test_without_input_work_only_the_step_is_left(tmp_path: Path) -> None:
     outlook = outlook_of(tmp_path, *inline_map(60))
     assert outlook is not None
     assert outlook.free.change == "free_input"
-    assert us(outlook.free) == pytest.approx((UNDISTURBED * 40, NOISE * 40))
+    assert us(outlook.free) == pytest.approx(with_noise(40, 40))
     assert "at another moment" not in outlook.free.assumption
     assert (outlook.slowed_ms, outlook.slowed_percent) == ((0, 0), (0, 0)), "the step computes on a device"
     assert outlook.free not in outlook.gains
@@ -116,8 +110,8 @@ def test_without_input_work_only_the_step_is_left(tmp_path: Path) -> None:
 def test_a_range_above_the_step_of_today_says_why(tmp_path: Path) -> None:
     outlook = outlook_of(tmp_path, *inline_map(3))
     assert outlook is not None
-    assert us(outlook.free)[1] == pytest.approx(NOISE * 97)
-    assert outlook.free.assumption.endswith("a step takes up to 5 % more or less at another moment")
+    assert us(outlook.free) == pytest.approx(with_noise(97, 97))
+    assert outlook.free.assumption.endswith("a step takes up to 10 % more or less at another moment")
 
 
 def test_on_the_cpu_step_and_pipeline_share_the_cores(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ On a host without a device, the step and the pipeline compute on the same cores,
 threads of the pipeline work beside a step on N cores, its work takes 1 + s R / N times as long as alone. What s is
 depends on what the profile does not show: how many threads the ops of the step use, whether these wait for the slowest
 of them, and whether two cores are halves of one. Two values stand for the least and the most of it; the trace gives R.
+
+What the bounds leave open, and that the same work takes more or less at another moment, are errors that do not depend
+on each other: their squares add up.
 """
 
 from __future__ import annotations
@@ -18,21 +21,21 @@ from msgspec import Struct
 
 from tfperf.sections.tfdata.contention import Rivals
 
-SHARING = (0.45, 1.2)
+SHARING = (0.35, 1.2)
 """The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
 Most: its ops use all cores, and wait for the part of them whose core a rival uses."""
+HANDING_OVER = 0.5
+"""Share of the time of threads that hand results over in which they are rivals at most: the rest is waiting."""
 LOCK = (0.0, 1.4)
 """How much longer a step takes for each rival that computes in Python: at most it waits each time for the lock."""
 PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
 STEADIEST = 0.85
 """What the work of a pipeline may take, of its time in the profile, where less goes on beside it."""
-UNDISTURBED, DISTURBED = 0.95, 1.05
-"""What the same work may take at another moment, of what it takes in the profile."""
 COLD = 0.3
 """By how much work may be slower after waiting (caches, clock rates), times the share of the step that waits."""
-NOISE = 1.05
-"""How much longer than in the profile an unchanged step may take at another moment."""
+NOISE = 0.1
+"""Share by which the same work may take more or less at another moment than in the profile."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -62,9 +65,10 @@ class StepModel(Struct, frozen=True, kw_only=True):
 
         No change of the pipeline makes the step itself slower.
         """
-        least, most = self.slowdowns
-        low = UNDISTURBED * min(self.shortest_ms(best, slowed) for slowed in (least, most))
-        high = DISTURBED * max(self.longest_ms(worst, slowed) for slowed in (least, most))
+        low, high = with_noise(
+            min(self.shortest_ms(best, slowed) for slowed in self.slowdowns),
+            max(self.longest_ms(worst, slowed) for slowed in self.slowdowns),
+        )
         return low, max(min(high, self.step_ms) * slowdown, low)
 
     def free_ms(self) -> tuple[float, float]:
@@ -72,8 +76,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
 
         Its top may be above the step time of today: where input costs nothing, another step is as likely slower.
         """
-        low, high = self.alone_ms
-        return UNDISTURBED * low, min(DISTURBED * high, NOISE * self.now.consumer_ms)
+        return with_noise(*self.alone_ms)
 
     @property
     def alone_ms(self) -> tuple[float, float]:
@@ -91,7 +94,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         """Return how much longer than alone the consumer takes today, at least and at most."""
         if self.has_device:
             return 1.0, 1.0
-        least, most = self.rivals.native, self.rivals.native + self.rivals.handing_over
+        least, most = self.rivals.native, self.rivals.native + HANDING_OVER * self.rivals.handing_over
         return (
             1.0 + SHARING[0] * least / self.cores + LOCK[0] * self.rivals.python,
             1.0 + SHARING[1] * most / self.cores + LOCK[1] * self.rivals.python,
@@ -137,3 +140,11 @@ class StepModel(Struct, frozen=True, kw_only=True):
 
     def _most_workers(self, load: Load) -> int:
         return max((min(workers, self.cores) for _, workers in load.segments), default=1)
+
+
+def with_noise(low: float, high: float) -> tuple[float, float]:
+    """Return a range of times that holds at another moment, too."""
+    if not 0.0 < low <= high:
+        return min(low, high), high
+    middle, spread = math.sqrt(low * high), math.hypot(math.log(high / low) / 2.0, NOISE)
+    return middle * math.exp(-spread), middle * math.exp(spread)
