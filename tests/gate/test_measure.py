@@ -48,12 +48,12 @@ def test_each_host_is_judged_alone_and_all_together_for_tables_over_hosts(tmp_pa
     assert (together.name, len(together.results.hosts)) == ("", 2)
     assert [judged.summary.averaged_count for judged in alone] == [4, 4]
     assert [judged.recorded_steps for judged in alone] == [5, 5]
-    assert all(judged.is_narrowed for judged in (*alone, together))
+    assert all(judged.results.is_narrowed for judged in (*alone, together))
 
 
 def test_one_host_needs_no_name(tmp_path: Path) -> None:
     judged = judged_host(tmp_path, cpu())
-    assert (judged.name, judged.is_narrowed) == ("", False)
+    assert (judged.name, judged.results.is_narrowed) == ("", False)
 
 
 def test_the_analysis_is_not_changed(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
 from tfperf.sections.registry import call, find_section
-from tfperf.sections.steps.section import DEVICE_CATEGORIES
+from tfperf.sections.steps.why_unknown import NO_DEVICE, why_unknown
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from tfperf.sections.results import HostResults, Results
     from tfperf.sections.steps.breakdown import Breakdown
 
-_NO_DEVICE = "no device recorded anything in this profile, so nothing is known about devices"
-_NO_HOST = (
-    "no host thread recorded anything in this profile, so nothing is known about what the host does: profile with host "
-    "tracer level 2"
-)
-_NO_INPUT = (
-    "the trace does not show where input comes from (no fetch from tf.data, no copy to a device), so its share is "
-    "unknown, not 0: profile with host tracer level 2"
-)
 _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
 
 
@@ -57,8 +48,6 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
     """Steps in the profile, also those that do not count."""
     other_kinds: Mapping[str, int]
     """How many whole steps of each other kind there are; these are not judged."""
-    is_narrowed: bool
-    """Whether other steps are averaged than when the profile was analyzed."""
 
     @property
     def host(self) -> HostResults:
@@ -112,7 +101,6 @@ def judged_hosts(
     several = results.has_several_hosts
     pairs = list(zip(results.hosts, judged.hosts, strict=True))
     others = [_other_kinds(of_all, of_host) for of_all, of_host in zip(whole.hosts, judged.hosts, strict=True)]
-    changed = [_averaged_starts(before["steps"]) != _averaged_starts(after["steps"]) for before, after in pairs]
     together = JudgedHost(
         results=judged,
         name="",
@@ -120,7 +108,6 @@ def judged_hosts(
         min_steps=max(min_steps, 1),
         recorded_steps=len(results["steps"].steps),
         other_kinds={kind: max(kinds.get(kind, 0) for kinds in others) for kinds in others for kind in kinds},
-        is_narrowed=any(changed),
     )
     alone = [
         replace(
@@ -129,9 +116,8 @@ def judged_hosts(
             name=after.host if several else "",
             recorded_steps=len(before["steps"].steps),
             other_kinds=kinds,
-            is_narrowed=is_narrowed,
         )
-        for (before, after), is_narrowed, kinds in zip(pairs, changed, others, strict=True)
+        for (before, after), kinds in zip(pairs, others, strict=True)
     ]
     return (*alone, together) if several else tuple(alone)
 
@@ -141,10 +127,6 @@ def _other_kinds(whole: HostResults, judged: HostResults) -> dict[str, int]:
     counts = Counter(whole["steps"].steps.kinds)
     counts.pop(judged["steps"].steps.headline_kind, None)
     return dict(counts)
-
-
-def _averaged_starts(breakdown: Breakdown) -> list[int]:
-    return [int(start) for start in breakdown.steps.start_ps[breakdown.steps.headline]]
 
 
 def measure(limit: Limit, host: JudgedHost) -> Measurement:
@@ -199,14 +181,14 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
         if table.empty_means_none:
             return measure_rows(limit, {column: [] for column in used})
         return unknown(f"this profile has no table {name} (tfperf query --schema PATH lists those that it has)")
-    if host.is_narrowed:
+    if host.results.is_narrowed:
         stale = sorted(column for column in used if table.counts_all_steps or columns[column].over_steps)
         if stale:
             return unknown(f"{name}.{stale[0]} also counts steps that are not judged")
     hidden = [category for category in sorted(host.breakdown.unknown) if f"{category}_ms" in used]
     if table.about_steps and hidden:
         # In a job without a device, rows hold 0 for the categories of one.
-        return unknown(f"{name}.{hidden[0]}_ms is unknown: {_why_unknown(host, hidden[0])}")
+        return unknown(f"{name}.{hidden[0]}_ms is unknown: {why_unknown(host.breakdown, hidden[0])}")
     return measure_rows(limit, data)
 
 
@@ -233,33 +215,21 @@ def _step_time(host: JudgedHost, function: str) -> Measurement:
 
 def _input_bound(host: JudgedHost) -> Measurement:
     if host.summary.input_percent is None:
-        return unknown(_why_unknown(host, "input"))
+        return unknown(why_unknown(host.breakdown, "input"))
     return Measurement(host.summary.input_percent, _over_steps(host))
 
 
 def _share(host: JudgedHost, category: str) -> Measurement:
     """Return the share of a category in the step time."""
     if category in host.breakdown.unknown:
-        return unknown(_why_unknown(host, category))
+        return unknown(why_unknown(host.breakdown, category))
     return Measurement(host.summary.percent[category], _over_steps(host))
-
-
-def _why_unknown(host: JudgedHost, category: str) -> str:
-    """Say why the profile cannot show a category, or a part of input."""
-    breakdown = host.breakdown
-    if not breakdown.has_device and category in (*DEVICE_CATEGORIES, "host_to_device"):
-        return _NO_DEVICE
-    if breakdown.host_visible and category in ("input", "input_wait", "host_to_device"):
-        return _NO_INPUT
-    if breakdown.steps.source == "device steps":
-        return "the steps are those of a TPU core, whose ops say nothing about the host"
-    return _NO_HOST
 
 
 def _device_busy(host: JudgedHost) -> Measurement:
     idle = host.host["idle"]
     if idle is None or not idle.devices:
-        return unknown(_NO_DEVICE)
+        return unknown(NO_DEVICE)
     if host.breakdown.attribution == "tensorflow":
         return unknown(
             "steps of attribution tensorflow are not windows in time, which device time needs: use corrected"

@@ -32,8 +32,8 @@ def input_wait(case: Case) -> Cause | None:
     actions: tuple[Action | str | None, ...] = ("use_tf_data",)
     if tfdata.pipelines:
         actions = (case.without_estimate("look_at_stages"),)
-    if case.is_headline and case.program.api != "jax":
-        actions = pipeline_actions(tfdata) or actions
+    if not case.results.is_other_kind and case.program.api != "jax":
+        actions = pipeline_actions(tfdata, is_estimated=not case.results.is_narrowed) or actions
     cost = case.ledger.claim("input_wait")
     return case.cause("input_wait", "Waiting for tf.data", cost, detail, actions=actions, rests_on=rests_on)
 
@@ -53,13 +53,20 @@ _REASONS: Mapping[Reason, str] = {
 }
 
 
-def pipeline_actions(tfdata: TfData) -> tuple[Action, ...]:
-    """Return the changes of the pipeline, the largest likely gain first; those without an estimate follow."""
+def pipeline_actions(tfdata: TfData, *, is_estimated: bool = True) -> tuple[Action, ...]:
+    """Return the changes of the pipeline, the largest likely gain first; those without an estimate follow.
+
+    The estimates are for the steps that the trace was read with: `is_estimated` is False where others are judged.
+    """
+
+    def after(low_ms: float | None, high_ms: float | None) -> Range | None:
+        return Range(low_ms, high_ms) if is_estimated and low_ms is not None and high_ms is not None else None
+
     return tuple(
         Action(
             code=change.code,
             text=change.text,
-            step_ms=None if change.low_ms is None or change.high_ms is None else Range(change.low_ms, change.high_ms),
+            step_ms=after(change.low_ms, change.high_ms),
             assumption=change.assumption,
             url=change.url,
         )
