@@ -26,7 +26,7 @@ from builders import event, host, logdir_of, space
 from tfperf.gate import grammar
 from tfperf.gate.config import read_config
 from tfperf.gate.grammar import read_limit
-from tfperf.gate.limits import FIGURES, NAMED
+from tfperf.gate.limits import FIGURES, NAMED, NamedLimit
 
 PAGE = Path(__file__).parents[1] / "docs" / "ci.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -48,11 +48,16 @@ def fenced(language: str, heading: str) -> str:
 def limit_table() -> str:
     """Every limit with a name."""
     rows = [
-        f"| `--{name}` | {named.unit} | {'at most' if named.relation == '<=' else 'at least'} `{named.example}` | "
-        f"{FIGURES[named.figure].meaning} |"
+        f"| `--{name}` | {named.unit} | {_demand(named)}`{named.example}` | {FIGURES[named.figure].meaning} |"
         for name, named in NAMED.items()
     ]
     return "\n".join(["| option | unit | for example | what is measured |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _demand(named: NamedLimit) -> str:
+    if named.of_cause:
+        return ""
+    return "at most " if named.relation == "<=" else "at least "
 
 
 def grammar_block() -> str:
@@ -85,6 +90,10 @@ def test_the_example_of_a_file_has_every_kind_of_key(tmp_path: Path) -> None:
         "max-input-bound 10%",
         "max-step-time 50ms",
         "max-retraces 0",
+        "fail-on compilation",
+        "fail-on input_wait",
+        "max-cost eager_ops=10%",
+        "max-cost python_between_steps=20%",
         "sum(kernels.total_us[name~nccl]) < 500us",
     ]
     assert (config.stat, config.skip_first, config.min_steps, config.max_regression) == ("median", 2, 20, 0.05)

@@ -70,6 +70,20 @@ def test_figures(tfperf_profile, tmp_path):
     assert "Input pipeline" not in p.report()
     assert p.path.is_relative_to(tmp_path)
 
+def test_causes(tfperf_profile):
+    with tfperf_profile() as p:
+        train(slow=True)
+    assert p.input_cost > 0.10
+    assert p.cause_cost("input_wait") > 0.10
+    assert p.cause_cost("compilation") == 0
+    p.check(fail_on=["compilation"], max_cost="compilation=1%", max_input_cost="100%")
+    with pytest.raises(AssertionError, match="fail-on input_wait"):
+        p.check(fail_on="input_wait")
+    with pytest.raises(TfperfError, match="there is no cause 'compile': did you mean compilation"):
+        p.cause_cost("compile")
+    with pytest.raises(TfperfError, match="Cost of launch_bound is unknown: no device recorded anything"):
+        p.cause_cost("launch_bound")
+
 def test_limits(tfperf_profile):
     with tfperf_profile() as p:
         train()

@@ -129,6 +129,24 @@ class Profiled:
         return self._figure("device_busy") / 100
 
     @property
+    def input_cost(self) -> float:
+        """Share of the step time that input costs, 0 to 1: the low end of its range, as `--max-input-cost` judges."""
+        return self._figure("input_cost") / 100
+
+    def cause_cost(self, code: str) -> float:
+        """Return the share of the step time that a cause of the diagnosis costs, 0 to 1; 0 if it is not named.
+
+        It is the high end of its range, as `tfperf check --max-cost` judges.
+        """
+        from tfperf.gate.limits import check_cause
+
+        try:
+            check_cause(code)
+        except ValueError as error:
+            raise FigureError(str(error)) from None
+        return self._figure("cause_cost", cause=code) / 100
+
+    @property
     def step_time_ms(self) -> float:
         """Mean step time, in milliseconds."""
         return self.step_time("mean")
@@ -167,7 +185,7 @@ class Profiled:
         stat: StepStatistic = "mean",
         by_kind: str | None = None,
         baseline: str | Path | Sequence[str | Path] = (),
-        **named: str | float,
+        **named: str | float | Sequence[str],
     ) -> Outcome:
         """Assert that limits hold, in the words of `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.
 
@@ -195,14 +213,14 @@ class Profiled:
             raise AssertionError(f"tfperf check:\n{render(check_report(outcome), 'table')}")
         return outcome
 
-    def _figure(self, name: str, stat: StepStatistic = "mean") -> float:
+    def _figure(self, name: str, stat: StepStatistic = "mean", cause: str = "") -> float:
         """Measure a figure, in percent, ms or bytes."""
         from tfperf.gate.check import check
         from tfperf.gate.config import CheckConfig
         from tfperf.gate.limits import Limit, Metric
 
         # A limit that always holds, so that a host that cannot be judged leaves the figure unknown.
-        limit = Limit(name, Metric(name), "<=", float("inf"), "tfperf_profile")
+        limit = Limit(name, Metric(name, cause=cause), "<=", float("inf"), "tfperf_profile")
         reading = self._reading
         config = CheckConfig(limits=(limit,), stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps)
         judged = check(self.analysis, config).judged[0]

@@ -95,6 +95,11 @@ def test_exit_code_1_with_a_damaged_trace(run_tfperf: Run, tmp_path: Path) -> No
         (("--max-input-bound", "x"), "max-input-bound"),
         (("--max-step-time", "50"), "no unit"),
         (("--limit", "input_bound"), "command line"),
+        (("--fail-on", "compile"), "there is no cause 'compile': did you mean compilation"),
+        (("--fail-on", "input_wait,warm_up"), "did you mean input_wait or warm_up"),
+        (("--max-cost", "compilation"), "compilation has no bound: write compilation=10%"),
+        (("--max-cost", "compilation=0.1"), "may mean 10% or 0.1%"),
+        (("--max-input-cost", "0.2"), "may mean 20% or 0.2%"),
         (("--limit", "kernls.total_us < 5"), "kernels"),
         (("--limit", "kernels.totl_us < 5"), "total_us"),
         (("--stat", "mode", *HOLDS), "'mode' is not one of"),
@@ -122,7 +127,7 @@ def test_exit_code_2_for_wrong_usage(arguments: tuple[str, ...], message: str, r
 
 def test_there_is_an_option_for_each_named_limit(run_tfperf: Run) -> None:
     text = run_tfperf("check", "--help").stdout
-    assert [name for name in NAMED if f"--{name} LIMIT" not in text] == []
+    assert [name for name, limit in NAMED.items() if f"--{name} {limit.metavar}" not in text] == []
     assert "Example:" in text
 
 
@@ -139,6 +144,46 @@ def test_limits_on_columns(run_tfperf: Run, two_hosts: Path) -> None:
     result = run_tfperf("check", two_hosts, "--limit", "steps.step_time_ms < 12ms", "--limit", "step_time < 1s")
     assert result.exit_code == 3
     assert "1 of 2 hold." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("sample", "arguments", "exit_code"),
+    [
+        ("retracing", ("--fail-on", "compilation"), 3),
+        ("retracing", ("--max-cost", "compilation=10%"), 3),
+        ("retracing", ("--fail-on", "input_wait"), 0),
+        ("input_fixed", ("--fail-on", "compilation"), 0),
+        ("input_fixed", ("--max-cost", "compilation=10%", "--fail-on", "input_wait", "--max-input-cost", "20%"), 0),
+        ("input_fixed", ("--fail-on", "launch_bound"), 1),
+        ("retracing", ("--fail-on", "launch_bound", "--fail-on", "compilation"), 3),
+        ("input_bound", ("--max-input-cost", "20%"), 3),
+    ],
+)
+def test_limits_on_causes(
+    sample: str, arguments: tuple[str, ...], exit_code: int, run_tfperf: Run, samples: Path
+) -> None:
+    result = run_tfperf("check", samples / sample, *arguments)
+    assert (result.exit_code, result.stderr) == (exit_code, "")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_cause_explains_itself_to_every_reader(run_tfperf: Run, samples: Path) -> None:
+    limits = ("--fail-on", "compilation", "--max-cost", "launch_bound=10%")
+    arguments = ("check", samples / "retracing", *limits, "--junit", "a.xml", "--github")
+    result = run_tfperf(*arguments, "--format", "json")
+    assert result.exit_code == 3
+    annotations = result.stderr.splitlines()
+    assert annotations[0].startswith("::error title=fail-on compilation is breached::The diagnosis names the cause")
+    assert "Compilation takes 58.1%25 of the step: train_step is traced in 10 of 10 calls." in annotations[0]
+    assert annotations[1].startswith("::warning title=max-cost launch_bound=10%25 could not be judged::no device")
+    unknown, named = ElementTree.parse("a.xml").getroot().iter("testcase")
+    assert (named.get("name"), [child.tag for child in named]) == ("fail-on compilation", ["failure"])
+    assert "Compilation takes 58.1% of the step" in str(named[0].text)
+    assert (unknown.get("name"), [child.tag for child in unknown]) == ("max-cost launch_bound=10%", ["error"])
+    cost, cause = json.loads(result.stdout)["sections"]["check"]["tables"]["limits"]["rows"]
+    assert (cause["measured"], cause["measured_text"], cause["bound"], cause["margin"]) == (1.0, "named", 0.0, None)
+    assert cause["evidence"].startswith("Compilation takes 58.1% of the step")
+    assert (cost["result"], cost["measured"], cost["unit"]) == ("unknown", None, "%")
 
 
 def test_limits_of_a_file(run_tfperf: Run, two_hosts: Path) -> None:

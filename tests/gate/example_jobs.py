@@ -70,5 +70,18 @@ def two_kinds_job(train_wait_us: float = 10.0, eval_wait_us: float = 70.0) -> by
     return space(host(*events))
 
 
+def compiling_job(compiling_us: float, steps: int = 5) -> bytes:
+    """Steps of 100 us that build a graph, and compute for the rest of their time."""
+    events: list[Event] = []
+    for number in range(steps):
+        start_us = 100.0 * number
+        events += [
+            event("train", start_us, 100, step_num=number),
+            event("tf.function-graph_building", start_us, compiling_us),
+            event("MatMul:MatMul", start_us + compiling_us, 100 - compiling_us),
+        ]
+    return space(host(*events))
+
+
 def job_without_steps() -> bytes:
     return space(host(event("idle", 0, 10)))

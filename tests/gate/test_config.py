@@ -16,6 +16,8 @@ max-input-bound = "10%"
 max_step_time = "50ms"
 max-retraces = 0
 max-all-others = 15
+fail-on = ["compilation", "warm_up"]
+max_cost = "input_wait=10%"
 limits = ["sum(kernels.total_us[name~nccl]) < 500us", "memory < 4GiB"]
 stat = "p95"
 skip-first = 2
@@ -41,6 +43,9 @@ def test_every_key_of_a_pyproject_is_read(tmp_path: Path) -> None:
             named_limit("max-step-time", "50ms", f"{table}.max_step_time"),
             named_limit("max-retraces", "0", f"{table}.max-retraces"),
             named_limit("max-all-others", "15", f"{table}.max-all-others"),
+            named_limit("fail-on", "compilation", f"{table}.fail-on"),
+            named_limit("fail-on", "warm_up", f"{table}.fail-on"),
+            named_limit("max-cost", "input_wait=10%", f"{table}.max_cost"),
             read_limit("sum(kernels.total_us[name~nccl]) < 500us", f"{table}.limits"),
             read_limit("memory < 4GiB", f"{table}.limits"),
         ),
@@ -78,6 +83,12 @@ def test_a_file_without_limits_sets_nothing(tmp_path: Path) -> None:
         ("max-input-bound = nan", "'nan' is not a number"),
         ("max-step-time = 50", "'50' has no unit: write 50ms"),
         ("max-retraces = -1", "is negative"),
+        ('max-retraces = ["1"]', 'check.max-retraces: it must be text such as "3"'),
+        ('fail-on = ["compilation", "warmup"]', "check.fail-on: there is no cause 'warmup': did you mean warm_up?"),
+        ("fail-on = 3", 'check.fail-on: it must be text such as "compilation", or a list of such texts'),
+        ("fail-on = [3]", "or a list of such texts"),
+        ('max-cost = {compilation = "10%"}', 'it must be text such as "compilation=10%", or a list'),
+        ('max-cost = "compilation"', "check.max-cost: compilation has no bound: write compilation=10%"),
         ('limits = "input_bound < 3%"', "check.limits: it must be a list of strings"),
         ("limits = [3]", "must be a list of strings"),
         ('limits = ["memory < 3GiB", "input_bond < 3%"]', "check.limits: limit 'input_bond < 3%', character 1"),

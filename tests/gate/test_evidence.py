@@ -10,8 +10,8 @@ from gate.example_jobs import analysis_of, bare_job, pipeline_job
 
 from tfperf.gate.evidence import evidence_of, evidence_sections
 from tfperf.gate.grammar import limit_tables, read_limit
+from tfperf.gate.judged_host import judged_hosts
 from tfperf.gate.limits import FIGURES, REGRESSION, Metric
-from tfperf.gate.measure import judged_hosts
 from tfperf.report.model import Finding
 from tfperf.sections.registry import section_names
 
@@ -29,6 +29,9 @@ def evidence(tmp_path: Path, limit: str, data: bytes) -> tuple[Finding, ...]:
     ("limit", "sections"),
     [
         ("input_bound <= 1%", ("tfdata", "diagnosis")),
+        ("input_cost <= 1%", ("tfdata", "diagnosis")),
+        ("cause_cost[eager_ops] <= 1%", ("diagnosis",)),
+        ("cause[memory_pressure] <= 0", ("diagnosis",)),
         ("tfdata_stages.p95_ms < 1", ("tfdata", "diagnosis")),
         ("retraces <= 0", ("functions", "diagnosis")),
         ("functions.traced_calls < 1", ("functions", "diagnosis")),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfperf.gate.bounds import bound_text
 from tfperf.gate.grammar import (
     FUNCTIONS,
     column_of,
@@ -15,7 +16,8 @@ from tfperf.gate.grammar import (
     read_limit,
     unit_measured,
 )
-from tfperf.gate.limits import FIGURES, Condition, LimitError, Metric, bound_text
+from tfperf.gate.limits import FIGURES, Condition, LimitError, Metric
+from tfperf.sections.diagnosis.unjudged import NEEDS
 from tfperf.units import Unit
 
 GIB = 1 << 30
@@ -29,6 +31,9 @@ GIB = 1 << 30
         ("p95 ( step_time ) < 0.05s", Metric("step_time", function="p95"), "<", 50, "ms"),
         ("device_busy>=70", Metric("device_busy"), ">=", 70, "%"),
         ("retraces<=0", Metric("retraces"), "<=", 0, "count"),
+        ("input_cost < 20%", Metric("input_cost"), "<", 20, "%"),
+        ("cause_cost[compilation] <= 10%", Metric("cause_cost", cause="compilation"), "<=", 10, "%"),
+        ("cause [ warm_up ] <= 0", Metric("cause", cause="warm_up"), "<=", 0, ""),
         ("memory < 1.5GiB", Metric("memory"), "<", 1.5 * GIB, "bytes"),
         (
             "kernels.total_us[name~nccl]<500",
@@ -97,7 +102,7 @@ def test_a_limit_is_read_into_its_parts(text: str, metric: Metric, relation: str
         # What is limited.
         ("", 1, "a figure or table.column is missing"),
         ("<= 10%", 1, "write it like input_bound <= 10%"),
-        ("input_bond <= 10%", 1, "there is no figure input_bond: did you mean input_bound?"),
+        ("input_bond <= 10%", 1, "there is no figure input_bond: did you mean input_bound or input_cost?"),
         ("max-input-bound <= 10%", 1, "max is a function: write max(table.column)"),
         ("kernls.total_us < 5", 1, "there is no table kernls: did you mean kernels"),
         ("zzzzqq.total_us < 5", 1, "tfperf query --schema lists all tables"),
@@ -113,6 +118,11 @@ def test_a_limit_is_read_into_its_parts(text: str, metric: Metric, relation: str
         ("sum(memory) < 5GiB", 5, "memory is one number per host"),
         ("max(step_time < 5ms", 15, "a ) is missing"),
         ("max() < 5ms", 5, "a figure or table.column is missing"),
+        ("cause_cost <= 10%", 12, "cause_cost is about one cause: write cause_cost[compilation]"),
+        ("cause_cost[] <= 10%", 12, "the code of a cause is missing"),
+        ("cause_cost[compile] <= 10%", 12, "there is no cause 'compile': did you mean compilation"),
+        ("cause_cost[compilation <= 10%", 24, "a ] is missing"),
+        ("input_cost[compilation] <= 10%", 11, "one of < <= > >= is missing"),
         # Relation and bound.
         ("input_bound", 12, "one of < <= > >= is missing"),
         ("input_bound = 10%", 13, "= is not one of < <= > >="),
@@ -221,7 +231,8 @@ def conditions(draw: st.DrawFn, table: str) -> Condition:
 def metrics(draw: st.DrawFn) -> Metric:
     if draw(st.booleans()):
         name = draw(st.sampled_from(sorted(FIGURES)))
-        return Metric(name, function=draw(st.sampled_from(("", *FIGURES[name].functions))))
+        cause = draw(st.sampled_from(sorted(NEEDS))) if FIGURES[name].of_cause else ""
+        return Metric(name, function=draw(st.sampled_from(("", *FIGURES[name].functions))), cause=cause)
     table, column = draw(st.sampled_from(COLUMNS))
     functions = ("", *FUNCTIONS) if holds_numbers(column) else ("count",)
     chosen = tuple(draw(st.lists(conditions(table), max_size=3)))

@@ -158,3 +158,5 @@ def test_of_a_real_job_the_eval_steps_wait_longer() -> None:
     (evaluation,) = outcome_of(analysis, "input_bound <= 50%", by_kind="eval").judged
     assert (train.status, evaluation.status) == ("pass", "breach")
     assert evaluation.measured == pytest.approx(74, abs=1)
+    costs = [check_profile(analysis, max_cost="input_wait=50%", by_kind=kind).judged[0] for kind in ("train", "eval")]
+    assert [cost.measured for cost in costs] == [train.measured, evaluation.measured]

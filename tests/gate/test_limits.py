@@ -9,7 +9,6 @@ import pytest
 
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import (
-    EXAMPLES,
     FIGURES,
     NAMED,
     Limit,
@@ -18,17 +17,14 @@ from tfperf.gate.limits import (
     Metric,
     Relation,
     Status,
-    bound_text,
     compiled,
     did_you_mean,
     merged,
     named_limit,
-    quoted,
-    read_bound,
+    named_limits,
     regression_tolerance,
     unknown,
 )
-from tfperf.units import Unit
 
 GIB = 1 << 30
 
@@ -60,6 +56,10 @@ GIB = 1 << 30
         ("max-memory", "4096B", 4096.0),
         ("max-retraces", "0", 0.0),
         ("max-skew", "150%", 150.0),
+        ("max-input-cost", "20%", 20.0),
+        ("max-cost", "compilation=10%", 10.0),
+        ("max_cost", " compilation = 7.5 % ", 7.5),
+        ("fail-on", "compilation", 0.0),
     ],
 )
 def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value: str, bound: float) -> None:
@@ -92,6 +92,17 @@ def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value:
         ("max-retraces", "-1", "is negative"),
         ("max-retrace", "0", "there is no limit 'max-retrace': did you mean max-retraces"),
         ("max-step-time", "9" * 200 + "ms", "is not a number"),
+        ("max-input-cost", "0.2", "may mean 20% or 0.2%"),
+        ("fail-on", "compilatoin", "there is no cause 'compilatoin': did you mean compilation?"),
+        ("fail-on", "zzz", "there is no cause 'zzz': the causes are input_wait, input_contention, input_copy"),
+        ("fail-on", "", "there is no cause ''"),
+        ("fail-on", "compilation=10%", "there is no cause 'compilation=10%': did you mean compilation?"),
+        ("max-cost", "compilation", "compilation has no bound: write compilation=10%"),
+        ("max-cost", "compilation=", "'' is not a number: write 10%"),
+        ("max-cost", "10%", "there is no cause '10%'"),
+        ("max-cost", "compilation=0.1", "may mean 10% or 0.1%"),
+        ("max-cost", "compilation=101%", "could never be breached"),
+        ("max-cost", "compilation=5ms", "has the wrong unit"),
     ],
 )
 def test_an_ambiguous_or_invalid_bound_is_refused_with_a_reason(name: str, value: str, message: str) -> None:
@@ -105,8 +116,32 @@ def test_every_figure_has_a_named_limit_with_an_example_that_can_be_read() -> No
     for name, named in NAMED.items():
         assert named.help.endswith(".")
         for example in named.example.split(" or "):
-            assert named_limit(name, example).metric == Metric(named.figure)
+            cause = "compilation" if named.of_cause else ""
+            assert named_limit(name, example).metric == Metric(named.figure, cause=cause)
     assert {named.figure for named in NAMED.values()} == set(FIGURES)
+
+
+def test_limits_on_causes_can_be_given_several_times() -> None:
+    first, second = named_limits("max-cost", ["compilation=10%", "input_wait=5%"])
+    assert (first.metric, first.bound) == (Metric("cause_cost", cause="compilation"), 10.0)
+    assert (second.metric, second.bound) == (Metric("cause_cost", cause="input_wait"), 5.0)
+    assert named_limits("fail-on", "eager_ops") == (named_limit("fail-on", "eager_ops"),)
+    assert named_limits("fail-on", []) == ()
+    with pytest.raises(LimitError, match=r"^a file, check: it takes one value, such as 10%$"):
+        named_limits("max_input_bound", ["10%", "20%"], "a file", place="a file, check")
+    with pytest.raises(LimitError, match="there is no limit 'max-costs': did you mean max-cost"):
+        named_limits("max_costs", ["compilation=10%"])
+
+
+def test_limits_on_other_causes_are_other_limits() -> None:
+    of_file = [*named_limits("fail-on", ["compilation", "warm_up"], "file"), named_limit("max-cost", "warm_up=5%")]
+    of_command_line = [named_limit("fail-on", "warm_up"), named_limit("max-cost", "warm_up=9%")]
+    texts = [(limit.text, limit.origin) for limit in merged(of_file, of_command_line)]
+    assert texts == [
+        ("fail-on compilation", "file"),
+        ("fail-on warm_up", "command line"),
+        ("max-cost warm_up=9%", "command line"),
+    ]
 
 
 def test_only_skew_is_a_percentage_above_100() -> None:
@@ -121,30 +156,6 @@ def test_a_tolerance_is_a_share() -> None:
     assert regression_tolerance("0") == 0.0
     with pytest.raises(LimitError, match=r"max-regression: '0\.05' may mean 5% or 0\.05%"):
         regression_tolerance("0.05")
-
-
-# --- bounds ---
-
-
-@pytest.mark.parametrize(
-    ("text", "unit", "value"),
-    [
-        ("5", "us", 5.0),
-        ("2ms", "us", 2000.0),
-        ("5", "ps", 5.0),
-        ("2us", "ps", 2e6),
-        ("-2us", "ms", -0.002),
-        ("1.5", "", 1.5),
-    ],
-)
-def test_a_bound_on_a_column_may_be_bare_or_negative(text: str, unit: Unit, value: float) -> None:
-    assert read_bound(text, unit, bare=True, signed=True) == value
-
-
-@pytest.mark.parametrize("unit", EXAMPLES)
-def test_a_bound_is_written_as_it_can_be_read(unit: Unit) -> None:
-    for value in (0.0, 3.0, 12.5, 1e6):
-        assert read_bound(bound_text(value, unit), unit, bare=True) == value
 
 
 # --- limits of a file and of the command line ---
@@ -194,11 +205,6 @@ def test_another_function_of_the_step_time_is_another_metric() -> None:
 
 
 # --- parts of messages ---
-
-
-def test_long_texts_are_cut_in_messages() -> None:
-    assert quoted("a\nb") == r"'a\nb'"
-    assert quoted("x" * 200) == f"'{'x' * 80}...'"
 
 
 def test_names_that_are_close_are_suggested() -> None:

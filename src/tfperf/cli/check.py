@@ -26,7 +26,12 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 
 @click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
 @options.trace_options
-@options.together(*(click.option(f"--{name}", metavar="LIMIT", help=limit.help) for name, limit in NAMED.items()))
+@options.together(
+    *(
+        click.option(f"--{name}", metavar=limit.metavar, multiple=limit.of_cause, help=limit.help)
+        for name, limit in NAMED.items()
+    )
+)
 @click.option("--limit", "limits", metavar="EXPR", multiple=True, help="Limit any figure or column (repeatable).")
 @click.option("--stat", type=options.STATISTIC, help="Statistic of the step times.  [default: mean]")
 @click.option("--skip-first", type=options.COUNT, metavar="N", help="Skip the first N steps of each host.")
@@ -62,6 +67,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
     Example:
       tfperf check logs/ --max-input-bound 10%
       tfperf check logs/ --max-step-time 50ms --stat p95 --skip-first 2
+      tfperf check logs/ --fail-on compilation --max-cost eager_ops=5%
       tfperf check logs/ --limit "kernels.total_us[name~nccl] < 500us"
       tfperf check logs/ --baseline baseline.json --max-regression 5%
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github
@@ -100,7 +106,7 @@ def _config(
     """Return the limits and settings of the file, and of the command line, which go first."""
     from tfperf.gate.config import CheckConfig, find_config, read_config
     from tfperf.gate.grammar import read_limit
-    from tfperf.gate.limits import merged, named_limit, regression_tolerance
+    from tfperf.gate.limits import merged, named_limits, regression_tolerance
 
     if config_file is not None and no_config:
         raise click.UsageError("--config and --no-config exclude each other")
@@ -108,7 +114,7 @@ def _config(
         file = None if no_config else config_file or find_config(Path.cwd())
         config = read_config(file) if file else CheckConfig()
         named = {name: values.pop(name.replace("-", "_")) for name in NAMED}
-        given = [named_limit(name, value) for name, value in named.items() if value is not None]
+        given = [limit for name, value in named.items() if value is not None for limit in named_limits(name, value)]
         given += [read_limit(text) for text in limits]
         values["max_regression"] = None if max_regression is None else regression_tolerance(max_regression)
     except LimitError as error:

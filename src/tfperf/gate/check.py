@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from tfperf.analysis import Analysis, load
 from tfperf.errors import TfperfError
+from tfperf.gate.bounds import bound_text, quoted
 from tfperf.gate.config import CheckConfig
 from tfperf.gate.evidence import evidence_of, evidence_sections
 from tfperf.gate.grammar import limit_tables, read_limit, unit_measured
+from tfperf.gate.judged_host import JudgedHost, judged_hosts, unjudged_steps
 from tfperf.gate.limits import (
     FIGURES,
     REGRESSION,
@@ -25,13 +27,11 @@ from tfperf.gate.limits import (
     Measurement,
     Metric,
     Status,
-    bound_text,
-    named_limit,
-    quoted,
+    named_limits,
     regression_tolerance,
     unknown,
 )
-from tfperf.gate.measure import JudgedHost, judged_hosts, measure, measure_skew, rests_on_steps, unjudged_steps
+from tfperf.gate.measure import measure, measure_skew, measure_together, rests_on_steps
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
@@ -61,21 +61,22 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
     min_steps: int = MIN_STEPS,
     by_kind: str | None = None,
     baseline: str | Path | Sequence[str | Path] = (),
-    **named: str | float,
+    **named: str | float | Sequence[str],
 ) -> Outcome:
     """Judge a profile by limits, in the words of `tfperf check`.
 
-    `named` are its options with limits (`max_input_bound="10%"`, `max_regression="5%"`), `limits` those of `--limit`,
-    `by_kind` is the kind of steps that are judged (default: the main one), `baseline` is a file of `tfperf analyze
-    --save-baseline`, or several. What cannot be judged is not an error: the
-    `exit_code` of the outcome is 0 if all limits hold, 3 if one is breached, 1 if that is unknown. Raises LimitError
+    `named` are its options with limits (`max_input_bound="10%"`, `fail_on=["compilation", "input_wait"]`,
+    `max_cost="compilation=10%"`, `max_regression="5%"`), `limits` those of `--limit`, `by_kind` is the kind of steps
+    that are judged (default: the main one), `baseline` is a file of `tfperf analyze --save-baseline`, or several. What
+    cannot be judged is not an error: the `exit_code` of the outcome is 0 if all limits hold, 3 if one is breached, 1 if
+    that is unknown. Raises LimitError
     for a limit that cannot be read, if there is none, and for `max_regression` without a baseline; TfperfError if there
     are no steps of `by_kind` but others; and what `tfperf.load` raises.
     """
     max_regression = named.pop("max_regression", None)
     config = CheckConfig(
         limits=(
-            *(named_limit(name, str(value), _ORIGIN) for name, value in named.items()),
+            *(limit for name, values in named.items() for limit in named_limits(name, values, _ORIGIN)),
             *(read_limit(text, _ORIGIN) for text in limits),
         ),
         stat=stat,
@@ -172,9 +173,8 @@ def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig)
     if not sections:
         return tuple(judged)
     try:
-        hosts = _single(_hosts_of(profile.more(sections), config))
-        by_name = {host.name: host for host in hosts}
-        evidence = [evidence_of(each.limit.metric, by_name.get(each.host, hosts[0])) for each in breached]
+        hosts = _hosts_of(profile.more(sections), config)
+        evidence = [evidence_of(each.limit.metric, _explaining(each, hosts)) for each in breached]
     except TfperfError as error:
         # A file that is gone by now takes the evidence away, not the verdict.
         evidence = [(Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)] * len(breached)
@@ -182,15 +182,24 @@ def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig)
     return tuple(replace(each, evidence=next(explained)) if each in breached else each for each in judged)
 
 
+def _explaining(judged: Judged, hosts: Sequence[JudgedHost]) -> JudgedHost:
+    """Return the host that explains a breach: all together for a cause, else the one that decided."""
+    single = _single(hosts)
+    named = {host.name: host for host in single}
+    return hosts[-1] if judged.limit.metric.cause else named.get(judged.host, single[0])
+
+
 def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
     metric, single = limit.metric, _single(hosts)
     if metric.table:
         title = metric_title(limit)
     else:
-        title = FIGURES[metric.name].title
+        title = " ".join(filter(None, (FIGURES[metric.name].title, metric.cause)))
         title += f" ({metric.function or single[0].stat})" if metric.name == "step_time" else ""
     if metric.name == "skew" and not metric.table:
         measurement = measure_skew(single)
+    elif not metric.table and FIGURES[metric.name].over_hosts:
+        measurement = measure_together(limit, single, hosts[-1])
     elif metric.table and limit_tables()[metric.table].over_hosts:
         measurement = measure(limit, hosts[-1])
     else:

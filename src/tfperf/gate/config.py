@@ -3,6 +3,7 @@
 [tool.tfperf.check]
 max-input-bound = "10%"
 max-retraces = 0
+fail-on = ["compilation"]
 limits = ["sum(kernels.total_us[name~nccl]) < 500us"]
 skip-first = 2
 """
@@ -19,7 +20,7 @@ from msgspec import Struct
 
 from tfperf.compare.bootstrap import STATISTICS, StepStatistic
 from tfperf.gate.grammar import read_limit
-from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, did_you_mean, named_limit, regression_tolerance
+from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, did_you_mean, named_limits, regression_tolerance
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,8 +77,9 @@ def read_config(path: Path) -> CheckConfig:
             raise ConfigError(f"{origin}: this is set twice, with - and with _")
         keys.add(key)
         if key in NAMED:
-            text = _text(value, NAMED[key].example, origin)
-            limits.append(_in_file(partial(named_limit, place=origin), key, text, origin))
+            of_key = _texts if NAMED[key].of_cause else _text
+            values = of_key(value, NAMED[key].example, origin)
+            limits += _in_file(partial(named_limits, place=origin), key, values, origin)
         elif key == "limits":
             if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
                 raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
@@ -127,7 +129,14 @@ def _text(value: Any, example: str, origin: str) -> str:
     return str(value)
 
 
-def _in_file(read: Callable[..., _Result], *arguments: str) -> _Result:
+def _texts(value: Any, example: str, origin: str) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f'{origin}: it must be text such as "{example}", or a list of such texts')
+    return texts
+
+
+def _in_file(read: Callable[..., _Result], *arguments: Any) -> _Result:
     try:
         return read(*arguments)
     except LimitError as error:

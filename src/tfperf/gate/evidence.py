@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from tfperf.gate.judged_host import JudgedHost
 from tfperf.gate.limits import Metric
-from tfperf.gate.measure import JudgedHost, fullest_allocator, retraces_of
+from tfperf.gate.measure import fullest_allocator, retraces_of
 from tfperf.render.values import brief
 from tfperf.report.model import Finding
 from tfperf.units import counted, format_bytes, format_percent
 
 if TYPE_CHECKING:
+    from tfperf.sections.diagnosis.cause import Diagnosis
     from tfperf.sections.functions.analysis import FunctionStats
 
 _MOST = 2
@@ -41,6 +43,7 @@ _FIGURES: Mapping[str, _Topic] = {
     "device_busy": _IDLE,
     "memory": _MEMORY,
     "retraces": _FUNCTIONS,
+    "input_cost": _INPUT,
 }
 _NOTHING = _Topic(())
 _TABLES: Mapping[str, _Topic] = {
@@ -69,12 +72,19 @@ def _topic(metric: Metric) -> _Topic:
 
 def evidence_sections(metric: Metric) -> tuple[str, ...]:
     """Return the sections that explain a breach."""
+    if metric.cause:
+        return ("diagnosis",)
     topic = _topic(metric)
     return (*topic.sections, "diagnosis") if topic.codes else topic.sections
 
 
 def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
     """Return what explains a breach on a host, the best first; at most two sentences."""
+    if metric.cause:
+        from tfperf.sections.diagnosis.section import finding_of
+
+        diagnosis: Diagnosis = host.results["diagnosis"]
+        return tuple(map(finding_of, diagnosis.named(metric.cause)))[:_MOST]
     return tuple(dict.fromkeys(_explanations(_topic(metric), host)))[:_MOST]
 
 

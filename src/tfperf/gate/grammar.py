@@ -2,6 +2,7 @@
 
     limit     = measured , relation , bound ;
     measured  = figure | column | function , "(" , ( figure | column ) , ")" ;
+    figure    = name , [ "[" , cause , "]" ] ;
     column    = table , "." , key , [ "[" , condition , { "," , condition } , "]" ] ;
     condition = key , operator , value ;
     function  = "sum" | "max" | "min" | "mean" | "median" | "p95" | "count" ;
@@ -14,9 +15,10 @@
     quoted    = '"' , { character | '""' } , '"' | "'" , { character | "''" } , "'" ;
     bare      = { any character but white space , quotes , comma and brackets , not starting with an operator } ;
 
-Figures are `input_bound`, `step_time`, `kernel_launch`, `all_others`, `device_busy`, `memory`, `retraces` and `skew`;
-tables and their keys are those that `tfperf query --schema` lists, without the recorded ones. White space between parts
-has no meaning. Without a function, every row must hold the limit. `~` and `!~` search for a regular expression, which
+Figures are `input_bound`, `step_time`, `kernel_launch`, `all_others`, `device_busy`, `memory`, `retraces`, `skew`,
+`input_cost`, and with the code of a cause `cause_cost[compilation]` and `cause[compilation]`; tables and their keys are
+those that `tfperf query --schema` lists, without the recorded ones. White space between parts has no meaning. Without a
+function, every row must hold the limit. `~` and `!~` search for a regular expression, which
 is case-sensitive unless it starts with `(?i)`. `name` stands for the column that names the rows, if none is called so.
 A bound without a unit is in the unit of the column.
 """
@@ -30,6 +32,7 @@ from typing import Any, NoReturn, cast
 
 from msgspec import Struct
 
+from tfperf.gate.bounds import bound_text, check_bound, quoted, read_bound
 from tfperf.gate.limits import (
     COMMAND_LINE,
     FIGURES,
@@ -39,12 +42,9 @@ from tfperf.gate.limits import (
     LimitError,
     Metric,
     Relation,
-    bound_text,
-    check_bound,
+    check_cause,
     compiled,
     did_you_mean,
-    quoted,
-    read_bound,
 )
 from tfperf.query.sql_tables import RECORDED
 from tfperf.report.model import Column
@@ -129,7 +129,7 @@ def metric_text(metric: Metric) -> str:
     """Return a metric as it is written in a limit."""
     conditions = ",".join(_condition_text(metric.table, condition) for condition in metric.conditions)
     text = f"{metric.table}.{metric.name}" if metric.table else metric.name
-    text += f"[{conditions}]" if conditions else ""
+    text += f"[{conditions or metric.cause}]" if conditions or metric.cause else ""
     return f"{metric.function}({text})" if metric.function else text
 
 
@@ -161,12 +161,25 @@ def _figure_or_column(reader: _Reader, word: str, at: int, function: str) -> Met
     if word in FIGURES:
         if function and function not in FIGURES[word].functions:
             reader.wrong(f"{function}({word}) has no meaning: {word} is one number per host", at)
-        return Metric(word, function=function)
+        return Metric(word, function=function, cause=_cause(reader, word) if FIGURES[word].of_cause else "")
     if word in limit_tables():
         reader.wrong(f"{word} is a table: write {word}.COLUMN, where COLUMN is {_columns(word)}", at)
     if word in FUNCTIONS:
         reader.wrong(f"{word} is a function: write {word}(table.column), or a figure: {_EXAMPLE}", at)
     return reader.wrong(f"there is no figure {word[:80]}: {did_you_mean(word, FIGURES) or _EXAMPLE}", at)
+
+
+def _cause(reader: _Reader, figure: str) -> str:
+    if not reader.has("["):
+        reader.wrong(f"{figure} is about one cause: write {figure}[compilation]")
+    code, at = reader.word("the code of a cause")
+    try:
+        check_cause(code)
+    except ValueError as error:
+        reader.wrong(str(error), at)
+    if not reader.has("]"):
+        reader.wrong("a ] is missing")
+    return code
 
 
 def _column(reader: _Reader, table: str, at: int, function: str) -> Metric:
@@ -219,7 +232,7 @@ def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
             raise ValueError("the bound is missing")
         value = read_bound(text, unit, bare=of_table, signed=of_table and metric.function != "count")
         if not of_table:
-            check_bound(value, metric.name, relation)
+            check_bound(value, unit, relation, is_share=FIGURES[metric.name].is_share)
     except ValueError as error:
         reader.wrong(f"{metric.table}{'.' * of_table}{metric.name}: {error}")
     return value

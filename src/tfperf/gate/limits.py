@@ -1,4 +1,4 @@
-"""Limits on a profile: their parts, the named ones, bounds as people write them, and what a measured value means.
+"""Limits on a profile: their parts, the named ones, and what a measured value means.
 
 The command line needs the named limits for its help, so this imports next to nothing.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from tfperf.errors import TfperfError
-from tfperf.units import DURATIONS, SIZES, converted, split_quantity
+from tfperf.gate.bounds import EXAMPLES, check_bound, quoted, read_bound
 
 if TYPE_CHECKING:
     from tfperf.units import Unit
@@ -31,7 +31,6 @@ RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 COMMAND_LINE = "command line"
 Status = Literal["pass", "breach", "unknown"]
 """Of a limit; unknown: it could not be judged."""
-_LONGEST_QUOTE = 80
 
 
 class LimitError(TfperfError):
@@ -60,6 +59,8 @@ class Metric(Struct, frozen=True):
     table: str = ""
     function: str = ""
     conditions: tuple[Condition, ...] = ()
+    cause: str = ""
+    """Code of the cause that the figure is about; empty for other figures."""
 
 
 class Limit(Struct, frozen=True):
@@ -118,8 +119,14 @@ class Figure(Struct, frozen=True):
     """Whether it is at most 100 %."""
     functions: tuple[str, ...] = ()
     """What can be taken of it, as in `p95(step_time)`."""
+    of_cause: bool = False
+    """Whether it is about one cause of the diagnosis, as in `cause_cost[compilation]`."""
+    over_hosts: bool = False
+    """Whether it is one number over all hosts; otherwise the worst host decides."""
 
 
+CAUSE = "cause"
+"""The figure of `--fail-on`, which is yes or no."""
 FIGURES: Mapping[str, Figure] = {
     "input_bound": Figure(
         "Input-bound",
@@ -159,17 +166,45 @@ FIGURES: Mapping[str, Figure] = {
         sections=("functions",),
     ),
     "skew": Figure("Skew", "%", "step time of the slowest host / median of the hosts - 1"),
+    "input_cost": Figure(
+        "Input cost",
+        "%",
+        "what input costs of the step time, at least: the low end of `input_cost_percent`",
+        sections=("steps", "diagnosis"),
+        is_share=True,
+        over_hosts=True,
+    ),
+    "cause_cost": Figure(
+        "Cost of",
+        "%",
+        "what a cause of the diagnosis costs of the step time, at most; 0 where it is not named",
+        sections=("steps", "diagnosis"),
+        is_share=True,
+        of_cause=True,
+        over_hosts=True,
+    ),
+    CAUSE: Figure(
+        "Cause",
+        "",
+        "whether the diagnosis names a cause: 1 or 0",
+        sections=("steps", "diagnosis"),
+        of_cause=True,
+        over_hosts=True,
+    ),
 }
+_EXAMPLE_CAUSE = "compilation"
 REGRESSION = "regression"
 """The name of the metric that compares with a baseline; it is not a figure of one profile."""
 
 
 class NamedLimit(Struct, frozen=True):
-    """A limit that is an option, and a key of a file."""
+    """A limit that is an option, and a key of a file. One about a cause can be given several times."""
 
     figure: str
     relation: Relation
     help: str
+    bound: float | None = None
+    """None: the user gives it."""
 
     @property
     def unit(self) -> Unit:
@@ -177,9 +212,20 @@ class NamedLimit(Struct, frozen=True):
         return FIGURES[self.figure].unit
 
     @property
+    def of_cause(self) -> bool:
+        """Tell whether it is about one cause of the diagnosis."""
+        return FIGURES[self.figure].of_cause
+
+    @property
     def example(self) -> str:
-        """Return a bound as one may write it."""
-        return EXAMPLES[self.unit]
+        """Return a value as one may write it."""
+        bound = EXAMPLES[self.unit] if self.bound is None else ""
+        return "=".join(filter(None, (_EXAMPLE_CAUSE * self.of_cause, bound)))
+
+    @property
+    def metavar(self) -> str:
+        """Return what a value consists of, as help shows it."""
+        return "=".join(["CODE"] * self.of_cause + ["LIMIT"] * (self.bound is None))
 
 
 NAMED: Mapping[str, NamedLimit] = {
@@ -193,6 +239,13 @@ NAMED: Mapping[str, NamedLimit] = {
     "max-memory": NamedLimit("memory", "<=", "Largest peak of an allocator, for example 10GiB."),
     "max-retraces": NamedLimit("retraces", "<=", "Most calls that trace a tf.function again, for example 0."),
     "max-skew": NamedLimit("skew", "<=", "How much slower than the median host the slowest may be."),
+    "max-input-cost": NamedLimit(
+        "input_cost", "<=", "Largest share of the step time that input costs: the low end of its range counts."
+    ),
+    "max-cost": NamedLimit(
+        "cause_cost", "<=", "Largest share of the step time that a cause costs: the high end counts (repeatable)."
+    ),
+    "fail-on": NamedLimit(CAUSE, "<=", "A cause that the diagnosis must not name (repeatable).", bound=0.0),
 }
 """Option without its dashes -> what it limits."""
 
@@ -202,16 +255,48 @@ def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str
 
     `place` is where messages say it was given, by default the origin with the name. Raises LimitError.
     """
-    name = name.replace("_", "-")
+    name, value = name.replace("_", "-"), value.strip()
     if name not in NAMED:
         raise LimitError(f"{origin}: there is no limit {quoted(name)}: {did_you_mean(name, NAMED)}")
-    named = NAMED[name]
+    named, cause, text = NAMED[name], "", value
     try:
-        bound = read_bound(value, named.unit, bare=False)
-        check_bound(bound, named.figure, named.relation)
+        if named.of_cause:
+            cause, text = _cause_and_bound(value, has_bound=named.bound is None)
+        bound = read_bound(text, named.unit, bare=False) if named.bound is None else named.bound
+        check_bound(bound, named.unit, named.relation, is_share=FIGURES[named.figure].is_share)
     except ValueError as error:
         raise LimitError(f"{place or f'{origin}: {name}'}: {error}") from None
-    return Limit(f"{name} {value.strip()}", Metric(named.figure), named.relation, bound, origin)
+    return Limit(f"{name} {value}", Metric(named.figure, cause=cause), named.relation, bound, origin)
+
+
+def named_limits(
+    name: str, values: str | float | Sequence[str], origin: str = COMMAND_LINE, *, place: str = ""
+) -> tuple[Limit, ...]:
+    """Return the limits that an option or key sets: one about a cause may have several values. Raises LimitError."""
+    several = [str(values)] if isinstance(values, (str, float, int)) else values
+    named = NAMED.get(name.replace("_", "-"))
+    if len(several) != 1 and named is not None and not named.of_cause:
+        where = place or f"{origin}: {name.replace('_', '-')}"
+        raise LimitError(f"{where}: it takes one value, such as {named.example}")
+    return tuple(named_limit(name, value, origin, place=place) for value in several)
+
+
+def _cause_and_bound(value: str, *, has_bound: bool) -> tuple[str, str]:
+    """Return the two parts of `compilation=10%`, the second empty without a bound. Raises ValueError."""
+    code, mark, bound = (part.strip() for part in value.partition("=")) if has_bound else (value, "", "")
+    check_cause(code)
+    if has_bound and not mark:
+        raise ValueError(f"{code} has no bound: write {code}={EXAMPLES['%']}")
+    return code, bound
+
+
+def check_cause(code: str) -> None:
+    """Raise ValueError for a code that is of no cause."""
+    from tfperf.sections.diagnosis.unjudged import NEEDS
+
+    if code not in NEEDS:
+        known = did_you_mean(code, NEEDS) or f"the causes are {', '.join(NEEDS)}"
+        raise ValueError(f"there is no cause {quoted(code)}: {known}")
 
 
 def regression_tolerance(value: str, place: str = f"{COMMAND_LINE}: max-regression") -> float:
@@ -232,80 +317,6 @@ def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[
     replaced = {(limit.metric, limit.relation[0]) for limit in of_command_line}
     kept = (limit for limit in of_file if (limit.metric, limit.relation[0]) not in replaced)
     return (*kept, *of_command_line)
-
-
-EXAMPLES: Mapping[Unit, str] = {
-    "%": "10%",
-    "ms": "50ms",
-    "us": "500us",
-    "ps": "500us",
-    "bytes": "10GiB or 500MB",
-    "count": "3",
-    "": "3",
-}
-_FACTORS: Mapping[str, Mapping[str, int]] = {
-    "bytes": SIZES,
-    "%": {"%": 1},
-    **dict.fromkeys(("ms", "us", "ps"), DURATIONS),
-}
-
-
-def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> float:
-    """Return the number in a text, in `unit`.
-
-    `bare` allows a number without its unit, `signed` a minus sign. Raises ValueError, which says what is wrong.
-    """
-    text = text.strip()
-    negative = text.startswith("-")
-    quantity = split_quantity(text[1:] if negative else text)
-    if quantity is None:
-        raise ValueError(f"{quoted(text)} is not a number: write {EXAMPLES[unit]}")
-    if negative and not signed:
-        raise ValueError(f"{quoted(text)} is negative, which the value never is: write {EXAMPLES[unit]}")
-    value = _in_unit(text, *quantity, unit=unit, bare=bare)
-    return -value if negative else value
-
-
-def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -> float:
-    factors = _FACTORS.get(unit, {})
-    if mark not in {"", "%", *DURATIONS, *SIZES}:
-        raise ValueError(f"{mark!r} in {quoted(text)} is not a unit: write {EXAMPLES[unit]}")
-    if unit == "%" and not mark and 0 < number < 1:
-        percent = format((100 * number).normalize(), "f")
-        raise ValueError(f"{text!r} may mean {percent}% or {text}%: add the unit")
-    if not mark and (bare or unit in ("%", "count", "")):
-        return float(number)
-    if not mark:
-        raise ValueError(f"{quoted(text)} has no unit: write {EXAMPLES[unit]}")
-    if mark not in factors:
-        kind = {"%": "a percentage", "count": "a count", "": "a plain number"}.get(unit, f"in {unit}")
-        raise ValueError(f"{quoted(text)} has the wrong unit: the value is {kind}, for example {EXAMPLES[unit]}")
-    value = converted(number, factors[mark], factors.get(unit, 1))
-    if not math.isfinite(value):
-        raise ValueError(f"{quoted(text)} is too large")
-    return value
-
-
-def check_bound(value: float, figure: str, relation: Relation) -> None:
-    """Raise ValueError for a bound that every value of a figure holds, or none."""
-    unit = FIGURES[figure].unit
-    if FIGURES[figure].is_share and value > 100:
-        verdict = "never be breached" if relation.startswith("<") else "never hold"
-        raise ValueError(f"a share is at most 100%, so {value:g}% could {verdict}")
-    if not value and unit in ("ms", "bytes"):
-        raise ValueError(f"a bound of 0 has no meaning here: write {'50ms' if unit == 'ms' else '10GiB'}")
-
-
-def bound_text(value: float, unit: Unit) -> str:
-    """Return a bound as `read_bound` takes it."""
-    number = format(Decimal(repr(value)), "f")
-    marks: Mapping[Unit, str] = {"%": "%", "ms": "ms", "us": "us", "bytes": "B"}
-    return number.removesuffix(".0") + marks.get(unit, "")
-
-
-def quoted(text: str) -> str:
-    """Return what a user wrote as messages quote it: cut if it is long."""
-    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

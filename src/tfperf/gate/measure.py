@@ -1,150 +1,28 @@
-"""What a limit measures on a host: named figures, and columns of tables.
-
-A gate counts whole steps only, after those that the user skips, each host by itself.
-"""
+"""What a limit measures on a host, or on all of them together: named figures, and columns of tables."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from tfperf.arrays import median
-from tfperf.compare.summarize import whole_steps
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
-from tfperf.gate.limits import FIGURES, Limit, Measurement, Metric, unknown
+from tfperf.gate.judged_host import JudgedHost
+from tfperf.gate.limits import CAUSE, FIGURES, Limit, Measurement, Metric, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
-from tfperf.report.model import Finding
-from tfperf.sections.overview.summary import Statistics, Summary, summarize
-from tfperf.sections.registry import call, find_section
-from tfperf.sections.steps.section import DEVICE_CATEGORIES
-from tfperf.units import counted
+from tfperf.sections.diagnosis.case import LEAST_PERCENT
+from tfperf.sections.overview.summary import Statistics
+from tfperf.sections.steps.why_unknown import NO_DEVICE, why_unknown
+from tfperf.units import counted, format_percent
 
 if TYPE_CHECKING:
-    from tfperf.compare.bootstrap import StepStatistic
+    from tfperf.sections.diagnosis.cause import Diagnosis
     from tfperf.sections.functions.analysis import FunctionStats
     from tfperf.sections.memory.allocator import Allocator
-    from tfperf.sections.results import HostResults, Results
-    from tfperf.sections.steps.breakdown import Breakdown
 
-_NO_DEVICE = "no device recorded anything in this profile, so nothing is known about devices"
-_NO_HOST = (
-    "no host thread recorded anything in this profile, so nothing is known about what the host does: profile with host "
-    "tracer level 2"
-)
-_NO_INPUT = (
-    "the trace does not show where input comes from (no fetch from tf.data, no copy to a device), so its share is "
-    "unknown, not 0: profile with host tracer level 2"
-)
 _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
-
-
-class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
-    """One host, over the steps that count; or all hosts together, for tables over hosts."""
-
-    results: Results
-    """Of this host alone, over the steps that count."""
-    name: str
-    """How messages name the host: empty where there is only one."""
-    stat: StepStatistic
-    min_steps: int
-    recorded_steps: int
-    """Steps in the profile, also those that do not count."""
-    other_kinds: Mapping[str, int]
-    """How many whole steps of each other kind there are; these are not judged."""
-    is_narrowed: bool
-    """Whether other steps are averaged than when the profile was analyzed."""
-
-    @property
-    def host(self) -> HostResults:
-        """Return the results of the host."""
-        return self.results.hosts[0]
-
-    @property
-    def breakdown(self) -> Breakdown:
-        """Return the breakdown of the steps that count."""
-        breakdown: Breakdown = self.host["steps"]
-        return breakdown
-
-    @cached_property
-    def summary(self) -> Summary:
-        """Return the averages over the headline steps."""
-        return summarize(self.breakdown)
-
-    @property
-    def too_few_steps(self) -> str:
-        """Say that the host has too few averaged steps, and what to try; empty if it has enough."""
-        count, steps = self.summary.averaged_count, self.breakdown.steps
-        if count >= self.min_steps:
-            return ""
-        kind = f"{self.summary.kind} " if self.other_kinds else ""
-        whole = f"{counted(count, f'whole {kind}step')} {'counts' if count == 1 else 'count'}"
-        why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
-        advice = ", or choose the hosts that count with --host" if self.name else ""
-        return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
-
-    def named(self, reason: str) -> str:
-        """Return a reason with the name of the host before it, if there are several."""
-        return f"host {self.name}: {reason}" if self.name else reason
-
-    def findings(self, section: str) -> tuple[Finding, ...]:
-        """Return the findings of a section; none of a section about devices where no device recorded anything."""
-        spec = find_section(section)
-        if spec.without_device and not self.results.has_device:
-            return ()
-        findings: tuple[Finding, ...] = call(spec.build, self.results).findings
-        return findings
-
-
-def judged_hosts(
-    results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int, kind: str = ""
-) -> tuple[JudgedHost, ...]:
-    """Return each host alone, then, if there are several, all of them together.
-
-    With a `kind`, only steps of that kind count; without, figures are over those of the main kind.
-    """
-    judged, whole = whole_steps(results, skip_first, kind), whole_steps(results)
-    several = results.has_several_hosts
-    pairs = list(zip(results.hosts, judged.hosts, strict=True))
-    others = [_other_kinds(of_all, of_host) for of_all, of_host in zip(whole.hosts, judged.hosts, strict=True)]
-    changed = [_averaged_starts(before["steps"]) != _averaged_starts(after["steps"]) for before, after in pairs]
-    together = JudgedHost(
-        results=judged,
-        name="",
-        stat=stat,
-        min_steps=max(min_steps, 1),
-        recorded_steps=len(results["steps"].steps),
-        other_kinds={kind: max(kinds.get(kind, 0) for kinds in others) for kinds in others for kind in kinds},
-        is_narrowed=any(changed),
-    )
-    alone = [
-        replace(
-            together,
-            results=judged.only([after]),
-            name=after.host if several else "",
-            recorded_steps=len(before["steps"].steps),
-            other_kinds=kinds,
-            is_narrowed=is_narrowed,
-        )
-        for (before, after), is_narrowed, kinds in zip(pairs, changed, others, strict=True)
-    ]
-    return (*alone, together) if several else tuple(alone)
-
-
-def _other_kinds(whole: HostResults, judged: HostResults) -> dict[str, int]:
-    """Return how many whole steps of a host are of other kinds than the one that is judged."""
-    counts = Counter(whole["steps"].steps.kinds)
-    counts.pop(judged["steps"].steps.headline_kind, None)
-    return dict(counts)
-
-
-def _averaged_starts(breakdown: Breakdown) -> list[int]:
-    return [int(start) for start in breakdown.steps.start_ps[breakdown.steps.headline]]
 
 
 def measure(limit: Limit, host: JudgedHost) -> Measurement:
@@ -156,7 +34,7 @@ def measure(limit: Limit, host: JudgedHost) -> Measurement:
         return unknown(host.too_few_steps)
     if metric.name == "step_time":
         return _step_time(host, metric.function)
-    measurement = _FIGURES[metric.name](host)
+    measurement = _OF_CAUSES[metric.name](host, metric.cause) if metric.cause else _FIGURES[metric.name](host)
     # A part of the value is the smallest that is possible, which says nothing about a lower limit.
     return unknown(measurement.gap) if measurement.gap and limit.relation.startswith(">") else measurement
 
@@ -181,6 +59,12 @@ def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     return Measurement(100.0 * (slowest / middle - 1.0), why, host=hosts[times.index(slowest)].name)
 
 
+def measure_together(limit: Limit, hosts: Sequence[JudgedHost], together: JudgedHost) -> Measurement:
+    """Return what a limit measures on all hosts together, each of which must have enough steps."""
+    thin = next((host for host in hosts if host.too_few_steps), None)
+    return measure(limit, together) if thin is None else unknown(thin.named(thin.too_few_steps))
+
+
 def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     name, key = limit.metric.table, limit.metric.name
     table = limit_tables()[name]
@@ -199,67 +83,41 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
         if table.empty_means_none:
             return measure_rows(limit, {column: [] for column in used})
         return unknown(f"this profile has no table {name} (tfperf query --schema PATH lists those that it has)")
-    if host.is_narrowed:
+    if host.results.is_narrowed:
         stale = sorted(column for column in used if table.counts_all_steps or columns[column].over_steps)
         if stale:
             return unknown(f"{name}.{stale[0]} also counts steps that are not judged")
     hidden = [category for category in sorted(host.breakdown.unknown) if f"{category}_ms" in used]
     if table.about_steps and hidden:
         # In a job without a device, rows hold 0 for the categories of one.
-        return unknown(f"{name}.{hidden[0]}_ms is unknown: {_why_unknown(host, hidden[0])}")
+        return unknown(f"{name}.{hidden[0]}_ms is unknown: {why_unknown(host.breakdown, hidden[0])}")
     return measure_rows(limit, data)
-
-
-def _over_steps(host: JudgedHost) -> str:
-    summary = host.summary
-    kind = "" if summary.kind == "step" else f"{summary.kind} "
-    others = f"; {unjudged_steps(host.other_kinds)}" if host.other_kinds else ""
-    return f"over {counted(summary.averaged_count, kind + 'step')}{others}"
-
-
-def unjudged_steps(kinds: Mapping[str, int]) -> str:
-    """Say how many steps of other kinds are not judged, and how they are."""
-    steps = " and ".join(counted(count, f"{kind} step") for kind, count in kinds.items())
-    options = " or ".join(f"--by-kind {kind}" for kind in kinds)
-    return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not judged: {options}"
 
 
 def _step_time(host: JudgedHost, function: str) -> Measurement:
     times: Statistics | None = host.summary.step_time_ms
     if times is None:
         return unknown("no step has a duration")
-    return Measurement(float(getattr(times, _STATISTICS[function or host.stat])), _over_steps(host))
+    return Measurement(float(getattr(times, _STATISTICS[function or host.stat])), host.over(host.summary))
 
 
 def _input_bound(host: JudgedHost) -> Measurement:
     if host.summary.input_percent is None:
-        return unknown(_why_unknown(host, "input"))
-    return Measurement(host.summary.input_percent, _over_steps(host))
+        return unknown(why_unknown(host.breakdown, "input"))
+    return Measurement(host.summary.input_percent, host.over(host.summary))
 
 
 def _share(host: JudgedHost, category: str) -> Measurement:
     """Return the share of a category in the step time."""
     if category in host.breakdown.unknown:
-        return unknown(_why_unknown(host, category))
-    return Measurement(host.summary.percent[category], _over_steps(host))
-
-
-def _why_unknown(host: JudgedHost, category: str) -> str:
-    """Say why the profile cannot show a category, or a part of input."""
-    breakdown = host.breakdown
-    if not breakdown.has_device and category in (*DEVICE_CATEGORIES, "host_to_device"):
-        return _NO_DEVICE
-    if breakdown.host_visible and category in ("input", "input_wait", "host_to_device"):
-        return _NO_INPUT
-    if breakdown.steps.source == "device steps":
-        return "the steps are those of a TPU core, whose ops say nothing about the host"
-    return _NO_HOST
+        return unknown(why_unknown(host.breakdown, category))
+    return Measurement(host.summary.percent[category], host.over(host.summary))
 
 
 def _device_busy(host: JudgedHost) -> Measurement:
     idle = host.host["idle"]
     if idle is None or not idle.devices:
-        return unknown(_NO_DEVICE)
+        return unknown(NO_DEVICE)
     if host.breakdown.attribution == "tensorflow":
         return unknown(
             "steps of attribution tensorflow are not windows in time, which device time needs: use corrected"
@@ -271,7 +129,7 @@ def _device_busy(host: JudgedHost) -> Measurement:
     listed, recorded = len(idle.listed), len(idle.devices)
     omitted = f"; omitted: {listed - recorded} of {listed} that recorded no work" if recorded < listed else ""
     of_several = f", the least busy of {recorded} devices" if recorded > 1 else ""
-    why = f"{worst.device}{of_several}, {_over_steps(host)}{omitted}"
+    why = f"{worst.device}{of_several}, {host.over(host.summary)}{omitted}"
     busy_ps = int(worst.busy_ps[worst.counted].sum())
     return Measurement(100.0 * busy_ps / worst.counted_window_ps, why)
 
@@ -325,6 +183,37 @@ def retraces_of(function: FunctionStats) -> int | None:
     return traced if function.tracing_count > traced else traced - 1
 
 
+def _input_cost(host: JudgedHost) -> Measurement:
+    """Return the least that input costs: a limit is breached only where even that is above it."""
+    diagnosis: Diagnosis = host.results["diagnosis"]
+    cost = diagnosis.input_cost_percent
+    if cost is None:
+        return unknown(diagnosis.unjudged.get("input_wait", "the trace does not show what input costs"))
+    wide = f"the low end of {format_percent(cost.low)} to {format_percent(cost.high)}%, " * (cost.low != cost.high)
+    return Measurement(cost.low, f"{wide}{host.over(diagnosis.summary)}", host=diagnosis.host)
+
+
+def _cause(host: JudgedHost, code: str) -> Measurement:
+    """Return whether the diagnosis names a cause; with a gap where it could not judge it."""
+    diagnosis: Diagnosis = host.results["diagnosis"]
+    is_named = float(bool(diagnosis.named(code)))
+    return Measurement(is_named, host.over(diagnosis.summary), diagnosis.unjudged.get(code, ""), diagnosis.host)
+
+
+def _cause_cost(host: JudgedHost, code: str) -> Measurement:
+    """Return the most that a cause costs; nothing if the diagnosis could judge it and does not name it."""
+    diagnosis: Diagnosis = host.results["diagnosis"]
+    causes, gap = diagnosis.named(code), diagnosis.unjudged.get(code, "")
+    costs = [cause.cost_percent for cause in causes if cause.cost_percent is not None]
+    if len(costs) < len(causes):
+        gap = f"the diagnosis names {code}, whose cost is no known share of the step: use --fail-on {code}"
+    low, high = sum(cost.low for cost in costs), sum(cost.high for cost in costs)
+    how = f"the high end of {format_percent(low)} to {format_percent(high)}%, " if low != high else ""
+    how = how if causes else f"not named, for it takes less than {LEAST_PERCENT:.0f}% of the step, "
+    return Measurement(high, f"{how}{host.over(diagnosis.summary)}", gap, diagnosis.host)
+
+
+_OF_CAUSES: Mapping[str, Callable[[JudgedHost, str], Measurement]] = {CAUSE: _cause, "cause_cost": _cause_cost}
 _FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
     "input_bound": _input_bound,
     "kernel_launch": partial(_share, category="kernel_launch"),
@@ -332,4 +221,5 @@ _FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
     "device_busy": _device_busy,
     "memory": _memory,
     "retraces": _retraces,
+    "input_cost": _input_cost,
 }

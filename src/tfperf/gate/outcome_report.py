@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tfperf.gate.limits import CAUSE
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.render.values import cell_text, unit_mark
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
@@ -110,8 +111,11 @@ def sentence(judged: Judged) -> str:
         interval = f"{_interval(comparison)} with {100.0 * comparison.ratio.confidence:.3g}% confidence"
         change = f"{judged.measured or 0.0:.1f}% longer than in the baseline ({interval})"
         return f"Steps take {change}; at most {_allowed(comparison)} is allowed."
-    measured, bound = _texts(judged)
     where = f" on host {judged.host}" if judged.host else ""
+    if judged.limit.metric.name == CAUSE:
+        names = "names" if judged.measured else "does not name"
+        return f"The diagnosis {names} the cause {judged.limit.metric.cause}{where}."
+    measured, bound = _texts(judged)
     return f"{judged.title} is {measured}{where}; {_DEMANDS[judged.limit.relation]} {bound} is allowed."
 
 
@@ -171,14 +175,18 @@ def _measured_text(judged: Judged) -> str | None:
     """Return what was measured as text; of a comparison with its interval, which is what decides."""
     if judged.measured is None or not math.isfinite(judged.measured):
         return None
+    if judged.limit.metric.name == CAUSE:
+        return "named" if judged.measured else "not named"
     if judged.comparison is None or judged.comparison.ratio is None:
         return _texts(judged)[0]
     return f"{_fixed(judged.measured, 1)}% ({_interval(judged.comparison)})"
 
 
 def _margin(judged: Judged) -> float | None:
-    """Return the distance to the bound, negative where it is breached; None where an interval decides, or no number."""
-    if judged.status == "unknown" or judged.measured is None or judged.comparison is not None:
+    """Return the distance to the bound, negative where it is breached; None where no number decides."""
+    if judged.status == "unknown" or judged.measured is None:
+        return None
+    if judged.comparison is not None or judged.limit.metric.name == CAUSE:
         return None
     distance = judged.measured - judged.limit.bound
     return distance if judged.limit.relation.startswith(">") else -distance

@@ -41,6 +41,10 @@ class HostResults(Struct, frozen=True):
     results: Mapping[str, Any]
     omitted: Mapping[str, str] = field(default_factory=dict)
     """Sections of other packages that failed, with the reason."""
+    is_narrowed: bool = False
+    """Whether other steps are averaged than when the host was analyzed."""
+    is_other_kind: bool = False
+    """Whether these are of another kind."""
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section; None if it needs a device and the host has none."""
@@ -56,7 +60,17 @@ class HostResults(Struct, frozen=True):
             for name, result in self.results.items()
             if result is not None and (spec := find_section(name)).narrow is not None
         }
-        return replace(self, results={**self.results, **narrowed})
+        return replace(
+            self,
+            results={**self.results, **narrowed},
+            is_narrowed=self.is_narrowed or _averaged_starts(before) != _averaged_starts(after),
+            is_other_kind=self.is_other_kind or before.steps.headline_kind != after.steps.headline_kind,
+        )
+
+
+def _averaged_starts(breakdown: Breakdown) -> list[int]:
+    starts: list[int] = breakdown.steps.start_ps[breakdown.steps.headline].tolist()
+    return starts
 
 
 class Results(Struct, frozen=True, dict=True):
@@ -128,6 +142,16 @@ class Results(Struct, frozen=True, dict=True):
     def has_device(self) -> bool:
         """Tell whether any device recorded anything."""
         return any(host.has_device for host in self.hosts)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Tell whether other steps are averaged than when the hosts were analyzed."""
+        return any(host.is_narrowed for host in self.hosts)
+
+    @property
+    def is_other_kind(self) -> bool:
+        """Tell whether these are of another kind."""
+        return any(host.is_other_kind for host in self.hosts)
 
     @property
     def has_several_hosts(self) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tfperf
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.diagnose import sentence_of
+from tfperf.sections.diagnosis.unjudged import NEEDS
 
 
 def diagnosis(tmp_path: Path, *planes: Plane) -> Diagnosis:
@@ -230,6 +231,20 @@ def test_evaluation_has_causes_of_its_own(tmp_path: Path) -> None:
     assert found.headline.startswith("Nothing worth fixing"), "the headline is about training"
 
 
+def test_evaluation_is_judged_by_its_own_figures(tmp_path: Path) -> None:
+    """Train steps are in a call for all of their 20 ms, eval steps for 12 of them."""
+    events = []
+    for n in range(10):
+        kind, in_call = ("train", 20_000.0) if n < 5 else ("eval", 12_000.0)
+        events.append(event(kind, 20_000 * n, 20_000, step_num=n))
+        events.append(event(CALL, 20_000 * n, in_call))
+        events.append(event(OP, 20_000 * n, in_call))
+    found = diagnosis(tmp_path, host(*events))
+    (cause,) = found.causes
+    assert (cause.code, cause.kind, cause.title) == ("python_between_steps", "eval", "Python between calls")
+    assert cause.cost_percent == Range(40.0, 40.0)
+
+
 def test_a_device_that_does_nothing(tmp_path: Path) -> None:
     working = gpu(("volta_sgemm", 0, 100))
     found = diagnosis(tmp_path, host(*steps((OP, 10))), working, plane("/device:GPU:1"))
@@ -269,6 +284,7 @@ def test_the_costs_of_a_step_never_exceed_it(
 
 
 def check(cause: Cause) -> None:
+    assert cause.code in NEEDS, "what it takes to judge a cause is declared"
     assert sentence_of(cause).endswith(".")
     if cause.cost_percent is not None:
         assert 0.0 <= cause.cost_percent.low <= cause.cost_percent.high

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import event, host, results_of, trace_of
 
-from tfperf.sections.diagnosis.program import Program, combine, pace_setter
+from tfperf.sections.diagnosis.program import Program, ProgramTimes, combine, pace_setter
 
 
 def program(tmp_path: Path, *names: str) -> Program:
@@ -16,8 +16,8 @@ def program(tmp_path: Path, *names: str) -> Program:
     for n in range(4):
         events.append(event("train", 100 * n, 100, step_num=n))
         events += [event(name, 100 * n + 20, 60) for name in names]
-    found: Program = results_of(trace_of(tmp_path, host(*events))).hosts[0]["diagnosis"]
-    return found
+    found: ProgramTimes = results_of(trace_of(tmp_path, host(*events))).hosts[0]["diagnosis"]
+    return found.program
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tfperf.report.model import EVERYTHING, Detail, Finding, Section, shown
 from tfperf.sections.functions.analysis import Functions, FunctionStats
 from tfperf.sections.functions.eager import EagerOps
 from tfperf.sections.functions.section import EAGER_OPS, TABLES, TF_FUNCTIONS, findings_of
+from tfperf.sections.steps.counted import CountedSteps
 
 IN_WHOLE_REPORT = Detail("brief", "brief")
 ALONE = Detail("full", "full")
@@ -104,10 +105,9 @@ def eager(percent: int) -> EagerOps:
         op_types=("MatMul",),
         calls=np.array([10]),
         total_ps=np.array([percent * 10 * MS]),
-        eager_ps=percent * 10 * MS,
-        step_time_ps=1000 * MS,
-        step_count=10,
-        step_calls=10,
+        steps=CountedSteps(np.arange(10) * 100 * MS, np.full(10, 100 * MS), np.ones(10, np.bool_)),
+        eager_ps=np.full(10, percent * MS),
+        step_calls=np.ones(10, np.int64),
     )
 
 

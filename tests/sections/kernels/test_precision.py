@@ -31,14 +31,14 @@ def precision(tmp_path: Path, *planes: Plane) -> DevicePrecision:
 
 
 def compute_us(device: DevicePrecision) -> list[float]:
-    return [part / US for part in (device.compute_16_ps, device.compute_32_ps, device.compute_unknown_ps)]
+    return [(device.total_ps(part) or 0) / US for part in ("compute_16", "compute_32", "compute_unknown")]
 
 
 def test_compute_in_steps_by_precision(tmp_path: Path) -> None:
     """16 bit from 0 to 20; 32 bit from 10 to 40 beside it, 20 alone; unknown from 90 on, 10 in the step."""
     streams = (kernel("hgemm", 0, 20), kernel("fusion", 90, 30)), (kernel("sgemm", 10, 30),)
     device = precision(tmp_path, STEP, gpu(*streams))
-    assert (device.steps, device.steps_ps) == (1, 100 * US)
+    assert (device.steps, device.averaged.total_ps) == (1, 100 * US)
     assert compute_us(device) == [20, 20, 10]
 
 

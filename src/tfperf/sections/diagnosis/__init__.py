@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     stats=frozenset({"hlo_op"}),
     analyze="tfperf.sections.diagnosis.program:analyze",
     derive="tfperf.sections.diagnosis.diagnose:diagnose",
+    narrow="tfperf.sections.diagnosis.program:narrow",
     build="tfperf.sections.diagnosis.section:build",
     document="tfperf.sections.diagnosis.section:document",
     tables=TABLES,

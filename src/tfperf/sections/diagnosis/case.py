@@ -25,16 +25,30 @@ LONGEST_NAME = 40
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """The average step of a kind; `is_headline`: the kind that the headline figures are about."""
+    """The average step of a kind; `is_headline`: the kind that the headline figures are about.
+
+    `results` are over the steps of this kind.
+    """
 
     results: Results
     program: Program
     summary: Summary
     ledger: Ledger
+    unknown: frozenset[str]
+    """Categories that the trace cannot show."""
     step_ms: float
     is_headline: bool
-    host: str = ""
+    pace: int | None = None
     """The host whose steps these are, if it sets the pace of several; else they are averages over hosts."""
+
+    @property
+    def host(self) -> str:
+        """Return the name of the host that sets the pace; empty without one."""
+        return "" if self.pace is None else self.results.hosts[self.pace].host
+
+    def share(self, category: str) -> float:
+        """Return the share of a category in the step, in percent; 0 where it is unknown."""
+        return 0.0 if category in self.unknown else self.summary.percent[category]
 
     def matters(self, *parts: str) -> bool:
         """Tell whether what is left of the categories is enough for a cause."""
@@ -103,6 +117,15 @@ class Case(Struct, frozen=True, kw_only=True):
         if self.summary.averaged_count < ENOUGH_STEPS:
             bounds.append("medium")
         return max(bounds, key=order.index)
+
+
+def count_devices(case: Case) -> tuple[int, int]:
+    """Return how many devices recorded nothing, or nothing in the steps, and how many the trace lists."""
+    environment, idle = case.results["environment"], case.results["idle"]
+    silent = sum(host.idle_devices for host in environment)
+    if idle is not None and idle.devices:
+        silent += len(idle.idle_devices) - sum(device.use == "silent" for device in idle.uses)
+    return silent, sum(host.device_count + host.idle_devices for host in environment)
 
 
 def in_categories(category: str) -> Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -99,3 +100,11 @@ class Diagnosis(Struct, frozen=True):
     """Categories that the trace cannot show."""
     host: str = ""
     """The host that sets the pace of the others; empty: there is none, or there is one host."""
+    unjudged: Mapping[str, str] = {}
+    """Codes of causes that the trace does not let anyone judge for these steps, or not wholly, and why."""
+    input_cost_percent: Range | None = None
+    """What input costs of the step: waiting and copying, without what its threads take from others. None: unknown."""
+
+    def named(self, code: str) -> tuple[Cause, ...]:
+        """Return the causes of this code for the kind of steps that the headline is about."""
+        return tuple(cause for cause in self.causes if (cause.code, cause.kind) == (code, self.summary.kind))

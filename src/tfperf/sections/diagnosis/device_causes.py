@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, in_categories
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, count_devices, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence
 from tfperf.sections.memory.advice import findings_of
 from tfperf.units import format_percent
@@ -23,7 +23,7 @@ def launch_bound(case: Case) -> Cause | None:
     kernels: Kernels | None = case.results["kernels"]
     launches = max(kernels.launches, key=lambda each: each.kernels, default=None) if kernels else None
     detail, rests_on = "the device waits for the host's launches", [in_categories("kernel_launch")]
-    if launches is not None:
+    if launches is not None and not case.results.is_narrowed:
         per_step, tiny = launches.kernels_per_step, launches.tiny_kernel_percent
         many = f"{per_step:.0f} in each" if per_step else f"{launches.kernels:,} in all"
         detail = f"{many}, {format_percent(tiny)}% below 10 us" if tiny is not None else many
@@ -38,7 +38,7 @@ def launch_bound(case: Case) -> Cause | None:
 def compute_in_32_bit(case: Case) -> Cause | None:
     """Judge kernels that tensor cores could do in 16 bit, averaged over the devices that work."""
     kernels: Kernels | None = case.results["kernels"]
-    if kernels is None or not case.is_headline:
+    if kernels is None:
         return None
     pairs = [(each.eligible_percent, each.most_eligible_percent) for each in kernels.precision]
     known = [(low, high) for low, high in pairs if low is not None and high is not None]
@@ -64,7 +64,7 @@ def compute_in_32_bit(case: Case) -> Cause | None:
 
 def collectives(case: Case) -> Cause | None:
     """Judge communication between devices while nothing else goes on."""
-    on_host = case.program.collective_percent if case.is_headline else 0.0
+    on_host = case.program.collective_percent
     share = case.ledger.left("device_collectives") + min(on_host, case.ledger.left("host_compute"))
     if share < LEAST_PERCENT:
         return None
@@ -80,12 +80,7 @@ def idle_devices(case: Case) -> Cause | None:
     """Judge devices that recorded nothing, or nothing in the steps, beside others that work."""
     if not case.is_headline:
         return None
-    environment = case.results["environment"]
-    total = sum(host.device_count + host.idle_devices for host in environment)
-    silent = sum(host.idle_devices for host in environment)
-    idle = case.results["idle"]
-    if idle is not None and idle.devices:
-        silent += len(idle.idle_devices) - sum(device.use == "silent" for device in idle.uses)
+    silent, total = count_devices(case)
     on_host = case.program.op_percent or 0.0
     if not silent or (silent == total and on_host < _HOST_WORKS_PERCENT):
         return None
@@ -103,7 +98,7 @@ def idle_devices(case: Case) -> Cause | None:
         cost_percent=None,
         detail=detail,
         confidence="medium",
-        rests_on=(Evidence("environment", "environment", environment[0].host),),
+        rests_on=(Evidence("environment", "environment", case.results["environment"][0].host),),
         actions=actions,
         # As if the idle part of the machine were time of the step.
         gain_ms=case.step_ms * silent / (total + 1),

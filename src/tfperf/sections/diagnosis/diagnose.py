@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tfperf.sections.diagnosis.case import Case
-from tfperf.sections.diagnosis.cause import Cause, Diagnosis
+from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.device_causes import (
     collectives,
     compute_in_32_bit,
@@ -25,7 +27,9 @@ from tfperf.sections.diagnosis.host_causes import (
 )
 from tfperf.sections.diagnosis.input_causes import input_contention, input_copy, input_wait, output_copy, stated
 from tfperf.sections.diagnosis.ledger import ledger_of
-from tfperf.sections.diagnosis.program import Program, combine, pace_setter
+from tfperf.sections.diagnosis.program import combine, pace_setter
+from tfperf.sections.diagnosis.unjudged import NEEDS, why_unjudged
+from tfperf.sections.overview.input_cost import input_cost
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
@@ -57,59 +61,76 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
 def diagnose(results: Results) -> Diagnosis:
     """Return the causes of each kind of step, ranked by the share of the step that fixing them likely brings."""
     overview: Overview = results["overview"]
-    pace = _pace_setter(results)
-    judged: Summary = overview if pace is None else overview.by_host[pace]
-    if judged.step_time_ms is None:
-        return Diagnosis(f"No step time was measured: {results['steps'].steps.explanation}.", (), overview)
+    case = _case(results, _pace_setter(results))
+    if case is None:
+        reason = f"no step time was measured: {results['steps'].steps.explanation}"
+        return Diagnosis(f"N{reason[1:]}.", (), overview, unjudged=dict.fromkeys(NEEDS, reason))
+    causes = _judge(case)
+    for summary in overview.by_kind:
+        if summary.kind != overview.kind:
+            other = _case(_of_kind(results, summary.kind), is_headline=False)
+            causes += _judge(other) if other is not None else []
+    causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
+    cost = input_cost(results)
+    return Diagnosis(
+        _headline(case.summary, causes),
+        tuple(causes),
+        case.summary,
+        case.unknown,
+        case.host,
+        unjudged=why_unjudged(case),
+        input_cost_percent=None if cost is None else Range(cost.low, cost.high),
+    )
+
+
+def _of_kind(results: Results, kind: str) -> Results:
+    """Return the results over the steps of one kind."""
+    kinds = [np.array(host["steps"].steps.kinds, object) for host in results.hosts]
+    pairs = zip(results.hosts, kinds, strict=True)
+    return results.only([host.counting(np.flatnonzero(of_host == kind)) for host, of_host in pairs])
+
+
+def _case(results: Results, pace: int | None = None, *, is_headline: bool = True) -> Case | None:
+    """Return the average step, or that of the host that sets the pace; None if no step time was measured."""
+    overview: Overview = results["overview"]
+    summary: Summary = overview if pace is None else overview.by_host[pace]
+    if summary.step_time_ms is None:
+        return None
     unknown = (results["steps"] if pace is None else results.hosts[pace]["steps"]).unknown
-    programs = results.of_hosts("diagnosis")
-    case = Case(
+    programs = [times.program for times in results.of_hosts("diagnosis")]
+    return Case(
         results=results,
         program=combine(programs) if pace is None else programs[pace],
-        summary=judged,
-        ledger=ledger_of(judged, unknown),
-        step_ms=judged.step_time_ms.average,
-        is_headline=True,
-        host="" if pace is None else results.hosts[pace].host,
+        summary=summary,
+        ledger=ledger_of(summary, unknown),
+        unknown=unknown,
+        step_ms=summary.step_time_ms.average,
+        is_headline=is_headline,
+        pace=pace,
     )
-    causes = _judge(case)
-    if pace is not None:
-        causes += _of_straggler(case, programs, pace, causes)
-    for summary in overview.by_kind:
-        if summary.kind != overview.kind and summary.step_time_ms is not None:
-            causes += _judge(
-                Case(
-                    results=results,
-                    program=combine(programs),
-                    summary=summary,
-                    ledger=ledger_of(summary, results["steps"].unknown),
-                    step_ms=summary.step_time_ms.average,
-                    is_headline=False,
-                )
-            )
-    causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
-    return Diagnosis(_headline(judged, causes), tuple(causes), judged, unknown, case.host)
 
 
 def _pace_setter(results: Results) -> int | None:
     """Return the host that sets the pace of the others: they wait for it in exchanges, or for its input."""
     overview: Overview = results["overview"]
-    pace = pace_setter(results.of_hosts("diagnosis"))
+    pace = pace_setter([times.program for times in results.of_hosts("diagnosis")])
     if pace is None and (overview.input_percent or 0.0) >= INPUT_LIMITS[0]:
         pace = overview.worst_host
     return pace if pace is None or overview.by_host[pace].step_time_ms is not None else None
 
 
-def _of_straggler(case: Case, programs: list[Program], pace: int, causes: list[Cause]) -> list[Cause]:
+def _of_straggler(case: Case, causes: list[Cause]) -> list[Cause]:
     """Judge what the pace setter makes others wait for, beyond the causes already found on it."""
-    others = [program.collective_percent for index, program in enumerate(programs) if index != pace]
+    programs = [times.program for times in case.results.of_hosts("diagnosis")]
+    others = [program.collective_percent for index, program in enumerate(programs) if index != case.pace]
     claimed = sum(cause.cost_percent.high for cause in causes if cause.cost_percent and cause.code != "collectives")
-    found = straggler(case, sum(others) / len(others) - programs[pace].collective_percent - claimed)
+    found = straggler(case, sum(others) / len(others) - case.program.collective_percent - claimed)
     return [] if found is None else [found]
 
 
 def _judge(case: Case) -> list[Cause]:
-    return [cause for rule in _RULES if (cause := rule(case)) is not None]
+    causes = [cause for rule in _RULES if (cause := rule(case)) is not None]
+    return causes if case.pace is None else [*causes, *_of_straggler(case, causes)]
 
 
 def _headline(judged: Summary, causes: list[Cause]) -> str:

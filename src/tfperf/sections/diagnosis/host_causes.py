@@ -76,7 +76,7 @@ def _is_first(steps: Steps, kind: str) -> bool:
 def eager_ops(case: Case) -> Cause | None:
     """Judge ops that Python runs one by one."""
     eager = case.results["functions"].eager
-    share = (eager.percent or 0.0) if case.is_headline else 0.0
+    share = eager.percent or 0.0
     parts = ("host_compute", "kernel_launch", "all_others")
     if min(share, case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
@@ -120,7 +120,7 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], str]:
     if on_device:
         is_small = on_device < _SMALL_DEVICE_SHARE * (on_device + sum(left.values()))
         return left if is_small else {}, f"the device computes for {format_percent(on_device)}% of the step"
-    ops = case.program.op_percent if case.is_headline else None
+    ops = case.program.op_percent
     # The first run of what was just traced prepares it, which later runs do not.
     if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT:
         return {}, ""
@@ -142,7 +142,7 @@ def python_between_steps(case: Case) -> Cause | None:
     """Judge time in which nothing is recorded: Python, where the thread that makes the calls is in none of them."""
     if not case.matters("all_others"):
         return None
-    outside = case.program.outside_calls_percent if case.is_headline else None
+    outside = case.program.outside_calls_percent
     if outside is not None and outside < LEAST_PERCENT:
         return None
     batches = int(case.results["steps"].steps.batches.max())
@@ -161,7 +161,7 @@ def python_between_steps(case: Case) -> Cause | None:
 
 def waiting_in_calls(case: Case) -> Cause | None:
     """Judge time in which the program is in a call, and nothing is recorded of what the call does."""
-    if not case.matters("all_others") or case.program.outside_calls_percent is None or not case.is_headline:
+    if not case.matters("all_others") or case.program.outside_calls_percent is None:
         return None
     cost = case.ledger.claim("all_others")
     return case.cause(
@@ -181,7 +181,7 @@ def profiling_overhead(case: Case) -> Cause | None:
     measured = [host.facts.overhead_percent for host in environment if host.facts.overhead_percent is not None]
     slower = max(measured, default=0.0)
     percent = 100.0 * slower / (100.0 + slower)
-    if not case.is_headline or percent < _OVERHEAD_PERCENT:
+    if case.results.is_other_kind or percent < _OVERHEAD_PERCENT:
         return None
     cost = case.ledger.claim("host_compute", "kernel_launch", "all_others", most=percent)
     detail = f"it makes steps {format_percent(slower)}% longer than those before the capture"

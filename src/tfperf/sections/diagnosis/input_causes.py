@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.overview.input_cost import slowed_percent
 from tfperf.sections.tfdata.actions import actions_of
 from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage
 from tfperf.sections.tfdata.stage_rules import change_in_code
@@ -34,10 +35,10 @@ def input_wait(case: Case) -> Cause | None:
     actions: tuple[Action | str | None, ...] = ("use_tf_data",)
     if tfdata.pipelines:
         actions = (case.without_estimate("look_at_stages"),)
-    if _slows_rather(tfdata):
+    if _slows_rather(case):
         actions = ()
-    elif case.is_headline and case.program.api != "jax":
-        actions = pipeline_actions(tfdata) or actions
+    elif not case.results.is_other_kind and case.program.api != "jax":
+        actions = pipeline_actions(tfdata, is_estimated=not case.results.is_narrowed) or actions
     cost = case.ledger.claim("input_wait")
     return case.cause("input_wait", "Waiting for tf.data", cost, detail, actions=actions, rests_on=rests_on)
 
@@ -45,13 +46,13 @@ def input_wait(case: Case) -> Cause | None:
 def input_contention(case: Case) -> Cause | None:
     """Judge what the threads of the pipeline take from the step's own work: they compute on the same cores."""
     tfdata: TfData = case.results["tfdata"]
-    outlook = tfdata.outlook if case.is_headline else None
     parts = ("host_compute", "all_others")
-    low, high = (0.0, 0.0) if outlook is None else outlook.slowed_percent
+    low, high = slowed_percent(case.results) or (0.0, 0.0)
+    outlook = tfdata.outlook
     if outlook is None or min(low, case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
     cost = case.ledger.claim(*parts, most=high, least=low)
-    actions = pipeline_actions(tfdata) if _slows_rather(tfdata) else ()
+    actions = pipeline_actions(tfdata, is_estimated=not case.results.is_narrowed) if _slows_rather(case) else ()
     detail = f"{outlook.threads:.1f} threads of the pipeline work beside the step on {counted(outlook.cores, 'core')}"
     return case.cause(
         "input_contention",
@@ -64,11 +65,11 @@ def input_contention(case: Case) -> Cause | None:
     )
 
 
-def _slows_rather(tfdata: TfData) -> bool:
+def _slows_rather(case: Case) -> bool:
     """Tell whether the pipeline costs time because of its threads rather than by waiting: that decides for what
     changes of it are given as actions.
     """
-    outlook = tfdata.outlook
+    outlook = None if case.results.is_other_kind else case.results["tfdata"].outlook
     return outlook is not None and outlook.is_costly and outlook.keeps_up
 
 
@@ -87,13 +88,20 @@ _REASONS: Mapping[Reason, str] = {
 }
 
 
-def pipeline_actions(tfdata: TfData) -> tuple[Action, ...]:
-    """Return the changes of the pipeline, the largest likely gain first; those without an estimate follow."""
+def pipeline_actions(tfdata: TfData, *, is_estimated: bool = True) -> tuple[Action, ...]:
+    """Return the changes of the pipeline, the largest likely gain first; those without an estimate follow.
+
+    The estimates are for the steps that the trace was read with: `is_estimated` is False where others are judged.
+    """
+
+    def after(low_ms: float | None, high_ms: float | None) -> Range | None:
+        return Range(low_ms, high_ms) if is_estimated and low_ms is not None and high_ms is not None else None
+
     return tuple(
         Action(
             code=change.code,
             text=change.text,
-            step_ms=None if change.low_ms is None or change.high_ms is None else Range(change.low_ms, change.high_ms),
+            step_ms=after(change.low_ms, change.high_ms),
             assumption=change.assumption,
             url=change.url,
         )

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, Intervals, difference, overlap, union, union_all
 from tfperf.sections.host import Host
+from tfperf.sections.steps.counted import CountedSteps
 from tfperf.trace.event_names import is_python_frame, mask, parse_op
 from tfperf.trace.host_state import HostStates, State
 from tfperf.trace.host_trace import HostTrace
+
+if TYPE_CHECKING:
+    from tfperf.sections.steps.breakdown import Breakdown
 
 Api = Literal["keras", "tensorflow", "jax"]
 
@@ -28,7 +33,7 @@ _JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """How the program of a host is written, and shares of its headline steps; None where the trace cannot tell."""
+    """How a program is written, and shares of the steps that count; None where the trace cannot tell."""
 
     api: Api
     outside_calls_percent: float | None = None
@@ -39,27 +44,52 @@ class Program(Struct, frozen=True, kw_only=True):
     """In which the host communicates with others, or waits for them to do so."""
 
 
-def analyze(host: Host) -> Program:
-    """Tell the API of the program by the functions that it calls, and how its steps are spent."""
-    trace, breakdown = host.trace, host["steps"]
-    steps = breakdown.steps.only(np.flatnonzero(breakdown.steps.headline))
-    total_ps = int(steps.duration_ps.sum())
+class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True):
+    """The same of one host for each of its steps, in picoseconds, and which steps count."""
 
-    def percent(times: Intervals) -> float | None:
-        return 100.0 * int(overlap(times, steps.start_ps, steps.end_ps).sum()) / total_ps if total_ps else None
+    api: Api
+    steps: CountedSteps
+    calls_ps: Int64s | None
+    op_ps: Int64s | None
+    collective_ps: Int64s
+
+    @property
+    def program(self) -> Program:
+        """Return the shares of the steps that count."""
+        steps = self.steps
+        inside = None if self.calls_ps is None else steps.percent(self.calls_ps)
+        return Program(
+            api=self.api,
+            outside_calls_percent=None if inside is None else 100.0 - inside,
+            op_percent=None if self.op_ps is None else steps.percent(self.op_ps),
+            collective_percent=steps.percent(self.collective_ps) or 0.0,
+        )
+
+
+def analyze(host: Host) -> ProgramTimes:
+    """Tell the API of the program by the functions that it calls, and how its steps are spent."""
+    trace, steps = host.trace, host["steps"].steps
+
+    def in_steps(times: Intervals) -> Int64s:
+        return overlap(times, steps.start_ps, steps.end_ps)
 
     calls, exchanges = (
         _calls(trace, host.host_states.main),
         _times(trace, np.flatnonzero(mask(trace.names, is_collective)[trace.name])),
     )
     ops = difference(_ops(trace, host.host_states), exchanges)
-    outside = None if calls is None else percent(calls)
-    return Program(
+    return ProgramTimes(
         api=_api(trace.names),
-        outside_calls_percent=None if outside is None else 100.0 - outside,
-        op_percent=percent(ops) if len(ops.start) else None,
-        collective_percent=percent(exchanges) or 0.0,
+        steps=CountedSteps.of(steps),
+        calls_ps=None if calls is None else in_steps(calls),
+        op_ps=in_steps(ops) if len(ops.start) else None,
+        collective_ps=in_steps(exchanges),
     )
+
+
+def narrow(times: ProgramTimes, _: Breakdown, after: Breakdown) -> ProgramTimes:
+    """Count the steps of `after` alone."""
+    return replace(times, steps=times.steps.counting(after))
 
 
 def _api(names: Sequence[str]) -> Api:

@@ -59,12 +59,16 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     if not causes or diagnosis.headline != sentence_of(causes[0]):
         findings.append(Finding("nothing", "info", diagnosis.headline))
     for number, cause in enumerate(causes, start=len(findings)):
-        level: Level = "brief" if number < _SHOWN else "full"
-        action = _words(cause.actions[0]) if cause.actions else ""
-        findings.append(Finding(cause.code, _severity(cause), _text(cause), action, level))
+        findings.append(finding_of(cause, "brief" if number < _SHOWN else "full"))
         for other in cause.actions[1:]:
             findings.append(Finding(other.code, "info", f"Also for {cause.code}: {_words(other)}.", level="full"))
     return tuple(findings)
+
+
+def finding_of(cause: Cause, level: Level = "brief") -> Finding:
+    """Return a cause as people see it: what it costs, and its first action."""
+    action = _words(cause.actions[0]) if cause.actions else ""
+    return Finding(cause.code, _severity(cause), _text(cause), action, level)
 
 
 def _text(cause: Cause) -> str:

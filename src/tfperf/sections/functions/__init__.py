@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps",),
     analyze="tfperf.sections.functions.analysis:analyze",
     combine="tfperf.sections.functions.analysis:combine",
+    narrow="tfperf.sections.functions.analysis:narrow",
     stats=EAGER | {"tf_function_call", "tracing_count", "eager_op"},
     build="tfperf.sections.functions.section:build",
     tables=TABLES,

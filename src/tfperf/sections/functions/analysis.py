@@ -7,11 +7,13 @@ from collections.abc import Iterable
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import group_sums
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
 from tfperf.sections.host import Host
 from tfperf.sections.registry import Tabular
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import parents, self_time
 from tfperf.units import PS_PER_MS
@@ -49,6 +51,12 @@ def combine(parts: list[Functions]) -> Functions:
     """Add up what several hosts called."""
     calls = sum_calls(function for part in parts for function in part.functions)
     return Functions(calls, sum_eager_ops([part.eager for part in parts]))
+
+
+def narrow(functions: Functions, _: Breakdown, after: Breakdown) -> Functions:
+    """Count the ops run eagerly in the steps of `after` alone; calls of functions are those of the whole capture."""
+    eager = functions.eager
+    return replace(functions, eager=replace(eager, steps=eager.steps.counting(after)))
 
 
 class FunctionStats(Struct, frozen=True):

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfperf.arrays import MOST, Bools, Int64s, covers, distinct, overlap, union
 from tfperf.sections.registry import Tabular
+from tfperf.sections.steps.counted import CountedSteps
 from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
@@ -20,35 +21,33 @@ from tfperf.units import PS_PER_MS
 _OTHERS = ("__inference_", "IteratorGetNext")
 """Calls of functions, and fetches: they do not count as eager ops of the program."""
 _PYTHON = ":EagerPyFunc"
-_SUMMED = ("eager_ps", "step_time_ps", "step_count", "step_calls")
 
 
 class EagerOps(Tabular, frozen=True, kw_only=True):
     """Ops run eagerly by type, the one with the most time first; times in picoseconds.
 
-    `eager_ps` is the wall time of the averaged steps in which an op runs eagerly, `step_time_ps` the time of these
-    steps, `step_calls` the ops run eagerly in them.
+    `eager_ps` is the wall time of each step in which an op runs eagerly, `step_calls` the ops run eagerly in it.
     """
 
     op_types: tuple[str, ...]
     calls: Int64s
     total_ps: Int64s
-    eager_ps: int
-    step_time_ps: int
-    step_count: int
-    step_calls: int
+    steps: CountedSteps
+    eager_ps: Int64s
+    step_calls: Int64s
     is_recorded: bool = True
     """False: the trace holds no event of running anything from Python, so nothing is known."""
 
     @property
     def percent(self) -> float | None:
         """Return the share of the step time in which an op runs eagerly; None is unknown."""
-        return 100.0 * self.eager_ps / self.step_time_ps if self.step_time_ps and self.is_recorded else None
+        return self.steps.percent(self.eager_ps) if self.is_recorded else None
 
     @property
     def calls_per_step(self) -> float | None:
         """Return how many ops a step runs eagerly; None is unknown."""
-        return self.step_calls / self.step_count if self.step_count and self.is_recorded else None
+        count = self.steps.count
+        return self.steps.sum(self.step_calls) / count if count and self.is_recorded else None
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per op type."""
@@ -61,12 +60,10 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
 
 
 def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
-    """Find the ops that the host ran eagerly, and what they take of its averaged steps."""
+    """Find the ops that the host ran eagerly, and what they take of its steps."""
     rows, op_type, names = _eager_rows(trace)
-    counted = steps.headline
-    start, end = steps.start_ps[counted], steps.end_ps[counted]
     busy = union(trace.start_ps[rows], trace.end_ps[rows])
-    first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (start, end))
+    first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (steps.start_ps, steps.end_ps))
     calls = np.bincount(op_type, minlength=len(names)).astype(np.int64)
     total = np.bincount(op_type, weights=trace.duration_ps[rows], minlength=len(names))
     called = np.flatnonzero(calls).tolist()
@@ -75,10 +72,9 @@ def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
         op_types=tuple(names[index] for index in order.tolist()),
         calls=calls[order],
         total_ps=np.minimum(total[order], MOST).astype(np.int64),
-        eager_ps=int(overlap(busy, start, end).sum()),
-        step_time_ps=int((end - start).sum()),
-        step_count=len(start),
-        step_calls=int((last - first).sum()),
+        steps=CountedSteps.of(steps),
+        eager_ps=overlap(busy, steps.start_ps, steps.end_ps),
+        step_calls=last - first,
         is_recorded=notes_running(trace),
     )
 
@@ -95,7 +91,9 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
         op_types=tuple(ordered),
         calls=np.array([sums[name][0] for name in ordered], np.int64),
         total_ps=np.array([sums[name][1] for name in ordered], np.int64),
-        **{key: sum(getattr(part, key) for part in parts) for key in _SUMMED},
+        steps=CountedSteps.joined([part.steps for part in parts]),
+        eager_ps=np.concatenate([part.eager_ps for part in parts]),
+        step_calls=np.concatenate([part.step_calls for part in parts]),
         is_recorded=any(part.is_recorded for part in parts),
     )
 

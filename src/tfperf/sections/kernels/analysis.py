@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.arrays import MOST, Int64s
 from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copies_of, has_tensor_cores
@@ -24,6 +25,7 @@ from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     from tfperf.sections.host import Host
+    from tfperf.sections.steps.breakdown import Breakdown
 
 
 class Kernels(Tabular, frozen=True, kw_only=True):
@@ -130,7 +132,7 @@ def analyze(host: Host) -> Kernels:
         copies=copies_of(trace, work),
         devices=tuple(DeviceTotals.of(trace.host, device) for device in host.device_times),
         launches=launches_of(trace, work, counted_steps),
-        precision=precision_of(trace, work, counted_steps),
+        precision=precision_of(trace, work, breakdown.steps),
         has_tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
     )
 
@@ -150,6 +152,12 @@ def combine(parts: list[Kernels]) -> Kernels:
         precision=tuple(device for part in parts for device in part.precision),
         has_tensor_cores=any_has(part.has_tensor_cores for part in parts),
     )
+
+
+def narrow(kernels: Kernels, _: Breakdown, after: Breakdown) -> Kernels:
+    """Count kernels by precision in the steps of `after` alone; the rest stays as it is."""
+    devices = (replace(each, averaged=each.averaged.counting(after)) for each in kernels.precision)
+    return replace(kernels, precision=tuple(devices))
 
 
 def _kernels(tally: Tally, **others: Any) -> Kernels:

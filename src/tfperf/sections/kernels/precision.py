@@ -7,12 +7,15 @@ what the step waits for. Kernels of which the precision or the op is unknown may
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import EMPTY, Bools, Int64s, Intervals, distinct, overlap, union, union_all
 from tfperf.sections.kernels.devices import has_tensor_cores
-from tfperf.sections.registry import percent
+from tfperf.sections.steps.counted import CountedSteps
 from tfperf.trace.activities import Activity
 from tfperf.trace.device_time import device_label
 from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
@@ -20,40 +23,53 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.trace.tensor_cores import is_op_eligible, uses_tensor_cores
 
+Part = Literal["compute_16", "compute_32", "compute_unknown", "eligible", "most_eligible"]
+"""Kernels by precision; those surely eligible for 16 bit; with those that may be."""
+_PRECISIONS: Mapping[Part, Activity] = {
+    "compute_16": Activity.COMPUTE_16,
+    "compute_32": Activity.COMPUTE_32,
+    "compute_unknown": Activity.COMPUTE_UNKNOWN,
+}
 
-class DevicePrecision(Struct, frozen=True, kw_only=True):
-    """The kernels of one device by precision: wall-clock picoseconds, summed over the averaged steps.
 
-    Where kernels run side by side, 16 bit comes before 32 bit, and 32 bit before unknown.
+class DevicePrecision(Struct, frozen=True, eq=False, kw_only=True):
+    """The kernels of one device by precision: wall-clock picoseconds in each step, and which steps count.
+
+    Where kernels run side by side, 16 bit comes before 32 bit, and 32 bit before unknown. A device without tensor cores
+    has no eligible time.
     """
 
     host: str
     device: str
     """`GPU:0`."""
-    steps: int
-    """0: there are no averaged steps, and no times."""
-    steps_ps: int
-    compute_16_ps: int
-    compute_32_ps: int
-    compute_unknown_ps: int
-    eligible_ps: int | None
-    """Surely eligible for 16 bit; None: the device has no tensor cores."""
-    most_eligible_ps: int | None
-    """With the kernels that may be."""
+    averaged: CountedSteps
+    by_step_ps: Mapping[Part, Int64s]
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps count; 0: there are no times."""
+        return self.averaged.count
+
+    def total_ps(self, part: Part) -> int | None:
+        """Return the time of a part in the steps that count; None: the device has no tensor cores."""
+        return self.averaged.sum(self.by_step_ps[part]) if part in self.by_step_ps else None
 
     @property
     def eligible_percent(self) -> float | None:
         """Return the share of the step time that is surely eligible for 16 bit."""
-        return None if self.eligible_ps is None else percent(self.eligible_ps, self.steps_ps)
+        return self._percent("eligible")
 
     @property
     def most_eligible_percent(self) -> float | None:
         """Return the share of the step time that may be eligible for 16 bit."""
-        return None if self.most_eligible_ps is None else percent(self.most_eligible_ps, self.steps_ps)
+        return self._percent("most_eligible")
+
+    def _percent(self, part: Part) -> float | None:
+        return self.averaged.percent(self.by_step_ps[part]) if part in self.by_step_ps else None
 
 
 def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DevicePrecision, ...]:
-    """Return the precision of each device that runs kernels, over all of `steps`."""
+    """Return the precision of each device that runs kernels."""
     kernels = np.flatnonzero(~work.moves)
     surely, perhaps = _eligible(trace, work, kernels)
     planes = work.plane[kernels]
@@ -99,24 +115,18 @@ def _of_device(
     def when(which: Bools) -> Intervals:
         return union(trace.start_ps[rows[which]], trace.end_ps[rows[which]])
 
-    def in_steps(busy: Intervals) -> int:
-        return int(overlap(busy, steps.start_ps, steps.end_ps).sum())
+    def in_steps(busy: Intervals) -> Int64s:
+        return overlap(busy, steps.start_ps, steps.end_ps)
 
-    covered, sums = EMPTY, [0]
-    for kind in (Activity.COMPUTE_16, Activity.COMPUTE_32, Activity.COMPUTE_UNKNOWN):
+    parts: dict[Part, Int64s] = {}
+    covered, covered_ps = EMPTY, np.zeros(len(steps), np.int64)
+    for part, kind in _PRECISIONS.items():
         covered = union_all([covered, when(activity == kind)])
-        sums.append(in_steps(covered))
-    compute_16, compute_32, compute_unknown = np.diff(sums).tolist()
-    can_gain = has_tensor_cores(plane) is not False
-    surely, perhaps = (in_steps(when(which)) if can_gain else None for which in eligible)
+        inside_ps = in_steps(covered)
+        parts[part], covered_ps = inside_ps - covered_ps, inside_ps
+    if has_tensor_cores(plane) is not False:
+        surely, perhaps = eligible
+        parts |= {"eligible": in_steps(when(surely)), "most_eligible": in_steps(when(perhaps))}
     return DevicePrecision(
-        host=trace.host,
-        device=device_label(plane.name),
-        steps=len(steps),
-        steps_ps=int(steps.duration_ps.sum()),
-        compute_16_ps=compute_16,
-        compute_32_ps=compute_32,
-        compute_unknown_ps=compute_unknown,
-        eligible_ps=surely,
-        most_eligible_ps=perhaps,
+        host=trace.host, device=device_label(plane.name), averaged=CountedSteps.of(steps), by_step_ps=parts
     )

@@ -10,6 +10,7 @@ from tfperf.sections.registry import TableSpec, fields
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
+    from tfperf.sections.kernels.precision import Part
     from tfperf.sections.results import Results
 
 PS_PER_US = 1e6
@@ -174,12 +175,13 @@ def _precision(results: Results) -> Data | None:
     if kernels is None or not kernels.precision:
         return None
     devices = kernels.precision
-    names = {"step": "steps", "eligible": "eligible"} | {
-        f"compute_{kind}": f"compute_{kind}" for kind in ("16", "32", "unknown")
+    parts: tuple[Part, ...] = ("compute_16", "compute_32", "compute_unknown", "eligible")
+    totals_ps = {"step": [device.averaged.total_ps for device in devices]} | {
+        part: [device.total_ps(part) for device in devices] for part in parts
     }
     per_step = {
-        f"{key}_ms": [_scaled(getattr(device, f"{name}_ps"), device.steps * PS_PER_MS) for device in devices]
-        for key, name in names.items()
+        f"{key}_ms": [_scaled(total, device.steps * PS_PER_MS) for total, device in zip(totals, devices, strict=True)]
+        for key, totals in totals_ps.items()
     }
     return {**fields(_PRECISION_COLUMNS, devices), **per_step}
 

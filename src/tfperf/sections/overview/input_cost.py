@@ -50,9 +50,32 @@ class InputCost(Struct, frozen=True):
 def input_cost(results: Results) -> InputCost | None:
     """Return what input costs the step of the overview; None if it is unknown, or tf.data was not analyzed."""
     overview: Overview = results["overview"]
-    if overview.input_percent is None or "tfdata" not in results.sections:
+    if overview.input_percent is None or "tfdata" not in results.sections or "input" in results["steps"].unknown:
         return None
-    tfdata: TfData = results["tfdata"]
-    low, high = (0.0, 0.0) if tfdata.outlook is None else tfdata.outlook.slowed_percent
+    slowed = slowed_percent(results)
+    if slowed is None:
+        return None
     rest = 100.0 - overview.input_percent
-    return InputCost(overview.input_percent, min(low, rest), min(high, rest))
+    return InputCost(overview.input_percent, min(slowed[0], rest), min(slowed[1], rest))
+
+
+def slowed_percent(results: Results) -> tuple[float, float] | None:
+    """Return what the threads of the pipelines add to the step's own work, as shares of the step; None: unknown."""
+    tfdata: TfData = results["tfdata"]
+    if why_unknown_slowed(results):
+        return None
+    return (0.0, 0.0) if tfdata.outlook is None else tfdata.outlook.slowed_percent
+
+
+def why_unknown_slowed(results: Results) -> str:
+    """Say why it is unknown how much the threads of the pipelines slow the step; empty if it is known."""
+    tfdata: TfData = results["tfdata"]
+    if tfdata.main is None or results.has_device:
+        return ""
+    if results.is_other_kind:
+        return "how much the threads of the pipeline slow these steps is estimated for the main kind of steps only"
+    if tfdata.outlook is None:
+        return "no call of the pipeline starts in the averaged steps"
+    if tfdata.outlook.slowed_percent is None:
+        return "the number of cores is not recorded"
+    return ""

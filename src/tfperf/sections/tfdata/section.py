@@ -103,7 +103,7 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None) -> Finding:
     share = format_percent(outlook.input_percent)
     waits = f"steps wait {format_ms(outlook.wait_ms)} of {format_ms(outlook.step_ms)} ms ({share}%) for it"
     if outlook.keeps_up and outlook.is_costly:
-        low, high = (format_ms(slowed_ms) for slowed_ms in outlook.slowed_ms)
+        low, high = (format_ms(slowed_ms) for slowed_ms in outlook.slowed_ms or (0.0, 0.0))
         text = (
             f"The pipeline is fast enough: {waits}. But its threads add {low} to {high} ms to the step's own work: "
             f"{outlook.threads:.1f} of them work beside it on {counted(outlook.cores, 'core')}."

@@ -32,8 +32,8 @@ _FREE = "no input work at all: no waiting, and no threads of the pipeline beside
 _FREE_AND_NOISE = f"{_FREE}; a step takes up to 10 % more or less at another moment"
 _CONDITION = 0.05
 """Share of the step time by which a change that depends on a condition must be better to be the first."""
-_SLOWED_PERCENT = 8.0
-"""What the pipelines' threads must at least take from the step: the estimate of that is rough."""
+_SLOWED_PERCENT = 12.0
+"""What the pipelines' threads must likely take from the step: the estimate of that is rough."""
 _GAIN = 0.94
 """A change promises a gain if the middle of its range is below so much of the step time: noise is as large."""
 
@@ -60,8 +60,9 @@ class Outlook(Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     step_ms: float
     wait_ms: float
-    slowed_ms: tuple[float, float]
-    """What the pipelines' threads add to the step's own work, at least and at most: they use the same cores."""
+    slowed_ms: tuple[float, float] | None
+    """What the pipelines' threads add to the step's own work, at least and at most: they use the same cores. None: the
+    trace does not tell how many cores there are."""
     threads: float
     """How many threads of the pipelines work beside the step's own work."""
     cores: int
@@ -81,15 +82,16 @@ class Outlook(Struct, frozen=True, kw_only=True):
         return self.input_percent < INPUT_LIMITS[0]
 
     @property
-    def slowed_percent(self) -> tuple[float, float]:
+    def slowed_percent(self) -> tuple[float, float] | None:
         """Return what the pipelines' threads add to the step's own work as shares of the step."""
-        low, high = self.slowed_ms
-        return 100.0 * low / self.step_ms, 100.0 * high / self.step_ms
+        if self.slowed_ms is None:
+            return None
+        return 100.0 * self.slowed_ms[0] / self.step_ms, 100.0 * self.slowed_ms[1] / self.step_ms
 
     @property
     def is_costly(self) -> bool:
         """Tell whether steps wait for the pipeline, or are slowed by its threads, for a share that matters."""
-        return not self.keeps_up or self.slowed_percent[0] >= _SLOWED_PERCENT
+        return not self.keeps_up or sum(self.slowed_percent or (0.0, 0.0)) / 2.0 >= _SLOWED_PERCENT
 
     @property
     def gains(self) -> tuple[Estimate, ...]:
@@ -141,15 +143,17 @@ def estimate_changes(
     if not per_step or not step_ms:
         return None
     load = _load(pipeline, step_ms - wait_ms, per_step)
+    cores = pipeline.cores or pipeline.pool_threads
     model = StepModel(
         now=load,
         step_ms=step_ms,
-        cores=pipeline.cores or pipeline.pool_threads or _ASSUMED_CORES,
+        cores=cores or _ASSUMED_CORES,
         rivals=rivals_of(Intervals(start, end), pipeline.waits),
         has_device=has_device,
     )
     low_ms, high_ms = model.free_ms()
     alone_low_ms, alone_high_ms = model.alone_ms
+    slowed_ms = load.consumer_ms - alone_high_ms, load.consumer_ms - alone_low_ms
     free = Estimate(FREE_INPUT, None, low_ms, high_ms, 0.0, 0.0, _FREE if high_ms <= step_ms else _FREE_AND_NOISE)
     estimates = []
     for change in possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores):
@@ -161,7 +165,7 @@ def estimate_changes(
         pipeline=pipeline,
         step_ms=step_ms,
         wait_ms=wait_ms,
-        slowed_ms=(load.consumer_ms - alone_high_ms, load.consumer_ms - alone_low_ms),
+        slowed_ms=slowed_ms if cores or not any(slowed_ms) else None,
         threads=model.rivals.threads,
         cores=model.cores,
         free=free,

@@ -1,0 +1,133 @@
+"""A host as a gate judges it: whole steps only, after those that the user skips, each host by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.compare.summarize import whole_steps
+from tfperf.report.model import Finding
+from tfperf.sections.overview.summary import Summary, summarize
+from tfperf.sections.registry import call, find_section
+from tfperf.trace.steps import UNLABELLED
+from tfperf.units import counted
+
+if TYPE_CHECKING:
+    from tfperf.compare.bootstrap import StepStatistic
+    from tfperf.sections.results import HostResults, Results
+    from tfperf.sections.steps.breakdown import Breakdown
+
+
+class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
+    """One host, over the steps that count; or all hosts together, for tables over hosts."""
+
+    results: Results
+    """Of this host alone, over the steps that count."""
+    name: str
+    """How messages name the host: empty where there is only one."""
+    stat: StepStatistic
+    min_steps: int
+    recorded_steps: int
+    """Steps in the profile, also those that do not count."""
+    other_kinds: Mapping[str, int]
+    """How many whole steps of each other kind there are; these are not judged."""
+
+    @property
+    def host(self) -> HostResults:
+        """Return the results of the host."""
+        return self.results.hosts[0]
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Return the breakdown of the steps that count."""
+        breakdown: Breakdown = self.host["steps"]
+        return breakdown
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Return the averages over the headline steps."""
+        return summarize(self.breakdown)
+
+    @property
+    def too_few_steps(self) -> str:
+        """Say that the host has too few averaged steps, and what to try; empty if it has enough."""
+        count, steps = self.summary.averaged_count, self.breakdown.steps
+        if count >= self.min_steps:
+            return ""
+        kind = _label(self.summary) if self.other_kinds else ""
+        whole = f"{counted(count, f'whole {kind}step')} {'counts' if count == 1 else 'count'}"
+        why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
+        advice = ", or choose the hosts that count with --host" if self.name else ""
+        return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
+
+    def over(self, summary: Summary) -> str:
+        """Say over which steps a figure is, and which are not judged."""
+        others = f"; {unjudged_steps(self.other_kinds)}" if self.other_kinds else ""
+        return f"over {counted(summary.averaged_count, f'{_label(summary)}step')}{others}"
+
+    def named(self, reason: str) -> str:
+        """Return a reason with the name of the host before it, if there are several."""
+        return f"host {self.name}: {reason}" if self.name else reason
+
+    def findings(self, section: str) -> tuple[Finding, ...]:
+        """Return the findings of a section; none of a section about devices where no device recorded anything."""
+        spec = find_section(section)
+        if spec.without_device and not self.results.has_device:
+            return ()
+        findings: tuple[Finding, ...] = call(spec.build, self.results).findings
+        return findings
+
+
+def judged_hosts(
+    results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int, kind: str = ""
+) -> tuple[JudgedHost, ...]:
+    """Return each host alone, then, if there are several, all of them together.
+
+    With a `kind`, only steps of that kind count; without, figures are over those of the main kind.
+    """
+    judged, whole = whole_steps(results, skip_first, kind), whole_steps(results)
+    several = results.has_several_hosts
+    pairs = list(zip(results.hosts, judged.hosts, strict=True))
+    others = [_other_kinds(of_all, of_host) for of_all, of_host in zip(whole.hosts, judged.hosts, strict=True)]
+    together = JudgedHost(
+        results=judged,
+        name="",
+        stat=stat,
+        min_steps=max(min_steps, 1),
+        recorded_steps=len(results["steps"].steps),
+        other_kinds={kind: max(kinds.get(kind, 0) for kinds in others) for kinds in others for kind in kinds},
+    )
+    alone = [
+        replace(
+            together,
+            results=judged.only([after]),
+            name=after.host if several else "",
+            recorded_steps=len(before["steps"].steps),
+            other_kinds=kinds,
+        )
+        for (before, after), kinds in zip(pairs, others, strict=True)
+    ]
+    return (*alone, together) if several else tuple(alone)
+
+
+def _label(summary: Summary) -> str:
+    return "" if summary.kind == UNLABELLED else f"{summary.kind} "
+
+
+def _other_kinds(whole: HostResults, judged: HostResults) -> dict[str, int]:
+    """Return how many whole steps of a host are of other kinds than the one that is judged."""
+    counts = Counter(whole["steps"].steps.kinds)
+    counts.pop(judged["steps"].steps.headline_kind, None)
+    return dict(counts)
+
+
+def unjudged_steps(kinds: Mapping[str, int]) -> str:
+    """Say how many steps of other kinds are not judged, and how they are."""
+    steps = " and ".join(counted(count, f"{kind} step") for kind, count in kinds.items())
+    options = " or ".join(f"--by-kind {kind}" for kind in kinds)
+    return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not judged: {options}"

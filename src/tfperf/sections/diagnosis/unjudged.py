@@ -1,0 +1,128 @@
+"""Which causes a trace does not let the diagnosis judge, and why: that it names none of them says nothing then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, count_devices
+from tfperf.sections.overview.input_cost import why_unknown_slowed
+from tfperf.sections.steps.why_unknown import NO_DEVICE, why_unknown
+
+if TYPE_CHECKING:
+    from tfperf.sections.diagnosis.case import Case
+
+
+def why_unjudged(case: Case) -> dict[str, str]:
+    """Return the codes of the causes that cannot be judged, or not wholly, each with what is missing."""
+    reasons = {code: _reason(case, need) for code, need in NEEDS.items()}
+    return {code: reason for code, reason in reasons.items() if reason}
+
+
+def _reason(case: Case, need: _Need) -> str:
+    hidden = next((category for category in need.categories if category in case.unknown), "")
+    return _why_hidden(case, hidden) if hidden else need.gap(case)
+
+
+def _why_hidden(case: Case, category: str) -> str:
+    """Say why one of the hosts that the step is of cannot show a category."""
+    hosts = case.results.hosts if case.pace is None else (case.results.hosts[case.pace],)
+    hides = [host for host in hosts if len(host["steps"].steps) and category in host["steps"].unknown]
+    host = next(iter(hides), hosts[0])
+    why = why_unknown(host["steps"], category)
+    return f"host {host.host}: {why}" if case.results.has_several_hosts else why
+
+
+def _calls(case: Case) -> str:
+    is_known = case.program.outside_calls_percent is not None or case.share("all_others") < LEAST_PERCENT
+    return "" if is_known else "the trace does not show when the program is in a call"
+
+
+def _eager(case: Case) -> str:
+    is_known = case.results["functions"].eager.percent is not None
+    return "" if is_known else "the trace holds no event of running anything from Python"
+
+
+def _fixed_work(case: Case) -> str:
+    if case.share("device_compute"):
+        return ""
+    if case.program.op_percent is None:
+        return "the trace shows no op of the step, on the host or on a device"
+    if case.share("compilation") >= LEAST_PERCENT:
+        return "functions are traced or compiled in the steps, which hides what a step costs whatever its size"
+    return ""
+
+
+def _straggler(case: Case) -> str:
+    if not case.results.has_several_hosts:
+        return "there is only one host, and a straggler is one of several"
+    if case.results.has_device:
+        return "exchanges of devices are not compared between hosts: limit the step times with --max-skew"
+    if not all(times.program.collective_percent for times in case.results.of_hosts("diagnosis")):
+        return "not every host shows that it exchanges anything with others"
+    return ""
+
+
+def _precision(case: Case) -> str:
+    kernels = case.results["kernels"]
+    is_known = case.share("device_compute") < LEAST_PERCENT or (kernels is not None and kernels.precision)
+    return "" if is_known else "the trace does not show in what precision the device computes"
+
+
+def _idle_devices(case: Case) -> str:
+    silent, total = count_devices(case)
+    return NO_DEVICE if silent == total else ""
+
+
+def _memory(case: Case) -> str:
+    for host in case.results.hosts:
+        every = host["memory"].allocators
+        allocators = [each for each in every if each.place != "host"] if host.has_device else every
+        if not allocators:
+            return f"no allocator{' of a device' * host.has_device} recorded anything (tfperf analyze -s memory)"
+        for each in allocators:
+            if each.place != "host" and each.capacity_bytes is None:
+                return f"the capacity of {each.name} is not recorded"
+            if each.growth_bytes_per_step is None:
+                return f"there are too few steps to tell whether what {each.name} holds grows"
+    return ""
+
+
+def _overhead(case: Case) -> str:
+    if case.results.is_other_kind:
+        return f"what profiling costs was not measured for {case.summary.kind} steps"
+    if any(host.facts.overhead_percent is None for host in case.results["environment"]):
+        return "the capture did not measure what profiling costs: docs/capture.md says which captures do"
+    return ""
+
+
+class _Need(Struct, frozen=True):
+    """What must be known to judge a cause: categories of the step, and what `gap` looks for."""
+
+    categories: tuple[str, ...] = ()
+    gap: Callable[[Case], str] = lambda _: ""
+    """Returns what is missing; empty if nothing is."""
+
+
+NEEDS: Mapping[str, _Need] = {
+    "input_wait": _Need(("input_wait",)),
+    "input_contention": _Need(("input_wait", "host_compute"), lambda case: why_unknown_slowed(case.results)),
+    "input_copy": _Need(("host_to_device",)),
+    "output_copy": _Need(("output",)),
+    "compilation": _Need(("compilation",)),
+    "warm_up": _Need(("compilation",)),
+    "launch_bound": _Need(("kernel_launch",)),
+    "small_work_per_step": _Need(("host_compute", "all_others"), _fixed_work),
+    "python_between_steps": _Need(("all_others",)),
+    "waiting_in_calls": _Need(("all_others",), _calls),
+    "eager_ops": _Need(("host_compute", "all_others"), _eager),
+    "collectives": _Need(("device_collectives", "host_compute")),
+    "straggler": _Need(("host_compute",), _straggler),
+    "device_compute_32bit": _Need(("device_compute",), _precision),
+    "profiling_overhead": _Need(("host_compute", "all_others"), _overhead),
+    "idle_devices": _Need((), _idle_devices),
+    "memory_pressure": _Need((), _memory),
+}
+"""Every cause by its code."""

@@ -1,0 +1,172 @@
+"""Causes that a trace does not let anyone judge, and what is missing for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from builders import STEPS_LINE, Event, Plane, event, host, line, logdir_of, plane, results_of, space, trace_of
+
+import tfperf
+from tfperf.sections.diagnosis.diagnose import diagnose
+from tfperf.sections.diagnosis.unjudged import NEEDS
+from tfperf.sections.steps.why_unknown import NO_DEVICE
+
+OP, FETCH, LAUNCH = "MatMul:MatMul", "IteratorGetNextOp::DoCompute", "ExecutorState::Process"
+EXCHANGE = "CollectiveReduceV2:CollectiveReduceV2"
+
+
+def steps(*parts: tuple[str, float]) -> list[Event]:
+    """Five steps of 100 us, each with events of these names and durations that start with it."""
+    marks = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
+    return [*marks, *(event(name, 100 * n, duration) for n in range(5) for name, duration in parts)]
+
+
+def gpu(*parts: tuple[str, float]) -> Plane:
+    events = (event(name, 100 * n, duration) for n in range(5) for name, duration in parts)
+    return plane("/device:GPU:0", line("Stream #1(Compute)", *events))
+
+
+def allocations(name: str, *, capacity: bool = True) -> list[Event]:
+    """What an allocator notes in each step: 60 of 100 bytes are in use."""
+    free = {"bytes_available": 40} if capacity else {}
+    return [
+        event(
+            "MemoryAllocation",
+            100 * n + 5,
+            0,
+            allocator_name=name,
+            bytes_allocated=60,
+            bytes_reserved=0,
+            peak_bytes_in_use=60,
+            allocation_bytes=60,
+            address=n + 1,
+            **free,
+        )
+        for n in range(5)
+    ]
+
+
+def unjudged(tmp_path: Path, *planes: Plane) -> Mapping[str, str]:
+    found: Mapping[str, str] = results_of(trace_of(tmp_path, *planes))["diagnosis"].unjudged
+    return found
+
+
+def test_the_page_lists_the_causes_that_there_are(root: Path) -> None:
+    page = (root / "docs" / "diagnosis.md").read_text(encoding="utf-8")
+    table = page.split("## The causes\n")[1].split("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(NEEDS)
+
+
+@pytest.mark.parametrize("code", ["input_copy", "output_copy", "launch_bound", "collectives", "idle_devices"])
+def test_without_a_device_nothing_is_known_of_devices(tmp_path: Path, code: str) -> None:
+    assert unjudged(tmp_path, host(*steps((OP, 100))))[code] == NO_DEVICE
+
+
+def test_what_a_trace_of_a_gpu_shows_can_be_judged(tmp_path: Path) -> None:
+    calls = [event("EagerExecute", 100 * n, 100, is_func=1) for n in range(5)]
+    found = unjudged(tmp_path, host(*steps((FETCH, 5), (LAUNCH, 50)), *calls), gpu(("MemcpyH2D", 5), ("sgemm", 50)))
+    assert sorted(found) == ["memory_pressure", "profiling_overhead", "straggler"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "code", "reason"),
+    [
+        (((OP, 50.0),), "input_wait", "the trace does not show where input comes from"),
+        (((FETCH, 50.0),), "input_wait", ""),
+        (((OP, 50.0),), "eager_ops", "the trace holds no event of running anything from Python"),
+        (((OP, 50.0),), "waiting_in_calls", "the trace does not show when the program is in a call"),
+        (((OP, 99.0),), "waiting_in_calls", ""),  # there is nothing to wait in
+        (((OP, 50.0),), "small_work_per_step", ""),
+        (((LAUNCH, 50.0),), "small_work_per_step", "the trace shows no op of the step, on the host or on a device"),
+        (
+            (("tf.function-graph_building", 50.0), (OP, 100.0)),
+            "small_work_per_step",
+            "functions are traced or compiled in the steps, which hides what a step costs whatever its size",
+        ),
+        (((OP, 50.0),), "compilation", ""),
+        (((OP, 50.0),), "straggler", "there is only one host, and a straggler is one of several"),
+        (((OP, 50.0),), "profiling_overhead", "the capture did not measure what profiling costs: docs/capture.md"),
+        (((OP, 50.0),), "memory_pressure", "no allocator recorded anything (tfperf analyze -s memory)"),
+    ],
+)
+def test_what_is_missing_is_said(tmp_path: Path, parts: tuple[tuple[str, float], ...], code: str, reason: str) -> None:
+    found = unjudged(tmp_path, host(*steps(*parts))).get(code, "")
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+
+
+def test_a_tpu_does_not_show_in_what_precision_it_computes(tmp_path: Path) -> None:
+    tpu = plane(
+        "/device:TPU:0",
+        line("Steps", *(event(str(n), 100 * n, 100) for n in range(5)), id=STEPS_LINE),
+        line("XLA Ops", *(event("fusion", 100 * n, 90) for n in range(5)), id=STEPS_LINE + 3),
+    )
+    found = unjudged(tmp_path, tpu)
+    assert found["compilation"] == "the steps are those of a TPU core, whose ops say nothing about the host"
+    assert found["device_compute_32bit"] == "the trace does not show in what precision the device computes"
+
+
+@pytest.mark.parametrize(
+    ("planes", "events", "reason"),
+    [
+        ((), allocations("mklcpu", capacity=False), ""),
+        ((gpu(("sgemm", 50)),), allocations("mklcpu"), "no allocator of a device recorded anything"),
+        ((gpu(("sgemm", 50)),), allocations("GPU_0_bfc"), ""),
+        ((gpu(("sgemm", 50)),), allocations("GPU_0_bfc", capacity=False), "the capacity of GPU_0_bfc is not recorded"),
+    ],
+)
+def test_memory_is_judged_where_its_allocators_say_enough(
+    tmp_path: Path, planes: tuple[Plane, ...], events: list[Event], reason: str
+) -> None:
+    found = unjudged(tmp_path, host(*steps((OP, 50)), *events), *planes).get("memory_pressure", "")
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+
+
+def test_growth_needs_steps(tmp_path: Path) -> None:
+    marks = [event("train", 100 * n, 100, step_num=n) for n in range(4)]
+    found = unjudged(tmp_path, host(*marks, *allocations("GPU_0_bfc")), gpu(("sgemm", 50)))
+    assert found["memory_pressure"] == "there are too few steps to tell whether what GPU_0_bfc holds grows"
+
+
+def test_devices_that_may_not_be_traced_may_be_idle(tmp_path: Path) -> None:
+    silent = plane("/device:GPU:1")
+    assert unjudged(tmp_path, host(*steps((LAUNCH, 50))), silent)["idle_devices"] == NO_DEVICE
+    assert "idle_devices" not in unjudged(tmp_path, host(*steps((LAUNCH, 50))), gpu(("sgemm", 50)), silent)
+
+
+@pytest.mark.parametrize(
+    ("of_second", "planes", "reason"),
+    [
+        ([(EXCHANGE, 10), (OP, 90)], (), ""),
+        ([(OP, 90)], (), "not every host shows that it exchanges anything with others"),
+        ([(EXCHANGE, 10), (OP, 90)], (gpu(("sgemm", 50)),), "exchanges of devices are not compared between hosts"),
+    ],
+)
+def test_hosts_are_compared_by_their_exchanges(
+    tmp_path: Path, of_second: list[tuple[str, float]], planes: tuple[Plane, ...], reason: str
+) -> None:
+    first, second = space(host(*steps((OP, 10), (EXCHANGE, 90)))), space(host(*steps(*of_second)), *planes)
+    analysis = tfperf.load(logdir_of(tmp_path, a=first, b=second))
+    found = analysis["diagnosis"].unjudged.get("straggler", "")
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+
+
+def test_the_host_that_hides_something_is_named(tmp_path: Path) -> None:
+    """Neither sets the pace: they wait for 1 % of the step, and for what is not seen."""
+    seen, hidden = space(host(*steps((FETCH, 1), (OP, 90)))), space(host(*steps((OP, 90))))
+    found = tfperf.load(logdir_of(tmp_path, a=seen, b=hidden))["diagnosis"]
+    assert (found.host, found.input_cost_percent) == ("", None)
+    assert found.unjudged["input_wait"].startswith("host b: the trace does not show where input comes from")
+
+
+def test_without_steps_nothing_can_be_judged(tmp_path: Path) -> None:
+    results = results_of(trace_of(tmp_path, host(event(OP, 0, 10))))
+    found = diagnose(results)
+    assert found.unjudged.keys() == NEEDS.keys()
+    assert all(reason.startswith("no step time was measured: ") for reason in found.unjudged.values())
+    assert found.input_cost_percent is None
