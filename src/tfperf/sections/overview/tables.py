@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfperf.report.model import Column, Data
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
@@ -103,6 +103,7 @@ STEPS_BY_HOST = TableSpec(
     columns=(Column("host", "Host", str, "", "name of the trace file"), *_TIMES),
     data=_hosts,
     name_key="host",
+    ranked=Ranked("input_percent", each="hosts"),
     about_steps=True,
     over_hosts=True,
 )
