@@ -155,5 +155,5 @@ def _percentiles(table: Table, ranked: Ranked, groups: Mapping[Any, Sequence[int
         f"{table.title}: percentiles of all {ranked.each}",
         [*first, Column("percentile", "Percentile", str), *numbers],
         data,
-        note="Each column by itself." + f" {unknown:,} more {ranked.each} are unknown." * bool(unknown),
+        note="Each column by itself." + f" Omitted, for their rank is unknown: {unknown:,}." * bool(unknown),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-_BEHIND_A_WORD = r"(?:(?<=layer)|(?<=layers)|(?<=block)|(?<=blocks)|(?<=tower))(?:(?:_\._|[_/])?\d+)?"
+_BEHIND_A_WORD = r"(?<=layer|block|tower)s?(?:(?:_\._|[_/])?\d+)?"
 _IN_A_LIST = r"(?<=_\.)_\d+"
 _REPEATED = re.compile(rf"(?:{_BEHIND_A_WORD}|{_IN_A_LIST})(?=\)*/)", re.IGNORECASE)
 """The number at the end of a scope that a model repeats: `layer_17/`, `TransformerBlock_3/`, `layer/17/`, `h_._2/`.
@@ -27,7 +27,8 @@ def starred(names: Collection[str], number: re.Pattern[str]) -> str:
 
 def star(number: re.Match[str]) -> str:
     """Return `*` for the digits of what was found, with what stands before them: `_*`; the same where there is none."""
-    return (number[0].rstrip("0123456789") or "_" * (not number[0])) + "*"
+    before = number[0].rstrip("0123456789")
+    return f"{before}_*" if before == number[0] else f"{before}*"
 
 
 def pattern_of(op_name: str) -> str:
