@@ -232,7 +232,7 @@ def test_units_are_in_the_names_of_columns(table: str) -> None:
 
 
 def every_kind_of_trace(folder: Path) -> list[Path]:
-    """Logdirs that between them make every table and every null: samples, two hosts, a GPU, a pause, no steps."""
+    """Logdirs that between them make every table and every null: samples, hosts, a GPU, a pause, no steps, layers."""
     gpu = plane(
         "/device:GPU:0",
         line("Stream #1", *(event("gemm", 1000 * n + 500, 300, correlation_id=n) for n in range(3))),
@@ -262,6 +262,12 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
             )
         },
         "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
+        "layers": {
+            "a": space(
+                host(*(event(f"layer_{n}/A:A", 10 * n, 5) for n in range(2))),
+                plane("/device:GPU:0", line("Stream", *(event("k", n, 1, tf_op=f"layer_{n}/A:A") for n in range(2)))),
+            )
+        },
     }
     samples = sorted(path for path in (folder / "sample_traces").iterdir() if (path / "plugins").is_dir())
     return [*samples, *(logdir_of(folder / name, **hosts) for name, hosts in made.items())]

@@ -6,7 +6,17 @@ from decimal import Decimal
 
 import pytest
 
-from tfperf.units import DURATIONS, SIZES, converted, counted, format_bytes, format_ms, format_percent, split_quantity
+from tfperf.units import (
+    DURATIONS,
+    SIZES,
+    converted,
+    counted,
+    format_bytes,
+    format_ms,
+    format_percent,
+    listed,
+    split_quantity,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +37,13 @@ from tfperf.units import DURATIONS, SIZES, converted, counted, format_bytes, for
 )
 def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, shown: str) -> None:
     assert format_percent(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, ""), (1, "w0"), (5, "w0, w1, w2, w3, w4"), (256, "w0, w1, w2, w3, w4 and 251 more")]
+)
+def test_a_long_list_is_cut(count: int, shown: str) -> None:
+    assert listed([f"w{number}" for number in range(count)]) == shown
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.check import check_profile as check
     from tfperf.query.engine import sql
-    from tfperf.report.model import Column, Fact, Finding, Section
+    from tfperf.report.model import Column, Fact, Finding, Ranked, Section
     from tfperf.sampling.jobs import sample
     from tfperf.sampling.result import Sampled
     from tfperf.sections.registry import SectionSpec, TableSpec
@@ -44,6 +44,7 @@ __all__ = [
     "Finding",
     "HostResults",
     "OutputError",
+    "Ranked",
     "Sampled",
     "Section",
     "SectionSpec",
@@ -73,6 +74,7 @@ _HOMES = {
     "Fact": "report.model",
     "Finding": "report.model",
     "HostResults": "sections.results",
+    "Ranked": "report.model",
     "Section": "report.model",
     "SectionSpec": "sections.registry",
     "TableSpec": "sections.registry",

@@ -45,7 +45,7 @@ class Analysis(Results, frozen=True):
         hosts = [analyze(file) for file in self.run.files]
         return replace(self, hosts=tuple(hosts), sections=names)
 
-    def report(self, sections: Sequence[str] = (), *, by: By = "op", filters: Sequence[str] = ()) -> Report:
+    def report(self, sections: Sequence[str] = (), *, by: By = "pattern", filters: Sequence[str] = ()) -> Report:
         """Return the report (of all sections that were analyzed, by default), ready for a renderer.
 
         `by` groups the ops that people see; `filters` are regular expressions of which one must be found in the name or

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
 
@@ -57,6 +57,12 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: `1 step`, `2,345 steps`, `3 batches`; `plural` where an s is not enough."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(texts: Sequence[str], most: int = 5) -> str:
+    """Return the first texts, and how many more there are: `a, b, c and 12 more`."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 DURATIONS: Mapping[str, int] = {

@@ -11,13 +11,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import click
 import pytest
 from builders import Event, event, host, logdir_of, space
 from click.testing import Result
 
+from tfperf.cli import main
 from tfperf.sections.registry import OURS
+from tfperf.sections.results import By, View
 
 Run = Callable[..., Result]
 FIRST_LINES = {
@@ -133,6 +136,47 @@ def test_top_cuts_long_tables_and_says_so(samples: Path, run_tfperf: Run) -> Non
     assert f"showing 3 of {cut['total_rows']}" in run_tfperf("analyze", path, "-s", "ops", "--top", 3).stdout
     whole = rows(run_tfperf("analyze", path, "--format", "json"), "ops", "host_ops")
     assert len(whole) == cut["total_rows"], "JSON is whole unless asked otherwise"
+
+
+def test_top_cuts_rankings_only(samples: Path, run_tfperf: Run) -> None:
+    tables = {}
+    for top in ((), ("--top", 3)):
+        sections = document(run_tfperf("analyze", samples / "input_bound", "--format", "json", *top))["sections"]
+        tables[top] = {name: table for part in sections.values() for name, table in part["tables"].items()}
+    whole, cut = tables.values()
+    shorter = {name for name in whole if len(cut[name]["rows"]) < len(whole[name]["rows"])}
+    assert shorter == {"host_ops", "op_types", "op_scopes", "op_layers", "host_threads", "input_ops"}
+
+
+def test_steps_are_all_shown_where_they_are_asked_for(samples: Path, run_tfperf: Run) -> None:
+    path = samples / "input_bound"
+    assert "showing 10 of 20; -s steps shows all" in run_tfperf("analyze", path, "--full", "--top", 3).stdout
+    assert "showing" not in run_tfperf("analyze", path, "-s", "steps", "--top", 3).stdout
+
+
+@pytest.mark.parametrize("format_name", ["table", "markdown", "html"])
+def test_of_many_hosts_people_see_five_and_programs_all(tmp_path: Path, run_tfperf: Run, format_name: str) -> None:
+    """Host n waits for 100 (n + 1) of 1000 us: the first three wait least."""
+    logdir = logdir_of(tmp_path, **{f"worker-{n}": steps_waiting(100 * (n + 1)) for n in range(8)})
+    text = run_tfperf("analyze", logdir, "--full", "--format", format_name).stdout
+    if format_name != "html":
+        by_host = text.split("By host")[1]
+        assert "showing 5 of 8, the largest Input" in by_host
+        assert "p90 of 8" in text.split("By host: percentiles of all hosts")[1]
+        assert [f"worker-{n}" in by_host for n in range(8)] == [False] * 3 + [True] * 5
+    assert "percentiles of all hosts" in text
+    for name, section in (("steps_by_host", "overview"), ("environment", "environment"), ("input_hosts", "input")):
+        assert len(rows(run_tfperf("analyze", logdir, "--format", "json"), section, name)) == 8
+
+
+def test_the_choices_of_by_are_those_of_the_library() -> None:
+    command = main.get_command(click.Context(main), "analyze")
+    assert command is not None
+    option = next(parameter for parameter in command.params if parameter.name == "by")
+    declared = [name for part in get_args(By) for name in get_args(part)]
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == declared
+    assert option.default == View().by
 
 
 def test_top_must_be_a_number_of_rows(samples: Path, run_tfperf: Run) -> None:

@@ -143,7 +143,12 @@ from tfperf.cli import main
 main(sys.argv[1:], standalone_mode=False)
 print(*sys.modules, sep="\\n", file=sys.stderr)
 """
-_FIVE_STEPS = space(host(*(event("train", 10 * number, 9, step_num=number, _r=1) for number in range(5))))
+_FIVE_STEPS = space(
+    host(
+        *(event("train", 10 * number, 9, step_num=number, _r=1) for number in range(5)),
+        *(event(f"{op}:{op}", 10 * number, 1) for number, op in enumerate(("MatMul", "Add", "Relu"))),
+    )
+)
 _ANALYSIS = ("tfperf.analysis", "tfperf.sections", "tfperf.trace")
 
 
@@ -166,5 +171,7 @@ def test_top_says_how_many_rows_of_the_analysis_are_shown(tmp_path: Path, run_tf
     with serving({"Profile": lambda request, context: response(_FIVE_STEPS)}) as port:
         options = ("--analyze", "--top", 2, "--format", "json", "--logdir", tmp_path)
         done = run_tfperf("capture", "--port", port, *options)
-    steps = json.loads(done.stdout)["sections"]["steps"]["tables"]["steps"]
-    assert (len(steps["rows"]), steps["total_rows"]) == (2, 5)
+    sections = json.loads(done.stdout)["sections"]
+    ops = sections["ops"]["tables"]["host_ops"]
+    assert (len(ops["rows"]), ops["total_rows"]) == (2, 3)
+    assert len(sections["steps"]["tables"]["steps"]["rows"]) == 5, "steps are not ranked"

@@ -16,7 +16,8 @@ from tfperf.compare.diff_report import diff, diff_report, run_summaries
 from tfperf.compare.run_summary import AllocatorPeak, RankedEntry, Rankings, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.render import render
-from tfperf.report.model import Detail, Report, Table, shown
+from tfperf.report.model import Report, Table
+from tfperf.report.shown import Detail, shown
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 UNITS = {"ms": "_ms", "us": "_us", "%": "_percent", "bytes": "_bytes"}

@@ -39,12 +39,16 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         addr=64,
         tf_op="dense/MatMul",
     )
-    kernels = [event("gemm", 1000 * number + 500, 300, correlation_id=number) for number in range(3)]
+    layers = [event(f"layer_{number}/MatMul:MatMul", 1000 * number + 400, 50) for number in range(2)]
+    kernels = [
+        event("gemm", 1000 * number + 500, 300, correlation_id=number, tf_op=f"layer_{number}/MatMul:MatMul")
+        for number in range(3)
+    ]
     copy = event("MemcpyH2D", 100, 50, memcpy_details="size:1024 dest:0 async:1")
     data = space(
         plane(
             "/host:CPU",
-            line("python", *train, *evaluation, *fetches, *calls, allocation),
+            line("python", *train, *evaluation, *fetches, *calls, *layers, allocation),
             line("other", iterator_call("Root", 0, 90, 99)),
         ),
         plane("/device:GPU:0", line("Stream #1", *kernels), line("Stream #2", copy)),

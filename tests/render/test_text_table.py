@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tfperf.render.text_table import (
@@ -35,7 +36,7 @@ from tfperf.render.text_table import (
     wrap,
 )
 from tfperf.render.values import safe
-from tfperf.report.model import Column, Table
+from tfperf.report.model import Column, Ranked, Table
 
 
 def test_a_text_table_has_the_main_columns_and_knows_its_numbers() -> None:
@@ -80,6 +81,20 @@ def test_a_cut_table_says_how_to_see_all() -> None:
     table = Table("t", "T", (Column("n", "N", int),), {"n": list(range(10))}, total_rows=37)
     assert cut_note(table) == "showing 10 of 37; --top 37 shows all"
     assert cut_note(Table("t", "T", (Column("n", "N", int),), {"n": [1]}, total_rows=1)) == ""
+    assert cut_note(replace(table, all_rows_in="-s steps")) == "showing 10 of 37; -s steps shows all"
+
+
+def test_a_cut_table_of_hosts_says_by_what_they_were_chosen() -> None:
+    columns = (Column("host", "Host", str), Column("input_percent", "Input", float, "%"))
+    data: dict[str, Any] = {"host": ["a", "b"], "input_percent": [9.0, None]}
+    table = Table("t", "T", columns, data, total_rows=37, ranked=Ranked("input_percent", each="hosts"))
+    assert cut_note(table) == "showing 2 of 37, the largest Input (%) first; --top 37 shows all"
+    least = replace(table, ranked=Ranked("input_percent", each="hosts", least_is_worst=True))
+    assert cut_note(least) == "showing 2 of 37, the least Input (%) first; --top 37 shows all"
+    unknown = replace(table, data={**data, "input_percent": [None, None]})
+    assert cut_note(unknown) == "showing 2 of 37; --top 37 shows all"
+    hidden = replace(table, columns=columns[:1])
+    assert cut_note(hidden) == "showing 2 of 37, the largest input_percent first; --top 37 shows all"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tfperf.cli import options
 if TYPE_CHECKING:
     from tfperf.report.model import Report
 
-_GROUPS = click.Choice(("op", "type", "scope", "layer"))
+_GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer"))
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
@@ -23,7 +23,7 @@ _GROUPS = click.Choice(("op", "type", "scope", "layer"))
 @click.option("--full", is_flag=True, help="All sections, not only the diagnosis (for people; programs get all).")
 @options.report_options
 @options.TOP
-@click.option("--by", type=_GROUPS, default="op", show_default=True, help="How ops are grouped (-s ops).")
+@click.option("--by", type=_GROUPS, default="pattern", show_default=True, help="How ops are added up (-s ops).")
 @click.option(
     "--filter",
     "filters",
@@ -53,6 +53,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
       tfperf analyze logs/ --full
       tfperf analyze logs/ -s overview -s tfdata
       tfperf analyze logs/ -s ops --by layer
+      tfperf analyze logs/ -s ops --by op --top 50
       tfperf analyze logs/ -o report.html
       tfperf analyze logs/ --format json -o report.json
       tfperf analyze logs/ --save-baseline baseline.json
@@ -76,7 +77,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
         if view == "answer" and options.answers(format_name, output):
             from tfperf.sections.registry import lead_sections
 
-            if values["by"] != "op" or values["filters"]:
+            if values["by"] != "pattern" or values["filters"]:
                 raise click.UsageError("--by and --filter are about ops, which are not shown: pass -s ops or --full")
             # What nobody is shown need not be analyzed.
             values["sections"] = lead_sections()

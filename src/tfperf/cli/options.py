@@ -126,7 +126,7 @@ STEP_MARKER = click.option(
 )
 FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 TOP = click.option(
-    "--top", type=AT_LEAST_ONE, help="Rows of long tables to show (default: 10 in table and markdown, else all)."
+    "--top", type=AT_LEAST_ONE, help="Rows of ranked tables to show (default: 10 in table and markdown, else all)."
 )
 TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trust the certificates in this PEM file.")
 

@@ -13,7 +13,7 @@ from tfperf.compare.changes import EntryChange, RunComparison, ranking_changes
 from tfperf.compare.per_example import OF_TABLES
 from tfperf.compare.regression import STATISTIC_TITLES, format_ratio, slowest_host
 from tfperf.compare.run_summary import HostSummary, RankingName, RunSummary
-from tfperf.report.model import Column, Level, Table, at_levels, table_of
+from tfperf.report.model import Column, Level, Ranked, Table, at_levels, table_of
 
 RANKING_TITLES: dict[RankingName, str] = {
     "device_ops": "Device ops",
@@ -114,8 +114,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 
 
 def _table(name: str, title: str, data: dict[str, Any], note: str = "") -> Table:
-    top = None if name in ("runs", "category_changes", "step_times") else 10
-    return table_of(name, title, COLUMNS[name], data, note=note, top=top)
+    ranked = Ranked("change_ms") if name.removesuffix("_changes") in RANKING_TITLES else None
+    return table_of(name, title, COLUMNS[name], data, note=note, ranked=ranked)
 
 
 def runs_table(comparison: RunComparison) -> Table:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tfperf.compare.per_example import Per
 from tfperf.compare.run_summary import RunSummary
-from tfperf.units import format_percent
+from tfperf.units import format_percent, listed
 
 _FEW_STEPS = 10
 _PRECISION_POINTS = 5.0
@@ -70,9 +70,7 @@ def _machines(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
 
 
 def _distinct(values: set[str]) -> str:
-    listed = sorted(values - {""})
-    more = len(listed) - _VALUES_LISTED
-    return ", ".join(listed[:_VALUES_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return listed(sorted(values - {""}), _VALUES_LISTED)
 
 
 def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:

@@ -12,7 +12,7 @@ from tfperf.gate.limits import Metric
 from tfperf.gate.measure import fullest_allocator, retraces_of
 from tfperf.render.values import brief
 from tfperf.report.model import Finding
-from tfperf.units import counted, format_bytes, format_percent
+from tfperf.units import counted, format_bytes, format_percent, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Diagnosis
@@ -122,11 +122,9 @@ def _retraced(host: JudgedHost) -> Iterator[Finding]:
     counts = {function.name: retraces_of(function) or 0 for function in functions}
     again = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     if again:
-        named = ", ".join(
-            f"{brief(name, _LONGEST_NAME)} ({counted(counts[name], 'time')})" for name in again[:_NAMED_FUNCTIONS]
-        )
-        more = f" and {len(again) - _NAMED_FUNCTIONS} more" if again[_NAMED_FUNCTIONS:] else ""
-        yield Finding("retraced", "problem", f"Traced again in the capture: {named}{more}.", _SAME_ARGUMENTS)
+        named = [f"{brief(name, _LONGEST_NAME)} ({counted(counts[name], 'time')})" for name in again]
+        text = f"Traced again in the capture: {listed(named, _NAMED_FUNCTIONS)}."
+        yield Finding("retraced", "problem", text, _SAME_ARGUMENTS)
 
 
 def _largest_in_memory(host: JudgedHost) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from tfperf.gate.limits import CAUSE
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.render.values import cell_text, unit_mark
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
-from tfperf.units import Unit
+from tfperf.units import Unit, listed
 
 if TYPE_CHECKING:
     from tfperf.compare.regression import StepComparison
@@ -207,9 +207,7 @@ def _texts(judged: Judged) -> tuple[str, str]:
 
 
 def _names(several: Sequence[Judged]) -> str:
-    more = len(several) - _NAMED_LIMITS
-    names = ", ".join(judged.limit.text for judged in several[:_NAMED_LIMITS])
-    return names + (f" and {more} more" if more > 0 else "")
+    return listed([judged.limit.text for judged in several], _NAMED_LIMITS)
 
 
 def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:

@@ -39,7 +39,7 @@ class RenderOptions(NamedTuple):
     view: View = "answer"
     """How much of a report for people: its answer, all sections in brief, or the sections asked for in full."""
     top: int | None = None
-    """How many rows of a table people see; None: as many as the table says."""
+    """How many rows of a ranked table people see; None: as many as the table says."""
 
 
 class Format(Struct, frozen=True):
@@ -81,7 +81,7 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     """Return the report as text in one of `FORMATS`; without options, as a file or a pipe gets it."""
     from pkgutil import resolve_name
 
-    from tfperf.report.model import Detail, shown
+    from tfperf.report.shown import Detail, shown
 
     if format_name not in FORMATS:
         raise OutputError(f"unknown format {format_name!r}; choose one of {', '.join(FORMATS)}")
@@ -92,7 +92,8 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
         detail = Detail(people, people, top=options.top, only_leads=chosen.answers and options.view == "answer")
     else:
         sections: Level = "brief" if is_whole and chosen.level == "full" else "data"
-        detail = Detail(sections, "data", top=options.top, for_people=False, leads_first=chosen.level == "full")
+        is_page = chosen.level == "full"
+        detail = Detail(sections, "data", options.top, for_people=False, every_row=not is_page, leads_first=is_page)
     renderer: Callable[[Report, RenderOptions], str] = resolve_name(FORMATS[format_name].renderer)
     return renderer(shown(report, detail), options)
 

@@ -195,10 +195,20 @@ def header(column: Column) -> str:
 
 
 def cut_note(table: Table) -> str:
-    """Say how many rows are shown and how to get the others; nothing where all are shown."""
+    """Say how many rows are shown, which, and how to get the others; nothing where all are shown."""
     if len(table) >= table.total_rows:
         return ""
-    return f"showing {len(table):,} of {table.total_rows:,}; --top {table.total_rows} shows all"
+    everything = table.all_rows_in or f"--top {table.total_rows}"
+    return f"showing {len(table):,} of {table.total_rows:,}{_order(table)}; {everything} shows all"
+
+
+def _order(table: Table) -> str:
+    """Say by what the rows of hosts or devices were chosen; the rank of other tables can be seen."""
+    ranked = table.ranked
+    if ranked is None or not ranked.each or all(value is None for value in table.data[ranked.by]):
+        return ""
+    titles = (header(column) for column in table.columns if column.key == ranked.by)
+    return f", the {'least' if ranked.least_is_worst else 'largest'} {next(titles, ranked.by)} first"
 
 
 def tree_texts(names: Sequence[str], depths: Sequence[int], branches: Branches) -> list[str]:

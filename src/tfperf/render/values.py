@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tfperf.report.model import Fact, Report
-from tfperf.units import format_bytes, format_ms, format_percent, without_middle
+from tfperf.units import format_bytes, format_ms, format_percent, listed, without_middle
 
 ELLIPSIS = "…"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -93,9 +93,7 @@ def _listed(value: Any) -> Plain:
     """Return a list as its first items and a count of the others, anything else as it is."""
     if not isinstance(value, (list, tuple)):
         return plain(value)
-    texts = [cell_text(item, "") for item in value[:_LISTED_ITEMS]]
-    more = len(value) - len(texts)
-    return ", ".join(texts) + (f" and {more:,} more" if more else "") or None
+    return listed([cell_text(item, "") for item in value], _LISTED_ITEMS) or None
 
 
 def _number_text(number: float, *, grouped: bool) -> str:

@@ -1,9 +1,9 @@
-"""The neutral middle between sections and formats: what a report holds, and what of it a reader is shown."""
+"""The neutral middle between sections and formats: what a report holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -42,6 +42,22 @@ def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[C
     return tuple(replace(column, level=levels.get(column.key, column.level)) for column in columns)
 
 
+class Ranked(Struct, frozen=True):
+    """That the column `by` ranks a table, the largest number first: people see `top` rows, unless they say how many.
+
+    `each` is what has a row, however many there are: "hosts", "devices". Then rows are in any order, and of many,
+    people see the worst, and percentiles of all; so does a page.
+    """
+
+    by: str
+    top: int = 10
+    each: str = ""
+    least_is_worst: bool = False
+    apart: str = ""
+    """A column whose values are ranked each by itself. Of many hosts, the worst are those of its first value, and each
+    value has percentiles of its own."""
+
+
 class Table(Struct, frozen=True):
     """Rows by column; `total_rows` says how many there were before `head` cut the list."""
 
@@ -56,8 +72,12 @@ class Table(Struct, frozen=True):
 
     Labels are from the first column without a unit whose texts tell the rows apart."""
     level: Level = "brief"
-    top: int | None = None
-    """How many rows people see, unless they say how many; None: all."""
+    ranked: Ranked | None = None
+    """How it is ranked. A table that is not ranked is never cut by people who say how many rows they want."""
+    brief_rows: int | None = None
+    """How many rows a whole report for people has of a table that is not ranked; None: all."""
+    all_rows_in: str = ""
+    """Where people see all rows of a table that is cut; empty: where they say how many they want."""
     split_key: str = ""
     """If set, people see a table for each value of this column, and not the column."""
     rows_for_people: tuple[int, ...] | None = None
@@ -189,85 +209,3 @@ class Report(Struct, frozen=True):
         """Iterate over every table of every section."""
         for section in self.sections:
             yield from section.tables
-
-
-_ORDER: dict[Level, int] = {"brief": 0, "full": 1, "data": 2}
-
-
-Part = TypeVar("Part", Section, Finding, Fact, Chart, Table, Column)
-
-
-class Detail(Struct, frozen=True):
-    """How much of a report is shown: `sections` and their `parts` up to a level.
-
-    Tables are cut to `top` rows; None is as many as each table says `for_people`, who see their columns only, else all.
-    """
-
-    sections: Level
-    parts: Level
-    top: int | None = None
-    for_people: bool = True
-    leads_first: bool = False
-    """Whether sections that lead stand at the top: for a document that is read from its top."""
-    only_leads: bool = False
-    """Whether sections that lead are all that is shown, if there are any."""
-
-
-EVERYTHING = Detail("data", "data", for_people=False)
-
-
-def shown(report: Report, detail: Detail) -> Report:
-    """Return the report with what is to be shown of it."""
-    sections = [_section(section, detail) for section in _up_to(detail.sections, report.sections)]
-    leads = [section for section in sections if section.is_lead]
-    if detail.only_leads and leads:
-        sections = leads
-    if detail.leads_first:
-        sections.sort(key=lambda section: not section.is_lead)
-    return replace(report, sections=tuple(sections))
-
-
-def _up_to(level: Level, parts: Sequence[Part]) -> tuple[Part, ...]:
-    return tuple(part for part in parts if _ORDER[part.level] <= _ORDER[level])
-
-
-def _section(section: Section, detail: Detail) -> Section:
-    is_brief = detail.parts == "brief"
-    notes = section.notes if is_brief else (*section.notes, *section.detail_notes)
-    return replace(
-        section,
-        findings=_up_to(detail.parts, section.findings),
-        facts=_up_to(detail.parts, section.facts),
-        charts=_up_to(detail.parts, section.charts),
-        tables=tuple(part for table in _up_to(detail.parts, section.tables) for part in _tables(table, detail)),
-        notes=(*notes, section.pointer) if is_brief and section.pointer else notes,
-        detail_notes=(),
-        pointer="",
-    )
-
-
-def _tables(table: Table, detail: Detail) -> list[Table]:
-    """Return a table as people see it: its columns, the rows for people, and apart what `split_key` tells apart."""
-    if not detail.for_people:
-        return [table if detail.top is None else table.head(detail.top)]
-    if table.rows_for_people is not None:
-        table = table.only(table.rows_for_people)
-    table = replace(table, columns=_up_to(detail.parts, table.columns))
-    tables = _split(table) if table.split_key else [table]
-    top = detail.top or table.top
-    return [part if top is None else part.head(top) for part in tables]
-
-
-def _split(table: Table) -> list[Table]:
-    """Return a table for each value of the column `split_key`, in the order of their first rows."""
-    values = table.data[table.split_key]
-    columns = tuple(column for column in table.columns if column.key != table.split_key)
-    title = table.title[:1].lower() + table.title[1:]
-    return [
-        replace(
-            table.only([row for row, other in enumerate(values) if other == value]),
-            columns=columns,
-            title=f"{str(value).capitalize()} {title}",
-        )
-        for value in dict.fromkeys(values)
-    ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.report.model import Column, Data, Table, table_of
+from tfperf.report.model import Column, Data, Ranked, Table, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,15 +56,18 @@ class TableSpec(Struct, frozen=True, kw_only=True):
     """False: no limit can be on it."""
     aliases: tuple[str, ...] = ()
     """More names in SQL and in limits."""
-    top: int = 10
-    """How many rows people see, unless they say how many."""
+    ranked: Ranked | None = None
+    """By which column it is ranked. People may cut a table that is; no other one."""
+    brief_rows: int | None = None
+    """How many rows a whole report for people has of a table that is not ranked, such as a list over time."""
 
     def build(self, results: Results, **attributes: Any) -> Table | None:
         """Return the table of a profile, None if it has none; `attributes` replace fields of the `Table`."""
         data = self.data(results)
         if data is None:
             return None
-        return replace(table_of(self.name, self.title, self.columns, data, top=self.top), **attributes)
+        rows = {"ranked": self.ranked, "brief_rows": self.brief_rows}
+        return replace(table_of(self.name, self.title, self.columns, data, **rows), **attributes)
 
 
 class Tabular(Struct, frozen=True):

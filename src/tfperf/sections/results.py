@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from tfperf.trace.activities import Attribution
     from tfperf.trace.logdir import Run
 
-By = Literal["op", "type", "scope", "layer"]
-"""How ops are added up."""
+Grouping = Literal["type", "scope", "layer"]
+By = Literal["pattern", "op"] | Grouping
+"""How ops are added up; pattern: those that differ in the numbers of replicas and layers only; op: not at all."""
 
 
 class View(Struct, frozen=True):
     """What people want to see of the ops: grouped `by`, and only those that one of the `filters` is found in."""
 
-    by: By = "op"
+    by: By = "pattern"
     filters: tuple[re.Pattern[str], ...] = ()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfperf.errors import TraceNotFoundError
+from tfperf.units import listed
 from tfperf.wire.trace_file import SUFFIX
 
 _TIMESTAMP = r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d"
@@ -88,7 +89,8 @@ def choose_hosts(run: Run, names: tuple[str, ...]) -> Run:
     hosts = {file.host for file in run.files}
     for name in names:
         if name not in hosts:
-            raise TraceNotFoundError(f"run {run.name} has no host named {name!r}; it has: {', '.join(sorted(hosts))}")
+            has = f"it has: {listed(sorted(hosts))} (--list shows all)"
+            raise TraceNotFoundError(f"run {run.name} has no host named {name!r}; {has}")
     return Run(run.name, run.folder, tuple(f for f in run.files if not names or f.host in names))
 
 

@@ -13,6 +13,7 @@ from sections.batch.jobs import fetches, job, steps
 import tfperf
 from tfperf.render import render
 from tfperf.report.model import Section
+from tfperf.report.shown import Detail, shown
 
 
 def sections(tmp_path: Path, *events: Any) -> dict[str, Section]:
@@ -39,6 +40,17 @@ def test_the_section_says_what_shows_it(tmp_path: Path) -> None:
     rows = [row[1:] for row in table.rows()]
     assert rows == [("elements", 32, "one replica", "elements of shape [32,64] [32]")]
     assert batch.notes == ()
+
+
+def test_of_hosts_that_show_the_same_people_see_one(tmp_path: Path) -> None:
+    hosts = {f"w{number}": space(job(steps(), KNOWN)) for number in range(7)}
+    hosts["w7"] = space(job(steps(), fetches("[16,64] [16]", per_step=4)))
+    report = tfperf.load(logdir_of(tmp_path, **hosts)).report(["batch"])
+    (table,) = shown(report, Detail("full", "full")).sections[0].tables
+    seen = list(zip(table.data["host"], table.data["examples"], strict=True))
+    assert seen == [("w0", 32), ("w7", 16)]
+    assert table.note == "6 more rows, most for hosts that show the same, in JSON and CSV."
+    assert len(report.sections[0].tables[0]) == 8
 
 
 def test_the_overview_has_the_rate(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 from builders import Event, event, host, ref, results_of, trace_of
 
 from tfperf.analysis import assemble
-from tfperf.report.model import EVERYTHING, Detail, Finding, Section, shown
+from tfperf.report.model import Finding, Section
+from tfperf.report.shown import EVERYTHING, Detail, shown
 from tfperf.sections.functions.analysis import Functions, FunctionStats
 from tfperf.sections.functions.eager import EagerOps
 from tfperf.sections.functions.section import EAGER_OPS, TABLES, TF_FUNCTIONS, findings_of

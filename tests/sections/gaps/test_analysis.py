@@ -35,7 +35,7 @@ def test_empty_planes_and_files_are_named(tmp_path: Path) -> None:
         (1, "Device time of 1 device (/device:GPU:0): the trace lists it, but holds no event of it"),
         (2, "Device time of 2 devices (/device:GPU:0, /device:GPU:1): the trace lists them"),
         (4, "4 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3): the trace"),
-        (5, "5 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3 and 1 more): the trace"),
+        (6, "6 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3, /device:GPU:4 and 1 more): the"),
     ],
 )
 def test_silent_devices_are_listed_or_counted(tmp_path: Path, count: int, said: str) -> None:
@@ -53,9 +53,17 @@ def test_a_device_without_its_host_leaves_the_host_unknown(tmp_path: Path) -> No
     assert "no copy to a device is in the trace" not in text
 
 
-def test_of_several_hosts_each_gap_names_its_host(tmp_path: Path) -> None:
+def test_a_gap_of_all_hosts_is_said_once(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("A:A", 0, 5)))
-    assert notes(trace, trace).count("host: Device time: no device is in the trace") == 2
+    assert notes(trace, trace).count("all hosts: Device time: no device is in the trace") == 1
+
+
+def test_a_gap_of_some_hosts_names_five_of_them(tmp_path: Path) -> None:
+    silent = trace_of(tmp_path, host(event("A:A", 0, 5)), plane("/device:GPU:0"))
+    chief = replace(trace_of(tmp_path, host(event("A:A", 0, 5))), host="chief")
+    text = notes(chief, *(replace(silent, host=f"worker-{n}") for n in range(7)))
+    assert "worker-0, worker-1, worker-2, worker-3, worker-4 and 2 more: Device time of 1 device" in text
+    assert "chief: Device time: no device is in the trace" in text
 
 
 def test_input_that_nothing_shows_is_unknown(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from builders import Event, Plane, event, host, line, plane, results_of, trace_of
+from msgspec.structs import replace
 
 from tfperf.analysis import assemble
 from tfperf.render import render
-from tfperf.report.model import Detail, Report, Section, Table, shown
+from tfperf.report.model import Report, Section, Table
+from tfperf.report.shown import Detail, shown
 from tfperf.sections.idle.longest_gaps import MOST_GAPS
 
 BRIEF = Detail("brief", "brief")
@@ -175,6 +177,9 @@ def test_hosts_without_device_are_named(tmp_path: Path) -> None:
     without = trace_of(tmp_path, host(call()))
     (full,) = shown(assemble(results_of(with_device, without, sections=["idle"]), ["idle"]), FULL).sections
     assert f"1 of 2 hosts recorded no device: {without.host}." in full.notes
+    many = results_of(with_device, *(replace(without, host=f"w{n}") for n in range(7)), sections=["idle"])
+    (full,) = shown(assemble(many, ["idle"]), FULL).sections
+    assert "7 of 8 hosts recorded no device: w0, w1, w2, w3, w4 and 2 more." in full.notes
 
 
 def test_unknown_time_says_that_no_call_is_recorded(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from builders import Line, Plane, event, host, line, plane, ref, results_of, space
 from msgspec.structs import replace
 
-from tfperf.report.model import Detail, Report, Section, StepChart, shown
+from tfperf.report.model import Report, Section, StepChart
+from tfperf.report.shown import Detail, shown
 from tfperf.sections.input.section import build
 from tfperf.trace.read import read_host
 
@@ -231,4 +232,4 @@ def test_by_name_people_see_all_but_the_table_of_steps(tmp_path: Path) -> None:
         "input_percent",
     ], "without a device, no time of copies"
     assert len(full.notes) == 2
-    assert [len(table) for table in seen(whole, replace(BY_NAME, top=2)).tables] == [2, 2, 2]
+    assert [len(table) for table in seen(whole, replace(BY_NAME, top=2)).tables] == [6, 2, 2]

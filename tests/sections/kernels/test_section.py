@@ -11,7 +11,8 @@ from builders import Event, Line, Plane, event, host, line, plane, ref, results_
 
 from tfperf.analysis import assemble
 from tfperf.render import render
-from tfperf.report.model import EVERYTHING, Detail, Report, Section, shown
+from tfperf.report.model import Report, Section
+from tfperf.report.shown import EVERYTHING, Detail, shown
 from tfperf.sections.kernels.section import rounded_ms
 from tfperf.trace.activities import Attribution
 
@@ -80,12 +81,21 @@ def test_rounded_parts_add_up(parts: tuple[int, ...], texts: list[str], whole: s
     assert rounded_ms((sum(parts),)) == [whole]
 
 
-def test_people_see_a_line_for_each_of_ten_devices(tmp_path: Path) -> None:
-    devices = [gpu(event("k", 0, 10), number=number) for number in range(12)]
-    whole = report(tmp_path, *devices)
-    lines = {detail: shown(whole, detail).sections[0].facts for detail in (BRIEF, FULL, EVERYTHING)}
-    counts = [sum(fact.key.startswith("device_time") for fact in facts) for facts in lines.values()]
-    assert counts == [10, 10, 12]
+@pytest.mark.parametrize("detail", [BRIEF, FULL])
+def test_five_devices_have_a_line_each_and_more_have_a_table(tmp_path: Path, detail: Detail) -> None:
+    """The kernel of device n takes n + 1 of 12 us, so the device idles for the rest."""
+    for count in (5, 12):
+        devices = [gpu(event("k", 0, number + 1), number=number) for number in range(count)]
+        section = shown(report(tmp_path, host(event("f", 0, 12)), *devices), detail).sections[0]
+        lines = [fact for fact in section.facts if fact.key.startswith("device_time")]
+        times = [table for table in section.tables if table.name.startswith("device_time")]
+        if count == 5:
+            assert (len(lines), times) == (5, [])
+            continue
+        worst, percentiles = times
+        assert not lines
+        assert list(worst.data["device"]) == [f"GPU:{number}" for number in range(5)], "the most idle ones"
+        assert list(percentiles.data["idle_ms"]) == pytest.approx([0.005, 0.010, 0.011])
 
 
 # --- people and programs ---

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory
 
 from tfperf.render.charts import sparkline_text
-from tfperf.report.model import Detail, Report, Section, Sparkline, shown
+from tfperf.report.model import Report, Section, Sparkline
+from tfperf.report.shown import Detail, shown
 from tfperf.sections.memory.allocator import Allocator, MemoryTimeline
 from tfperf.sections.memory.analysis import Memory
 from tfperf.sections.memory.section import build, sparkline
@@ -56,7 +57,7 @@ def test_programs_get_every_table() -> None:
 def test_alone_people_see_what_lay_in_the_fullest_allocator() -> None:
     section = alone(memory(allocator(), allocator(name="gpu_host_bfc")), top=1)
     assert names(section) == ["memory_allocators", "memory_by_op", "memory_by_scope"]
-    assert [(len(table), table.total_rows) for table in section.tables] == [(1, 2)] * 3
+    assert [(len(table), table.total_rows) for table in section.tables] == [(2, 2), (1, 2), (1, 2)]
     assert section.tables[1].note == (
         "Text and Markdown show GPU_0_bfc only; JSON, CSV and HTML show all 2 allocators."
     )
@@ -99,7 +100,8 @@ def test_hosts_are_shown_where_there_are_several() -> None:
 def test_a_whole_report_has_the_findings_and_the_fullest() -> None:
     allocators: list[Allocator] = [allocator(name=f"GPU_{n}_bfc") for n in range(8)]
     section = in_whole_report(memory(*allocators), top=4)
-    assert (names(section), len(section.tables[0]), section.tables[0].total_rows) == (["memory_allocators"], 4, 8)
+    assert names(section) == ["memory_allocators", "memory_allocators_percentiles"]
+    assert (len(section.tables[0]), section.tables[0].total_rows) == (5, 8)
     assert [finding.code for finding in section.findings] == ["memory_fine"]
     assert section.charts == ()
     assert section.notes == ("More: -s memory.",)

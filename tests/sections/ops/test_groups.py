@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from builders import event, host, host_of, line, plane, trace_of
@@ -9,7 +10,7 @@ from builders import event, host, host_of, line, plane, trace_of
 from tfperf.sections.ops.analysis import Ops
 from tfperf.sections.ops.groups import GroupTable, group_ops, is_backward
 from tfperf.sections.ops.op_table import OpTable
-from tfperf.sections.results import By
+from tfperf.sections.results import Grouping
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 
@@ -97,7 +98,7 @@ def test_a_recurrent_layer_is_no_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["scope", "layer"])
-def test_what_is_no_op_of_the_model_has_groups_of_its_own(tmp_path: Path, by: By) -> None:
+def test_what_is_no_op_of_the_model_has_groups_of_its_own(tmp_path: Path, by: Grouping) -> None:
     gpu = plane(
         "/device:GPU:0",
         line(
@@ -114,17 +115,6 @@ def test_what_is_no_op_of_the_model_has_groups_of_its_own(tmp_path: Path, by: By
     assert ops.device is not None
     assert self_us(group_ops(ops.device, by)) == {"(no op)": 7, "(copies without op)": 8}
     assert self_us(group_ops(ops.host, by)) == {"(input pipeline)": 6}
-
-
-def test_by_op_adds_up_what_xla_made_of_one_op(tmp_path: Path) -> None:
-    kernels = (
-        event("k", 0, 5, hlo_op="dot.1", tf_op="m/a/MatMul:MatMul"),
-        event("k", 5, 4, hlo_op="copy.1", tf_op="m/a/MatMul:MatMul"),
-    )
-    table = ops_of(trace_of(tmp_path, plane("/device:GPU:0", line("Stream #1", *kernels, id=1)))).device
-    assert table is not None
-    groups = group_ops(table, "op")
-    assert (groups.names, groups.ops.tolist()) == (("m/a/MatMul",), [2])
 
 
 def test_a_filter_keeps_shares_of_all_ops(tmp_path: Path) -> None:
@@ -146,7 +136,7 @@ def test_huge_and_odd_names_are_grouped(tmp_path: Path) -> None:
     long = "a/" * 50_000 + "Op"
     trace = trace_of(tmp_path, host(event(f"{long}:Op", 0, 5), event("////:Op", 5, 4), event(":Op", 9, 4)))
     table = ops_of(trace).host
-    for by in ("op", "type", "scope", "layer"):
+    for by in get_args(Grouping):
         groups = group_ops(table, by)
         assert int(groups.self_ps.sum()) == int(table.self_ps.sum())
 
@@ -163,7 +153,7 @@ def test_times_that_add_up_to_more_than_an_int64(tmp_path: Path) -> None:
     for attribution in attributions:
         table = ops_of(trace, attribution).device
         assert table is not None
-        for by in ("op", "type", "layer"):
+        for by in get_args(Grouping):
             groups = group_ops(table, by)
             assert (groups.self_ps > 0).all()
             assert max(groups.self_ps.tolist()) <= 1.01 * groups.all_self_ps

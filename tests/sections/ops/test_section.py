@@ -10,7 +10,8 @@ from tfperf.analysis import assemble
 from tfperf.render import RenderOptions
 from tfperf.render.csv_file import csv_files
 from tfperf.render.terminal import render_terminal
-from tfperf.report.model import BarChart, Detail, Report, Section, shown
+from tfperf.report.model import BarChart, Report, Section
+from tfperf.report.shown import Detail, shown
 from tfperf.sections.ops.section import build
 from tfperf.sections.results import By, Results, View
 from tfperf.trace.activities import Attribution
@@ -125,7 +126,7 @@ def test_a_whole_report_shows_the_device_ops(tmp_path: Path) -> None:
     assert titles(section) == ["Device ops by self time"]
     assert columns(section) == ["rank", "self_percent", "cumulative_self_percent", "op_type", "op_name"]
     assert (section.facts, section.charts) == ((), ())
-    assert section.notes[-1] == "More: -s ops, --by type, scope or layer."
+    assert section.notes[-1] == "More: -s ops, --by op, type, scope or layer."
 
 
 def test_a_whole_report_shows_the_ten_host_ops_that_take_most_if_there_is_no_device(tmp_path: Path) -> None:
@@ -184,6 +185,52 @@ def test_of_many_types_the_rest_is_one_bar(tmp_path: Path) -> None:
 def test_a_cut_table_says_of_how_many(tmp_path: Path) -> None:
     table = alone(example(tmp_path), top=2).tables[0]
     assert (len(table), table.total_rows) == (2, 3)
+
+
+# --- ops of replicas and repeated layers ---
+
+
+def layers(tmp_path: Path) -> Results:
+    """Three layers on a device, of which the first takes half; on the host, ops that do not repeat."""
+    kernels = [event("k", 20 * n, 10 if n else 20, tf_op=f"m/layer_{n}/MatMul:MatMul") for n in range(3)]
+    device = plane("/device:GPU:0", line("Stream #1", *kernels, id=1))
+    return results_on(tmp_path, device, host(event("d/Cast:Cast", 0, 20), event("d/Mul:Mul", 80, 20)))
+
+
+def test_ops_that_repeat_each_other_are_one_row(tmp_path: Path) -> None:
+    for section in (in_whole_report(layers(tmp_path)), alone(layers(tmp_path))):
+        table = section.tables[0]
+        assert table.title == "Device ops by self time, repeated layers as one row"
+        assert columns(section)[:6] == ["rank", "self_percent", "cumulative_self_percent", "ops", "op_type", "op_name"]
+        assert cells(section, "device_op_patterns", "op_name", "ops", "self_percent") == [("m/layer_*/MatMul", 3, 100)]
+        assert table.note.endswith("--by op shows each.")
+    assert names(alone(layers(tmp_path))) == ["device_op_patterns", "host_ops"], "on the host, no op repeats"
+    bars = alone(layers(tmp_path)).charts[1]
+    assert isinstance(bars, BarChart)
+    assert bars.labels == ("m/layer_*/MatMul",)
+
+
+def test_by_op_shows_each(tmp_path: Path) -> None:
+    section = alone(layers(tmp_path).seen(View("op")))
+    assert names(section) == ["device_ops", "host_ops"]
+    found = cells(section, "device_ops", "op_name", "self_percent")
+    assert found == [("m/layer_0/MatMul", 50), ("m/layer_1/MatMul", 25), ("m/layer_2/MatMul", 25)]
+    bars = section.charts[1]
+    assert isinstance(bars, BarChart)
+    assert len(bars.labels) == 3
+
+
+@pytest.mark.parametrize("by", ["pattern", "op", "layer"])
+def test_programs_get_single_ops_and_patterns_whatever_people_see(tmp_path: Path, by: By) -> None:
+    section = build(layers(tmp_path).seen(View(by)))
+    assert names(section)[:3] == ["device_op_patterns", "device_ops", "host_ops"]
+    assert len(cells(section, "device_ops", "op_name")) == 3
+
+
+def test_a_filter_chooses_ops_before_they_are_added_up(tmp_path: Path) -> None:
+    section = in_whole_report(matching(layers(tmp_path), "layer_[12]", by="pattern"))
+    assert cells(section, "device_op_patterns", "op_name", "ops", "self_percent") == [("m/layer_*/MatMul", 2, 50)]
+    assert section.notes[0].startswith("Only ops with layer_[12] in their name, type or HLO op: 2 of 3 device ops")
 
 
 # --- grouped, and filtered ---

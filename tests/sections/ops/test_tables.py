@@ -5,7 +5,15 @@ from pathlib import Path
 
 from builders import event, host, line, plane, results_of, trace_of
 
-from tfperf.sections.ops.tables import DEVICE_OPS, HOST_OPS, OP_LAYERS, OPS, TABLES
+from tfperf.sections.ops.tables import (
+    DEVICE_OP_PATTERNS,
+    DEVICE_OPS,
+    HOST_OP_PATTERNS,
+    HOST_OPS,
+    OP_LAYERS,
+    OPS,
+    TABLES,
+)
 from tfperf.sections.results import Results, View
 
 
@@ -13,6 +21,14 @@ def example(tmp_path: Path) -> Results:
     gpu = plane("/device:GPU:0", line("Stream #1", event("k", 0, 30, tf_op="m/a/MatMul:MatMul"), id=1))
     thread = host(event("d/Cast:Cast", 0, 10), event("d/Mul:Mul", 80, 30))
     return results_of(trace_of(tmp_path, gpu, thread), sections=["ops"])
+
+
+def repeating(tmp_path: Path) -> Results:
+    """Two layers, on the device and on the host."""
+    kernels = [event("k", 40 * n, 30, tf_op=f"m/layer_{n}/MatMul:MatMul") for n in range(2)]
+    calls = [event(f"m/layer_{n}/MatMul:MatMul", 40 * n, 20) for n in range(2)]
+    gpu = plane("/device:GPU:0", line("Stream #1", *kernels, id=1))
+    return results_of(trace_of(tmp_path, gpu, host(*calls)), sections=["ops"])
 
 
 def test_ops_are_those_of_both_sides(tmp_path: Path) -> None:
@@ -45,8 +61,16 @@ def test_filters_hold_in_every_table(tmp_path: Path) -> None:
         assert len(data["rank"]) == rows
 
 
+def test_patterns_are_there_only_if_ops_repeat(tmp_path: Path) -> None:
+    for spec in (DEVICE_OP_PATTERNS, HOST_OP_PATTERNS):
+        assert spec.data(example(tmp_path)) is None
+        data = spec.data(repeating(tmp_path))
+        assert data is not None
+        assert (data["op_name"], data["ops"]) == (["m/layer_*/MatMul"], [2])
+
+
 def test_every_column_that_is_declared_is_there(tmp_path: Path) -> None:
-    results = example(tmp_path)
+    results = repeating(tmp_path)
     for table in TABLES:
         data = table.data(results)
         assert data is not None

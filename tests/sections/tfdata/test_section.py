@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from builders import Line, event, line, plane, results_of, trace_of
 from builders import iterator_call as call
+from msgspec.structs import replace
 from sections.tfdata.made_pipelines import behind_a_prefetch, waiting_job
 
 from tfperf.render import RenderOptions, render
-from tfperf.report.model import Detail, Report, Section, shown
+from tfperf.report.model import Report, Section
+from tfperf.report.shown import Detail, shown
 from tfperf.sections.tfdata.section import build
 
 WHOLE_REPORT = Detail("brief", "brief")
@@ -46,6 +48,16 @@ def test_a_slow_pipeline_is_a_problem_and_its_stages_are_named(tmp_path: Path) -
 def test_a_stage_that_only_waits_is_named_with_what_it_waits_for(tmp_path: Path) -> None:
     verdict = section_of(tmp_path, *waiting_job("DataServiceV4")).findings[0]
     assert verdict.text.endswith("They wait for DataServiceV4, which waits for the workers of the data service.")
+
+
+def test_of_several_hosts_people_see_the_stages_of_the_one_that_waits_longest(tmp_path: Path) -> None:
+    idle = replace(trace_of(tmp_path, plane("/host:CPU", *waiting_job("Map", busy_us=12))), host="idle")
+    slow = replace(trace_of(tmp_path, plane("/host:CPU", *waiting_job("Map", op="DecodeJpeg"))), host="slow")
+    section = build(results_of(idle, slow, sections=["tfdata"]))
+    stages = seen(section, BY_NAME).tables[0]
+    assert set(stages.data["host"]) == {"slow"}
+    assert stages.note == "Text and Markdown show slow only; JSON, CSV and HTML show all 2 hosts."
+    assert set(section.tables[0].data["host"]) == {"idle", "slow"}
 
 
 def test_the_checklist_answers_four_questions(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfperf.report.model import Fact, Level, Section, at_levels
+from msgspec.structs import replace
+
+from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.batch.tables import BATCH_EVIDENCE
 from tfperf.sections.registry import present
+from tfperf.units import counted
 
 if TYPE_CHECKING:
     from tfperf.sections.batch.analysis import Batch
     from tfperf.sections.results import Results
 
 _US_PER_MS = 1000.0
+_MOST_EVIDENCE = 10
 
 
 def build(results: Results) -> Section:
@@ -26,8 +30,21 @@ def build(results: Results) -> Section:
     )
     host: Level = "brief" if results.has_several_hosts else "data"
     table = BATCH_EVIDENCE.build(results, columns=at_levels(BATCH_EVIDENCE.columns, {"host": host}))
+    table = table and _without_repeats(table)
     notes = (f"Batch size: unknown, because {batch.reason}.",) if batch.reason else ()
     return Section("batch", "Batch size", level="full", facts=facts, tables=present(table), notes=notes)
+
+
+def _without_repeats(table: Table) -> Table:
+    """Return the table, of which people see one row for hosts that show the same."""
+    shown = zip(*(table.data[column.key] for column in table.columns if column.key != "host"), strict=True)
+    first: dict[tuple[object, ...], int] = {}
+    for row, evidence in enumerate(shown):
+        first.setdefault(evidence, row)
+    rows = tuple(first.values())[:_MOST_EVIDENCE]
+    more = len(table) - len(rows)
+    note = f"{counted(more, 'more row')}, most for hosts that show the same, in JSON and CSV." if more else ""
+    return replace(table, rows_for_people=rows, note=note)
 
 
 def _sureness(batch: Batch) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data, Fact, Section
+from tfperf.report.model import Column, Data, Fact, Ranked, Section
 from tfperf.sections.registry import TableSpec, fields, present
 from tfperf.sections.results import Results
-from tfperf.units import PS_PER_MS, Unit
+from tfperf.units import PS_PER_MS, Unit, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.environment.analysis import HostEnvironment
@@ -34,9 +34,10 @@ def _added(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
     yield from _fact("tensorflow_version", "TensorFlow", _values(facts, "tensorflow_version"), note=", ".join(with_it))
     yield from _fact("cpu_model", "CPU", _values(facts, "cpu_model"))
     limits = [_core_limits(host) for host in hosts]
-    yield from _fact("cores", "Cores", _values(hosts, "cores"), "count", ", ".join(dict.fromkeys(filter(None, limits))))
-    busy = _values(facts, "busy_cores")
-    yield from _fact("busy_cores", "Busy cores", busy, "count", "that the job kept busy in the capture, on average")
+    yield from _fact("cores", "Cores", _values(hosts, "cores"), "count", listed([*dict.fromkeys(filter(None, limits))]))
+    busy = facts[0].busy_cores if len(facts) == 1 else None
+    note = "that the job kept busy in the capture, on average"
+    yield from _fact("busy_cores", "Busy cores", None if busy is None else round(busy, 2), "count", note)
     limited = any(each.memory_limit_bytes for each in facts)
     memory = _values(facts, "usable_memory_bytes")
     yield from _fact("host_memory", "Host memory", memory, "bytes", "as limited by cgroups" if limited else "")
@@ -63,8 +64,7 @@ def _values(rows: Iterable[object], key: str) -> float | str | None:
     distinct = list(dict.fromkeys(whole))
     if len(distinct) < 2:
         return next(iter(distinct), None)
-    more = len(distinct) - _MOST_VALUES
-    return ", ".join(map(str, distinct[:_MOST_VALUES])) + (f" and {more} more" if more > 0 else "")
+    return listed([*map(str, distinct)])
 
 
 def _core_limits(host: HostEnvironment) -> str:
@@ -81,7 +81,6 @@ def _core_limits(host: HostEnvironment) -> str:
     return ""
 
 
-_MOST_VALUES = 3
 _ADDED = (
     Column("cores", "CPU cores", float, "count", "cores of the host's CPU that the job can use", level="data"),
     Column("cpu_model", "CPU", str, "", "model of the host's CPU", level="data"),
@@ -131,5 +130,6 @@ HOSTS = TableSpec(
     columns=_COLUMNS,
     data=_hosts,
     name_key="host",
+    ranked=Ranked("event_count", each="hosts", least_is_worst=True),
 )
 TABLES = (HOSTS,)

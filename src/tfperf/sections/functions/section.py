@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data, Fact, Finding, Section, Severity
+from tfperf.report.model import Column, Data, Fact, Finding, Ranked, Section, Severity
 from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
-from tfperf.units import counted, format_percent
+from tfperf.units import counted, format_percent, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
@@ -78,6 +78,7 @@ TF_FUNCTIONS = TableSpec(
     ),
     data=_functions,
     name_key="function",
+    ranked=Ranked("self_ms"),
     aliases=("functions",),
 )
 EAGER_OPS = TableSpec(
@@ -93,6 +94,7 @@ EAGER_OPS = TableSpec(
     ),
     data=_eager_ops,
     name_key="op_type",
+    ranked=Ranked("total_ms"),
 )
 TABLES = (TF_FUNCTIONS, EAGER_OPS)
 
@@ -125,8 +127,7 @@ def findings_of(results: Functions) -> tuple[Finding, ...]:
 
 def _listed(functions: list[FunctionStats]) -> str:
     parts = []
-    for function in functions[:_NAMED]:
+    for function in functions:
         traced = f"{function.calls.get('traced', 0)} of {counted(function.call_count, 'call')} traced"
         parts.append(f"{function.name} ({traced}, {format_percent(function.expensive_percent)}%)")
-    more = f" and {len(functions) - _NAMED} more" if len(functions) > _NAMED else ""
-    return ", ".join(parts) + more
+    return listed(parts, _NAMED)

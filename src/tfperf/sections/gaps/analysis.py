@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from tfperf.report.model import Section
 from tfperf.sections.host import Host
 from tfperf.sections.results import Results
-from tfperf.units import counted
+from tfperf.units import counted, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.environment.analysis import HostEnvironment
 
 _MOST_MESSAGES = 10
-_MOST_DEVICES = 4
 _CAPTURES = "tfperf.profile, ProfileCallback, tfperf run, tfperf.serve"
 _NOT_IN_TRACES: dict[str, Callable[[HostEnvironment], object]] = {
     "host CPU cores": lambda host: host.cores,
@@ -54,19 +53,27 @@ def analyze(host: Host) -> tuple[str, ...]:
 
 def _silent_devices(names: Sequence[str]) -> str:
     """Say which devices are listed without an event."""
-    listed = ", ".join(names[:_MOST_DEVICES])
-    if len(names) > _MOST_DEVICES:
-        listed += f" and {len(names) - _MOST_DEVICES} more"
     them = "it, but holds no event of it" if len(names) == 1 else "them, but holds no event of theirs"
-    return f"Device time of {counted(len(names), 'device')} ({listed}): the trace lists {them} (unused, or not traced)."
+    devices = f"{counted(len(names), 'device')} ({listed(names)})"
+    return f"Device time of {devices}: the trace lists {them} (unused, or not traced)."
 
 
 def build(results: Results) -> Section:
-    """List the gaps of all hosts, and what no profile records."""
-    notes = [
-        f"{host.host}: {gap}" if results.has_several_hosts else gap for host in results.hosts for gap in host["gaps"]
-    ]
+    """List the gaps of all hosts, those that they share once, and what no profile records."""
+    hosts_of: dict[tuple[str, int], list[str]] = {}
+    for host in results.hosts:
+        for number, gap in enumerate(host["gaps"]):
+            # A profiler may report one error several times.
+            hosts_of.setdefault((gap, host["gaps"][:number].count(gap)), []).append(host.host)
+    notes = [f"{_named(hosts, results)}{gap}" for (gap, _), hosts in hosts_of.items()]
     return Section("gaps", "What this trace cannot tell", notes=(*notes, *_of_run(results)))
+
+
+def _named(hosts: Sequence[str], results: Results) -> str:
+    """Name the hosts that a gap is about, if there are others."""
+    if not results.has_several_hosts:
+        return ""
+    return "all hosts: " if len(hosts) == len(results.hosts) else f"{listed(hosts)}: "
 
 
 def topics(results: Results) -> tuple[str, ...]:
@@ -88,6 +95,6 @@ def _of_run(results: Results) -> list[str]:
     hosts = results["environment"]
     unknown = [what for what, is_known in _NOT_IN_TRACES.items() if not all(map(is_known, hosts))]
     if unknown:
-        listed = unknown[0] if len(unknown) == 1 else f"{', '.join(unknown[:-1])} and {unknown[-1]}"
-        notes.append(f"What the job ran on ({listed}): only captures of tfperf record it ({_CAPTURES}).")
+        named = unknown[0] if len(unknown) == 1 else f"{', '.join(unknown[:-1])} and {unknown[-1]}"
+        notes.append(f"What the job ran on ({named}): only captures of tfperf record it ({_CAPTURES}).")
     return notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec, fields, percent
 from tfperf.units import PS_PER_MS
 
@@ -42,5 +42,6 @@ HOST_THREADS = TableSpec(
     columns=_COLUMNS,
     data=_host_threads,
     name_key="thread",
+    ranked=Ranked("event_time_ms"),
 )
 TABLES = (HOST_THREADS,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -11,7 +10,7 @@ from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.idle.advice import averaged_over, idle_advice, label_of, only_device, whole_of
 from tfperf.sections.idle.tables import CAUSES, DEVICE_USE, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS, Use
 from tfperf.sections.registry import present
-from tfperf.units import PS_PER_MS
+from tfperf.units import PS_PER_MS, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
@@ -23,7 +22,6 @@ _NO_WORK = (
     "says what may be wrong."
 )
 _SHOWN_CAUSES = 4
-_MOST_NAMED = 8
 
 
 def build(results: Results) -> Section:
@@ -68,13 +66,8 @@ def _idle_devices(idle: Idle) -> str:
     for use, reason in reasons.items():
         labels = [label_of(idle, device.host, device.device) for device in idle.idle_devices if device.use == use]
         if labels:
-            texts.append(f"{_named(labels)} ({reason})")
+            texts.append(f"{listed(labels)} ({reason})")
     return "; ".join(texts)
-
-
-def _named(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
-    return f"{', '.join(labels[:_MOST_NAMED])}{more}"
 
 
 def _tables(results: Results) -> tuple[Table, ...]:
@@ -129,7 +122,7 @@ def _notes_on_devices(idle: Idle) -> list[str]:
     for use, reason in reasons.items():
         labels = [label_of(idle, device.host, device.device) for device in idle.uses if device.use == use]
         if labels:
-            notes.append(f"Devices that {reason} are omitted from shares and gaps: {_named(labels)}.")
+            notes.append(f"Devices that {reason} are omitted from shares and gaps: {listed(labels)}.")
     return notes
 
 
@@ -152,8 +145,8 @@ def _notes(results: Results) -> tuple[str, ...]:
     notes += _notes_on_devices(idle)
     without_device = [host.host for host in results.hosts if host["idle"] is None or not host["idle"].devices]
     if without_device:
-        named = ", ".join(without_device[:3])
-        notes.append(f"{len(without_device)} of {len(results.hosts)} hosts recorded no device: {named}.")
+        recorded_none = f"{len(without_device)} of {len(results.hosts)} hosts recorded no device"
+        notes.append(f"{recorded_none}: {listed(without_device)}.")
     if idle.no_main_thread and "unknown" in idle.ranked:
         notes.append("No call of the program is recorded, so time in Python counts as unknown.")
     return tuple(notes)

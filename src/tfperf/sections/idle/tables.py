@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import Struct
 
-from tfperf.report.model import Column, Data
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec, fields
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ IDLE_CAUSES = TableSpec(
     ),
     data=_causes,
     name_key="cause",
+    ranked=Ranked("step_percent"),
     about_steps=True,
 )
 IDLE_DEVICES = TableSpec(
@@ -125,6 +126,7 @@ IDLE_DEVICES = TableSpec(
     ),
     data=_devices,
     name_key="device",
+    ranked=Ranked("idle_percent", each="devices"),
     about_steps=True,
 )
 DEVICE_USE = TableSpec(
@@ -138,6 +140,7 @@ DEVICE_USE = TableSpec(
     columns=_USE_COLUMNS,
     data=_uses,
     name_key="device",
+    ranked=Ranked("busy_percent", each="devices", least_is_worst=True),
     about_steps=True,
 )
 IDLE_GAPS = TableSpec(
@@ -163,5 +166,6 @@ IDLE_GAPS = TableSpec(
     ),
     data=_gaps,
     name_key="cause",
+    ranked=Ranked("duration_ms"),
 )
 TABLES = (IDLE_CAUSES, IDLE_DEVICES, DEVICE_USE, IDLE_GAPS)

@@ -21,7 +21,7 @@ from tfperf.sections.overview.summary import Overview, verdict_of
 from tfperf.sections.registry import percent, present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.units import PS_PER_MS, format_percent
+from tfperf.units import PS_PER_MS, format_percent, listed
 
 _ADVICE_PERCENT = 5.0
 _FEWER_COPIES = "copy fewer, larger tensors: combine small ones, send smaller types and convert them on the device"
@@ -138,7 +138,7 @@ def _notes(results: Results) -> tuple[str, ...]:
     elif not pipeline.parts["enqueue"].ops:
         scaling = "Scaled to 0, as TensorFlow does where no op of the host copies batches to a device."
     else:
-        shares = ", ".join(f"{format_percent(100.0 * share)}%" for share in pipeline.enqueue_shares)
+        shares = listed([f"{format_percent(100.0 * share)}%" for share in pipeline.enqueue_shares])
         scaling = f"Scaled: every class but enqueue, so that enqueue takes {shares} of the host's time, as measured."
     is_corrected = results.attribution == "corrected"
     notes = [scaling, _FUNCTIONS if is_corrected else _NO_FUNCTIONS]

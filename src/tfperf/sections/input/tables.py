@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec, percent
 from tfperf.sections.results import Results
 from tfperf.units import PS_PER_MS
@@ -190,6 +190,7 @@ INPUT_HOSTS = TableSpec(
     columns=_HOST_COLUMNS,
     data=_hosts,
     name_key="host",
+    ranked=Ranked("input_percent", each="hosts"),
     about_steps=True,
     over_hosts=True,
 )
@@ -223,5 +224,6 @@ INPUT_OPS = TableSpec(
     ),
     data=_ops,
     name_key="op_name",
+    ranked=Ranked("self_ms"),
 )
 TABLES = (INPUT_STATISTICS, INPUT_STEPS, INPUT_HOSTS, INPUT_CLASSES, INPUT_OPS)

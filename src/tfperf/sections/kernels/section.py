@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Fact, Level, Section, at_levels
+from tfperf.report.shown import MOST_EACH
 from tfperf.sections.kernels.advice import kernel_advice
 from tfperf.sections.kernels.tables import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
 from tfperf.sections.registry import present
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from tfperf.sections.results import Results
     from tfperf.trace.activities import Attribution
 
-_MOST_DEVICES = 10
-"""So many devices have a line of their own for people; the table of all is in JSON and CSV."""
 _NO_KERNELS = "No kernels: the devices of this trace recorded only copies or derived lines."
 _TPU = "No kernels: a TPU runs whole programs. -s ops lists their ops."
 _SHARED_MEMORY = "Shared memory is static and dynamic together: the trace does not record them apart."
@@ -49,16 +48,20 @@ def build(results: Results) -> Section:
             COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
             LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
             COMPUTE_PRECISION.build(results, columns=at_levels(COMPUTE_PRECISION.columns, levels), level="data"),
-            DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level="data"),
+            DEVICE_TIME.build(
+                results,
+                columns=at_levels(DEVICE_TIME.columns, levels),
+                level="brief" if len(kernels.devices) > MOST_EACH else "data",
+            ),
         ),
         notes=_notes(kernels, results.attribution),
     )
 
 
 def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
-    devices = tuple(
-        _device_fact(device, rank, several_hosts=several_hosts) for rank, device in enumerate(kernels.devices, 1)
-    )
+    """Return the time of all kernels, and what each device did; of many devices, a table says that."""
+    few = kernels.devices if len(kernels.devices) <= MOST_EACH else ()
+    devices = tuple(_device_fact(device, several_hosts=several_hosts) for device in few)
     if not len(kernels):
         return devices
     on_devices = f" on {len(kernels.launches)} devices" if len(kernels.launches) > 1 else ""
@@ -74,7 +77,7 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
     return (total, *devices, Fact("tensor_core_percent", "On tensor cores", percent, "%", note))
 
 
-def _device_fact(device: DeviceTotals, rank: int, *, several_hosts: bool) -> Fact:
+def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
     """Return the line that lets a reader check the table: what the device did adds up to the capture."""
     label = f"{device.host} {device.device}" if several_hosts else device.device
     compute, copies, idle = rounded_ms((device.compute_ps, device.copies_alone_ps, device.idle_ps))
@@ -86,7 +89,7 @@ def _device_fact(device: DeviceTotals, rank: int, *, several_hosts: bool) -> Fac
     (hidden,) = rounded_ms((device.copies_ps - device.copies_alone_ps,), like_ps=device.wall_ps)
     if float(hidden.replace(",", "")):
         note += f"; {hidden} ms of copies run beside compute"
-    return Fact(f"device_time_{label}", label, text, note=note, level="brief" if rank <= _MOST_DEVICES else "data")
+    return Fact(f"device_time_{label}", label, text, note=note)
 
 
 def rounded_ms(parts_ps: Sequence[int], like_ps: int = 0) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec, fields
 from tfperf.units import PS_PER_MS
 
@@ -202,6 +202,7 @@ KERNELS = TableSpec(
     columns=_KERNEL_COLUMNS,
     data=partial(_kernels, "columns"),
     name_key="kernel_name",
+    ranked=Ranked("percent"),
 )
 KERNELS_BY_NAME = TableSpec(
     name="kernels_by_name",
@@ -211,6 +212,7 @@ KERNELS_BY_NAME = TableSpec(
     columns=_BY_NAME_COLUMNS,
     data=partial(_kernels, "by_name"),
     name_key="kernel",
+    ranked=Ranked("percent"),
 )
 COPIES = TableSpec(
     name="copies",
@@ -220,6 +222,7 @@ COPIES = TableSpec(
     columns=_COPY_COLUMNS,
     data=_copies,
     name_key="kind",
+    ranked=Ranked("total_ms", each="devices", apart="kind"),
 )
 LAUNCHES = TableSpec(
     name="launches",
@@ -229,6 +232,7 @@ LAUNCHES = TableSpec(
     columns=_LAUNCH_COLUMNS,
     data=_launches,
     name_key="device",
+    ranked=Ranked("unqueued_percent", each="devices"),
 )
 COMPUTE_PRECISION = TableSpec(
     name="compute_precision",
@@ -238,6 +242,7 @@ COMPUTE_PRECISION = TableSpec(
     columns=_PRECISION_COLUMNS,
     data=_precision,
     name_key="device",
+    ranked=Ranked("compute_32_ms", each="devices"),
     about_steps=True,
 )
 DEVICE_TIME = TableSpec(
@@ -248,5 +253,6 @@ DEVICE_TIME = TableSpec(
     columns=_DEVICE_TIME_COLUMNS,
     data=_device_time,
     name_key="device",
+    ranked=Ranked("idle_ms", each="devices"),
 )
 TABLES = (KERNELS, KERNELS_BY_NAME, COPIES, LAUNCHES, COMPUTE_PRECISION, DEVICE_TIME)

@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from tfperf.arrays import MOST, Float64s, Int64s, group_equal
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts
 from tfperf.sections.registry import percent
+from tfperf.trace.name_patterns import star, starred
 
 Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved"]
 _SCOPE_PARTS = 3
@@ -143,21 +144,14 @@ def type_name(number: int) -> str:
 
 def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
     """Add up tensors of one shape and type whose ops differ only in numbers at the end of a part, as layers do."""
-    rows = list(zip(alive.kind, map(_pattern, alive.op), alive.shape, alive.data_type, strict=True))
+    patterns = (_NUMBER.sub(star, op) for op in alive.op)
+    rows = list(zip(alive.kind, patterns, alive.shape, alive.data_type, strict=True))
     ops: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for row, op in zip(rows, alive.op, strict=True):
         ops[row].add(op)
-    # The name of ops that differ in numbers only has those that differ as `*`.
-    names = {}
-    for key, members in ops.items():
-        parts = zip(*(op.split("/") for op in members), strict=True)
-        names[key] = "/".join(part[0] if len(set(part)) == 1 else _pattern(part[0]) for part in parts)
+    names = {key: starred(members, _NUMBER) for key, members in ops.items()}
     keys = [(row[0], names[row], *row[2:]) for row in rows]
     return _sums(alive, peak_bytes, ("kind", "op", "shape", "data_type"), keys)
-
-
-def _pattern(op: str) -> str:
-    return _NUMBER.sub("_*", op)
 
 
 def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:

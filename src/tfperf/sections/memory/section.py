@@ -11,7 +11,7 @@ from tfperf.report.model import Level, Section, Sparkline, Table, at_levels
 from tfperf.sections.memory.advice import findings_of, name_of
 from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE
 from tfperf.sections.registry import TableSpec, present
-from tfperf.units import PS_PER_MS, format_bytes, format_ms, format_percent
+from tfperf.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.memory.allocator import Allocator
@@ -127,8 +127,8 @@ def _notes(memory: Memory) -> tuple[str, ...]:
     """Say what is unknown."""
     notes = []
     if memory.silent_hosts:
-        named = ", ".join(memory.silent_hosts[:3])
-        notes.append(f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocation: {named}.")
+        recorded_none = f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocation"
+        notes.append(f"{recorded_none}: {listed(memory.silent_hosts)}.")
     if memory.malformed_events:
         notes.append(f"Events omitted since they do not say how much is in use: {memory.malformed_events:,}.")
     unsized = [each for each in memory.allocators if each.unsized_allocations]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ ALLOCATORS = TableSpec(
     ),
     data=partial(_data, "columns"),
     name_key="allocator",
+    ranked=Ranked("peak_percent", each="allocators", apart="place"),
 )
 ALIVE = TableSpec(
     name="memory_alive",
@@ -110,6 +111,7 @@ ALIVE = TableSpec(
     ),
     data=partial(_data, "alive_columns"),
     name_key="op",
+    ranked=Ranked("total_bytes", apart="allocator"),
 )
 BY_OP = TableSpec(
     name="memory_by_op",
@@ -126,6 +128,7 @@ BY_OP = TableSpec(
     ),
     data=partial(_data, "op_columns", name_key="op"),
     name_key="what",
+    ranked=Ranked("total_bytes", apart="allocator"),
 )
 BY_SCOPE = TableSpec(
     name="memory_by_scope",
@@ -141,6 +144,7 @@ BY_SCOPE = TableSpec(
     ),
     data=partial(_data, "scope_columns", name_key="scope"),
     name_key="what",
+    ranked=Ranked("total_bytes", apart="allocator"),
 )
 TIMELINE = TableSpec(
     name="memory_timeline",

@@ -21,7 +21,7 @@ from tfperf.sections.registry import Tabular
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import By
+    from tfperf.sections.results import Grouping
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 
@@ -48,7 +48,7 @@ class GroupTable(Tabular, frozen=True, kw_only=True):
     that were omitted, and the time with idle (None: unknown).
     """
 
-    by: By
+    by: Grouping
     side: Side
     names: tuple[str, ...]
     ops: Int64s
@@ -82,7 +82,7 @@ class GroupTable(Tabular, frozen=True, kw_only=True):
         }
 
 
-def group_ops(table: OpTable, by: By, keep: Bools | None = None) -> GroupTable:
+def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupTable:
     """Add up ops by group; `keep` (one entry per op) leaves others out, but shares stay of all ops."""
     rows = np.arange(len(table)) if keep is None else np.flatnonzero(keep)
     keys = [table.keys[row] for row in rows.tolist()]
@@ -117,19 +117,17 @@ def is_backward(name: str) -> bool:
     return "gradient" in name and _BACKWARD.search(name[:_PATH_READ]) is not None
 
 
-def _namer(table: OpTable, by: By) -> Callable[[OpKey], str]:
+def _namer(table: OpTable, by: Grouping) -> Callable[[OpKey], str]:
     """Return the function that names the group of an op."""
-    if by == "op":
-        return lambda key: key.name
     if by == "type":
         return lambda key: key.type or "Unknown"
     if by == "scope":
-        return lambda key: _group_without_path(key) or key.name.rpartition("/")[0] or NO_SCOPE
+        return lambda key: group_without_path(key) or key.name.rpartition("/")[0] or NO_SCOPE
     models = _models(table)
-    return lambda key: _group_without_path(key) or _layer(key.name, models)
+    return lambda key: group_without_path(key) or _layer(key.name, models)
 
 
-def _group_without_path(key: OpKey) -> str:
+def group_without_path(key: OpKey) -> str:
     """Return the group of what has no path: work without an op, stages of the input pipeline."""
     if key.type == KERNEL_WITHOUT_OP or (key.hlo_op and key.name == key.hlo_op):
         return NO_OP
@@ -157,7 +155,7 @@ def _models(table: OpTable) -> frozenset[str]:
     """
     inside: dict[str, set[str]] = {}
     for key in table.keys:
-        path = () if is_backward(key.name) or _group_without_path(key) else _path(key.name)
+        path = () if is_backward(key.name) or group_without_path(key) else _path(key.name)
         if path:
             inside.setdefault(path[0], set()).update(path[1:2])
     return frozenset(root for root, below in inside.items() if len(below) > 1 and not _NO_MODEL.fullmatch(root))

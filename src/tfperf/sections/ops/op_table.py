@@ -128,12 +128,23 @@ class OpTable(Tabular, frozen=True, kw_only=True):
         texts = ((key.name, key.type, key.hlo_op) for key in self.keys)
         return np.array([any(pattern.search(text) for pattern in patterns for text in row) for row in texts], np.bool_)
 
-    def columns(self, keep: Bools | None = None) -> dict[str, list[object]]:
+    @property
+    def all_self_ps(self) -> float:
+        """Return the self time of all ops; a float, since it may be beyond int64."""
+        return float(self.self_ps.sum(dtype=np.float64))
+
+    def tallies(self) -> list[Tally]:
+        """Return what the events of each op add up to."""
+        columns = {name: getattr(self, name).tolist() for name in (*_SUMS, "execution", "counts_kernels")}
+        return [Tally(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+    def columns(self, keep: Bools | None = None, *, whole_ps: float | None = None) -> dict[str, list[object]]:
         """Return one row per op, times in milliseconds; None is unknown.
 
-        `keep` (one entry per op) leaves rows out; ranks and shares stay those among all ops.
+        `keep` (one entry per op) leaves rows out; ranks and shares stay those among all ops. `whole_ps` is what shares
+        are of, if it is more than the self time of these ops.
         """
-        share = 100 * (self.self_ps / max(float(self.self_ps.sum(dtype=np.float64)), 1.0))
+        share = 100 * (self.self_ps / max(self.all_self_ps if whole_ps is None else whole_ps, 1.0))
         count = np.maximum(self.occurrences, 1)
         tensor_cores = zip(self.tensor_core_ps.tolist(), self.kernel_ps.tolist(), self.unclear_ps.tolist(), strict=True)
         columns: dict[str, list[object]] = {
@@ -174,9 +185,8 @@ def merge(tables: list[OpTable]) -> OpTable:
         return tables[0]
     sums = Tallies()
     for table in tables:
-        columns = {name: getattr(table, name).tolist() for name in (*_SUMS, "execution", "counts_kernels")}
-        for row, key in enumerate(table.keys):
-            sums.add(key, Tally(**{name: values[row] for name, values in columns.items()}))
+        for key, tally in zip(table.keys, table.tallies(), strict=True):
+            sums.add(key, tally)
     return sums.table(
         tables[0].side,
         idle_ps=_sum_if_known([table.idle_ps for table in tables]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.report.model import BarChart, Data, Fact, Level, Section, Table, at_levels
-from tfperf.sections.ops.tables import DEVICE_OPS, GROUP_TABLES, HOST_OPS
+from tfperf.sections.ops.tables import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
 from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import View
 from tfperf.units import PS_PER_MS, format_ms
@@ -26,7 +26,7 @@ _SHARES = (
     "Shares that include idle time are in JSON and CSV."
 )
 _SIDE_TITLES = {"device": "Device", "host": "Host"}
-_OP_TABLES = {"device": DEVICE_OPS, "host": HOST_OPS}
+_STAR = "* stands for numbers of replicas and layers: ops that differ in nothing else are one row; --by op shows each."
 
 
 def build(results: Results) -> Section:
@@ -57,7 +57,7 @@ def build(results: Results) -> Section:
         tables=tables,
         notes=notes,
         detail_notes=_count_notes(results),
-        pointer="More: -s ops, --by type, scope or layer." if is_default_view else "",
+        pointer="More: -s ops, --by op, type, scope or layer." if is_default_view else "",
     )
 
 
@@ -95,16 +95,19 @@ def _facts(side: OpTable, attribution: Attribution, level: Level) -> list[Fact]:
 
 
 def _tables(results: Results, level: Level) -> tuple[Table, ...]:
-    """Return all tables; people see those of one grouping, and of both sides at the given level."""
+    """Return all tables; people see those of one grouping, and of both sides at the given level.
+
+    Ops that repeat each other are one row, unless each is asked for, or none does.
+    """
     by = results.view.by
-    op_levels: tuple[Level, Level] = ("brief", level) if by == "op" else ("data", "data")
-    sides: tuple[OpTable, ...] = results["ops"].sides
-    shown = zip((_OP_TABLES[side.side] for side in sides), op_levels, strict=False)
     groups = ((spec, "brief" if group == by else "data") for group, spec in GROUP_TABLES.items())
-    return present(
-        *(_op_table(spec, results, op_level) for spec, op_level in shown),
-        *(spec.build(results, level=group_level, split_key="side") for spec, group_level in groups),
-    )
+    tables = []
+    for side, side_level in zip(results["ops"].sides, ("brief", level), strict=False):
+        patterns = _op_table(PATTERN_TABLES[side.side], results, side_level if by == "pattern" else "data")
+        each_is_shown = by == "op" or (by == "pattern" and patterns is None)
+        ops = _op_table(SIDE_TABLES[side.side], results, side_level if each_is_shown else "data")
+        tables += [patterns and replace(patterns, note=_STAR), ops]
+    return present(*tables, *(spec.build(results, level=group_level, split_key="side") for spec, group_level in groups))
 
 
 def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
@@ -122,12 +125,14 @@ def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
 
 def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[BarChart, ...]:
     """Return how the self time of each side is distributed; people see types and ops, unless they ask for others."""
-    data = {table.name: table.data for table in tables}
-    shown: Level = level if results.view.by in ("op", "type") else "data"
+    by, data = results.view.by, {table.name: table.data for table in tables}
+    shown: Level = level if by in ("pattern", "op", "type") else "data"
     charts = []
     for side in results["ops"].sides:
         types, scopes, layers = (_rows_of(side.side, data[spec.name]) for spec in GROUP_TABLES.values())
-        ops = data[_OP_TABLES[side.side].name]
+        ops = data[SIDE_TABLES[side.side].name]
+        if by != "op":
+            ops = data.get(PATTERN_TABLES[side.side].name, ops)
         title = f"{_SIDE_TITLES[side.side]} op time by"
         charts += [
             _bars(f"{title} type", types["group"], types["self_percent"], shown),

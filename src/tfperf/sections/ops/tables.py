@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Column, Data, Level
+from tfperf.report.model import Column, Data, Level, Ranked
 from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
     from tfperf.sections.ops.op_table import Side
-    from tfperf.sections.results import By, Results
+    from tfperf.sections.results import Grouping, Results
 
 _SIDE = Column("side", "Side", str, "", "device or host", level="data")
 _RANK = Column("rank", "#", int, "count", "rank by self time among the ops of this side")
@@ -39,9 +39,15 @@ _OP_COLUMNS = (
     Column("hlo_op", "HLO op", str, "", "what XLA calls the op, if it compiled it", level="data"),
     Column("hlo_module", "HLO module", str, "", "the compiled program, if known", level="data"),
 )
+_PATTERN_COLUMNS = (
+    *_OP_COLUMNS[:3],
+    Column("ops", "Ops", int, "count", "distinct ops that the row adds up"),
+    *_OP_COLUMNS[3:],
+)
+_RANKED, _RANKED_BY_SIDE = Ranked("self_percent"), Ranked("self_percent", apart="side")
 
 
-def _group_table(by: By, group: str, details: str = "") -> TableSpec:
+def _group_table(by: Grouping, group: str, details: str = "") -> TableSpec:
     """Declare the table of ops in groups; of layers, people see the forward and the backward pass apart."""
     passes_level: Level = "brief" if by == "layer" else "data"
     sums_level: Level = "data" if by == "layer" else "brief"
@@ -67,6 +73,7 @@ def _group_table(by: By, group: str, details: str = "") -> TableSpec:
         columns=columns,
         data=partial(_groups, by),
         name_key="group",
+        ranked=_RANKED_BY_SIDE,
     )
 
 
@@ -80,7 +87,15 @@ def _ops_of(sides: tuple[Side, ...], results: Results) -> Data | None:
     return _stacked(parts)
 
 
-def _groups(by: By, results: Results) -> Data | None:
+def _repeats(side: Side, results: Results) -> Data | None:
+    """Return the ops of a side, those that repeat each other as one row; None if none do."""
+    from tfperf.sections.ops.repeats import repeated_ops
+
+    tables = (table for table in results["ops"].sides if table.side == side)
+    return next((repeated_ops(table, table.matching(results.view.filters)) for table in tables), None)
+
+
+def _groups(by: Grouping, results: Results) -> Data | None:
     from tfperf.sections.ops.groups import group_ops
 
     sides = results["ops"].sides
@@ -94,26 +109,46 @@ def _stacked(parts: Sequence[Data]) -> Data | None:
     return {key: [value for part in parts for value in part[key]] for key in parts[0]}
 
 
-DEVICE_OPS = TableSpec(
-    name="device_ops",
-    title="Device ops by self time",
-    row="ops by self time on devices",
-    details=(
-        "One row per op, the largest self time first. Device ops exist only if a device recorded something. "
-        "Times are sums over parallel threads, streams and devices: shares are of op time, not of step time."
-    ),
-    columns=_OP_COLUMNS,
-    data=partial(_ops_of, ("device",)),
-    name_key="op_name",
+_REPEATS = (
+    "Only if ops repeat each other: one row for all that differ in nothing but the numbers of replicas and layers. The "
+    "sums are those of the single ops, which are in the files above. [Ops](ops.md) has the rules."
 )
-HOST_OPS = TableSpec(
-    name="host_ops",
-    title="Host ops by self time",
-    row="ops by self time on host threads",
-    columns=_OP_COLUMNS,
-    data=partial(_ops_of, ("host",)),
-    name_key="op_name",
+
+
+def _side_tables(side: Side, details: str = "") -> tuple[TableSpec, TableSpec]:
+    """Declare the tables of a side: one row for each op, and one for ops that repeat each other."""
+    title = f"{side.capitalize()} ops by self time"
+    row = f"ops by self time on {'devices' if side == 'device' else 'host threads'}"
+    single = TableSpec(
+        name=f"{side}_ops",
+        title=title,
+        row=row,
+        details=details,
+        columns=_OP_COLUMNS,
+        data=partial(_ops_of, (side,)),
+        name_key="op_name",
+        ranked=_RANKED,
+    )
+    repeats = TableSpec(
+        name=f"{side}_op_patterns",
+        title=f"{title}, repeated layers as one row",
+        row=f"{row}, those of replicas and repeated layers added up",
+        details=_REPEATS if details else "",
+        columns=_PATTERN_COLUMNS,
+        data=partial(_repeats, side),
+        name_key="op_name",
+        in_limits=False,
+        ranked=_RANKED,
+    )
+    return single, repeats
+
+
+DEVICE_OPS, DEVICE_OP_PATTERNS = _side_tables(
+    "device",
+    "One row per op, the largest self time first. Device ops exist only if a device recorded something. "
+    "Times are sums over parallel threads, streams and devices: shares are of op time, not of step time.",
 )
+HOST_OPS, HOST_OP_PATTERNS = _side_tables("host")
 OPS = TableSpec(
     name="ops",
     title="Ops by self time",
@@ -121,11 +156,14 @@ OPS = TableSpec(
     columns=(_SIDE, *_OP_COLUMNS),
     data=partial(_ops_of, ("device", "host")),
     name_key="op_name",
+    ranked=_RANKED_BY_SIDE,
     in_report=False,
 )
 OP_TYPES = _group_table(
     "type", "type", "The ops of both sides, added up by type, by name scope, or by layer. [Ops](ops.md) has the rules."
 )
 OP_SCOPES, OP_LAYERS = _group_table("scope", "name scope"), _group_table("layer", "layer")
-GROUP_TABLES: dict[By, TableSpec] = {"type": OP_TYPES, "scope": OP_SCOPES, "layer": OP_LAYERS}
-TABLES = (OPS, DEVICE_OPS, HOST_OPS, OP_TYPES, OP_SCOPES, OP_LAYERS)
+SIDE_TABLES: dict[Side, TableSpec] = {"device": DEVICE_OPS, "host": HOST_OPS}
+PATTERN_TABLES: dict[Side, TableSpec] = {"device": DEVICE_OP_PATTERNS, "host": HOST_OP_PATTERNS}
+GROUP_TABLES: dict[Grouping, TableSpec] = {"type": OP_TYPES, "scope": OP_SCOPES, "layer": OP_LAYERS}
+TABLES = (OPS, DEVICE_OPS, HOST_OPS, DEVICE_OP_PATTERNS, HOST_OP_PATTERNS, OP_TYPES, OP_SCOPES, OP_LAYERS)

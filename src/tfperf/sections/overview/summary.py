@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from tfperf.arrays import Bools, median, percentile
 from tfperf.report.model import Fact, Finding, Section, Severity
-from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST, known
+from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
 from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
@@ -289,9 +289,9 @@ def report_summary(results: Results) -> dict[str, Any]:
         "input_class": summary.input_class,
         "input_cost_percent": {"low": getattr(cost, "low", None), "high": getattr(cost, "high", None)},
         "verdict": verdict_of(results).text,
-        "category_percent": {key: known(breakdown, key, summary.percent.get(key)) for key in CATEGORIES},
-        "input_wait_percent": known(breakdown, "input_wait", summary.percent.get("input_wait")),
-        "host_to_device_percent": known(breakdown, "host_to_device", summary.percent.get("host_to_device")),
+        "category_percent": {key: breakdown.known(key, summary.percent.get(key)) for key in CATEGORIES},
+        "input_wait_percent": breakdown.known("input_wait", summary.percent.get("input_wait")),
+        "host_to_device_percent": breakdown.known("host_to_device", summary.percent.get("host_to_device")),
         "kinds": {
             kind.kind: {
                 "step_count": kind.step_count,

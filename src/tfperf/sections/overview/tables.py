@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfperf.report.model import Column, Data
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary
-    from tfperf.sections.steps.breakdown import Breakdown
 
 _TIMES = (
     Column("steps", "Steps", int, "count", "steps of this kind"),
@@ -26,11 +25,6 @@ _TIMES = (
 )
 
 
-def known(breakdown: Breakdown, category: str, value: float | None) -> float | None:
-    """Return the value of a category, or of a part of input; None where the trace cannot show it."""
-    return None if category in breakdown.unknown else value
-
-
 def _categories(results: Results) -> Data | None:
     breakdown, summary = results["steps"], results["overview"]
     if summary.step_time_ms is None:
@@ -38,9 +32,9 @@ def _categories(results: Results) -> Data | None:
     averages = {key: summary.category_ms[key] for key in CATEGORIES}
     return {
         "category": list(CATEGORY_TITLES.values()),
-        "average_ms": [known(breakdown, key, times.average) for key, times in averages.items()],
-        "standard_deviation_ms": [known(breakdown, key, times.standard_deviation) for key, times in averages.items()],
-        "percent": [known(breakdown, key, summary.percent[key]) for key in CATEGORIES],
+        "average_ms": [breakdown.known(key, times.average) for key, times in averages.items()],
+        "standard_deviation_ms": [breakdown.known(key, times.standard_deviation) for key, times in averages.items()],
+        "percent": [breakdown.known(key, summary.percent[key]) for key in CATEGORIES],
         "meaning": list(CATEGORY_MEANINGS.values()),
     }
 
@@ -103,6 +97,7 @@ STEPS_BY_HOST = TableSpec(
     columns=(Column("host", "Host", str, "", "name of the trace file"), *_TIMES),
     data=_hosts,
     name_key="host",
+    ranked=Ranked("input_percent", each="hosts"),
     about_steps=True,
     over_hosts=True,
 )

@@ -81,6 +81,10 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
         """Tell which steps count in averages."""
         return self.steps.averaged
 
+    def known(self, category: str, value: float | None) -> float | None:
+        """Return the value of a category, or of a part of input; None where the trace cannot show it."""
+        return None if category in self.unknown else value
+
     @property
     def unknown(self) -> frozenset[str]:
         """Return the categories, and parts of input, that the trace cannot show; `time_ps` holds 0 for them.

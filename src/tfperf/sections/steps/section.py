@@ -96,6 +96,7 @@ STEPS = TableSpec(
     columns=_STEP_COLUMNS,
     data=_steps,
     name_key="step_name",
+    brief_rows=10,
     about_steps=True,
 )
 HOST_STEPS = TableSpec(
@@ -129,6 +130,7 @@ PAUSES = TableSpec(
     ),
     data=_pauses,
     name_key="after_step",
+    brief_rows=10,
     about_steps=True,
     empty_means_none=True,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
-from tfperf.report.model import Fact, Finding, Section
+from tfperf.report.model import Fact, Finding, Section, Table
 from tfperf.sections.overview.summary import INPUT_LIMITS
-from tfperf.sections.registry import present
+from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
 from tfperf.sections.tfdata.advice import pipeline_advice
 from tfperf.sections.tfdata.analysis import TfData
@@ -44,8 +46,8 @@ def build(results: Results) -> Section:
         step, share = format_ms(tfdata.outlook.step_ms), format_percent(tfdata.outlook.input_percent)
         now = f"A step takes {step} ms now, {share}% of it input. {_RANGE}"
     tables = present(
-        STAGES.build(results, bar_key="waited_percent"),
-        FUNCTIONS.build(results, level="full"),
+        _of_first_host(STAGES, results, bar_key="waited_percent"),
+        _of_first_host(FUNCTIONS, results, level="full"),
         PIPELINES.build(results, level="full"),
         WHAT_IF.build(results, note=now),
     )
@@ -64,6 +66,17 @@ def build(results: Results) -> Section:
         detail_notes=_notes(tfdata, tfdata.main),
         pointer="What to change, and more: -s tfdata.",
     )
+
+
+def _of_first_host(spec: TableSpec, results: Results, **attributes: Any) -> Table | None:
+    """Return a table of all pipelines; of several hosts, people see those of the host that waits longest."""
+    table = spec.build(results, **attributes)
+    hosts = tuple(dict.fromkeys(pipeline.host for pipeline in results["tfdata"].pipelines))
+    if table is None or len(hosts) < 2:
+        return table
+    rows = tuple(row for row, host in enumerate(table.data["host"]) if host == hosts[0])
+    note = f"Text and Markdown show {hosts[0]} only; JSON, CSV and HTML show all {len(hosts)} hosts."
+    return replace(table, rows_for_people=rows, note=note, level=table.level if rows else "data")
 
 
 def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:

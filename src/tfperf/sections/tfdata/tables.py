@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfperf.report.model import Column, Data
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec, fields, percent
 from tfperf.sections.results import Results
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, stage_name
@@ -111,8 +111,6 @@ def _what_if(results: Results) -> Data | None:
 _STAGE_MEANING = "stage, each below the one that asks it; ! is waited for most, * limits most"
 _WAITED_MEANING = "share of the waiting for the pipeline in which this stage is waited for"
 _WAITS_INPUT = "share of the step with the change that waits for input"
-_TOP = 20
-"""A tree of stages says little without its end."""
 _HOST = Column("host", "Host", str, "", "name of the trace file", level="data")
 _PIPELINE = Column("pipeline", "Pipeline", str, "", "kind and number of the pipeline on its host", level="data")
 _PATH = Column("path", "Path", str, "", "names of the stage and of all that ask it", level="data")
@@ -188,7 +186,6 @@ STAGES = TableSpec(
     columns=_STAGE_COLUMNS,
     data=_stages,
     name_key="name",
-    top=_TOP,
     aliases=("iterators",),
 )
 FUNCTIONS = TableSpec(
@@ -199,7 +196,6 @@ FUNCTIONS = TableSpec(
     columns=_FUNCTION_COLUMNS,
     data=_functions,
     name_key="stage",
-    top=_TOP,
 )
 PIPELINES = TableSpec(
     name="tfdata_pipelines",
@@ -209,7 +205,7 @@ PIPELINES = TableSpec(
     columns=_PIPELINE_COLUMNS,
     data=_pipelines,
     name_key="pipeline",
-    top=_TOP,
+    ranked=Ranked("waited_ms", each="pipelines"),
 )
 WHAT_IF = TableSpec(
     name="what_if",
@@ -222,7 +218,6 @@ WHAT_IF = TableSpec(
     columns=_WHAT_IF_COLUMNS,
     data=_what_if,
     name_key="what",
-    top=_TOP,
     about_steps=True,
     counts_all_steps=True,
 )

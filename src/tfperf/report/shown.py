@@ -1,0 +1,159 @@
+"""What of a report a reader is shown: levels, the rows of ranked tables, and of many hosts or devices the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.report.model import Chart, Column, Fact, Finding, Level, Ranked, Report, Section, Table, table_of
+
+MOST_EACH = 5
+"""So many hosts or devices have a row each; of more, the worst and percentiles are shown."""
+
+_ORDER: dict[Level, int] = {"brief": 0, "full": 1, "data": 2}
+
+Part = TypeVar("Part", Section, Finding, Fact, Chart, Table, Column)
+
+
+class Detail(Struct, frozen=True):
+    """How much of a report is shown: `sections` and their `parts` up to a level.
+
+    Ranked tables are cut to `top` rows; None is as many as each table says `for_people`, who see their columns only,
+    else all.
+    """
+
+    sections: Level
+    parts: Level
+    top: int | None = None
+    for_people: bool = True
+    every_row: bool = False
+    """Whether tables with a row for each host or device have them all, and not the worst and percentiles."""
+    leads_first: bool = False
+    """Whether sections that lead stand at the top: for a document that is read from its top."""
+    only_leads: bool = False
+    """Whether sections that lead are all that is shown, if there are any."""
+
+
+EVERYTHING = Detail("data", "data", for_people=False, every_row=True)
+
+
+def shown(report: Report, detail: Detail) -> Report:
+    """Return the report with what is to be shown of it."""
+    sections = [_section(section, detail) for section in _up_to(detail.sections, report.sections)]
+    leads = [section for section in sections if section.is_lead]
+    if detail.only_leads and leads:
+        sections = leads
+    if detail.leads_first:
+        sections.sort(key=lambda section: not section.is_lead)
+    return replace(report, sections=tuple(sections))
+
+
+def _up_to(level: Level, parts: Sequence[Part]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if _ORDER[part.level] <= _ORDER[level])
+
+
+def _section(section: Section, detail: Detail) -> Section:
+    is_brief = detail.parts == "brief"
+    notes = section.notes if is_brief else (*section.notes, *section.detail_notes)
+    tables = (part for table in _up_to(detail.parts, section.tables) for part in _tables(table, section.name, detail))
+    return replace(
+        section,
+        findings=_up_to(detail.parts, section.findings),
+        facts=_up_to(detail.parts, section.facts),
+        charts=_up_to(detail.parts, section.charts),
+        tables=tuple(replace(table, columns=_up_to(detail.parts, table.columns)) for table in tables),
+        notes=(*notes, section.pointer) if is_brief and section.pointer else notes,
+        detail_notes=(),
+        pointer="",
+    )
+
+
+def _tables(table: Table, section: str, detail: Detail) -> list[Table]:
+    """Return a table as it is read: the rows for people, apart what `split_key` tells apart, and percentiles."""
+    if detail.for_people and table.rows_for_people is not None:
+        table = table.only(table.rows_for_people)
+    tables = _split(table) if detail.for_people and table.split_key else [table]
+    return [part for each in tables for part in _rows(each, section, detail)]
+
+
+def _rows(table: Table, section: str, detail: Detail) -> list[Table]:
+    """Return the table with the rows that are shown, and with percentiles if these are the worst of many."""
+    ranked = table.ranked
+    if ranked is None:
+        rows = table.brief_rows if detail.parts == "brief" else None
+        return [table if rows is None else replace(table.head(rows), all_rows_in=f"-s {section}")]
+    if ranked.each:
+        return [table] if detail.every_row else _worst(table, ranked, detail)
+    top = detail.top or (ranked.top if detail.for_people else None)
+    return [table if top is None else _first(table, ranked, top)]
+
+
+def _first(table: Table, ranked: Ranked, count: int) -> Table:
+    """Return the table with its first rows, those of each part that is ranked by itself."""
+    if not ranked.apart:
+        return table.head(count)
+    rows = [row for part in _rows_of(table, ranked.apart).values() for row in part[:count]]
+    return replace(table.only(rows), total_rows=table.total_rows)
+
+
+def _split(table: Table) -> list[Table]:
+    """Return a table for each value of the column `split_key`, in the order of their first rows."""
+    columns = tuple(column for column in table.columns if column.key != table.split_key)
+    title = table.title[:1].lower() + table.title[1:]
+    return [
+        replace(table.only(rows), columns=columns, title=f"{str(value).capitalize()} {title}")
+        for value, rows in _rows_of(table, table.split_key).items()
+    ]
+
+
+def _rows_of(table: Table, key: str) -> dict[Any, list[int]]:
+    """Return the rows of each value of a column, in the order of their first rows."""
+    rows: dict[Any, list[int]] = {}
+    for row, value in enumerate(table.data[key]):
+        rows.setdefault(value, []).append(row)
+    return rows
+
+
+def _worst(table: Table, ranked: Ranked, detail: Detail) -> list[Table]:
+    """Return the table with its worst rows, and percentiles of all; if it has few, as it is. Unknown ranks as 0."""
+    groups = _rows_of(table, ranked.apart) if ranked.apart else {"": list(range(len(table)))}
+    if max(map(len, groups.values()), default=0) <= MOST_EACH:
+        return [table]
+    sign, values = 1 if ranked.least_is_worst else -1, table.data[ranked.by]
+    order = [row for rows in groups.values() for row in sorted(rows, key=lambda row: sign * (values[row] or 0))]
+    worst = table.only(order).head(max(detail.top or 0, MOST_EACH))
+    return [worst, _percentiles(replace(table, columns=_up_to(detail.parts, table.columns)), ranked, groups)]
+
+
+def _percentiles(table: Table, ranked: Ranked, groups: Mapping[Any, Sequence[int]]) -> Table:
+    """Return percentiles of each column of numbers by itself; a percentile is the value of a row (nearest rank).
+
+    They are of the rows whose rank is known, if any is; a column in which such a row lacks its value has none.
+    """
+    shares = {"p50": 50, "p10": 10, "min": 0} if ranked.least_is_worst else {"p50": 50, "p90": 90, "max": 100}
+    numbers = [column for column in table.columns if column.dtype in (int, float)]
+    ranks = table.data[ranked.by]
+    known = {group: [row for row in rows if ranks[row] is not None] for group, rows in groups.items()}
+    if not any(known.values()):
+        known = {group: [*rows] for group, rows in groups.items()}
+    data: dict[str, list[Any]] = {column.key: [] for column in numbers}
+    for rows in known.values():
+        for column in numbers:
+            values = [table.data[column.key][row] for row in rows]
+            ordered = sorted(values) if None not in values else []
+            places = [max(-(-percent * len(values) // 100), 1) - 1 for percent in shares.values()]
+            data[column.key] += [ordered[place] if ordered else None for place in places]
+    data["group"] = [group for group in groups for _ in shares]
+    data["percentile"] = [f"{name} of {len(rows):,}" for rows in known.values() for name in shares]
+    first = [Column("group", ranked.apart.capitalize(), str)] if ranked.apart else []
+    unknown = len(ranks) - sum(map(len, known.values()))
+    return table_of(
+        f"{table.name}_percentiles",
+        f"{table.title}: percentiles of all {ranked.each}",
+        [*first, Column("percentile", "Percentile", str), *numbers],
+        data,
+        note="Each column by itself." + f" Omitted, for their rank is unknown: {unknown:,}." * bool(unknown),
+    )

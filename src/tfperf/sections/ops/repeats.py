@@ -1,0 +1,57 @@
+"""Ops of replicas and of repeated layers, added up: a large model has thousands of ops, and dozens of different ones.
+
+Ops are one row if their names differ in nothing but the numbers of replicas, towers, layers and blocks, and their types
+are equal. Of what XLA compiled, the program and the kind of HLO op (`fusion.3`, `fusion.8`) must be the same too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfperf.arrays import Bools
+from tfperf.sections.ops.groups import group_without_path
+from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies
+from tfperf.trace.name_patterns import name_of_repeated, pattern_of
+
+_HLO_NUMBER = re.compile(r"\.\d+")
+
+
+def repeated_ops(table: OpTable, keep: Bools) -> dict[str, list[object]] | None:
+    """Return the columns of `OpTable` with a row for ops that repeat each other; None if none of those to `keep` do.
+
+    `keep` has one entry per op; shares stay of all ops. The column `ops` counts the ops of a row.
+    """
+    rows = np.flatnonzero(keep).tolist()
+    alike = defaultdict[OpKey, list[int]](list)
+    for row in rows:
+        alike[_pattern(table.keys[row])].append(row)
+    tallies, sums, counts = table.tallies(), Tallies(), Counter[OpKey]()
+    for members in alike.values():
+        keys = [table.keys[row] for row in members]
+        # Without a number in their name, several HLO ops of one op stay apart.
+        common = _common(keys) if len({key.name for key in keys}) > 1 else None
+        for row, key in zip(members, keys, strict=True):
+            sums.add(common or key, tallies[row])
+            counts[common or key] += 1
+    if len(counts) == len(rows):
+        return None
+    summed = sums.table(table.side, idle_ps=table.idle_ps, time_ps=table.time_ps, places=table.places)
+    return {**summed.columns(whole_ps=table.all_self_ps), "ops": [counts[key] for key in summed.keys]}
+
+
+def _pattern(key: OpKey) -> OpKey:
+    """Return what ops of one row have in common; names that are no paths have no layers."""
+    if group_without_path(key):
+        return key
+    return key._replace(name=pattern_of(key.name), hlo_op=_HLO_NUMBER.sub("", key.hlo_op))
+
+
+def _common(keys: Sequence[OpKey]) -> OpKey:
+    """Return the name of a row, with `*` in the place of numbers that differ."""
+    hlo_ops = {key.hlo_op for key in keys}
+    hlo_op = keys[0].hlo_op if len(hlo_ops) == 1 else _HLO_NUMBER.sub("", keys[0].hlo_op) + ".*"
+    return keys[0]._replace(name=name_of_repeated([key.name for key in keys]), hlo_op=hlo_op)
