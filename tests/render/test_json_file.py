@@ -35,7 +35,7 @@ def test_the_whole_document() -> None:
     section = Section(
         "ops",
         "Ops",
-        findings=(Finding("slow", "hint", "MatMul is slow.", "use float16"),),
+        findings=(Finding("slow", "hint", "MatMul is slow.", "use float16", causes=("a_cause",)),),
         facts=(Fact("step_ms", "Average step", 15.9, "ms", "over 2 steps"),),
         tables=(Table("ops", "Operations", COLUMNS, {"name": ["a"], "self_us": [1.25]}, total_rows=37),),
         notes=("no device",),
@@ -49,7 +49,15 @@ def test_the_whole_document() -> None:
         "sections": {
             "ops": {
                 "title": "Ops",
-                "findings": [{"code": "slow", "severity": "hint", "text": "MatMul is slow.", "action": "use float16"}],
+                "findings": [
+                    {
+                        "code": "slow",
+                        "severity": "hint",
+                        "text": "MatMul is slow.",
+                        "action": "use float16",
+                        "causes": ["a_cause"],
+                    }
+                ],
                 "facts": {"step_ms": {"value": 15.9, "unit": "ms", "title": "Average step", "note": "over 2 steps"}},
                 "tables": {
                     "ops": {

@@ -40,7 +40,7 @@ def _section(section: Section) -> dict[str, Any]:
     return {
         "title": section.title,
         "findings": [
-            {key: getattr(finding, key) for key in ("code", "severity", "text", "action")}
+            {key: getattr(finding, key) for key in ("code", "severity", "text", "action", "causes")}
             for finding in section.findings
         ],
         "facts": {fact.key: _fact(fact) for fact in section.facts},

@@ -106,6 +106,13 @@ class Finding(Struct, frozen=True):
     text: str
     action: str = ""
     level: Level = "brief"
+    causes: tuple[str, ...] = ()
+    """Codes of the causes that it is evidence for: what to do is said there, once, and not here."""
+
+    @property
+    def see(self) -> str:
+        """Return where it is said what to do; empty if nowhere."""
+        return f"{', '.join(self.causes)} in -s diagnosis" if self.causes else ""
 
 
 class StepChart(Struct, frozen=True):

@@ -9,9 +9,11 @@ from tfperf.sections.diagnosis.cause import Cause, Diagnosis
 from tfperf.sections.diagnosis.device_causes import (
     collectives,
     compute_in_32_bit,
+    host_ops,
     idle_devices,
     launch_bound,
     memory_pressure,
+    waiting_for_results,
 )
 from tfperf.sections.diagnosis.host_causes import (
     compilation,
@@ -24,7 +26,7 @@ from tfperf.sections.diagnosis.host_causes import (
     warm_up,
 )
 from tfperf.sections.diagnosis.input_causes import input_copy, input_wait, output_copy, stated
-from tfperf.sections.diagnosis.ledger import ledger_of
+from tfperf.sections.diagnosis.ledger import Ledger, ledger_of
 from tfperf.sections.diagnosis.program import Program, combine, pace_setter
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
 from tfperf.sections.results import Results
@@ -42,6 +44,8 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     eager_ops,
     small_work_per_step,
     launch_bound,
+    host_ops,
+    waiting_for_results,
     python_between_steps,
     waiting_in_calls,
     compute_in_32_bit,
@@ -59,7 +63,7 @@ def diagnose(results: Results) -> Diagnosis:
     pace = _pace_setter(results)
     judged: Summary = overview if pace is None else overview.by_host[pace]
     if judged.step_time_ms is None:
-        return Diagnosis(f"No step time was measured: {results['steps'].steps.explanation}.", (), overview)
+        return _without_steps(results)
     unknown = (results["steps"] if pace is None else results.hosts[pace]["steps"]).unknown
     programs = results.of_hosts("diagnosis")
     case = Case(
@@ -88,6 +92,22 @@ def diagnose(results: Results) -> Diagnosis:
             )
     causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
     return Diagnosis(_headline(judged, causes), tuple(causes), judged, unknown, case.host)
+
+
+def _without_steps(results: Results) -> Diagnosis:
+    """Return why there is no step time, and what is wrong whatever the steps are."""
+    overview: Overview = results["overview"]
+    case = Case(
+        results=results,
+        program=combine(results.of_hosts("diagnosis")),
+        summary=overview,
+        ledger=Ledger(0.0, {}),
+        step_ms=0.0,
+        is_headline=True,
+    )
+    pressure = memory_pressure(case)
+    headline = f"No step time was measured: {results['steps'].steps.explanation}."
+    return Diagnosis(headline, () if pressure is None else (pressure,), overview)
 
 
 def _pace_setter(results: Results) -> int | None:

@@ -1,4 +1,4 @@
-"""The section of tf.functions: its tables, and advice on what is traced again and again or runs eagerly."""
+"""The section of tf.functions: its tables, and which are traced again and again or run eagerly."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
 
 EXPENSIVE_PERCENT = 20.0
-"""Share of expensive calls in the self time of a function from which TensorFlow's overview gives advice."""
+"""Share of expensive calls in the self time of a function from which TensorFlow's own overview speaks of it."""
 EAGER_PERCENT = 10.0
-"""Share of eager execution in the step time from which TensorFlow's overview gives advice."""
+"""Share of eager execution in the step time from which TensorFlow's own overview speaks of it."""
 _MANY_TRACINGS = 5
-"""Of a function traced more often than this there is advice even if tracing takes little of its time."""
+"""A function traced more often than this is named even if tracing takes little of its time."""
 _NAMED = 3
-_KEEP_SHAPES = (
-    "pass tensors instead of Python numbers, fix shapes with input_signature or reduce_retracing=True, create "
-    "tf.functions once outside the loop"
-)
-_USE_FUNCTION = "put the step into a tf.function, and what it calls; in Keras, compile() without run_eagerly=True"
+_TRACING = ("compilation", "warm_up")
+"""Causes of the diagnosis that tracing is evidence for."""
 
 
 def build(results: Results) -> Section:
-    """Build the section: advice, calls per function, and ops run eagerly."""
+    """Build the section: what stands out, calls per function, and ops run eagerly."""
     functions: Functions = results["functions"]
     notes: tuple[str, ...] = () if functions.functions else ("No tf.function was called in this trace.",)
     if not functions.eager.is_recorded:
@@ -98,7 +95,7 @@ TABLES = (TF_FUNCTIONS, EAGER_OPS)
 
 
 def findings_of(results: Functions) -> tuple[Finding, ...]:
-    """Return advice on functions that are traced again and again, and on steps that run ops one by one."""
+    """Name functions that are traced again and again, and steps that run ops one by one."""
     functions, eager = results.functions, results.eager
     expensive = [function for function in functions if function.expensive_percent >= EXPENSIVE_PERCENT]
     many_tracings = [function for function in functions if function.calls.get("traced", 0) > _MANY_TRACINGS]
@@ -108,10 +105,10 @@ def findings_of(results: Functions) -> tuple[Finding, ...]:
         expensive.sort(key=lambda function: -function.expensive_percent)
         share = f"{EXPENSIVE_PERCENT:.0f}% or more of the self time of {_listed(expensive)}"
         text = f"Calls that trace Python or run eagerly take {share}."
-        findings.append(Finding("retracing", "problem", text, _KEEP_SHAPES))
+        findings.append(Finding("retracing", "problem", text, causes=_TRACING))
     if often:
         text = f"Traced more than {_MANY_TRACINGS} times in this capture: {_listed(often)}."
-        findings.append(Finding("retracing_often", "hint", text, _KEEP_SHAPES))
+        findings.append(Finding("retracing_often", "hint", text, causes=_TRACING))
     if eager.percent is not None and eager.percent >= EAGER_PERCENT:
         text = (
             f"Ops that Python runs one by one take {format_percent(eager.percent)}% of the step time "
@@ -119,7 +116,7 @@ def findings_of(results: Functions) -> tuple[Finding, ...]:
             f"{EAGER_PERCENT:.0f}%)."
         )
         severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
-        findings.append(Finding("eager", severity, text, _USE_FUNCTION))
+        findings.append(Finding("eager", severity, text, causes=("eager_ops",)))
     return tuple(findings)
 
 

@@ -1,4 +1,4 @@
-"""The section about idle devices: how long they wait, for what, and what to change."""
+"""The section about idle devices: how long they wait, and for what."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Level, Section, Table, at_levels
-from tfperf.sections.idle.advice import averaged_over, idle_advice, label_of, only_device, whole_of
+from tfperf.sections.idle.findings import averaged_over, idle_findings, label_of, only_device, whole_of
 from tfperf.sections.idle.tables import CAUSES, DEVICE_USE, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS, Use
 from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS
@@ -31,7 +31,7 @@ def build(results: Results) -> Section:
     idle: Idle = results["idle"]
     if not idle.devices:
         return Section("idle", _TITLE, notes=(_NO_WORK,))
-    first, *others = idle_advice(idle)
+    first, *others = idle_findings(idle)
     return Section(
         "idle",
         _TITLE,

@@ -23,10 +23,9 @@ from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import PS_PER_MS, format_percent
 
-_ADVICE_PERCENT = 5.0
-_FEWER_COPIES = "copy fewer, larger tensors: combine small ones, send smaller types and convert them on the device"
-_NO_PIPELINE = "move what the program does between batches into a tf.data pipeline"
-_SEE_STAGES = "-s tfdata names the stage that steps wait for, what to change, and what that would gain"
+_NAMED_PERCENT = 5.0
+_WAITING_CAUSES, _COPYING_CAUSES = ("input_wait", "input_contention"), ("input_copy",)
+"""Causes of the diagnosis that findings are evidence for."""
 _NOT_VISIBLE = (
     "Input per step is unknown, not 0: nothing in the trace shows a fetch from tf.data or a copy to a device."
 )
@@ -46,7 +45,7 @@ _WAITING = "Other is waiting: calls of stages such as Prefetch take what other t
 def build(results: Results) -> Section:
     """Build the section: the time of each step, then the classes and ops of the host's side."""
     pipeline: InputPipeline = results["input"]
-    findings = (verdict_of(results), *_advice(results))
+    findings = (verdict_of(results), *_host_work(results))
     return Section(
         "input",
         "Input pipeline",
@@ -149,7 +148,7 @@ def _notes(results: Results) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _advice(results: Results) -> list[Finding]:
+def _host_work(results: Results) -> list[Finding]:
     """Return what the host does for input, where steps wait for it, or that copies take more."""
     overview: Overview = results["overview"]
     pipeline: InputPipeline = results["input"]
@@ -161,14 +160,15 @@ def _advice(results: Results) -> list[Finding]:
             f"Copying batches to the device takes {format_percent(copying)}% of the step time, waiting for "
             f"tf.data only {format_percent(wait)}%."
         )
-        return [Finding("input_enqueue", "hint", text, _FEWER_COPIES)]
-    advice = []
+        return [Finding("input_enqueue", "hint", text, causes=_COPYING_CAUSES)]
+    findings = []
     for part, time in pipeline.parts.items():
         share = percent(time.wall_ps, capture_ps(results)) or 0.0
         if part == "other" and time.scaled_ps and not time.self_ps:
             text = "No op of tf.data explains the host's time between two copies to the device."
-            advice.append(Finding("input_other", "hint", text, _NO_PIPELINE))
-        elif part != "other" and share >= _ADVICE_PERCENT:
+            findings.append(Finding("input_other", "hint", text, causes=_WAITING_CAUSES))
+        elif part != "other" and share >= _NAMED_PERCENT:
             text = f"{INPUT_PART_TITLES[part]} is under way for {format_percent(share)}% of the capture."
-            advice.append(Finding(f"input_{part}", "hint", text, _FEWER_COPIES if part == "enqueue" else _SEE_STAGES))
-    return advice
+            causes = _COPYING_CAUSES if part == "enqueue" else _WAITING_CAUSES
+            findings.append(Finding(f"input_{part}", "hint", text, causes=causes))
+    return findings

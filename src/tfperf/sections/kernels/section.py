@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Fact, Level, Section, at_levels
-from tfperf.sections.kernels.advice import kernel_advice
+from tfperf.sections.kernels.findings import kernel_findings
 from tfperf.sections.kernels.tables import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
 from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS, format_percent
@@ -41,7 +41,7 @@ def build(results: Results) -> Section:
     return Section(
         "kernels",
         "GPU kernels",
-        findings=kernel_advice(kernels),
+        findings=kernel_findings(kernels),
         facts=_facts(kernels, several_hosts=results.has_several_hosts),
         tables=present(
             KERNELS.build(results, bar_key="percent"),

@@ -62,7 +62,7 @@ def build(results: Results) -> Section:
         facts=tuple(replace(fact, level="full") for fact in _checklist(tfdata.main, tfdata.outlook, blame)),
         tables=tables,
         detail_notes=_notes(tfdata, tfdata.main),
-        pointer="What to change, and more: -s tfdata.",
+        pointer="More: -s tfdata.",
     )
 
 

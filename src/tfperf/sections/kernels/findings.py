@@ -1,4 +1,4 @@
-"""Advice on kernels: launching, tensor cores, copies to the device, and a kernel that stands out."""
+"""What stands out among kernels: launching, tensor cores, copies to the device, and a single kernel."""
 
 from __future__ import annotations
 
@@ -12,37 +12,25 @@ if TYPE_CHECKING:
     from tfperf.sections.kernels.devices import Copies
 
 TINY_PERCENT = 50.0
-"""Share of kernels shorter than 10 us from which there is advice, if as many find their stream idle."""
+"""Share of kernels shorter than 10 us from which they are named, if as many find their stream idle."""
 MISSED_PERCENT = 10.0
-"""Share of kernel time from which advice is given on ops that tensor cores could do."""
+"""Share of kernel time from which ops that tensor cores could do are named."""
 COPY_PERCENT = 5.0
-"""Share of the capture that slow copies to the device must take for advice."""
+"""Share of the capture from which slow copies to the device are named."""
 ONE_KERNEL_PERCENT = 50.0
 """Share of kernel time from which one kernel is named."""
 _SLOW_GB, _LARGE_BYTES = 5.0, 1 << 20
-_LAUNCH_LESS = (
-    "launch less and larger work: a larger batch, jit_compile=True (XLA fuses small ops), "
-    "compile(steps_per_execution=...) in Keras"
-)
-_MIXED_PRECISION = (
-    "mixed precision: keras.mixed_precision.set_global_policy('mixed_float16'), 'mixed_bfloat16' from NVIDIA's A100 "
-    "on; units, channels and batch in multiples of 8"
-)
-_COPY_AHEAD = (
-    "copy ahead from pinned memory: end the tf.data pipeline with .prefetch(tf.data.AUTOTUNE) and feed it to Keras or "
-    "a tf.function as it is, not through NumPy; send smaller types (uint8) and convert them on the device"
-)
 
 
-def kernel_advice(kernels: Kernels | None) -> tuple[Finding, ...]:
-    """Return the advice; none without a device."""
+def kernel_findings(kernels: Kernels | None) -> tuple[Finding, ...]:
+    """Return what stands out; nothing without a device."""
     if kernels is None:
         return ()
-    rules = (_launch_advice, _precision_advice, _copy_advice, _largest_kernel) if len(kernels) else (_copy_advice,)
+    rules = (_small_kernels, _missed_tensor_cores, _slow_copies, _largest_kernel) if len(kernels) else (_slow_copies,)
     return tuple(finding for rule in rules if (finding := rule(kernels)) is not None)
 
 
-def _launch_advice(kernels: Kernels) -> Finding | None:
+def _small_kernels(kernels: Kernels) -> Finding | None:
     """Judge the device with the most kernels."""
     device = max(kernels.launches, key=lambda launches: launches.kernels, default=None)
     tiny, unqueued = (device.tiny_kernel_percent, device.unqueued_percent) if device else (None, None)
@@ -53,10 +41,10 @@ def _launch_advice(kernels: Kernels) -> Finding | None:
         f"than 10 us, and {format_percent(unqueued)}% find their stream idle when they are launched (threshold "
         f"{TINY_PERCENT:.0f}% each)."
     )
-    return Finding("small_kernels", "hint", text, _LAUNCH_LESS)
+    return Finding("small_kernels", "hint", text, causes=("launch_bound", "small_work_per_step"))
 
 
-def _precision_advice(kernels: Kernels) -> Finding | None:
+def _missed_tensor_cores(kernels: Kernels) -> Finding | None:
     missed = kernels.missed_tensor_cores()
     percent = 100.0 * sum(missed.values()) / max(kernels.whole_ps, 1.0)
     if kernels.has_tensor_cores is not True or percent < MISSED_PERCENT:
@@ -65,10 +53,10 @@ def _precision_advice(kernels: Kernels) -> Finding | None:
         f"Ops that tensor cores could do take {format_percent(percent)}% of the kernel time without them (most: "
         f"{next(iter(missed))}; threshold {MISSED_PERCENT:.0f}%)."
     )
-    return Finding("no_tensor_cores", "hint", text, _MIXED_PRECISION)
+    return Finding("no_tensor_cores", "hint", text, causes=("device_compute_32bit",))
 
 
-def _copy_advice(kernels: Kernels) -> Finding | None:
+def _slow_copies(kernels: Kernels) -> Finding | None:
     wall_ps = {(device.host, device.device): device.wall_ps for device in kernels.devices}
     slow = [copies for copies in kernels.copies if _is_slow(copies, wall_ps[copies.host, copies.device])]
     if not slow:
@@ -81,7 +69,7 @@ def _copy_advice(kernels: Kernels) -> Finding | None:
         f"Copies to {worst.device} take {percent}% of the capture ({', '.join(details)}; threshold "
         f"{COPY_PERCENT:.0f}% if pageable, or below {_SLOW_GB:.0f} GB/s for copies of 1 MiB and more)."
     )
-    return Finding("slow_copies", "hint", text, _COPY_AHEAD)
+    return Finding("slow_copies", "hint", text, causes=("input_copy",))
 
 
 def _is_slow(copies: Copies, wall_ps: int) -> bool:
@@ -98,4 +86,4 @@ def _largest_kernel(kernels: Kernels) -> Finding | None:
     if percent < ONE_KERNEL_PERCENT:
         return None
     text = f"{name} takes {format_percent(percent)}% of the kernel time (named from {ONE_KERNEL_PERCENT:.0f}%)."
-    return Finding("one_kernel", "info", text, "look at its ops first: nothing else can gain as much")
+    return Finding("one_kernel", "info", text)

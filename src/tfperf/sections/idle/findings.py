@@ -1,4 +1,4 @@
-"""What devices wait for, in words, and what to change."""
+"""What devices wait for, in words."""
 
 from __future__ import annotations
 
@@ -12,78 +12,66 @@ from tfperf.units import format_percent
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
 
-ADVICE_PERCENT = 5.0
-"""There is advice about a cause from this share of the step time."""
+NAMED_PERCENT = 5.0
+"""A cause is named from this share of the step time on."""
 PROBLEM_PERCENT = 15.0
 _TEXTS: dict[Cause, str] = {
-    "input": "waits for input",
-    "compile": "waits while functions are traced or compiled",
-    "synchronise": "waits while the program waits for results",
-    "copy": "waits while the host hands tensors over",
-    "launch": "waits for launches",
-    "python": "waits for Python between calls",
-    "host_compute": "waits for ops on host threads",
-    "unknown": "waits for something that the trace does not show",
+    "input": "the step waits for tf.data",
+    "compile": "functions are traced or compiled",
+    "synchronise": "the program waits for results",
+    "copy": "the host hands tensors to it, apart from the copies themselves",
+    "launch": "work is prepared and launched",
+    "python": "the program is in Python, between calls",
+    "host_compute": "ops run on host threads",
+    "unknown": "nothing is recorded that explains it (host tracer level 2 records what the program calls)",
 }
-_ACTIONS: dict[Cause, str] = {
-    "input": "make the tf.data pipeline faster: -s tfdata tells which stage to change",
-    "compile": (
-        "keep shapes and Python arguments of tf.functions constant (input_signature, reduce_retracing=True); profile "
-        "after warm-up"
-    ),
-    "synchronise": "read losses and metrics only every so many steps (.numpy(), float(), print, callbacks)",
-    "copy": (
-        "hand batches over while the step before still runs (tf.data.experimental.prefetch_to_device, or a distributed "
-        "dataset); send smaller types, and fewer, larger tensors"
-    ),
-    "launch": (
-        "give the device more work per launch: larger batches, tf.function(jit_compile=True), or "
-        "compile(steps_per_execution=10) in Keras; CUDA graphs where XLA uses them"
-    ),
-    "python": (
-        "put the whole step into one tf.function; do less in callbacks and logging; raise steps_per_execution in "
-        "Keras compile()"
-    ),
-    "host_compute": (
-        "move these ops to the device (dtype, tf.device), or into the tf.data pipeline, which works ahead of the step"
-    ),
-    "unknown": "profile with the host tracer at level 2, which records what the program calls",
+"""What goes on while a device is idle."""
+_CAUSES: dict[Cause, tuple[str, ...]] = {
+    "input": ("input_wait", "input_contention"),
+    "compile": ("compilation", "warm_up"),
+    "synchronise": ("waiting_for_results", "output_copy"),
+    "copy": ("input_copy",),
+    "launch": ("launch_bound", "small_work_per_step", "eager_ops"),
+    "python": ("python_between_steps", "small_work_per_step"),
+    "host_compute": ("host_ops", "small_work_per_step", "eager_ops"),
+    "unknown": ("waiting_in_calls",),
 }
+"""Causes of the diagnosis that idle time is evidence for."""
 
 
-def idle_advice(idle: Idle | None) -> tuple[Finding, ...]:
-    """Return the causes with a share of the step from `ADVICE_PERCENT` on, the largest first; else that there is none.
+def idle_findings(idle: Idle | None) -> tuple[Finding, ...]:
+    """Return the causes with a share of the step from `NAMED_PERCENT` on, the largest first; else that there is none.
 
     Without a device there is nothing to say.
     """
     if idle is None or not idle.devices:
         return ()
-    large = [cause for cause in idle.ranked if idle.percent(cause) >= ADVICE_PERCENT]
+    large = [cause for cause in idle.ranked if idle.percent(cause) >= NAMED_PERCENT]
     if large:
         return tuple(_finding(idle, cause) for cause in large)
     percent = format_percent(idle.idle_percent)
     text = (
         f"{_subject(idle)} is idle for {percent}% of {whole_of(idle)}{averaged_over(idle)}; no cause takes "
-        f"{ADVICE_PERCENT:.0f}% of it."
+        f"{NAMED_PERCENT:.0f}% of it."
     )
-    return (Finding("idle_none", "info", text),)
+    return (Finding("idle_none", "info", text[0].upper() + text[1:]),)
 
 
 def _finding(idle: Idle, cause: Cause) -> Finding:
     percent = idle.percent(cause)
     text = (
-        f"{_subject(idle)} {_TEXTS[cause]}: {format_percent(percent)}% of {whole_of(idle)}{averaged_over(idle)} "
-        f"(threshold {ADVICE_PERCENT:.0f}%)."
+        f"While {_TEXTS[cause]}, {_subject(idle)} is idle for {format_percent(percent)}% of "
+        f"{whole_of(idle)}{averaged_over(idle)}."
     )
     # One gap alone may be the start or the end of the capture, which no change of the program shortens.
     is_grave = percent >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
-    return Finding(f"idle_{cause}", "problem" if is_grave else "hint", text, _ACTIONS[cause])
+    return Finding(f"idle_{cause}", "problem" if is_grave else "hint", text, causes=_CAUSES[cause])
 
 
 def _subject(idle: Idle) -> str:
     """Return which device a sentence is about: its name where it is the only one of several that counts."""
     if len(idle.listed) == 1 or len(idle.averaged) > 1:
-        return "The device"
+        return "the device"
     (device,) = idle.averaged
     return f"{label_of(idle, device.host, device.device)} (1 of {len(idle.listed)} devices)"
 
