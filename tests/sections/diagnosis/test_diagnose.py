@@ -233,6 +233,16 @@ def test_memory_is_judged_without_steps_too(tmp_path: Path) -> None:
     assert [cause.code for cause in found.causes] == ["memory_pressure"]
 
 
+def test_a_part_of_a_category_says_of_how_much(tmp_path: Path) -> None:
+    # Of 50 us in which the host launches, 10 are ops that Python runs one by one.
+    launching = host(*steps(("EagerExecute: Add", 10.0), ("ExecutorState::Process", 40.0)))
+    found = diagnosis(tmp_path, launching, gpu(("volta_sgemm", 50, 50)))
+    cause = next(each for each in found.causes if each.code == "launch_bound")
+    assert cause.cost_percent == Range(30.0, 30.0)
+    assert cause.detail.endswith("a part of 40.0% in all")
+    assert [str(quantity) for quantity in cause.quantities][-1:] == ["40.0%"]
+
+
 def test_evaluation_has_causes_of_its_own(tmp_path: Path) -> None:
     events = [*steps((OP, 100)), *steps((FETCH, 80), (OP, 20), kind="eval", start=500.0)]
     found = diagnosis(tmp_path, host(*events))

@@ -112,7 +112,7 @@ def eager(percent: int) -> EagerOps:
 
 
 def findings(*functions: FunctionStats, eager_percent: int = 0) -> tuple[Finding, ...]:
-    return findings_of(Functions(functions, eager(eager_percent)))
+    return findings_of(Functions(functions, eager(eager_percent)), "step")
 
 
 def test_a_function_that_was_traced_once_is_fine() -> None:

@@ -8,10 +8,12 @@ from builders import Event, Plane, event, host, host_of, line, plane, trace_of
 
 from tfperf.report.model import Finding
 from tfperf.sections.idle.findings import idle_findings
+from tfperf.sections.overview.summary import summarize
 
 
 def found(tmp_path: Path, *planes: Plane) -> tuple[Finding, ...]:
-    return idle_findings(host_of(trace_of(tmp_path, *planes), "idle")["idle"])
+    found = host_of(trace_of(tmp_path, *planes), "idle")
+    return idle_findings(found["idle"], summarize(found["steps"]))
 
 
 def job(*calls: Event, kernels: tuple[tuple[float, float], ...]) -> tuple[Plane, ...]:
@@ -32,6 +34,9 @@ def test_the_largest_cause_comes_first_with_its_share(tmp_path: Path) -> None:
     assert first.text == "While the step waits for tf.data, the device is idle for 40.0% of the step time."
     assert (second.code, second.severity) == ("idle_launch", "hint")
     assert {first.action, second.action} == {""}, "the diagnosis says what to do"
+    assert [(quantity.key, quantity.value, quantity.of) for quantity in first.quantities] == [
+        ("idle: input", 40.0, "the step time")
+    ]
     assert "input_wait" in first.causes
     assert "launch_bound" in second.causes
 
@@ -40,7 +45,8 @@ def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
     other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other)
     assert finding.text == (
-        "While work is prepared and launched, the device is idle for 50.0% of the step time, average over 2 devices."
+        "While work is prepared and launched, the device is idle for 50.0% of the step time, average over 2 devices "
+        "(category Kernel launch, by other rules: 0.0%)."
     )
 
 
@@ -50,14 +56,15 @@ def test_the_only_device_at_work_is_named_beside_idle_ones(tmp_path: Path) -> No
     after = plane("/device:GPU:3", line("Stream #1", event("gemm", 150, 5)))
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), *silent, after)
     assert finding.text == (
-        "While work is prepared and launched, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time."
+        "While work is prepared and launched, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time "
+        "(category Kernel launch, by other rules: 0.0%)."
     )
 
 
 def test_averages_say_over_how_many_of_the_listed_devices(tmp_path: Path) -> None:
     other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other, plane("/device:GPU:2"))
-    assert ", average over 2 of 3 devices." in finding.text
+    assert ", average over 2 of 3 devices (" in finding.text
 
 
 def test_little_of_each_is_not_named(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.actions import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range
 from tfperf.sections.diagnosis.ledger import Ledger
 from tfperf.sections.diagnosis.program import Program
+from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.overview.summary import Summary
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORY_TITLES
@@ -35,6 +37,15 @@ class Case(Struct, frozen=True, kw_only=True):
     is_headline: bool
     host: str = ""
     """The host whose steps these are, if it sets the pace of several; else they are averages over hosts."""
+
+    def share(self, key: str, percent: float) -> Quantity:
+        """Return a share of these steps as a quantity."""
+        return Quantity(key, percent, "%", of_steps(self.summary.kind, self.host))
+
+    def of_whole(self, whole: Quantity, cost_percent: Range) -> tuple[str, tuple[Quantity, ...]]:
+        """Return a clause that names the whole that a cost is a part of, with its number; empty if it is all of it."""
+        is_all = str(whole) == str(self.share(whole.key, cost_percent.high))
+        return ("", ()) if is_all else (f", a part of {whole} in all", (whole,))
 
     def matters(self, *parts: str) -> bool:
         """Tell whether what is left of the categories is enough for a cause."""
@@ -71,6 +82,7 @@ class Case(Struct, frozen=True, kw_only=True):
         actions: Sequence[Action | str | None],
         rests_on: Sequence[Evidence] = (),
         confidence: Confidence = "high",
+        quantities: Sequence[Quantity] = (),
     ) -> Cause:
         """Return a cause; actions named by their code take a share of its cost away. The best action comes first."""
         made = [self.action(each, cost_percent) if isinstance(each, str) else each for each in actions]
@@ -90,6 +102,8 @@ class Case(Struct, frozen=True, kw_only=True):
             actions=tuple(ranked),
             gain_ms=max(gains_ms, default=0.0),
             step_ms=self.step_ms,
+            quantities=tuple(quantities),
+            host=self.host,
         )
 
     def _likely_ms(self, action: Action) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, in_categories
 from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
 from tfperf.sections.idle.tables import CAUSE_TEXTS
 from tfperf.sections.idle.tables import Cause as IdleCause
 from tfperf.sections.memory.findings import findings_of
-from tfperf.units import format_percent
+from tfperf.sections.overview.quantities import share_of_step
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
@@ -27,16 +28,28 @@ def launch_bound(case: Case) -> Cause | None:
     kernels: Kernels | None = case.results["kernels"]
     launches = max(kernels.launches, key=lambda each: each.kernels, default=None) if kernels else None
     detail, rests_on = "the device waits for the host's launches", [in_categories("kernel_launch")]
+    quantities = []
     if launches is not None:
-        per_step, tiny = launches.kernels_per_step, launches.tiny_kernel_percent
-        many = f"{per_step:.0f} in each" if per_step else f"{launches.kernels:,} in all"
-        detail = f"{many}, {format_percent(tiny)}% below 10 us" if tiny is not None else many
+        per_step = launches.kernels_per_step
+        tiny = Quantity("tiny_kernels", launches.tiny_kernel_percent, of=launches.device)
+        detail = f"{per_step:.0f} in each" if per_step else f"{launches.kernels:,} in all"
+        if tiny.value is not None:
+            detail, quantities = f"{detail}, {tiny} below 10 us", [tiny]
         rests_on.append(Evidence("kernels", "launches", launches.device))
     functions = case.results["functions"].functions
     is_compiled = bool(functions) and all(function.is_compiled for function in functions)
     actions = ("larger_batch",) if is_compiled else ("jit_compile", "larger_batch")
     cost = case.ledger.claim("kernel_launch")
-    return case.cause("launch_bound", "Launching kernels", cost, detail, actions=actions, rests_on=rests_on)
+    of_whole, wholes = case.of_whole(share_of_step(case.summary, "kernel_launch", case.host), cost)
+    return case.cause(
+        "launch_bound",
+        "Launching kernels",
+        cost,
+        detail + of_whole,
+        actions=actions,
+        rests_on=rests_on,
+        quantities=(*quantities, *wholes),
+    )
 
 
 def compute_in_32_bit(case: Case) -> Cause | None:
@@ -93,9 +106,9 @@ def idle_devices(case: Case) -> Cause | None:
     on_host = case.program.op_percent or 0.0
     if not silent or (silent == total and on_host < _HOST_WORKS_PERCENT):
         return None
-    detail = "they are in the trace, without work in the steps"
+    detail, ops = "they are in the trace, without work in the steps", case.share("ops", on_host)
     if silent == total:
-        detail = f"ops run on the host for {format_percent(on_host)}% of the step"
+        detail = f"ops run on the host for {ops} of the step"
     is_spread = total - silent > 1
     advice = case.without_estimate("start_all_devices" if is_spread else "use_all_devices")
     actions = () if advice is None else (advice,)
@@ -112,6 +125,8 @@ def idle_devices(case: Case) -> Cause | None:
         # As if the idle part of the machine were time of the step.
         gain_ms=case.step_ms * silent / (total + 1),
         step_ms=case.step_ms,
+        quantities=(ops,) if silent == total else (),
+        host=case.host,
     )
 
 
@@ -165,6 +180,8 @@ def memory_pressure(case: Case) -> Cause | None:
         actions=tuple(action for action in actions if action is not None),
         gain_ms=0.0,
         step_ms=case.step_ms,
+        quantities=problems[0].quantities,
+        host=case.host,
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Finding
+from tfperf.report.model import Finding, Quantity, Severity
 from tfperf.sections.idle.tables import Cause, Use
+from tfperf.sections.overview.quantities import share_of_step
+from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.trace.device_time import device_label
-from tfperf.units import format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
+    from tfperf.sections.overview.summary import Summary
 
 NAMED_PERCENT = 5.0
 """A cause is named from this share of the step time on."""
@@ -37,9 +39,17 @@ _CAUSES: dict[Cause, tuple[str, ...]] = {
     "unknown": ("waiting_in_calls",),
 }
 """Causes of the diagnosis that idle time is evidence for."""
+_CATEGORIES: dict[Cause, tuple[str, str]] = {
+    "input": ("input_wait", "Input, without copies"),
+    "compile": ("compilation", CATEGORY_TITLES["compilation"]),
+    "launch": ("kernel_launch", CATEGORY_TITLES["kernel_launch"]),
+    "python": ("all_others", CATEGORY_TITLES["all_others"]),
+    "host_compute": ("host_compute", CATEGORY_TITLES["host_compute"]),
+}
+"""The part of the step that is about the same, and its name; docs/idle.md says how they differ."""
 
 
-def idle_findings(idle: Idle | None) -> tuple[Finding, ...]:
+def idle_findings(idle: Idle | None, summary: Summary) -> tuple[Finding, ...]:
     """Return the causes with a share of the step from `NAMED_PERCENT` on, the largest first; else that there is none.
 
     Without a device there is nothing to say.
@@ -48,24 +58,35 @@ def idle_findings(idle: Idle | None) -> tuple[Finding, ...]:
         return ()
     large = [cause for cause in idle.ranked if idle.percent(cause) >= NAMED_PERCENT]
     if large:
-        return tuple(_finding(idle, cause) for cause in large)
-    percent = format_percent(idle.idle_percent)
+        return tuple(_finding(idle, cause, summary) for cause in large)
+    share = idle_share(idle)
     text = (
-        f"{_subject(idle)} is idle for {percent}% of {whole_of(idle)}{averaged_over(idle)}; no cause takes "
+        f"{_subject(idle)} is idle for {share} of {whole_of(idle)}{averaged_over(idle)}; no cause takes "
         f"{NAMED_PERCENT:.0f}% of it."
     )
-    return (Finding("idle_none", "info", text[0].upper() + text[1:]),)
+    return (Finding("idle_none", "info", text[0].upper() + text[1:], quantities=(share,)),)
 
 
-def _finding(idle: Idle, cause: Cause) -> Finding:
-    percent = idle.percent(cause)
-    text = (
-        f"While {_TEXTS[cause]}, {_subject(idle)} is idle for {format_percent(percent)}% of "
-        f"{whole_of(idle)}{averaged_over(idle)}."
-    )
+def idle_share(idle: Idle, cause: Cause | None = None) -> Quantity:
+    """Return the share of the step in which devices are idle, for any cause or this one."""
+    key, percent = ("idle", idle.idle_percent) if cause is None else (f"idle: {cause}", idle.percent(cause))
+    return Quantity(key, percent, of=whole_of(idle))
+
+
+def _finding(idle: Idle, cause: Cause, summary: Summary) -> Finding:
+    share = idle_share(idle, cause)
+    text = f"While {_TEXTS[cause]}, {_subject(idle)} is idle for {share} of {whole_of(idle)}{averaged_over(idle)}"
+    quantities = [share]
+    if cause in _CATEGORIES and not idle.without_steps:
+        category, title = _CATEGORIES[cause]
+        of_category = share_of_step(summary, category)
+        if of_category.value is not None and str(of_category) != str(share):
+            text += f" (category {title}, by other rules: {of_category})"
+            quantities.append(of_category)
     # One gap alone may be the start or the end of the capture, which no change of the program shortens.
-    is_grave = percent >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
-    return Finding(f"idle_{cause}", "problem" if is_grave else "hint", text, causes=_CAUSES[cause])
+    is_grave = idle.percent(cause) >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
+    severity: Severity = "problem" if is_grave else "hint"
+    return Finding(f"idle_{cause}", severity, f"{text}.", causes=_CAUSES[cause], quantities=tuple(quantities))
 
 
 def _subject(idle: Idle) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfperf.report.model import Finding
-from tfperf.units import format_percent
+from tfperf.report.model import Finding, Quantity
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
@@ -36,12 +35,16 @@ def _small_kernels(kernels: Kernels) -> Finding | None:
     tiny, unqueued = (device.tiny_kernel_percent, device.unqueued_percent) if device else (None, None)
     if device is None or tiny is None or unqueued is None or min(tiny, unqueued) < TINY_PERCENT:
         return None
-    text = (
-        f"Small kernels keep {device.device} waiting for the host: {format_percent(tiny)}% of its kernels take less "
-        f"than 10 us, and {format_percent(unqueued)}% find their stream idle when they are launched (threshold "
-        f"{TINY_PERCENT:.0f}% each)."
+    short, early = (
+        Quantity(key, share, of=device.device)
+        for key, share in (("tiny_kernels", tiny), ("unqueued_kernels", unqueued))
     )
-    return Finding("small_kernels", "hint", text, causes=("launch_bound", "small_work_per_step"))
+    text = (
+        f"Small kernels keep {device.device} waiting for the host: {short} of its kernels take less than 10 us, and "
+        f"{early} find their stream idle when they are launched (threshold {TINY_PERCENT:.0f}% each)."
+    )
+    causes = ("launch_bound", "small_work_per_step")
+    return Finding("small_kernels", "hint", text, causes=causes, quantities=(short, early))
 
 
 def _missed_tensor_cores(kernels: Kernels) -> Finding | None:
@@ -49,11 +52,12 @@ def _missed_tensor_cores(kernels: Kernels) -> Finding | None:
     percent = 100.0 * sum(missed.values()) / max(kernels.whole_ps, 1.0)
     if kernels.has_tensor_cores is not True or percent < MISSED_PERCENT:
         return None
+    share = Quantity("missed_tensor_cores", percent, of="kernel time")
     text = (
-        f"Ops that tensor cores could do take {format_percent(percent)}% of the kernel time without them (most: "
-        f"{next(iter(missed))}; threshold {MISSED_PERCENT:.0f}%)."
+        f"Ops that tensor cores could do take {share} of the kernel time without them (most: {next(iter(missed))}; "
+        f"threshold {MISSED_PERCENT:.0f}%)."
     )
-    return Finding("no_tensor_cores", "hint", text, causes=("device_compute_32bit",))
+    return Finding("no_tensor_cores", "hint", text, causes=("device_compute_32bit",), quantities=(share,))
 
 
 def _slow_copies(kernels: Kernels) -> Finding | None:
@@ -64,12 +68,13 @@ def _slow_copies(kernels: Kernels) -> Finding | None:
     worst = max(slow, key=lambda copies: copies.total_ps)
     details = [f"{worst.gb_per_second:.3g} GB/s"] if worst.gb_per_second is not None else []
     details += [f"from {worst.memory} memory"] if worst.memory else []
-    percent = format_percent(100.0 * worst.total_ps / wall_ps[worst.host, worst.device])
+    percent = 100.0 * worst.total_ps / wall_ps[worst.host, worst.device]
+    share = Quantity("slow_copies", percent, of=f"capture, {worst.device}")
     text = (
-        f"Copies to {worst.device} take {percent}% of the capture ({', '.join(details)}; threshold "
+        f"Copies to {worst.device} take {share} of the capture ({', '.join(details)}; threshold "
         f"{COPY_PERCENT:.0f}% if pageable, or below {_SLOW_GB:.0f} GB/s for copies of 1 MiB and more)."
     )
-    return Finding("slow_copies", "hint", text, causes=("input_copy",))
+    return Finding("slow_copies", "hint", text, causes=("input_copy",), quantities=(share,))
 
 
 def _is_slow(copies: Copies, wall_ps: int) -> bool:
@@ -85,5 +90,6 @@ def _largest_kernel(kernels: Kernels) -> Finding | None:
     name, percent = by_name["kernel"][0], by_name["percent"][0]
     if percent < ONE_KERNEL_PERCENT:
         return None
-    text = f"{name} takes {format_percent(percent)}% of the kernel time (named from {ONE_KERNEL_PERCENT:.0f}%)."
-    return Finding("one_kernel", "info", text)
+    share = Quantity("one_kernel", percent, of="kernel time")
+    text = f"{name} takes {share} of the kernel time (named from {ONE_KERNEL_PERCENT:.0f}%)."
+    return Finding("one_kernel", "info", text, quantities=(share,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Fact, Level, Section, at_levels
+from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.kernels.findings import kernel_findings
 from tfperf.sections.kernels.tables import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
 from tfperf.sections.registry import present
@@ -68,10 +68,14 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
         return (total, *devices)
     used_ps, unknown_ps = (kernels.time_by_tensor_cores_ps(answer) for answer in (True, None))
     note = "of kernel time, by the names of the kernels"
+    used, unknown = (
+        Quantity(key, 100.0 * part_ps / kernels.whole_ps, of="kernel time")
+        for key, part_ps in (("tensor_cores", used_ps), ("tensor_cores_unknown", unknown_ps))
+    )
     if unknown_ps:
-        note += f"; unknown for {format_percent(100.0 * unknown_ps / kernels.whole_ps)}%"
-    percent = 100.0 * used_ps / kernels.whole_ps
-    return (total, *devices, Fact("tensor_core_percent", "On tensor cores", percent, "%", note))
+        note += f"; unknown for {unknown}"
+    fact = Fact("tensor_core_percent", "On tensor cores", used.value, "%", note, quantities=(used, unknown))
+    return (total, *devices, fact)
 
 
 def _device_fact(device: DeviceTotals, rank: int, *, several_hosts: bool) -> Fact:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, Intervals, difference, intersection, percentile, union_all
 from tfperf.sections.host import Host
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.segments import (
     async_work_ps,
@@ -31,6 +32,7 @@ from tfperf.trace.cores import whole_cores
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines
+from tfperf.units import PS_PER_MS
 
 _OP_BITS = 42
 """Picoseconds in so many bits are four seconds; what is left tells two million names apart."""
@@ -70,10 +72,21 @@ def analyze(host: Host) -> TfData:
     outlook = estimate_changes(
         pipelines, host["steps"], steadiness=_steadiness(trace, recorded.runs.other_ops), has_device=bool(trace.devices)
     )
-    tfdata = _main_first(pipelines, outlook)
+    tfdata = _main_first(pipelines, outlook and _waiting_as_category(outlook, host["steps"]))
     if outlook is None and tfdata.main is not None:
         return replace(tfdata, no_outlook=why_no_outlook(tfdata.main, host["steps"]))
     return tfdata
+
+
+def _waiting_as_category(outlook: Outlook, breakdown: Breakdown) -> Outlook:
+    """Return an outlook whose waiting is that of the step table, so that one thing has one number.
+
+    A fetch takes a little longer than the call of the pipeline inside it, and is no waiting while the device works.
+    """
+    if "input_wait" in breakdown.unknown:
+        return outlook
+    wait_ps = breakdown.time_ps["input_wait"][breakdown.steps.headline]
+    return replace(outlook, wait_ms=float(wait_ps.mean()) / PS_PER_MS)
 
 
 def combine(hosts: Sequence[TfData]) -> TfData:
