@@ -8,6 +8,7 @@ import pytest
 from builders import Event, Plane, event, host, line, logdir_of, plane, ref, results_of, space, trace_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sections.tfdata.made_pipelines import training_and_evaluation
 
 import tfperf
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
@@ -248,6 +249,24 @@ def test_evaluation_has_causes_of_its_own(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*events))
     assert [(cause.code, cause.kind) for cause in found.causes] == [("input_wait", "eval")]
     assert found.headline.startswith("Nothing worth fixing"), "the headline is about training"
+
+
+@pytest.mark.parametrize(
+    ("stage", "root", "stage_waited_for", "first", "has_estimate"),
+    [
+        ("Filter", 11, "the stage waited for is Filter", "cache", True),
+        ("Map", 1, "the stage waited for is Map", "prefetch", False),
+        ("", 1, "the trace does not show what makes the batches", "look_at_stages", False),
+    ],
+)
+def test_evaluation_has_the_changes_of_its_own_pipeline(
+    tmp_path: Path, stage: str, root: int, stage_waited_for: str, first: str, *, has_estimate: bool
+) -> None:
+    job = plane("/host:CPU", training_and_evaluation(eval_stage=stage, eval_root=root))
+    cause = next(each for each in diagnosis(tmp_path, job).causes if each.kind == "eval")
+    assert (cause.code, cause.cost_percent) == ("input_wait", Range(60.0, 60.0))
+    assert cause.detail == stage_waited_for
+    assert (cause.actions[0].code, cause.actions[0].step_ms is not None) == (first, has_estimate)
 
 
 def test_a_device_that_does_nothing(tmp_path: Path) -> None:

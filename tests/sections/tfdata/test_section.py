@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from builders import Line, event, line, plane, results_of, trace_of
 from builders import iterator_call as call
-from sections.tfdata.made_pipelines import behind_a_prefetch, waiting_job
+from sections.tfdata.made_pipelines import behind_a_prefetch, training_and_evaluation, waiting_job
 
 from tfperf.render import RenderOptions, render
 from tfperf.report.model import Detail, Report, Section, shown
@@ -53,6 +53,13 @@ def test_waiting_is_that_of_the_step_table(tmp_path: Path) -> None:
     section = build(results)
     assert "steps wait 0.062 ms of 0.100 ms (62.0%) for it" in section.findings[0].text
     assert results["overview"].percent["input_wait"] == pytest.approx(62.0)
+
+
+def test_evaluation_has_a_verdict_and_changes_of_its_own(tmp_path: Path) -> None:
+    section = section_of(tmp_path, training_and_evaluation(eval_stage="Filter", eval_root=11))
+    verdict, *changes = [finding for finding in section.findings if finding.text.startswith("eval steps: ")]
+    assert verdict.text.startswith("eval steps: The pipeline is too slow: steps wait 0.060 ms of 0.100 ms (60.0%)")
+    assert [(each.code, each.level) for each in changes][:1] == [("cache", "full")]
 
 
 def test_a_stage_that_only_waits_is_named_with_what_it_waits_for(tmp_path: Path) -> None:

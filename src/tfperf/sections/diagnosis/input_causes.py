@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from tfperf.sections.diagnosis.case import LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.tfdata.actions import actions_of
+from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage
 from tfperf.units import format_bytes, format_percent, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
-    from tfperf.sections.tfdata.analysis import TfData
 
 
 def input_wait(case: Case) -> Cause | None:
     """Judge waiting for the next batch: the stage that is waited for, and what changes of the pipeline bring."""
     if not case.matters("input_wait"):
         return None
-    tfdata: TfData = case.results["tfdata"]
+    tfdata = pipelines_of(case)
     blame = blamed_stage(tfdata)
     rests_on, detail = [in_categories("input")], "the trace does not show what makes the batches"
     if blame is not None:
@@ -30,12 +30,18 @@ def input_wait(case: Case) -> Cause | None:
     elif tfdata.pipelines:
         detail = "no single stage of the pipeline is what is waited for"
     actions: tuple[Action | str | None, ...] = ("use_tf_data",)
-    if tfdata.pipelines:
+    if case.results["tfdata"].pipelines:
         actions = (case.without_estimate("look_at_stages"),)
-    if case.is_headline and case.program.api != "jax":
+    if case.program.api != "jax":
         actions = pipeline_actions(tfdata) or actions
     cost = case.ledger.claim("input_wait")
     return case.cause("input_wait", "Waiting for tf.data", cost, detail, actions=actions, rests_on=rests_on)
+
+
+def pipelines_of(case: Case) -> TfData:
+    """Return the pipelines, first the one that these steps wait for; none if it is unknown which that is."""
+    tfdata: TfData = case.results["tfdata"]
+    return tfdata.for_steps(case.summary.kind) or (tfdata if case.is_headline else TfData(()))
 
 
 def _python_of(tfdata: TfData, blame: Blame) -> str:

@@ -66,7 +66,7 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
         quantities = (*_quantities(cause), *(_estimate(cause, cause.actions[0]) if cause.actions else ()))
         findings.append(Finding(cause.code, _severity(cause), _text(cause), action, level, quantities=quantities))
         for other in cause.actions[1:]:
-            text, of_other = f"Also for {cause.code}: {_words(other)}.", _estimate(cause, other)
+            text, of_other = f"Also for {_named(cause)}: {_words(other)}.", _estimate(cause, other)
             findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))
     return tuple(findings)
 
@@ -88,8 +88,16 @@ def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
     return step_after(f"{cause.code}: {action.code}", action.step_ms.low, action.step_ms.high, of)
 
 
+_MAIN_KINDS = ("train", UNLABELLED)
+"""Kinds of steps that go without saying."""
+
+
 def _text(cause: Cause) -> str:
-    return sentence_of(cause) if cause.kind in ("train", UNLABELLED) else f"{cause.kind} steps: {sentence_of(cause)}"
+    return sentence_of(cause) if cause.kind in _MAIN_KINDS else f"{cause.kind} steps: {sentence_of(cause)}"
+
+
+def _named(cause: Cause) -> str:
+    return cause.code if cause.kind in _MAIN_KINDS else f"{cause.code} of {cause.kind} steps"
 
 
 def _severity(cause: Cause) -> Severity:

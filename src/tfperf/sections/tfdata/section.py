@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity
@@ -40,7 +42,7 @@ _HOW_TO_READ = (
 def build(results: Results) -> Section:
     """Build the section: the verdict, what to change, a checklist, the tree of stages, and what a change would gain."""
     tfdata: TfData = results["tfdata"]
-    host = _host_of_main(results)
+    host = _host_of_main(results, tfdata)
     of, now = of_steps(results["overview"].kind, host), ""
     if tfdata.outlook is not None:
         step, _, share = _waiting(tfdata.outlook, of)
@@ -60,7 +62,7 @@ def build(results: Results) -> Section:
     return Section(
         "tfdata",
         "tf.data",
-        findings=(_verdict(tfdata, tfdata.main, blame, host=host, of=of), *advice),
+        findings=(_verdict(tfdata, tfdata.main, blame, host=host, of=of), *advice, *_of_other_steps(results)),
         facts=tuple(replace(fact, level="full") for fact in _checklist(tfdata.main, tfdata.outlook, blame)),
         tables=tables,
         detail_notes=_notes(tfdata, tfdata.main),
@@ -116,10 +118,23 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
     return Finding("tfdata_slow", severity, text, quantities=quantities)
 
 
-def _host_of_main(results: Results) -> str:
+def _of_other_steps(results: Results) -> Iterator[Finding]:
+    """Yield the verdict and the changes for the pipeline that steps of each other kind wait for."""
+    tfdata: TfData = results["tfdata"]
+    for kind in tfdata.of_kinds:
+        of_kind = tfdata.for_steps(kind)
+        if of_kind is None or of_kind.main is None:
+            continue
+        host = _host_of_main(results, of_kind)
+        of = of_steps(kind, host)
+        verdict = _verdict(of_kind, of_kind.main, blamed_stage(of_kind), host=host, of=of)
+        for finding in (verdict, *pipeline_advice(of_kind, of)):
+            yield replace(finding, text=f"{kind} steps: {finding.text}", level="full")
+
+
+def _host_of_main(results: Results, tfdata: TfData) -> str:
     """Return the host whose steps wait for the main pipeline, if there are several."""
-    main = results["tfdata"].main
-    return main.host if main is not None and results.has_several_hosts else ""
+    return tfdata.main.host if tfdata.main is not None and results.has_several_hosts else ""
 
 
 def _on(host: str) -> str:
