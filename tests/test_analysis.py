@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from builders import Event, event, host, logdir_of, space
+from builders import Event, event, host, logdir_of, ref, space
 
 import tfperf
 
@@ -54,6 +54,28 @@ def test_more_sections_are_read_from_the_files_again(tmp_path: Path) -> None:
     more = analysis.more(["ops"])
     assert list(more["ops"].host.table["op_name"]) == ["MatMul"]
     assert more.more(["ops", "steps"]) is more
+
+
+def traced_steps() -> list[Event]:
+    """Five steps of 100 us, in each of which a function is traced for 50."""
+    events: list[Event] = []
+    for n in range(5):
+        events += [
+            event("train", 100 * n, 100, step_num=n),
+            event("work", 100 * n, 100, tf_function_call=ref("traced-nonXla"), tracing_count=n + 1),
+            event("tf.function-graph_building", 100 * n, 50),
+        ]
+    return events
+
+
+def test_findings_name_only_causes_that_the_diagnosis_found(tmp_path: Path) -> None:
+    """Where the report has no diagnosis, they name those that they may be evidence for."""
+    analysis = tfperf.load(logdir_of(tmp_path, a=space(host(*traced_steps()))))
+    (section,) = analysis.report(["functions"]).sections
+    assert [finding.causes for finding in section.findings] == [("compilation", "warm_up")]
+    diagnosis, section = analysis.report(["diagnosis", "functions"]).sections
+    assert diagnosis.findings[0].code == "compilation"
+    assert [finding.causes for finding in section.findings] == [("compilation",)]
 
 
 def test_an_unknown_section_names_those_that_there_are(tmp_path: Path) -> None:

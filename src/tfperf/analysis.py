@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
-from tfperf.report.model import Column, Report, Section, table_of
+from tfperf.report.model import Column, Finding, Report, Section, table_of
 from tfperf.sections import registry
 from tfperf.sections.host import Host
 from tfperf.sections.overview.summary import report_summary
@@ -150,7 +150,22 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
         "attribution": results.attribution,
     }
     lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
-    return Report(source, report_summary(results), tuple(built), lines, documents)
+    return Report(source, report_summary(results), _referring(built), lines, documents)
+
+
+def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
+    """Return the sections, whose findings name no cause that the leading sections of the report did not find."""
+    found = {finding.code for section in sections if section.is_lead for finding in section.findings}
+    if not found:
+        return tuple(sections)
+    return tuple(
+        replace(section, findings=tuple(_naming_only(found, finding) for finding in section.findings))
+        for section in sections
+    )
+
+
+def _naming_only(found: Set[str], finding: Finding) -> Finding:
+    return replace(finding, causes=tuple(code for code in finding.causes if code in found))
 
 
 _COLUMNS = (

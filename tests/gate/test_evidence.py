@@ -35,10 +35,10 @@ def evidence(tmp_path: Path, limit: str, data: bytes) -> tuple[Finding, ...]:
         ("tfdata_stages.p95_ms < 1", ("tfdata", "diagnosis")),
         ("retraces <= 0", ("functions", "diagnosis")),
         ("functions.traced_calls < 1", ("functions", "diagnosis")),
-        ("memory < 1kB", ("memory",)),
-        ("memory_by_op.total_bytes < 1", ("memory",)),
-        ("device_busy >= 99%", ("idle",)),
-        ("device_time.idle_ms < 1", ("idle",)),
+        ("memory < 1kB", ("memory", "diagnosis")),
+        ("memory_by_op.total_bytes < 1", ("memory", "diagnosis")),
+        ("device_busy >= 99%", ("idle", "diagnosis")),
+        ("device_time.idle_ms < 1", ("idle", "diagnosis")),
         ("kernels.total_us < 1", ("diagnosis",)),
         ("step_time < 1us", ("diagnosis",)),
         ("steps.step_time_ms < 1us", ("diagnosis",)),
@@ -118,11 +118,18 @@ def steps() -> list[Plane]:
     return [host(*(event("train", 100 * number, 100, step_num=number) for number in range(5)))]
 
 
-def test_a_breach_of_device_time_has_the_findings_about_idle_devices(tmp_path: Path) -> None:
-    stream = line("Stream #1", *(event("gemm", 100 * number, 10) for number in range(5)))
-    findings = evidence(tmp_path, "device_busy >= 99%", space(*steps(), plane("/device:GPU:0", stream)))
-    assert findings
-    assert all(finding.severity != "info" for finding in findings)
+def test_a_breach_of_device_time_names_what_the_device_waits_for_and_the_cause(tmp_path: Path) -> None:
+    """The host launches for 90 us of each step of 100 us."""
+    marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
+    launching = [event("ExecutorState::Process", 100 * number, 90) for number in range(5)]
+    stream = line("Stream #1", *(event("gemm", 100 * number + 90, 10) for number in range(5)))
+    data = space(
+        plane("/host:CPU", line("python", *marks), line("executor", *launching)), plane("/device:GPU:0", stream)
+    )
+    fact, cause = evidence(tmp_path, "device_busy >= 99%", data)
+    assert (fact.code, fact.action, fact.causes) == ("idle_launch", "", ())
+    assert cause.code == "small_work_per_step"
+    assert cause.action
 
 
 def test_a_breach_of_memory_names_the_largest_part_of_the_peak(tmp_path: Path) -> None:

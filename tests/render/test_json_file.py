@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.render import render
-from tfperf.report.model import FORMAT_VERSION, Column, Fact, Finding, Report, Section, Table
+from tfperf.report.model import FORMAT_VERSION, Column, Fact, Finding, Quantity, Report, Section, Table
 
 COLUMNS = (Column("name", "Name", str), Column("self_us", "Self", float, "us", "time in the op itself", level="data"))
 
@@ -35,7 +35,16 @@ def test_the_whole_document() -> None:
     section = Section(
         "ops",
         "Ops",
-        findings=(Finding("slow", "hint", "MatMul is slow.", "use float16"),),
+        findings=(
+            Finding(
+                "slow",
+                "hint",
+                "MatMul is slow.",
+                "use float16",
+                causes=("a_cause",),
+                quantities=(Quantity("share", 5.0, of="step"),),
+            ),
+        ),
         facts=(Fact("step_ms", "Average step", 15.9, "ms", "over 2 steps"),),
         tables=(Table("ops", "Operations", COLUMNS, {"name": ["a"], "self_us": [1.25]}, total_rows=37),),
         notes=("no device",),
@@ -49,7 +58,16 @@ def test_the_whole_document() -> None:
         "sections": {
             "ops": {
                 "title": "Ops",
-                "findings": [{"code": "slow", "severity": "hint", "text": "MatMul is slow.", "action": "use float16"}],
+                "findings": [
+                    {
+                        "code": "slow",
+                        "severity": "hint",
+                        "text": "MatMul is slow.",
+                        "action": "use float16",
+                        "causes": ["a_cause"],
+                        "quantities": [{"key": "share", "of": "step", "value": 5.0, "unit": "%"}],
+                    }
+                ],
                 "facts": {"step_ms": {"value": 15.9, "unit": "ms", "title": "Average step", "note": "over 2 steps"}},
                 "tables": {
                     "ops": {

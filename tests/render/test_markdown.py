@@ -24,7 +24,10 @@ def test_a_whole_report() -> None:
     section = Section(
         "overview",
         "Overview",
-        findings=(Finding("input", "problem", "Waits for input.", "prefetch"), Finding("x", "info", "All <well>.")),
+        findings=(
+            Finding("input", "problem", "Waits for input.", "prefetch"),
+            Finding("x", "info", "All <well>.", causes=("idle",)),
+        ),
         facts=(Fact("step", "Average step", 15.94, "ms", "over 2 steps"),),
         charts=(StepChart("Steps", ("7", "8"), {"Input": [10.0, 5.0]}, ("", "partial")),),
         tables=(Table("ops", "Operations", columns, data, total_rows=37, note="Inner time only."),),
@@ -38,6 +41,7 @@ def test_a_whole_report() -> None:
         - **Problem:** Waits for input.
           - Try: prefetch
         - **Info:** All \<well\>.
+          - See: idle in -s diagnosis
 
         | Fact         | Value                  |
         |:-------------|:-----------------------|

@@ -47,7 +47,7 @@ def test_a_whole_report() -> None:
         "Overview",
         findings=(
             Finding("input_bound", "problem", "The job waits for input 63.4% of the time.", "add .prefetch(AUTOTUNE)"),
-            Finding("retrace", "hint", "One step was traced again."),
+            Finding("retrace", "hint", "One step was traced again.", causes=("warm_up", "compilation")),
             Finding("steps", "info", "Steps were found by markers."),
         ),
         facts=(Fact("step", "Average step", 15.94, "ms", "over 2 steps"), Fact("n", "Steps", 2, "count")),
@@ -66,6 +66,7 @@ def test_a_whole_report() -> None:
         !! The job waits for input 63.4% of the time.
            try: add .prefetch(AUTOTUNE)
          > One step was traced again.
+           see: warm_up, compilation in -s diagnosis
          i Steps were found by markers.
 
         Average step  15.9 ms  over 2 steps

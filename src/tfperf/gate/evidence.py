@@ -1,4 +1,4 @@
-"""Why a limit is breached: the sentences of the report about what it limits, each with its advice."""
+"""Why a limit is breached: the causes of the diagnosis, with what to do, and what else the report says about it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.gate.judged_host import JudgedHost
 from tfperf.gate.limits import Metric
@@ -24,22 +25,22 @@ _LONGEST_NAME = 120
 
 
 class _Topic(Struct, frozen=True):
-    """What a limit is about: sections whose findings explain a breach, and codes of the advice that does."""
+    """What a limit is about: sections that explain a breach, and codes of the causes that do."""
 
-    sections: tuple[str, ...]
+    sections: tuple[str, ...] = ("diagnosis",)
     codes: tuple[str, ...] = ()
 
 
-_INPUT = _Topic(("tfdata",), ("input_wait", "input_contention", "input_copy"))
-_LAUNCHES = _Topic((), ("launch_bound", "small_work_per_step"))
-_IDLE = _Topic(("idle",))
-_MEMORY = _Topic(("memory",))
-_FUNCTIONS = _Topic(("functions",), ("compilation", "warm_up"))
-_ANYTHING = _Topic((), ("*",))
+_INPUT = _Topic(("tfdata", "diagnosis"), ("input_wait", "input_contention", "input_copy"))
+_LAUNCHES = _Topic(codes=("launch_bound", "small_work_per_step"))
+_IDLE = _Topic(("idle", "diagnosis"))
+_MEMORY = _Topic(("memory", "diagnosis"), ("memory_pressure",))
+_FUNCTIONS = _Topic(("functions", "diagnosis"), ("compilation", "warm_up"))
+_ANYTHING = _Topic()
 _FIGURES: Mapping[str, _Topic] = {
     "input_bound": _INPUT,
     "kernel_launch": _LAUNCHES,
-    "all_others": _Topic((), ("python_between_steps", "eager_ops", "waiting_in_calls")),
+    "all_others": _Topic(codes=("python_between_steps", "eager_ops", "waiting_in_calls")),
     "device_busy": _IDLE,
     "memory": _MEMORY,
     "retraces": _FUNCTIONS,
@@ -51,17 +52,13 @@ _TABLES: Mapping[str, _Topic] = {
     **dict.fromkeys(("functions", "tf_functions"), _FUNCTIONS),
     **dict.fromkeys(("idle_", "device_time"), _IDLE),
     "memory_": _MEMORY,
-    "kernels": _Topic((), ("device_compute_32bit", "launch_bound")),
+    "kernels": _Topic(codes=("device_compute_32bit", "launch_bound")),
     "launches": _LAUNCHES,
-    "copies": _Topic((), ("input_copy", "output_copy")),
-    "eager_ops": _Topic((), ("eager_ops",)),
+    "copies": _Topic(codes=("input_copy", "output_copy")),
+    "eager_ops": _Topic(codes=("eager_ops",)),
     **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses"), _NOTHING),
 }
 """How the name of a table starts, and what it is about."""
-_SAME_ARGUMENTS = (
-    "call it with tensors of the same types and shapes (input_signature, reduce_retracing=True), not with Python "
-    "numbers, and create tf.functions once, outside the loop"
-)
 
 
 def _topic(metric: Metric) -> _Topic:
@@ -74,8 +71,7 @@ def evidence_sections(metric: Metric) -> tuple[str, ...]:
     """Return the sections that explain a breach."""
     if metric.cause:
         return ("diagnosis",)
-    topic = _topic(metric)
-    return (*topic.sections, "diagnosis") if topic.codes else topic.sections
+    return _topic(metric).sections
 
 
 def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
@@ -89,32 +85,36 @@ def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
 
 
 def _explanations(topic: _Topic, host: JudgedHost) -> Iterator[Finding]:
-    advice = host.findings("diagnosis") if topic.codes else ()
+    causes = host.findings("diagnosis") if "diagnosis" in topic.sections else ()
+    by_code = [finding for code in topic.codes for finding in causes if finding.code == code]
     if topic is _ANYTHING:
-        yield from (finding for finding in advice if finding.code != "nothing")
-        return
-    by_code = [finding for code in topic.codes for finding in advice if finding.code == code]
-    if topic is _INPUT:
-        yield from _input(host, by_code)
-        return
-    if topic is _FUNCTIONS:
-        yield from _retraced(host)
-    if topic in (_IDLE, _MEMORY):
-        yield from (finding for finding in host.findings(topic.sections[0]) if finding.severity != "info")
-    if topic is _MEMORY:
-        yield from _largest_in_memory(host)
-    yield from by_code
+        yield from (finding for finding in causes if finding.code != "nothing")
+    elif topic is _INPUT:
+        yield from by_code or _input(host)
+    elif topic is _FUNCTIONS:
+        yield from (*_retraced(host), *by_code)
+    elif topic is _IDLE:
+        for fact in _facts(host, "idle"):
+            yield replace(fact, causes=())
+            yield from (finding for finding in causes if finding.code in fact.causes)
+    elif topic is _MEMORY:
+        yield from (*(by_code or _facts(host, "memory")), *_largest_in_memory(host))
+    else:
+        yield from by_code
 
 
-def _input(host: JudgedHost, advice: list[Finding]) -> Iterator[Finding]:
-    """Yield the causes of input; where there is none, what input takes."""
+def _facts(host: JudgedHost, section: str) -> list[Finding]:
+    return [finding for finding in host.findings(section) if finding.severity != "info"]
+
+
+def _input(host: JudgedHost) -> Iterator[Finding]:
+    """Yield what input takes, where it is too little to be a cause."""
     percent = host.summary.percent
-    if not advice and percent and host.summary.input_percent is not None:
+    if percent and host.summary.input_percent is not None:
         text = f"Waiting for tf.data takes {format_percent(percent['input_wait'])}% of the step time"
         if host.breakdown.has_device:
             text += f", copying batches to the device {format_percent(percent['host_to_device'])}%"
-        advice = [Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")]
-    yield from advice
+        yield Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")
 
 
 def _retraced(host: JudgedHost) -> Iterator[Finding]:
@@ -124,7 +124,13 @@ def _retraced(host: JudgedHost) -> Iterator[Finding]:
     if again:
         named = [f"{brief(name, _LONGEST_NAME)} ({counted(counts[name], 'time')})" for name in again]
         text = f"Traced again in the capture: {listed(named, _NAMED_FUNCTIONS)}."
-        yield Finding("retraced", "problem", text, _SAME_ARGUMENTS)
+        yield Finding("retraced", "problem", text, _same_arguments())
+
+
+def _same_arguments() -> str:
+    from tfperf.sections.diagnosis.actions import ADVICE  # only a breach needs it
+
+    return ADVICE["keep_signature"].texts["tensorflow"]
 
 
 def _largest_in_memory(host: JudgedHost) -> Iterator[Finding]:

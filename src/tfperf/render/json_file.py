@@ -40,7 +40,13 @@ def _section(section: Section) -> dict[str, Any]:
     return {
         "title": section.title,
         "findings": [
-            {key: getattr(finding, key) for key in ("code", "severity", "text", "action")}
+            {
+                **{key: getattr(finding, key) for key in ("code", "severity", "text", "action", "causes")},
+                "quantities": [
+                    {key: _jsonable(getattr(quantity, key)) for key in ("key", "of", "value", "unit")}
+                    for quantity in finding.quantities
+                ],
+            }
             for finding in section.findings
         ],
         "facts": {fact.key: _fact(fact) for fact in section.facts},

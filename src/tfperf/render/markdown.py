@@ -107,8 +107,8 @@ def _section_blocks(section: Section, options: RenderOptions, write: Write) -> I
     items = []
     for finding in section.findings:
         items.append(f"- **{_SEVERITIES[finding.severity]}:** {write(finding.text)}")
-        if finding.action:
-            items.append(f"  - Try: {write(finding.action)}")
+        labelled = (("Try", finding.action), ("See", finding.see))
+        items += (f"  - {label}: {write(text)}" for label, text in labelled if text)
     if items:
         yield "\n".join(items)
     if section.facts:

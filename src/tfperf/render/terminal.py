@@ -117,8 +117,8 @@ def _finding_lines(finding: Finding, width: int) -> list[Line]:
     space = Part(" " * len(mark.text))
     texts = wrap(safe(finding.text), min(width, _LONGEST_LINE) - len(mark.text))
     lines: list[Line] = [(space if number else mark, Part(text)) for number, text in enumerate(texts)]
-    if finding.action:
-        lines += _paragraph(finding.action, width, first=f"{space.text}try: ")
+    for label, text in (("try: ", finding.action), ("see: ", finding.see)):
+        lines += _paragraph(text, width, first=f"{space.text}{label}") if text else []
     return lines
 
 

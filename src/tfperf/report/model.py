@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.units import Unit
+from tfperf.units import Unit, format_ms, format_percent
 
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
@@ -107,6 +107,21 @@ def table_of(name: str, title: str, columns: Sequence[Column], data: Data, **att
     return Table(name, title, tuple(columns), {column.key: data[column.key] for column in columns}, rows, **attributes)
 
 
+class Quantity(Struct, frozen=True):
+    """A number in a text: `key` says what it is, and `of` whose. What has the same key, unit and `of` is one number."""
+
+    key: str
+    value: float | None
+    unit: Literal["%", "ms"] = "%"
+    of: str = ""
+
+    def __str__(self) -> str:
+        """Show it as people read it: `64.4%`, `19.4 ms`."""
+        if self.value is None:
+            return "-"
+        return f"{format_percent(self.value)}%" if self.unit == "%" else f"{format_ms(self.value)} ms"
+
+
 class Fact(Struct, frozen=True):
     """One named value, shown as a line: `Average step time  15.9 ms`."""
 
@@ -116,6 +131,8 @@ class Fact(Struct, frozen=True):
     unit: Unit = ""
     note: str = ""
     level: Level = "brief"
+    quantities: tuple[Quantity, ...] = ()
+    """What it states that stands elsewhere too, and every share in its note."""
 
 
 class Finding(Struct, frozen=True):
@@ -126,6 +143,15 @@ class Finding(Struct, frozen=True):
     text: str
     action: str = ""
     level: Level = "brief"
+    causes: tuple[str, ...] = ()
+    """Codes of the causes that it is evidence for: what to do is said there, once, and not here."""
+    quantities: tuple[Quantity, ...] = ()
+    """The numbers that its text and its action state: every share, and every time that stands elsewhere too."""
+
+    @property
+    def see(self) -> str:
+        """Return where it is said what to do; empty if nowhere."""
+        return f"{', '.join(self.causes)} in -s diagnosis" if self.causes else ""
 
 
 class StepChart(Struct, frozen=True):

@@ -83,7 +83,7 @@ class Tags(HTMLParser):
 
 
 def test_the_verdict_is_said_in_words_before_all_else() -> None:
-    finding = Finding("input", "problem", "Waits for input.", "prefetch")
+    finding = Finding("input", "problem", "Waits for input.", "prefetch", causes=("input_wait",))
     first = Section(
         "overview", "Overview", findings=(finding,), facts=(Fact("step", "Step time", 15.94, "ms", "± 1 ms"),)
     )
@@ -92,6 +92,7 @@ def test_the_verdict_is_said_in_words_before_all_else() -> None:
     assert main.index('class="verdict problem"') < main.index("Step time")
     assert '<p class="severity">Problem</p><p>Waits for input.</p>' in main
     assert "<b>Try:</b> prefetch" in main
+    assert "<b>See:</b> input_wait in -s diagnosis" in main
     assert "<dt>Step time</dt><dd>15.9 ms <small>± 1 ms</small></dd>" in main
     badge = '<span class="badge">1<span class="visually-hidden"> problem</span></span>'
     assert f'<a href="#section-0">Overview {badge}</a>' in page

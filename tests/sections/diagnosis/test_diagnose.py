@@ -9,6 +9,7 @@ from builders import Event, Line, Plane, event, host, line, logdir_of, plane, re
 from builders import iterator_call as call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sections.tfdata.made_pipelines import training_and_evaluation
 
 import tfperf
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
@@ -224,6 +225,64 @@ def test_a_gpu_that_is_launched_for_and_copied_to(tmp_path: Path) -> None:
     assert costs["launch_bound"] == Range(30.0, 30.0)
 
 
+def test_ops_on_the_host_that_a_device_waits_for(tmp_path: Path) -> None:
+    # An op runs for 30 us and launches nothing; then the device works for 60 us.
+    found = diagnosis(tmp_path, host(*steps(("Cast:Cast", 30))), gpu(("volta_sgemm", 30, 60)))
+    cause = next(each for each in found.causes if each.code == "host_ops")
+    assert cause.cost_percent == Range(30.0, 30.0)
+    assert [(action.code, action.step_ms) for action in cause.actions] == [("move_ops", None)]
+
+
+def test_a_program_that_waits_for_results_while_the_device_is_idle(tmp_path: Path) -> None:
+    # The whole step is one call, of which the last 40 us are waiting: nobody works then.
+    events = [(CALL, 0, 100), ("cuStreamSynchronize", 60, 40)]
+    made = [event(name, 100 * n + begin, duration) for n in range(5) for name, begin, duration in events]
+    found = diagnosis(tmp_path, host(*made, *steps()), gpu(("volta_sgemm", 0, 60)))
+    cause = next(each for each in found.causes if each.code == "waiting_for_results")
+    assert cause.cost_percent == Range(40.0, 40.0)
+    assert [action.code for action in cause.actions] == ["fetch_less_often"]
+
+
+def allocation(at: float, in_use: int) -> Event:
+    return event(
+        "MemoryAllocation",
+        at,
+        0,
+        allocator_name="GPU_0_bfc",
+        bytes_allocated=in_use,
+        bytes_available=1000 - in_use,
+        peak_bytes_in_use=in_use,
+        requested_bytes=in_use,
+        allocation_bytes=in_use,
+        addr=64,
+        fragmentation=0.0,
+    )
+
+
+def test_memory_that_is_nearly_full(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(*steps((OP, 100)), allocation(5, 950)))
+    (cause,) = found.causes
+    assert (cause.code, cause.cost_percent) == ("memory_pressure", None)
+    assert cause.detail.startswith("GPU_0_bfc reaches 950 B, 95.0% of its capacity")
+    assert [action.code for action in cause.actions] == ["use_less_memory", "share_device_memory"]
+
+
+def test_memory_is_judged_without_steps_too(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(event(OP, 0, 10), allocation(5, 950)))
+    assert found.headline.startswith("No step time was measured: ")
+    assert [cause.code for cause in found.causes] == ["memory_pressure"]
+
+
+def test_a_part_of_a_category_says_of_how_much(tmp_path: Path) -> None:
+    # Of 50 us in which the host launches, 10 are ops that Python runs one by one.
+    launching = host(*steps(("EagerExecute: Add", 10.0), ("ExecutorState::Process", 40.0)))
+    found = diagnosis(tmp_path, launching, gpu(("volta_sgemm", 50, 50)))
+    cause = next(each for each in found.causes if each.code == "launch_bound")
+    assert cause.cost_percent == Range(30.0, 30.0)
+    assert cause.detail.endswith("a part of 40.0% in all")
+    assert [str(quantity) for quantity in cause.quantities][-1:] == ["40.0%"]
+
+
 def test_evaluation_has_causes_of_its_own(tmp_path: Path) -> None:
     events = [*steps((OP, 100)), *steps((FETCH, 80), (OP, 20), kind="eval", start=500.0)]
     found = diagnosis(tmp_path, host(*events))
@@ -243,6 +302,24 @@ def test_evaluation_is_judged_by_its_own_figures(tmp_path: Path) -> None:
     (cause,) = found.causes
     assert (cause.code, cause.kind, cause.title) == ("python_between_steps", "eval", "Python between calls")
     assert cause.cost_percent == Range(40.0, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("stage", "root", "stage_waited_for", "first", "has_estimate"),
+    [
+        ("Filter", 11, "the stage waited for is Filter", "cache", True),
+        ("Map", 1, "the stage waited for is Map", "prefetch", False),
+        ("", 1, "the trace does not show what makes the batches", "look_at_stages", False),
+    ],
+)
+def test_evaluation_has_the_changes_of_its_own_pipeline(
+    tmp_path: Path, stage: str, root: int, stage_waited_for: str, first: str, *, has_estimate: bool
+) -> None:
+    job = plane("/host:CPU", training_and_evaluation(eval_stage=stage, eval_root=root))
+    cause = next(each for each in diagnosis(tmp_path, job).causes if each.kind == "eval")
+    assert (cause.code, cause.cost_percent) == ("input_wait", Range(60.0, 60.0))
+    assert cause.detail == stage_waited_for
+    assert (cause.actions[0].code, cause.actions[0].step_ms is not None) == (first, has_estimate)
 
 
 def test_a_device_that_does_nothing(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import Result
@@ -14,7 +14,11 @@ from click.testing import Result
 import tfperf
 from tfperf.render import render
 from tfperf.render.text_table import cells
-from tfperf.report.model import Report
+from tfperf.render.values import measure_text
+from tfperf.report.model import BarChart, Fact, Finding, Quantity, Report
+from tfperf.sections.idle.tables import CAUSE_TEXTS
+from tfperf.sections.overview.quantities import of_steps
+from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.units import format_percent
 
 ROOT = Path(__file__).parents[3]
@@ -26,6 +30,8 @@ PARTS = {
     "Output": ("output_copy",),
 }
 """Categories, and the causes that are parts of them."""
+CATEGORY_KEYS = {title: key for key, title in CATEGORY_TITLES.items()}
+IDLE_KEYS = {texts.title: cause for cause, texts in CAUSE_TEXTS.items()}
 
 
 def every_trace(root: Path) -> list[Path]:
@@ -52,6 +58,136 @@ def test_the_first_screen_of_every_trace_fits(reports: list[tuple[Path, Report]]
         assert len(lines) <= 24, path
         assert max(map(cells, lines)) <= 80, path
         assert "tfperf analyze PATH" in lines[-1], path
+
+
+Key = tuple[str, str, str]
+"""What a number is, whose, and its unit."""
+_SHARE = re.compile(r"[<>]?\d[\d,]*\.\d+%")
+
+
+def stated(report: Report) -> Iterator[tuple[Key, str, str]]:
+    """Yield every quantity that a report states: its key, how it is shown, and where."""
+    for section in report.sections:
+        for finding in section.findings:
+            for quantity in finding.quantities:
+                yield (quantity.key, quantity.of, quantity.unit), str(quantity), f"{section.name}: {finding.text}"
+        for fact in section.facts:
+            where = f"{section.name}: {fact.title}"
+            yield (f"fact {fact.key}", "", fact.unit), measure_text(fact.value, fact.unit), where
+            for quantity in fact.quantities:
+                yield (quantity.key, quantity.of, quantity.unit), str(quantity), where
+    for key, value, where in (*table_cells(report), *bars(report), *keys_of_json(report)):
+        yield key, str(Quantity(key[0], value, cast("Any", key[2]), key[1])), where
+
+
+def table_cells(report: Report) -> Iterator[tuple[Key, float | None, str]]:
+    """Yield the cells of tables that hold quantities."""
+    tables = {table.name: table for table in report.tables()}
+    kind, judged = report.summary["step_kind"], judged_of(report)
+    idle = {fact.key: fact.quantities[0].of for fact in facts(report, "idle") if fact.quantities}.get(
+        "idle_percent", ""
+    )
+    waiting = next((each.quantities[0].of for each in findings(report, "tfdata") if each.code == "tfdata_slow"), "")
+    of_columns: list[tuple[str, Callable[[dict[str, Any]], dict[str, Key]]]] = [
+        ("categories", lambda row: shares(CATEGORY_KEYS[row["category"]], of_steps(kind), "percent", "average_ms")),
+        ("kinds", lambda row: times_and_input(of_steps(row["kind"]))),
+        ("steps_by_host", lambda row: times_and_input(of_steps(kind, row["host"]))),
+        ("causes", lambda row: {"cost_high_percent": (row["code"], judged if row["kind"] == kind else "", "%")}),
+        ("idle_causes", lambda row: {"step_percent": (f"idle: {IDLE_KEYS[row['cause']]}", idle, "%")}),
+        ("what_if", lambda row: after(row["change"], waiting)),
+    ]
+    for name, keys in of_columns:
+        for values in tables[name].rows() if name in tables else ():
+            row = dict(zip((column.key for column in tables[name].columns), values, strict=True))
+            yield from ((key, row[column], f"table {name}: {column}") for column, key in keys(row).items())
+
+
+def shares(part: str, of: str, percent: str, ms: str) -> dict[str, Key]:
+    return {percent: (part, of, "%"), ms: (part, of, "ms")}
+
+
+def times_and_input(of: str) -> dict[str, Key]:
+    return {"average_ms": ("step_time", of, "ms"), "input_percent": ("input", of, "%")}
+
+
+def after(change: str, of: str) -> dict[str, Key]:
+    names = {"low_ms": "at best", "high_ms": "at worst"}
+    return {column: (f"input_wait: {change}, {name}", of, "ms") for column, name in names.items()}
+
+
+def bars(report: Report) -> Iterator[tuple[Key, float | None, str]]:
+    """Yield the bars of the first screen."""
+    for section in report.sections:
+        for chart in section.charts if section.is_lead else ():
+            assert isinstance(chart, BarChart)
+            for label, value in zip(chart.labels, chart.values, strict=True):
+                yield (CATEGORY_KEYS[label], judged_of(report), "%"), value, chart.title
+
+
+def keys_of_json(report: Report) -> Iterator[tuple[Key, float | None, str]]:
+    summary = report.summary
+    of = of_steps(summary["step_kind"] or "")
+    worst = of_steps(summary["step_kind"] or "", summary["worst_host"] or "")
+    yield ("step_time", of, "ms"), summary["step_time_ms"]["average"], "JSON"
+    yield ("input", worst, "%"), summary["input_percent"], "JSON"
+    for part in ("input_wait", "host_to_device"):
+        yield (part, of, "%"), summary[f"{part}_percent"], "JSON"
+    for part, value in summary["category_percent"].items():
+        yield (part, of, "%"), value, "JSON"
+
+
+def judged_of(report: Report) -> str:
+    """Whose steps the first screen is about: the average step, or that of one host."""
+    of_fact = {fact.key: fact.quantities for fact in facts(report, "diagnosis")}
+    return of_fact["step_time"][0].of if "step_time" in of_fact else ""
+
+
+def facts(report: Report, name: str) -> tuple[Fact, ...]:
+    return next((section.facts for section in report.sections if section.name == name), ())
+
+
+def findings(report: Report, name: str) -> tuple[Finding, ...]:
+    return next((section.findings for section in report.sections if section.name == name), ())
+
+
+def test_every_quantity_has_one_value(reports: list[tuple[Path, Report]]) -> None:
+    """In sentences, facts, cells, bars and JSON: what has the same key and owner is shown as the same number."""
+    for path, report in reports:
+        shown: dict[Key, dict[str, str]] = {}
+        for key, text, where in stated(report):
+            shown.setdefault(key, {}).setdefault(text, where)
+        assert {key: texts for key, texts in shown.items() if len(texts) > 1} == {}, path
+
+
+def test_every_share_in_a_sentence_is_a_quantity_with_a_key(reports: list[tuple[Path, Report]]) -> None:
+    for path, report in reports:
+        every = {text for _, text, _ in stated(report)}
+        for section in report.sections:
+            for finding in section.findings:
+                assert {*_SHARE.findall(finding.text)} <= {str(each) for each in finding.quantities}, (
+                    path,
+                    finding.text,
+                )
+            for fact in section.facts:
+                of_fact = {str(each) for each in fact.quantities}
+                assert {*_SHARE.findall(fact.note)} <= of_fact, (path, fact)
+                if fact.unit in ("%", "ms") and of_fact:
+                    assert measure_text(fact.value, fact.unit) in of_fact, (path, fact)
+            for note in (*section.notes, *section.detail_notes, *(table.note for table in section.tables)):
+                of_step = re.findall(rf"({_SHARE.pattern}) of (?:the step|a step|it\b)", note)
+                assert {*of_step} <= every, (path, note)
+
+
+def test_what_tf_data_advises_is_what_the_diagnosis_advises(reports: list[tuple[Path, Report]]) -> None:
+    for path, report in reports:
+        changes = [finding for finding in findings(report, "tfdata") if finding.action]
+        for cause in report.documents["diagnosis"]["causes"]:
+            mark = "" if cause["kind"] == report.summary["step_kind"] else f"{cause['kind']} steps: "
+            of_kind = [each for each in changes if each.text.startswith("eval steps: ") == bool(mark)]
+            # Changes of the pipeline are actions of waiting, or of its threads if these cost more.
+            if cause["code"] in ("input_wait", "input_contention") and cause["actions"] and of_kind:
+                of_cause = [(action["code"], action["text"]) for action in cause["actions"]]
+                assert sorted(of_cause) == sorted((each.code, each.action) for each in of_kind), path
 
 
 def test_one_thing_has_one_number(reports: list[tuple[Path, Report]]) -> None:

@@ -129,19 +129,19 @@ def test_classes_have_sums_and_wall_time(tmp_path: Path) -> None:
     )
 
 
-def test_there_is_advice_for_what_takes_time(tmp_path: Path) -> None:
+def test_what_the_host_works_at_is_named(tmp_path: Path) -> None:
     result = section(tmp_path, [job(20, reader())])
     assert codes(result) == ["input_high", "input_on_demand_read", "input_preprocessing"]
     assert [finding.text for finding in result.findings[1:]] == [
         "On-demand file read is under way for 10.0% of the capture.",
         "Preprocessing is under way for 40.2% of the capture.",
     ]
-    assert {finding.action for finding in result.findings[1:]} == {
-        "-s tfdata names the stage that steps wait for, what to change, and what that would gain"
-    }, "what is done already is not advised"
+    assert {(finding.action, finding.causes) for finding in result.findings[1:]} == {
+        ("", ("input_wait", "input_contention"))
+    }, "the diagnosis says what to do"
 
 
-def test_who_does_not_wait_gets_no_advice(tmp_path: Path) -> None:
+def test_where_no_step_waits_nothing_is_named(tmp_path: Path) -> None:
     assert codes(section(tmp_path, [job(1, reader())])) == ["input_none"]
 
 

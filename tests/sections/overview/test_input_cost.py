@@ -30,7 +30,7 @@ def test_without_rivals_it_is_the_category(tmp_path: Path) -> None:
     results = results_of(trace_of(tmp_path, host(*steps((FETCH, 64), (OP, 36)))))
     cost = input_cost(results)
     assert cost == InputCost(64.0, 0.0, 0.0)
-    assert cost.sentence == ""
+    assert not cost.is_more_than_waiting
     assert len(build(results).findings) == 1
 
 

@@ -104,6 +104,19 @@ def test_without_host_threads_only_the_device_is_known(tmp_path: Path) -> None:
     assert verdict_of(results).text.startswith("Cannot tell whether the job is input-bound")
 
 
+def test_the_verdict_on_several_hosts_has_the_shares_of_one(tmp_path: Path) -> None:
+    """The second host waits 3 us more, and all others are 7 % of its steps, not 3.5 % as on average."""
+    a, b = trace_of(tmp_path, job(0, 100)), trace_of(tmp_path, job(3, 90))
+    results = results_of(a, b, sections=["overview"])
+    assert verdict_of(results).text == (
+        "POSSIBLY input-bound: 3.0% of the step time goes to input on host host (moderate from 5%, high from 20%), but "
+        "7.0% is in 'All others' (moderate from 3%, high from 15%): Python work or I/O?"
+    )
+    section = build(results)
+    assert section.facts[0].note.startswith("average over hosts")
+    assert [table.title for table in section.tables[:1]] == ["Where a step's time goes (average over hosts)"]
+
+
 def fed(name: str, wait: float, copy: float) -> tuple[Plane, Plane]:
     """A host that waits for a fetch, and its device, to which a batch is copied, if at all."""
     events = [event("train", 100 * n, 100, step_num=n) for n in range(4)]

@@ -176,3 +176,19 @@ def waiting_job(*path: str, busy_us: float = 60, op: str = "", **stats: Any) -> 
             events.append(event("InstantiatedCapturedFunction::Run", at, busy_us, id=70 + turn))
             pool += [event("ExecutorState::Process", at, busy_us, id=70 + turn), event(f"{op}:{op}", at, busy_us)]
     return line("python", *events), line("pool", *pool)
+
+
+def training_and_evaluation(*, eval_stage: str, eval_root: int) -> Line:
+    """Steps of 100 us: in training they wait 10 us for a map, in evaluation 60 us for this stage of this iterator.
+
+    Without a stage, the program fetches in evaluation, but no call of a pipeline is recorded.
+    """
+    events: list[Event] = []
+    for turn in range(2 * STEPS):
+        at, is_train = STEP * turn, turn < STEPS
+        kind, wait, root, stage = ("train", 10, 1, "Map") if is_train else ("eval", 60, eval_root, eval_stage)
+        events += [event(kind, at, STEP, step_num=turn), event("IteratorGetNextOp::DoCompute", at, wait)]
+        if stage:
+            events.append(call("Root", at, wait, root, cpu_budget=2))
+            events.append(call(f"Root::{stage}", at, wait, root + 1, root))
+    return line("python", *events)

@@ -11,7 +11,7 @@ from tfperf.sections.tfdata.advice import pipeline_advice
 
 def test_findings_are_the_changes_in_their_order(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("Map", op="DecodeJpeg"))
-    advice, actions = pipeline_advice(tfdata), actions_of(tfdata)
+    advice, actions = pipeline_advice(tfdata, "train step"), actions_of(tfdata)
     assert [finding.code for finding in advice] == [action.code for action in actions]
     assert [finding.action for finding in advice] == [action.text for action in actions]
     assert advice[0].text == f"{actions[0].why} {actions[0].gain}"
@@ -19,9 +19,11 @@ def test_findings_are_the_changes_in_their_order(tmp_path: Path) -> None:
 
 def test_they_are_problems_where_steps_wait_long(tmp_path: Path) -> None:
     for busy_us, severity in ((60, "problem"), (12, "hint")):
-        advice = pipeline_advice(analyzed(tmp_path, *waiting_job("Map", busy_us=busy_us, op="DecodeJpeg")))
+        advice = pipeline_advice(
+            analyzed(tmp_path, *waiting_job("Map", busy_us=busy_us, op="DecodeJpeg")), "train step"
+        )
         assert {finding.severity for finding in advice} == {severity}
 
 
 def test_without_a_pipeline_there_is_none(tmp_path: Path) -> None:
-    assert pipeline_advice(analyzed(tmp_path, line("python", *steps()))) == ()
+    assert pipeline_advice(analyzed(tmp_path, line("python", *steps())), "train step") == ()

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 from builders import event, line
 from builders import iterator_call as call
-from sections.tfdata.made_pipelines import US, analyzed, in_one_thread, main_of, name_of, repeat, stage_of
+from sections.tfdata.made_pipelines import (
+    US,
+    analyzed,
+    in_one_thread,
+    main_of,
+    name_of,
+    repeat,
+    stage_of,
+    training_and_evaluation,
+)
 
 from tfperf.sections.tfdata.analysis import combine
 
@@ -128,3 +137,27 @@ def test_work_outside_every_stage_is_not_what_limits(tmp_path: Path) -> None:
     (pipeline,) = analyzed(tmp_path, consumer, pool).pipelines
     assert [stage.name for stage in pipeline.stages] == ["ParallelMapV2"]
     assert name_of(pipeline, pipeline.limiting) == "ParallelMapV2"
+
+
+def test_steps_of_another_kind_have_an_outlook_of_their_own(tmp_path: Path) -> None:
+    tfdata = analyzed(tmp_path, training_and_evaluation(eval_stage="Filter", eval_root=11))
+    assert tfdata.outlook is not None
+    assert [tfdata.outlook.step_ms, tfdata.outlook.wait_ms] == pytest.approx([0.1, 0.01])
+    assert list(tfdata.of_kinds) == ["eval"]
+    outlook = tfdata.of_kinds["eval"]
+    assert [outlook.step_ms, outlook.wait_ms] == pytest.approx([0.1, 0.06])
+    assert [stage.name for stage in outlook.pipeline.stages] == ["Root", "Filter"]
+    assert outlook.estimates
+    of_eval = tfdata.for_steps("eval")
+    assert of_eval is not None
+    assert of_eval.main is outlook.pipeline
+    assert tfdata.for_steps("predict") is None
+    assert list(combine([tfdata, tfdata]).of_kinds) == ["eval"]
+
+
+def test_a_pipeline_that_training_asks_too_has_no_estimates_for_evaluation(tmp_path: Path) -> None:
+    tfdata = analyzed(tmp_path, training_and_evaluation(eval_stage="Map", eval_root=1))
+    assert tfdata.outlook is not None
+    outlook = tfdata.of_kinds["eval"]
+    assert outlook.pipeline is tfdata.outlook.pipeline
+    assert (tfdata.outlook.estimates != (), outlook.estimates) == (True, ())

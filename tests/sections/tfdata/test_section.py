@@ -6,7 +6,7 @@ import pytest
 from builders import Line, event, line, plane, results_of, trace_of
 from builders import iterator_call as call
 from msgspec.structs import replace
-from sections.tfdata.made_pipelines import behind_a_prefetch, waiting_job
+from sections.tfdata.made_pipelines import behind_a_prefetch, training_and_evaluation, waiting_job
 
 from tfperf.render import RenderOptions, render
 from tfperf.report.model import Report, Section
@@ -39,10 +39,29 @@ def test_a_slow_pipeline_is_a_problem_and_its_stages_are_named(tmp_path: Path) -
     verdict = section_of(tmp_path, *waiting_job("Map", op="DecodeJpeg")).findings[0]
     assert (verdict.code, verdict.severity) == ("tfdata_slow", "problem")
     assert verdict.text == (
-        "The pipeline is too slow: steps wait 0.060 of 0.100 ms (60.0%) for it. "
+        "The pipeline is too slow: steps wait 0.060 ms of 0.100 ms (60.0%) for it. "
         "Map is what they wait for, and what limits the pipeline."
     )
     assert section_of(tmp_path, *waiting_job("Map", busy_us=12)).findings[0].severity == "hint"
+
+
+def test_waiting_is_that_of_the_step_table(tmp_path: Path) -> None:
+    """A fetch takes 2 us longer than the call of the pipeline inside it."""
+    threads = waiting_job("Map", op="DecodeJpeg")
+    fetches = [event("IteratorGetNextOp::DoCompute", 100 * n, 62) for n in range(5)]
+    results = results_of(
+        trace_of(tmp_path, plane("/host:CPU", *threads, line("python2", *fetches))), sections=["tfdata"]
+    )
+    section = build(results)
+    assert "steps wait 0.062 ms of 0.100 ms (62.0%) for it" in section.findings[0].text
+    assert results["overview"].percent["input_wait"] == pytest.approx(62.0)
+
+
+def test_evaluation_has_a_verdict_and_changes_of_its_own(tmp_path: Path) -> None:
+    section = section_of(tmp_path, training_and_evaluation(eval_stage="Filter", eval_root=11))
+    verdict, *changes = [finding for finding in section.findings if finding.text.startswith("eval steps: ")]
+    assert verdict.text.startswith("eval steps: The pipeline is too slow: steps wait 0.060 ms of 0.100 ms (60.0%)")
+    assert [(each.code, each.level) for each in changes][:1] == [("cache", "full")]
 
 
 def test_a_stage_that_only_waits_is_named_with_what_it_waits_for(tmp_path: Path) -> None:
@@ -159,7 +178,7 @@ def test_in_a_whole_report_the_section_is_brief(tmp_path: Path) -> None:
     assert codes(brief) == ["tfdata_slow"]
     assert brief.facts == ()
     assert names(brief) == ["tfdata_stages", "what_if"]
-    assert brief.notes == ("What to change, and more: -s tfdata.",)
+    assert brief.notes == ("More: -s tfdata.",)
 
 
 def test_by_name_people_see_advice_checklist_and_functions(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def _in_tensorflow(text: str) -> dict[Api, str]:
 
 
 _BATCH = "use a larger batch"
+_ABOUT_FAILING = "the step may take longer than now: this is about failing, not about speed"
 
 ADVICE: Mapping[str, Advice] = {
     "use_tf_data": Advice(
@@ -161,7 +162,10 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "mixed_precision": Advice(
         texts={
-            "keras": "keras.mixed_precision.set_global_policy('mixed_float16')",
+            "keras": (
+                "keras.mixed_precision.set_global_policy('mixed_float16'); 'mixed_bfloat16' from NVIDIA's A100 on; "
+                "layer sizes and batch in multiples of 8"
+            ),
             "tensorflow": "compute in 16 bit: tf.keras.mixed_precision, or cast what layers compute to tf.bfloat16",
             "jax": "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32",
         },
@@ -208,6 +212,82 @@ ADVICE: Mapping[str, Advice] = {
         assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
         url=f"{_GUIDE}/distributed_training",
         urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
+    ),
+    "move_ops": Advice(
+        texts=_everywhere(
+            "let the device do these ops (their types, tf.device), or the input pipeline, which works ahead of the step"
+        ),
+        least=0.0,
+        most=0.0,
+        assumption="the ops do not need the host",
+        url=f"{_GUIDE}/gpu_performance_analysis",
+    ),
+    "use_less_memory": Advice(
+        texts={
+            "keras": (
+                "use a smaller batch, keras.mixed_precision.set_global_policy('mixed_float16'), which halves "
+                "activations, or tf.recompute_grad(layer), which computes them again instead of keeping them"
+            ),
+            "tensorflow": (
+                "use a smaller batch, 16 bit, which halves activations, or tf.recompute_grad(layer), which computes "
+                "them again instead of keeping them"
+            ),
+            "jax": (
+                "use a smaller batch, bfloat16, which halves activations, or jax.checkpoint, which computes them "
+                "again instead of keeping them"
+            ),
+        },
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{_API}/recompute_grad",
+        urls={"jax": "https://docs.jax.dev/en/latest/gradient-checkpointing.html"},
+    ),
+    "share_device_memory": Advice(
+        texts=_in_tensorflow(
+            "if other processes use the device too: tf.config.experimental.set_memory_growth(gpu, True) in all of them"
+        ),
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{_GUIDE}/gpu#limiting_gpu_memory_growth",
+    ),
+    "raise_pinned_limit": Advice(
+        texts=_in_tensorflow("raise TF_GPU_HOST_MEM_LIMIT_IN_MB, or prefetch fewer batches"),
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{_GUIDE}/gpu",
+    ),
+    "avoid_fragmentation": Advice(
+        texts={
+            **_in_tensorflow(
+                "keep shapes constant (pad, or put sequences of similar length together), and try "
+                "TF_GPU_ALLOCATOR=cuda_malloc_async (TensorFlow 2.5 and CUDA 11.2, or later)"
+            ),
+            "jax": "keep shapes constant (pad, or put sequences of similar length together)",
+        },
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{_GUIDE}/gpu",
+    ),
+    "release_tensors": Advice(
+        texts={
+            "keras": (
+                "look for tensors that Python keeps (a list of losses: append float(loss) instead), and for models "
+                "made in a loop (keras.backend.clear_session() between them)"
+            ),
+            "tensorflow": (
+                "look for tensors that Python keeps (a list of losses: append float(loss) instead), and for functions "
+                "that are traced again (-s functions)"
+            ),
+            "jax": "look for arrays that Python keeps (a list of losses: append float(loss) instead)",
+        },
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{_GUIDE}/gpu",
     ),
     "capture_less": Advice(
         texts=_everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),

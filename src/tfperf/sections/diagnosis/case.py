@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.actions import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range
 from tfperf.sections.diagnosis.ledger import Ledger
 from tfperf.sections.diagnosis.program import Program
+from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.overview.summary import Summary
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORY_TITLES
@@ -50,6 +52,15 @@ class Case(Struct, frozen=True, kw_only=True):
         """Return the share of a category in the step, in percent; 0 where it is unknown."""
         return 0.0 if category in self.unknown else self.summary.percent[category]
 
+    def quantity(self, key: str, percent: float) -> Quantity:
+        """Return a share of these steps as a quantity."""
+        return Quantity(key, percent, "%", of_steps(self.summary.kind, self.host))
+
+    def of_whole(self, whole: Quantity, cost_percent: Range) -> tuple[str, tuple[Quantity, ...]]:
+        """Return a clause that names the whole that a cost is a part of, with its number; empty if it is all of it."""
+        is_all = str(whole) == str(self.quantity(whole.key, cost_percent.high))
+        return ("", ()) if is_all else (f", a part of {whole} in all", (whole,))
+
     def matters(self, *parts: str) -> bool:
         """Tell whether what is left of the categories is enough for a cause."""
         return self.ledger.left(*parts) >= LEAST_PERCENT
@@ -85,6 +96,7 @@ class Case(Struct, frozen=True, kw_only=True):
         actions: Sequence[Action | str | None],
         rests_on: Sequence[Evidence] = (),
         confidence: Confidence = "high",
+        quantities: Sequence[Quantity] = (),
     ) -> Cause:
         """Return a cause; actions named by their code take a share of its cost away. The best action comes first."""
         made = [self.action(each, cost_percent) if isinstance(each, str) else each for each in actions]
@@ -104,6 +116,8 @@ class Case(Struct, frozen=True, kw_only=True):
             actions=tuple(ranked),
             gain_ms=max(gains_ms, default=0.0),
             step_ms=self.step_ms,
+            quantities=tuple(quantities),
+            host=self.host,
         )
 
     def _likely_ms(self, action: Action) -> float:

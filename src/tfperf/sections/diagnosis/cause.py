@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tfperf.report.model import Quantity
 from tfperf.sections.overview.summary import Summary
 
 Confidence = Literal["high", "medium", "low"]
@@ -76,6 +77,10 @@ class Cause(Struct, frozen=True, kw_only=True):
     That is the gain of the first action; of an action without an estimate, half of the cost, if that is more."""
     step_ms: float
     """The step time of this kind today."""
+    quantities: tuple[Quantity, ...] = ()
+    """The numbers that `detail` states."""
+    host: str = ""
+    """The host whose steps these are; empty: averages over hosts."""
 
     @property
     def gain_percent(self) -> float | None:

@@ -1,16 +1,21 @@
-"""Causes of devices: launching, 32 bit, collectives, devices that do nothing, memory."""
+"""Causes of devices: what they wait for, 32 bit, collectives, devices that do nothing, memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, count_devices, in_categories
-from tfperf.sections.diagnosis.cause import Action, Cause, Evidence
-from tfperf.sections.memory.advice import findings_of
-from tfperf.units import format_percent
+from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
+from tfperf.sections.idle.tables import CAUSE_TEXTS
+from tfperf.sections.idle.tables import Cause as IdleCause
+from tfperf.sections.memory.findings import findings_of
+from tfperf.sections.overview.quantities import share_of_step
 
 if TYPE_CHECKING:
+    from tfperf.sections.idle.analysis import Idle
     from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.memory.analysis import Memory
 
 _HOST_WORKS_PERCENT = 50.0
 """From this share on, ops run on the host because no device is used, not because devices were not traced."""
@@ -23,16 +28,28 @@ def launch_bound(case: Case) -> Cause | None:
     kernels: Kernels | None = case.results["kernels"]
     launches = max(kernels.launches, key=lambda each: each.kernels, default=None) if kernels else None
     detail, rests_on = "the device waits for the host's launches", [in_categories("kernel_launch")]
+    quantities = []
     if launches is not None and not case.results.is_narrowed:
-        per_step, tiny = launches.kernels_per_step, launches.tiny_kernel_percent
-        many = f"{per_step:.0f} in each" if per_step else f"{launches.kernels:,} in all"
-        detail = f"{many}, {format_percent(tiny)}% below 10 us" if tiny is not None else many
+        per_step = launches.kernels_per_step
+        tiny = Quantity("tiny_kernels", launches.tiny_kernel_percent, of=launches.device)
+        detail = f"{per_step:.0f} in each" if per_step else f"{launches.kernels:,} in all"
+        if tiny.value is not None:
+            detail, quantities = f"{detail}, {tiny} below 10 us", [tiny]
         rests_on.append(Evidence("kernels", "launches", launches.device))
     functions = case.results["functions"].functions
     is_compiled = bool(functions) and all(function.is_compiled for function in functions)
     actions = ("larger_batch",) if is_compiled else ("jit_compile", "larger_batch")
     cost = case.ledger.claim("kernel_launch")
-    return case.cause("launch_bound", "Launching kernels", cost, detail, actions=actions, rests_on=rests_on)
+    of_whole, wholes = case.of_whole(share_of_step(case.summary, "kernel_launch", case.host), cost)
+    return case.cause(
+        "launch_bound",
+        "Launching kernels",
+        cost,
+        detail + of_whole,
+        actions=actions,
+        rests_on=rests_on,
+        quantities=(*quantities, *wholes),
+    )
 
 
 def compute_in_32_bit(case: Case) -> Cause | None:
@@ -84,9 +101,9 @@ def idle_devices(case: Case) -> Cause | None:
     on_host = case.program.op_percent or 0.0
     if not silent or (silent == total and on_host < _HOST_WORKS_PERCENT):
         return None
-    detail = "they are in the trace, without work in the steps"
+    detail, ops = "they are in the trace, without work in the steps", case.quantity("ops", on_host)
     if silent == total:
-        detail = f"ops run on the host for {format_percent(on_host)}% of the step"
+        detail = f"ops run on the host for {ops} of the step"
     is_spread = total - silent > 1
     advice = case.without_estimate("start_all_devices" if is_spread else "use_all_devices")
     actions = () if advice is None else (advice,)
@@ -103,34 +120,70 @@ def idle_devices(case: Case) -> Cause | None:
         # As if the idle part of the machine were time of the step.
         gain_ms=case.step_ms * silent / (total + 1),
         step_ms=case.step_ms,
+        quantities=(ops,) if silent == total else (),
+        host=case.host,
     )
+
+
+def host_ops(case: Case) -> Cause | None:
+    """Judge ops on host threads that launch nothing, while the device has nothing to do."""
+    cost = _idle_cost(case, "host_compute", "host_compute")
+    if cost is None:
+        return None
+    detail, action = "the device has nothing to do meanwhile", case.without_estimate("move_ops")
+    rests_on = (Evidence("idle", "idle_causes", CAUSE_TEXTS["host_compute"].title),)
+    return case.cause("host_ops", "Running ops on the host", cost, detail, actions=(action,), rests_on=rests_on)
+
+
+def waiting_for_results(case: Case) -> Cause | None:
+    """Judge that the program waits for results, while the device has nothing to do."""
+    cost = _idle_cost(case, "synchronise", "host_compute", "all_others")
+    if cost is None:
+        return None
+    detail, actions = "the device has nothing to do meanwhile", ("fetch_less_often",)
+    rests_on = (Evidence("idle", "idle_causes", CAUSE_TEXTS["synchronise"].title),)
+    return case.cause("waiting_for_results", "Waiting for results", cost, detail, actions=actions, rests_on=rests_on)
+
+
+def _idle_cost(case: Case, state: IdleCause, *parts: str) -> Range | None:
+    """Return the share of the step in which a device is idle for this cause; None if it is too small, or unknown."""
+    idle: Idle | None = case.results["idle"]
+    if idle is None or idle.without_steps or case.results.is_other_kind:
+        return None
+    share = min(idle.percent(state), case.ledger.left(*parts))
+    return case.ledger.claim(*parts, most=share) if share >= LEAST_PERCENT else None
 
 
 def memory_pressure(case: Case) -> Cause | None:
-    """Judge memory that is nearly full, fragmented or growing."""
+    """Judge memory that is nearly full, fragmented or growing: the gravest in words, the actions for all of it."""
     if not case.is_headline:
         return None
-    memory = case.results["memory"]
-    finding = next((each for each in findings_of(memory) if each.severity == "problem"), None)
-    if finding is None:
+    memory: Memory = case.results["memory"]
+    problems = [finding for finding in findings_of(memory) if finding.severity == "problem"]
+    if not problems:
         return None
-    action = Action(
-        code=finding.code,
-        text=finding.action,
-        step_ms=None,
-        assumption="the step may take longer than now: this is about failing, not about speed",
-        url="https://www.tensorflow.org/guide/gpu",
-    )
+    actions = (case.without_estimate(code) for problem in problems for code in _MEMORY_ACTIONS[problem.code])
     return Cause(
         code="memory_pressure",
         title="Memory is nearly full, fragmented or growing",
         kind=case.summary.kind,
         cost_ms=None,
         cost_percent=None,
-        detail=finding.text.rstrip("."),
+        detail=problems[0].text.rstrip("."),
         confidence="high",
         rests_on=(Evidence("memory", "memory_allocators", memory.allocators[0].name),),
-        actions=(action,),
+        actions=tuple(action for action in actions if action is not None),
         gain_ms=0.0,
         step_ms=case.step_ms,
+        quantities=problems[0].quantities,
+        host=case.host,
     )
+
+
+_MEMORY_ACTIONS = {
+    "memory_full": ("use_less_memory", "share_device_memory"),
+    "pinned_memory_full": ("raise_pinned_limit",),
+    "memory_fragmented": ("avoid_fragmentation",),
+    "memory_growth": ("release_tensors",),
+}
+"""What helps against each problem that the section about memory finds."""

@@ -11,9 +11,11 @@ from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.device_causes import (
     collectives,
     compute_in_32_bit,
+    host_ops,
     idle_devices,
     launch_bound,
     memory_pressure,
+    waiting_for_results,
 )
 from tfperf.sections.diagnosis.host_causes import (
     compilation,
@@ -26,7 +28,7 @@ from tfperf.sections.diagnosis.host_causes import (
     warm_up,
 )
 from tfperf.sections.diagnosis.input_causes import input_contention, input_copy, input_wait, output_copy, stated
-from tfperf.sections.diagnosis.ledger import ledger_of
+from tfperf.sections.diagnosis.ledger import Ledger, ledger_of
 from tfperf.sections.diagnosis.program import combine, pace_setter
 from tfperf.sections.diagnosis.unjudged import NEEDS, why_unjudged
 from tfperf.sections.overview.input_cost import input_cost
@@ -47,6 +49,8 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     eager_ops,
     small_work_per_step,
     launch_bound,
+    host_ops,
+    waiting_for_results,
     python_between_steps,
     waiting_in_calls,
     compute_in_32_bit,
@@ -63,8 +67,7 @@ def diagnose(results: Results) -> Diagnosis:
     overview: Overview = results["overview"]
     case = _case(results, _pace_setter(results))
     if case is None:
-        reason = f"no step time was measured: {results['steps'].steps.explanation}"
-        return Diagnosis(f"N{reason[1:]}.", (), overview, unjudged=dict.fromkeys(NEEDS, reason))
+        return _without_steps(results)
     causes = _judge(case)
     for summary in overview.by_kind:
         if summary.kind != overview.kind:
@@ -108,6 +111,24 @@ def _case(results: Results, pace: int | None = None, *, is_headline: bool = True
         is_headline=is_headline,
         pace=pace,
     )
+
+
+def _without_steps(results: Results) -> Diagnosis:
+    """Return why there is no step time, and what is wrong whatever the steps are."""
+    overview: Overview = results["overview"]
+    case = Case(
+        results=results,
+        program=combine([times.program for times in results.of_hosts("diagnosis")]),
+        summary=overview,
+        ledger=Ledger(0.0, {}),
+        unknown=frozenset(),
+        step_ms=0.0,
+        is_headline=True,
+    )
+    pressure = memory_pressure(case)
+    reason = f"no step time was measured: {results['steps'].steps.explanation}"
+    causes = () if pressure is None else (pressure,)
+    return Diagnosis(f"N{reason[1:]}.", causes, overview, unjudged=dict.fromkeys(NEEDS, reason))
 
 
 def _pace_setter(results: Results) -> int | None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
+from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
 from tfperf.trace.steps import RETRACE, SLOW_FIRST
-from tfperf.units import PS_PER_MS, format_ms, format_percent, without_middle
+from tfperf.units import PS_PER_MS, without_middle
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
@@ -52,15 +53,17 @@ def warm_up(case: Case) -> Cause | None:
     if not first or case.summary.averaged_count + first > len(rows):
         return None
     total_ms = float(steps.duration_ps[rows[:first]].sum()) / PS_PER_MS
+    total = Quantity("warm_up", total_ms, "ms", case.summary.kind)
     named = f"step {steps.numbers[rows[0]]} takes" if first == 1 else f"the first {first} steps take"
     return replace(
         case.cause(
             "warm_up",
             "The capture begins with warm-up",
             Range(0.0, 0.0),
-            f"{named} {format_ms(total_ms)} ms, as long as {total_ms / case.step_ms:.0f} others; averages omit that",
+            f"{named} {total}, as long as {total_ms / case.step_ms:.0f} others; averages omit that",
             actions=("profile_later",),
             rests_on=(Evidence("steps", "steps", steps.names[rows[0]]),),
+            quantities=(total,),
         ),
         cost_ms=None,
         cost_percent=None,
@@ -84,8 +87,16 @@ def eager_ops(case: Case) -> Cause | None:
     detail = f"{eager.calls_per_step:.3g} ops per step outside any function (most time: {most})"
     rests_on = [Evidence("functions", "eager_ops", eager.op_types[0])] if eager.op_types else []
     cost = case.ledger.claim(*parts, most=share)
-    actions = ("use_function",)
-    return case.cause("eager_ops", "Ops run one by one", cost, detail, actions=actions, rests_on=rests_on)
+    of_whole, wholes = case.of_whole(case.quantity("eager", share), cost)
+    return case.cause(
+        "eager_ops",
+        "Ops run one by one",
+        cost,
+        detail + of_whole,
+        actions=("use_function",),
+        rests_on=rests_on,
+        quantities=wholes,
+    )
 
 
 def small_work_per_step(case: Case) -> Cause | None:
@@ -95,7 +106,7 @@ def small_work_per_step(case: Case) -> Cause | None:
     what is left of the host's time when its ops are taken away. Python that takes longer than calls of a framework
     usually cost is the program's own, and a cause by itself.
     """
-    shares, detail = _fixed_work(case)
+    shares, shown_by = _fixed_work(case)
     python = shares.get("all_others", 0.0)
     if sum(shares.values()) < _FIXED_PERCENT or python * case.step_ms / 100.0 > _FRAMEWORK_MS:
         return None
@@ -106,26 +117,30 @@ def small_work_per_step(case: Case) -> Cause | None:
         "small_work_per_step",
         "What each step costs whatever its size",
         Range(sum(claims), sum(claims)),
-        detail,
+        f"{_WORKING[shown_by.key]} for {shown_by} of the step",
         actions=["larger_batch", *([] if is_done else once)],
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
+        quantities=(shown_by,),
     )
 
 
-def _fixed_work(case: Case) -> tuple[dict[str, float], str]:
-    """Return what a step costs whatever its size, in percent by category, and what shows it; empty: not known."""
+_WORKING = {"device_compute": "the device computes", "ops": "ops run"}
+
+
+def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
+    """Return what a step costs whatever its size, in percent by category (empty: unknown), and what shows it."""
     left = {part: case.ledger.left(part) for part in ("kernel_launch", "host_compute", "all_others")}
     on_device = case.ledger.left("device_compute")
     if on_device:
         is_small = on_device < _SMALL_DEVICE_SHARE * (on_device + sum(left.values()))
-        return left if is_small else {}, f"the device computes for {format_percent(on_device)}% of the step"
+        return left if is_small else {}, case.quantity("device_compute", on_device)
     ops = case.program.op_percent
     # The first run of what was just traced prepares it, which later runs do not.
     if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT:
-        return {}, ""
-    detail = f"ops run for {format_percent(ops)}% of the step"
-    return {"host_compute": max(left["host_compute"] - ops, 0.0), "all_others": left["all_others"]}, detail
+        return {}, case.quantity("ops", 0.0)
+    shares = {"host_compute": max(left["host_compute"] - ops, 0.0), "all_others": left["all_others"]}
+    return shares, case.quantity("ops", ops)
 
 
 def straggler(case: Case, waiting_percent: float) -> Cause | None:
@@ -184,7 +199,10 @@ def profiling_overhead(case: Case) -> Cause | None:
     if case.results.is_other_kind or percent < _OVERHEAD_PERCENT:
         return None
     cost = case.ledger.claim("host_compute", "kernel_launch", "all_others", most=percent)
-    detail = f"it makes steps {format_percent(slower)}% longer than those before the capture"
+    longer = Quantity("overhead", slower)
+    detail = f"it makes steps {longer} longer than those before the capture"
     rests_on = (Evidence("environment", "environment", environment[0].host),)
-    title = "Profiling itself"
-    return case.cause("profiling_overhead", title, cost, detail, actions=("capture_less",), rests_on=rests_on)
+    title, actions = "Profiling itself", ("capture_less",)
+    return case.cause(
+        "profiling_overhead", title, cost, detail, actions=actions, rests_on=rests_on, quantities=(longer,)
+    )

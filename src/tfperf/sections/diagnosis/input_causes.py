@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
-from tfperf.sections.overview.input_cost import slowed_percent
+from tfperf.sections.overview.input_cost import outlook_of, slowed_percent
 from tfperf.sections.tfdata.actions import actions_of
+from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage
 from tfperf.sections.tfdata.stage_rules import change_in_code
 from tfperf.sections.tfdata.whatif import FREE_INPUT
@@ -16,14 +17,13 @@ from tfperf.units import counted, format_bytes, format_percent, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
-    from tfperf.sections.tfdata.analysis import TfData
 
 
 def input_wait(case: Case) -> Cause | None:
     """Judge waiting for the next batch: the stage that is waited for, and what changes of the pipeline bring."""
     if not case.matters("input_wait"):
         return None
-    tfdata: TfData = case.results["tfdata"]
+    tfdata = pipelines_of(case)
     blame = blamed_stage(tfdata)
     rests_on, detail = [in_categories("input")], "the trace does not show what makes the batches"
     if blame is not None:
@@ -33,33 +33,29 @@ def input_wait(case: Case) -> Cause | None:
     elif tfdata.pipelines:
         detail = "no single stage of the pipeline is what is waited for"
     actions: tuple[Action | str | None, ...] = ("use_tf_data",)
-    if tfdata.pipelines:
+    if case.results["tfdata"].pipelines:
         actions = (case.without_estimate("look_at_stages"),)
     if _slows_rather(case):
         actions = ()
-    elif not case.results.is_other_kind and case.program.api != "jax":
-        actions = pipeline_actions(tfdata, is_estimated=not case.results.is_narrowed) or actions
+    elif case.program.api != "jax":
+        actions = _pipeline_actions(case, tfdata) or actions
     cost = case.ledger.claim("input_wait")
     return case.cause("input_wait", "Waiting for tf.data", cost, detail, actions=actions, rests_on=rests_on)
 
 
 def input_contention(case: Case) -> Cause | None:
     """Judge what the threads of the pipeline take from the step's own work: they compute on the same cores."""
-    tfdata: TfData = case.results["tfdata"]
-    parts = ("host_compute", "all_others")
-    low, high = slowed_percent(case.results) or (0.0, 0.0)
-    outlook = tfdata.outlook
-    if outlook is None or min(low, case.ledger.left(*parts)) < LEAST_PERCENT:
+    parts, slowed, outlook = ("host_compute", "all_others"), slowed_percent(case.results), outlook_of(case.results)
+    if slowed is None or outlook is None or min(slowed[0], case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
-    cost = case.ledger.claim(*parts, most=high, least=low)
-    actions = pipeline_actions(tfdata, is_estimated=not case.results.is_narrowed) if _slows_rather(case) else ()
+    cost = case.ledger.claim(*parts, most=slowed[1], least=slowed[0])
     detail = f"{outlook.threads:.1f} threads of the pipeline work beside the step on {counted(outlook.cores, 'core')}"
     return case.cause(
         "input_contention",
         "Sharing cores with the input pipeline",
         cost,
         detail,
-        actions=actions,
+        actions=_pipeline_actions(case, pipelines_of(case)) if _slows_rather(case) else (),
         rests_on=(Evidence("tfdata", "what_if", change_in_code(FREE_INPUT, None)), in_categories("host_compute")),
         confidence="medium",
     )
@@ -69,8 +65,18 @@ def _slows_rather(case: Case) -> bool:
     """Tell whether the pipeline costs time because of its threads rather than by waiting: that decides for what
     changes of it are given as actions.
     """
-    outlook = None if case.results.is_other_kind else case.results["tfdata"].outlook
+    outlook = outlook_of(case.results)
     return outlook is not None and outlook.is_costly and outlook.keeps_up
+
+
+def pipelines_of(case: Case) -> TfData:
+    """Return the pipelines, first the one that these steps wait for; none if it is unknown which that is."""
+    tfdata: TfData = case.results["tfdata"]
+    return tfdata.for_steps(case.summary.kind) or (TfData(()) if case.results.is_other_kind else tfdata)
+
+
+def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
+    return pipeline_actions(tfdata, is_estimated=case.results.is_other_kind or not case.results.is_narrowed)
 
 
 def _python_of(tfdata: TfData, blame: Blame) -> str:

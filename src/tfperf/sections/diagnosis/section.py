@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfperf.report.model import BarChart, Fact, Finding, Level, Section, Severity
+from tfperf.report.model import BarChart, Fact, Finding, Level, Quantity, Section, Severity
 from tfperf.sections.batch.section import time_per_example_ms
 from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, sentence_of
 from tfperf.sections.diagnosis.tables import ACTIONS, CAUSES
 from tfperf.sections.gaps.analysis import topics
-from tfperf.sections.overview.input_cost import input_cost
+from tfperf.sections.overview.input_cost import from_to, input_cost, whose_input
+from tfperf.sections.overview.quantities import of_steps, share_of_step, step_after, step_time
 from tfperf.sections.overview.summary import Overview
 from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.trace.steps import UNLABELLED
-from tfperf.units import format_ms, format_percent
+from tfperf.units import format_ms
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Action, Cause, Diagnosis
@@ -57,22 +58,51 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     """Return the headline, and every cause; the first is the headline if it is worth fixing."""
     causes, findings = list(diagnosis.causes), []
     if not causes or diagnosis.headline != sentence_of(causes[0]):
-        findings.append(Finding("nothing", "info", diagnosis.headline))
+        shares = (share_of_step(diagnosis.summary, key, diagnosis.host) for key in CATEGORIES)
+        quantities = tuple(share for share in shares if (share.value or 0.0) >= _LEAST_SHARE)
+        findings.append(Finding("nothing", "info", diagnosis.headline, quantities=quantities))
     for number, cause in enumerate(causes, start=len(findings)):
         findings.append(finding_of(cause, "brief" if number < _SHOWN else "full"))
         for other in cause.actions[1:]:
-            findings.append(Finding(other.code, "info", f"Also for {cause.code}: {_words(other)}.", level="full"))
+            text, of_other = f"Also for {_named(cause)}: {_words(other)}.", _estimate(cause, other)
+            findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))
     return tuple(findings)
 
 
 def finding_of(cause: Cause, level: Level = "brief") -> Finding:
     """Return a cause as people see it: what it costs, and its first action."""
     action = _words(cause.actions[0]) if cause.actions else ""
-    return Finding(cause.code, _severity(cause), _text(cause), action, level)
+    quantities = (*_quantities(cause), *(_estimate(cause, cause.actions[0]) if cause.actions else ()))
+    return Finding(cause.code, _severity(cause), _text(cause), action, level, quantities=quantities)
+
+
+def _quantities(cause: Cause) -> tuple[Quantity, ...]:
+    """Return the numbers in the sentence of a cause."""
+    of, cost = of_steps(cause.kind, cause.host), cause.cost_percent
+    if cost is None:
+        return cause.quantities
+    at_least, at_most = Quantity(f"{cause.code}, at least", cost.low, of=of), Quantity(cause.code, cost.high, of=of)
+    return at_least, at_most, *cause.quantities
+
+
+def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
+    """Return the step times after an action."""
+    if action.step_ms is None:
+        return ()
+    of = of_steps(cause.kind, cause.host)
+    return step_after(f"{cause.code}: {action.code}", action.step_ms.low, action.step_ms.high, of)
+
+
+_MAIN_KINDS = ("train", UNLABELLED)
+"""Kinds of steps that go without saying."""
 
 
 def _text(cause: Cause) -> str:
-    return sentence_of(cause) if cause.kind in ("train", UNLABELLED) else f"{cause.kind} steps: {sentence_of(cause)}"
+    return sentence_of(cause) if cause.kind in _MAIN_KINDS else f"{cause.kind} steps: {sentence_of(cause)}"
+
+
+def _named(cause: Cause) -> str:
+    return cause.code if cause.kind in _MAIN_KINDS else f"{cause.code} of {cause.kind} steps"
 
 
 def _severity(cause: Cause) -> Severity:
@@ -103,21 +133,22 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     notes += [f"{1000.0 / time.average:.3g} per second"] if time.average else []
     notes += [f"on {diagnosis.host}"] if diagnosis.host else []
     worst = overview.worst_host
-    on_host = f" on {results.hosts[worst].host}" if worst is not None else ""
-    verdict = _CLASSES[overview.input_class] + on_host
+    of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
+    verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
+    of_input, of_others = (share_of_step(of_host, part, host) for part in ("input", "all_others"))
     if overview.input_class == "possible":
-        of_host = overview if worst is None else overview.by_host[worst]
-        verdict += f": {format_percent(of_host.percent['all_others'])}% of the step is in no category"
-    facts = [Fact("step_time", "Step time", time.average, "ms", ", ".join(notes))]
+        verdict += f": {of_others} of the step is in no category"
+    average = step_time(step, diagnosis.host)
+    facts = [Fact("step_time", "Step time", average.value, "ms", ", ".join(notes), quantities=(average,))]
     cost = input_cost(results)
-    if cost is not None and cost.sentence:
-        low, high = format_percent(cost.low), format_percent(cost.high)
-        verdict += f"; costs {low} to {high}% with what its threads take from the step"
+    costs = cost.quantities(whose_input(results)) if cost is not None and cost.is_more_than_waiting else ()
+    if costs:
+        verdict += f"; costs {from_to(costs[0], costs[1])} with what its threads take from the step"
     batch, example_ms = results["batch"], time_per_example_ms(results)
     if batch.size is not None and example_ms and not diagnosis.host:
         note = f"per second, in batches of {batch.size:,} (confidence {batch.confidence})"
         facts.append(Fact("examples_per_second", "Examples", 1000.0 / example_ms, "count", note))
-    return (*facts, Fact("input", "Input", overview.input_percent, "%", verdict))
+    return (*facts, Fact("input", "Input", of_input.value, "%", verdict, quantities=(of_input, of_others, *costs)))
 
 
 def _categories(diagnosis: Diagnosis) -> BarChart:
@@ -125,7 +156,8 @@ def _categories(diagnosis: Diagnosis) -> BarChart:
     shares = {key: diagnosis.summary.percent[key] for key in CATEGORIES if key not in diagnosis.unknown}
     shown = sorted((key for key in shares if shares[key] >= _LEAST_SHARE), key=lambda key: -shares[key])
     labels = tuple(CATEGORY_TITLES[key] for key in shown)
-    return BarChart("Where the step time goes", "%", labels, tuple(shares[key] for key in shown))
+    on_host = f" on {diagnosis.host}" if diagnosis.host else ""
+    return BarChart(f"Where the step time goes{on_host}", "%", labels, tuple(shares[key] for key in shown))
 
 
 def _unknown(results: Results) -> tuple[str, ...]:

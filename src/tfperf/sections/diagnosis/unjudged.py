@@ -55,6 +55,12 @@ def _fixed_work(case: Case) -> str:
     return ""
 
 
+def _idle_time(case: Case) -> str:
+    if case.results["idle"] is None:
+        return NO_DEVICE
+    return "why devices are idle is known of the main kind of steps only" if case.results.is_other_kind else ""
+
+
 def _straggler(case: Case) -> str:
     if not case.results.has_several_hosts:
         return "there is only one host, and a straggler is one of several"
@@ -115,6 +121,8 @@ NEEDS: Mapping[str, _Need] = {
     "warm_up": _Need(("compilation",)),
     "launch_bound": _Need(("kernel_launch",)),
     "small_work_per_step": _Need(("host_compute", "all_others"), _fixed_work),
+    "host_ops": _Need(("host_compute",), _idle_time),
+    "waiting_for_results": _Need(("host_compute", "all_others"), _idle_time),
     "python_between_steps": _Need(("all_others",)),
     "waiting_in_calls": _Need(("all_others",), _calls),
     "eager_ops": _Need(("host_compute", "all_others"), _eager),

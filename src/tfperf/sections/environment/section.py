@@ -101,7 +101,7 @@ _COLUMNS = (
     Column("device_model", "Model", str, "", "device model"),
     Column("device_count", "Devices", int, "count", "devices that recorded events"),
     Column("idle_devices", "Idle", int, "count", "devices listed without an event"),
-    Column("device_cores", "Cores", int, "count", "multiprocessors of one device"),
+    Column("device_cores", "Device cores", int, "count", "multiprocessors of one device"),
     Column("device_memory_bytes", "Memory", int, "bytes", "memory of one device", level="data"),
     Column("event_count", "Events", int, "count", "events in the file"),
     Column("size_bytes", "Size", int, "bytes", "size of the file", level="data"),

@@ -7,7 +7,7 @@ from tfperf.trace.read import EAGER
 SECTION = SectionSpec(
     name="functions",
     title="tf.functions",
-    rests_on=("steps",),
+    rests_on=("steps", "overview"),
     analyze="tfperf.sections.functions.analysis:analyze",
     combine="tfperf.sections.functions.analysis:combine",
     narrow="tfperf.sections.functions.analysis:narrow",

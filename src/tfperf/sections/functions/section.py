@@ -1,34 +1,33 @@
-"""The section of tf.functions: its tables, and advice on what is traced again and again or runs eagerly."""
+"""The section of tf.functions: its tables, and which are traced again and again or run eagerly."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data, Fact, Finding, Ranked, Section, Severity
+from tfperf.report.model import Column, Data, Fact, Finding, Quantity, Ranked, Section, Severity
+from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
-from tfperf.units import counted, format_percent, listed
+from tfperf.units import counted, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
 
 EXPENSIVE_PERCENT = 20.0
-"""Share of expensive calls in the self time of a function from which TensorFlow's overview gives advice."""
+"""Share of expensive calls in the self time of a function from which TensorFlow's own overview speaks of it."""
 EAGER_PERCENT = 10.0
-"""Share of eager execution in the step time from which TensorFlow's overview gives advice."""
+"""Share of eager execution in the step time from which TensorFlow's own overview speaks of it."""
 _MANY_TRACINGS = 5
-"""Of a function traced more often than this there is advice even if tracing takes little of its time."""
+"""A function traced more often than this is named even if tracing takes little of its time."""
 _NAMED = 3
-_KEEP_SHAPES = (
-    "pass tensors instead of Python numbers, fix shapes with input_signature or reduce_retracing=True, create "
-    "tf.functions once outside the loop"
-)
-_USE_FUNCTION = "put the step into a tf.function, and what it calls; in Keras, compile() without run_eagerly=True"
+_TRACING = ("compilation", "warm_up")
+"""Causes of the diagnosis that tracing is evidence for."""
 
 
 def build(results: Results) -> Section:
-    """Build the section: advice, calls per function, and ops run eagerly."""
+    """Build the section: what stands out, calls per function, and ops run eagerly."""
     functions: Functions = results["functions"]
+    of = of_steps(results["overview"].kind)
     notes: tuple[str, ...] = () if functions.functions else ("No tf.function was called in this trace.",)
     if not functions.eager.is_recorded:
         notes += ("Eager execution: the trace has no events of it, so the eager share is unknown, not 0.",)
@@ -39,11 +38,12 @@ def build(results: Results) -> Section:
         facts.append(Fact("traced_calls", "Calls that traced", traced, "count", f"of {counted(calls, 'call')}"))
     if functions.eager.percent is not None:
         note = f"of the step time; ops per step: {functions.eager.calls_per_step:.3g}"
-        facts.append(Fact("eager_percent", "Ops run eagerly", functions.eager.percent, "%", note))
+        share = Quantity("eager", functions.eager.percent, of=of)
+        facts.append(Fact("eager_percent", "Ops run eagerly", share.value, "%", note, quantities=(share,)))
     return Section(
         "functions",
         "tf.functions",
-        findings=findings_of(functions),
+        findings=findings_of(functions, of),
         facts=tuple(facts),
         tables=present(TF_FUNCTIONS.build(results), EAGER_OPS.build(results)),
         notes=notes,
@@ -99,8 +99,8 @@ EAGER_OPS = TableSpec(
 TABLES = (TF_FUNCTIONS, EAGER_OPS)
 
 
-def findings_of(results: Functions) -> tuple[Finding, ...]:
-    """Return advice on functions that are traced again and again, and on steps that run ops one by one."""
+def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:
+    """Name functions that are traced again and again, and steps that run ops one by one; `of` says whose they are."""
     functions, eager = results.functions, results.eager
     expensive = [function for function in functions if function.expensive_percent >= EXPENSIVE_PERCENT]
     many_tracings = [function for function in functions if function.calls.get("traced", 0) > _MANY_TRACINGS]
@@ -108,26 +108,36 @@ def findings_of(results: Functions) -> tuple[Finding, ...]:
     findings = []
     if expensive:
         expensive.sort(key=lambda function: -function.expensive_percent)
-        share = f"{EXPENSIVE_PERCENT:.0f}% or more of the self time of {_listed(expensive)}"
-        text = f"Calls that trace Python or run eagerly take {share}."
-        findings.append(Finding("retracing", "problem", text, _KEEP_SHAPES))
+        self_time = f"{EXPENSIVE_PERCENT:.0f}% or more of the self time of {_listed(expensive)}"
+        text = f"Calls that trace Python or run eagerly take {self_time}."
+        findings.append(Finding("retracing", "problem", text, causes=_TRACING, quantities=_shares(expensive)))
     if often:
         text = f"Traced more than {_MANY_TRACINGS} times in this capture: {_listed(often)}."
-        findings.append(Finding("retracing_often", "hint", text, _KEEP_SHAPES))
+        findings.append(Finding("retracing_often", "hint", text, causes=_TRACING, quantities=_shares(often)))
     if eager.percent is not None and eager.percent >= EAGER_PERCENT:
+        share = Quantity("eager", eager.percent, of=of)
         text = (
-            f"Ops that Python runs one by one take {format_percent(eager.percent)}% of the step time "
+            f"Ops that Python runs one by one take {share} of the step time "
             f"(ops per step: {eager.calls_per_step:.3g}; most time: {', '.join(eager.op_types[:_NAMED])}; threshold "
             f"{EAGER_PERCENT:.0f}%)."
         )
         severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
-        findings.append(Finding("eager", severity, text, _USE_FUNCTION))
+        findings.append(Finding("eager", severity, text, causes=("eager_ops",), quantities=(share,)))
     return tuple(findings)
+
+
+def _shares(functions: list[FunctionStats]) -> tuple[Quantity, ...]:
+    """Return the share of expensive calls in the self time of each function that is named."""
+    return tuple(map(_share, functions[:_NAMED]))
+
+
+def _share(function: FunctionStats) -> Quantity:
+    return Quantity("expensive", function.expensive_percent, of=function.name)
 
 
 def _listed(functions: list[FunctionStats]) -> str:
     parts = []
     for function in functions:
         traced = f"{function.calls.get('traced', 0)} of {counted(function.call_count, 'call')} traced"
-        parts.append(f"{function.name} ({traced}, {format_percent(function.expensive_percent)}%)")
+        parts.append(f"{function.name} ({traced}, {_share(function)})")
     return listed(parts, _NAMED)

@@ -6,7 +6,7 @@ from tfperf.sections.registry import SectionSpec
 SECTION = SectionSpec(
     name="idle",
     title="Where the device waits",
-    rests_on=("steps",),
+    rests_on=("steps", "overview"),
     analyze="tfperf.sections.idle.analysis:analyze",
     combine="tfperf.sections.idle.analysis:combine",
     narrow="tfperf.sections.idle.analysis:narrow",

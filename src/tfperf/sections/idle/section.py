@@ -1,4 +1,4 @@
-"""The section about idle devices: how long they wait, for what, and what to change."""
+"""The section about idle devices: how long they wait, and for what."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tfperf.report.model import Fact, Level, Section, Table, at_levels
-from tfperf.sections.idle.advice import averaged_over, idle_advice, label_of, only_device, whole_of
+from tfperf.sections.idle.findings import averaged_over, idle_findings, idle_share, label_of, only_device, whole_of
 from tfperf.sections.idle.tables import CAUSES, DEVICE_USE, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS, Use
 from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS, listed
@@ -29,7 +29,7 @@ def build(results: Results) -> Section:
     idle: Idle = results["idle"]
     if not idle.devices:
         return Section("idle", _TITLE, notes=(_NO_WORK,))
-    first, *others = idle_advice(idle)
+    first, *others = idle_findings(idle, results["overview"])
     return Section(
         "idle",
         _TITLE,
@@ -45,8 +45,9 @@ def _facts(idle: Idle) -> tuple[Fact, ...]:
     """Return how idle the devices are that work, and which do not: all facts but the last are of the same devices."""
     is_one_of_several = len(idle.averaged) == 1 < len(idle.listed)
     which = f" of {only_device(idle)}" if is_one_of_several else averaged_over(idle)
+    share = idle_share(idle)
     facts = [
-        Fact("idle_percent", "Device idle", idle.idle_percent, "%", f"of {whole_of(idle)}{which}"),
+        Fact("idle_percent", "Device idle", share.value, "%", f"of {whole_of(idle)}{which}", quantities=(share,)),
         Fact("gap_count", "Gaps", idle.gap_count, "count", "" if idle.without_steps else "in all steps"),
     ]
     for gap in idle.gaps[:1]:

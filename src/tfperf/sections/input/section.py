@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Fact, Finding, Level, Section, StepChart, Table, at_levels
+from tfperf.report.model import Fact, Finding, Level, Quantity, Section, StepChart, Table, at_levels
 from tfperf.sections.input.analysis import InputPipeline
+from tfperf.sections.input.classes import InputPart
 from tfperf.sections.input.tables import (
     INPUT_CLASSES,
     INPUT_HOSTS,
@@ -17,16 +18,16 @@ from tfperf.sections.input.tables import (
     capture_ps,
     is_input_known,
 )
+from tfperf.sections.overview.quantities import share_of_step, time_in_step
 from tfperf.sections.overview.summary import Overview, verdict_of
 from tfperf.sections.registry import percent, present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.units import PS_PER_MS, format_percent, listed
 
-_ADVICE_PERCENT = 5.0
-_FEWER_COPIES = "copy fewer, larger tensors: combine small ones, send smaller types and convert them on the device"
-_NO_PIPELINE = "move what the program does between batches into a tf.data pipeline"
-_SEE_STAGES = "-s tfdata names the stage that steps wait for, what to change, and what that would gain"
+_NAMED_PERCENT = 5.0
+_WAITING_CAUSES, _COPYING_CAUSES = ("input_wait", "input_contention"), ("input_copy",)
+"""Causes of the diagnosis that findings are evidence for."""
 _NOT_VISIBLE = (
     "Input per step is unknown, not 0: nothing in the trace shows a fetch from tf.data or a copy to a device."
 )
@@ -40,13 +41,17 @@ _FUNCTIONS = "A function of map() and the like is preprocessing, on whatever thr
 _NO_FUNCTIONS = (
     "What functions of map() and the like do on other threads is in no class, as in TensorFlow's own analysis."
 )
+_SHARES_OF_STEPS = (
+    "Input (%) is the share of each step by itself: its average counts short steps as much as long ones, and the share "
+    "of the step time does not."
+)
 _WAITING = "Other is waiting: calls of stages such as Prefetch take what other threads, or the host's pipeline, make."
 
 
 def build(results: Results) -> Section:
     """Build the section: the time of each step, then the classes and ops of the host's side."""
     pipeline: InputPipeline = results["input"]
-    findings = (verdict_of(results), *_advice(results))
+    findings = (verdict_of(results), *_host_work(results))
     return Section(
         "input",
         "Input pipeline",
@@ -82,13 +87,20 @@ def _facts(results: Results) -> tuple[Fact, ...]:
             titles["host_to_device"] = "Copying to the device"
         average = " (average over hosts)" if results.has_several_hosts else ""
         for key, title in titles.items():
-            note = f"{format_percent(summary.percent[key])}% of the step time{average}"
-            facts.append(Fact(f"{key}_per_step", title, summary.category_ms[key].average, "ms", note))
+            time, share = time_in_step(summary, key), share_of_step(summary, key)
+            note = f"{share} of the step time{average}"
+            facts.append(Fact(f"{key}_per_step", title, time.value, "ms", note, quantities=(time, share)))
     if pipeline.largest is not None:
-        share = percent(pipeline.parts[pipeline.largest].wall_ps, capture_ps(results))
-        title, note = INPUT_PART_TITLES[pipeline.largest], f"active for {format_percent(share)}% of the capture"
-        facts.append(Fact("largest_part", "Largest part on the host", title, "", note))
+        share = _active(results, pipeline.largest)
+        title, note = INPUT_PART_TITLES[pipeline.largest], f"active for {share} of the capture"
+        facts.append(Fact("largest_part", "Largest part on the host", title, "", note, quantities=(share,)))
     return tuple(facts)
+
+
+def _active(results: Results, part: InputPart) -> Quantity:
+    """Return the share of the capture in which a class of input ops is active."""
+    share = percent(results["input"].parts[part].wall_ps, capture_ps(results))
+    return Quantity(f"{part}_active", share, "%", "capture")
 
 
 def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
@@ -117,7 +129,13 @@ def _tables(results: Results) -> tuple[Table, ...]:
             "least one of them is active."
         )
     return present(
-        INPUT_STATISTICS.build(results, title=title, columns=at_levels(INPUT_STATISTICS.columns, hidden), level="full"),
+        INPUT_STATISTICS.build(
+            results,
+            title=title,
+            columns=at_levels(INPUT_STATISTICS.columns, hidden),
+            note=_SHARES_OF_STEPS,
+            level="full",
+        ),
         INPUT_STEPS.build(results, columns=at_levels(INPUT_STEPS.columns, hidden), level="data"),
         INPUT_HOSTS.build(results, level="full"),
         INPUT_CLASSES.build(
@@ -149,26 +167,24 @@ def _notes(results: Results) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _advice(results: Results) -> list[Finding]:
+def _host_work(results: Results) -> list[Finding]:
     """Return what the host does for input, where steps wait for it, or that copies take more."""
     overview: Overview = results["overview"]
     pipeline: InputPipeline = results["input"]
     if overview.input_class not in ("high", "moderate"):
         return []
-    copying, wait = (overview.percent.get(key, 0.0) for key in ("host_to_device", "input_wait"))
-    if copying > wait:
-        text = (
-            f"Copying batches to the device takes {format_percent(copying)}% of the step time, waiting for "
-            f"tf.data only {format_percent(wait)}%."
-        )
-        return [Finding("input_enqueue", "hint", text, _FEWER_COPIES)]
-    advice = []
+    copying, wait = (share_of_step(overview, part) for part in ("host_to_device", "input_wait"))
+    if (copying.value or 0.0) > (wait.value or 0.0):
+        text = f"Copying batches to the device takes {copying} of the step time, waiting for tf.data only {wait}."
+        return [Finding("input_enqueue", "hint", text, causes=_COPYING_CAUSES, quantities=(copying, wait))]
+    findings = []
     for part, time in pipeline.parts.items():
-        share = percent(time.wall_ps, capture_ps(results)) or 0.0
+        share = _active(results, part)
         if part == "other" and time.scaled_ps and not time.self_ps:
             text = "No op of tf.data explains the host's time between two copies to the device."
-            advice.append(Finding("input_other", "hint", text, _NO_PIPELINE))
-        elif part != "other" and share >= _ADVICE_PERCENT:
-            text = f"{INPUT_PART_TITLES[part]} is under way for {format_percent(share)}% of the capture."
-            advice.append(Finding(f"input_{part}", "hint", text, _FEWER_COPIES if part == "enqueue" else _SEE_STAGES))
-    return advice
+            findings.append(Finding("input_other", "hint", text, causes=_WAITING_CAUSES))
+        elif part != "other" and (share.value or 0.0) >= _NAMED_PERCENT:
+            text = f"{INPUT_PART_TITLES[part]} is under way for {share} of the capture."
+            causes = _COPYING_CAUSES if part == "enqueue" else _WAITING_CAUSES
+            findings.append(Finding(f"input_{part}", "hint", text, causes=causes, quantities=(share,)))
+    return findings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Fact, Level, Section, at_levels
+from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.report.shown import MOST_EACH
-from tfperf.sections.kernels.advice import kernel_advice
+from tfperf.sections.kernels.findings import kernel_findings
 from tfperf.sections.kernels.tables import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
 from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS, format_percent
@@ -40,7 +40,7 @@ def build(results: Results) -> Section:
     return Section(
         "kernels",
         "GPU kernels",
-        findings=kernel_advice(kernels),
+        findings=kernel_findings(kernels),
         facts=_facts(kernels, several_hosts=results.has_several_hosts),
         tables=present(
             KERNELS.build(results, bar_key="percent"),
@@ -71,10 +71,14 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
         return (total, *devices)
     used_ps, unknown_ps = (kernels.time_by_tensor_cores_ps(answer) for answer in (True, None))
     note = "of kernel time, by the names of the kernels"
+    used, unknown = (
+        Quantity(key, 100.0 * part_ps / kernels.whole_ps, of="kernel time")
+        for key, part_ps in (("tensor_cores", used_ps), ("tensor_cores_unknown", unknown_ps))
+    )
     if unknown_ps:
-        note += f"; unknown for {format_percent(100.0 * unknown_ps / kernels.whole_ps)}%"
-    percent = 100.0 * used_ps / kernels.whole_ps
-    return (total, *devices, Fact("tensor_core_percent", "On tensor cores", percent, "%", note))
+        note += f"; unknown for {unknown}"
+    fact = Fact("tensor_core_percent", "On tensor cores", used.value, "%", note, quantities=(used, unknown))
+    return (total, *devices, fact)
 
 
 def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:

@@ -1,4 +1,4 @@
-"""The section about memory: how full each allocator became, what lay in it then, and what to change."""
+"""The section about memory: how full each allocator became, and what lay in it then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tfperf.report.model import Level, Section, Sparkline, Table, at_levels
-from tfperf.sections.memory.advice import findings_of, name_of
+from tfperf.sections.memory.findings import findings_of, name_of
 from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE
 from tfperf.sections.registry import TableSpec, present
 from tfperf.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed

@@ -11,13 +11,14 @@ from msgspec.structs import asdict
 
 from tfperf.arrays import Bools, median, percentile
 from tfperf.report.model import Fact, Finding, Section, Severity
+from tfperf.sections.overview.quantities import share_of_step, step_time
 from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
 from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.steps import UNLABELLED
-from tfperf.units import PS_PER_MS, counted, format_percent
+from tfperf.units import PS_PER_MS, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,9 +194,11 @@ def build(results: Results) -> Section:
     batches = int(steps.batches.max())
     label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
     deviation = time.standard_deviation
-    spread = "" if deviation is None else f"± {deviation:.3g} ms over steps"
+    notes = ["average over hosts"] if results.has_several_hosts else []
+    notes += [] if deviation is None else [f"± {deviation:.3g} ms over steps"]
+    average, over_hosts_note = step_time(summary), " (average over hosts)" * results.has_several_hosts
     facts = [
-        Fact("average_step_time", "Average step time", time.average, "ms", spread),
+        Fact("average_step_time", "Average step time", average.value, "ms", ", ".join(notes), quantities=(average,)),
         Fact("minimum_step_time", "Shortest step", time.minimum, "ms"),
         Fact("maximum_step_time", "Longest step", time.maximum, "ms"),
         Fact(
@@ -217,7 +220,9 @@ def build(results: Results) -> Section:
         findings=(verdict_of(results), *_cost_of_input(results)),
         facts=tuple(facts),
         tables=present(
-            CATEGORY_TABLE.build(results, bar_key="percent"), KINDS.build(results), STEPS_BY_HOST.build(results)
+            CATEGORY_TABLE.build(results, title=CATEGORY_TABLE.title + over_hosts_note, bar_key="percent"),
+            KINDS.build(results, title=KINDS.title + over_hosts_note),
+            STEPS_BY_HOST.build(results),
         ),
     )
 
@@ -240,8 +245,11 @@ def _precision_facts(breakdown: Breakdown) -> list[Fact]:
 
 def _cost_of_input(results: Results) -> tuple[Finding, ...]:
     """Return what input costs, where that is more than its category."""
-    cost = _cost(results)
-    return (Finding("input_cost", "hint", cost.sentence),) if cost is not None and cost.sentence else ()
+    if "tfdata" not in results.sections:
+        return ()
+    from tfperf.sections.overview.input_cost import cost_finding
+
+    return cost_finding(results)
 
 
 def _cost(results: Results) -> InputCost | None:
@@ -315,8 +323,9 @@ def _times(summary: Summary) -> dict[str, float | None]:
 def verdict_of(results: Results) -> Finding:
     """Return the verdict on a run; of several hosts, it is about the one that waits longest for input."""
     summary: Overview = results["overview"]
-    worst = summary.worst_host
-    return verdict(summary, results["steps"], results.hosts[worst].host if worst is not None else "")
+    if summary.worst_host is None:
+        return verdict(summary, results["steps"])
+    return verdict(summary.by_host[summary.worst_host], results["steps"], results.hosts[summary.worst_host].host)
 
 
 def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
@@ -329,9 +338,10 @@ def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
             f"Cannot tell whether the job is input-bound: no step time was measured ({breakdown.steps.explanation}).",
             f"profile at least five steps of a running job{named}",
         )
-    share = f"{format_percent(summary.input_percent)}% of the step time goes to input"
+    of_input, of_others = (share_of_step(summary, part, host) for part in ("input", "all_others"))
+    share = f"{of_input} of the step time goes to input"
     share += f" on host {host}" if host else ""
-    others = f"{format_percent(summary.percent['all_others'])}% is in 'All others' ({_OTHER_THRESHOLDS})"
+    others = f"{of_others} is in 'All others' ({_OTHER_THRESHOLDS})"
     texts = {
         "high": f"HIGHLY input-bound: {share} ({_INPUT_THRESHOLDS}).",
         "moderate": f"MODERATELY input-bound: {share} ({_INPUT_THRESHOLDS}).",
@@ -342,4 +352,8 @@ def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
     text = texts[summary.input_class]
     if summary.input_percent is None and summary.input_class == "possible":
         text = f"POSSIBLY input-bound: the trace does not show where input comes from, and {others}."
-    return Finding(f"input_{summary.input_class}", SEVERITIES.get(summary.input_class, "hint"), text)
+    stated = {"unknown": (), "possible": (of_input, of_others)}.get(summary.input_class, (of_input,))
+    quantities = tuple(quantity for quantity in stated if quantity.value is not None)
+    return Finding(
+        f"input_{summary.input_class}", SEVERITIES.get(summary.input_class, "hint"), text, quantities=quantities
+    )

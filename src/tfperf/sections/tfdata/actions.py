@@ -66,8 +66,8 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
     pipeline, outlook = tfdata.main, tfdata.outlook
     if pipeline is None or not is_costly(pipeline, outlook):
         return ()
-    if outlook is None:
-        return tuple(_without_steps(pipeline))
+    if outlook is None or not outlook.estimates:
+        return tuple(_without_estimates(pipeline))
     estimated = [_estimated(pipeline, estimate) for estimate in outlook.gains if _is_worth_it(outlook, estimate)]
     # A change whose estimate promises nothing is no advice, nor is less work where only its overhead is too much.
     known = {(estimate.change, stage_name(pipeline, estimate.stage) or "") for estimate in outlook.estimates}
@@ -118,7 +118,7 @@ def _of_stages(pipeline: Pipeline) -> Iterator[PipelineAction]:
             yield _action(pipeline, index, rule)
 
 
-def _without_steps(pipeline: Pipeline) -> Iterator[PipelineAction]:
+def _without_estimates(pipeline: Pipeline) -> Iterator[PipelineAction]:
     if pipeline.final_prefetch is None:
         yield _action(pipeline, None, PREFETCH)
     yield from _of_stages(pipeline)

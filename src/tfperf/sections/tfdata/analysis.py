@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Intervals, percentile, union_all
 from tfperf.sections.host import Host
+from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.contention import Rivals, find_rivals
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.segments import (
@@ -33,6 +34,7 @@ from tfperf.trace.cores import whole_cores
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines
 from tfperf.trace.stage_work import StageWork
+from tfperf.units import PS_PER_MS
 
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
 
@@ -45,6 +47,9 @@ class TfData(Struct, frozen=True):
     """What changes of the main pipeline would gain; None without steps, or without calls of a pipeline in them."""
     no_outlook: NoOutlook | None = None
     """Why there is none; None also without a host pipeline."""
+    of_kinds: Mapping[str, Outlook] = {}
+    """The same for steps of each other kind, such as `eval`; without estimates for a pipeline that headline steps ask
+    too: what it does is measured over all of the capture."""
 
     @property
     def main(self) -> Pipeline | None:
@@ -52,6 +57,11 @@ class TfData(Struct, frozen=True):
         if self.outlook is not None:
             return self.outlook.pipeline
         return next(iter(whole_pipelines(self.pipelines)), None)
+
+    def for_steps(self, kind: str) -> TfData | None:
+        """Return this with the pipeline that steps of another kind wait for as the main one; None if it is unknown."""
+        outlook = self.of_kinds.get(kind)
+        return None if outlook is None else _main_first(self.pipelines, outlook)
 
 
 def analyze(host: Host) -> TfData:
@@ -68,20 +78,60 @@ def analyze(host: Host) -> TfData:
         for number, name in enumerate(names)
     )
     rivals_of = partial(_rivals, trace, recorded, work)
-    outlook = estimate_changes(pipelines, host["steps"], rivals_of, has_device=bool(trace.devices))
-    tfdata = _main_first(pipelines, outlook)
+    outlooks = {
+        kind: _waiting_as_category(outlook, steps)
+        for kind, steps in _by_kind(host["steps"]).items()
+        if (outlook := estimate_changes(pipelines, steps, rivals_of, has_device=bool(trace.devices)))
+    }
+    outlook = outlooks.pop(host["steps"].steps.headline_kind, None)
+    tfdata = replace(_main_first(pipelines, outlook), of_kinds=_without_shared(outlooks, outlook))
     if outlook is None and tfdata.main is not None:
         return replace(tfdata, no_outlook=why_no_outlook(tfdata.main, host["steps"]))
     return tfdata
+
+
+def _by_kind(breakdown: Breakdown) -> dict[str, Breakdown]:
+    """Return the averaged steps of each kind; those of the headline kind are there even if there are none."""
+    kinds = np.array(breakdown.steps.kinds, object)
+    names = dict.fromkeys((breakdown.steps.headline_kind, *breakdown.steps.kinds))
+    return {kind: breakdown.only(np.flatnonzero(breakdown.averaged & (kinds == kind))) for kind in names}
+
+
+def _without_shared(outlooks: Mapping[str, Outlook], headline: Outlook | None) -> dict[str, Outlook]:
+    """Return outlooks, without estimates for the pipeline that headline steps ask too."""
+    shared = None if headline is None else headline.pipeline
+    return {
+        kind: replace(outlook, estimates=()) if outlook.pipeline is shared else outlook
+        for kind, outlook in outlooks.items()
+    }
+
+
+def _waiting_as_category(outlook: Outlook, breakdown: Breakdown) -> Outlook:
+    """Return an outlook whose waiting is that of the step table, so that one thing has one number.
+
+    A fetch takes a little longer than the call of the pipeline inside it, and is no waiting while the device works.
+    """
+    if "input_wait" in breakdown.unknown:
+        return outlook
+    wait_ps = breakdown.time_ps["input_wait"][breakdown.steps.headline]
+    return replace(outlook, wait_ms=float(wait_ps.mean()) / PS_PER_MS)
 
 
 def combine(hosts: Sequence[TfData]) -> TfData:
     """Put the pipelines of several hosts in one list; the outlook is that of the host that waits longest."""
     outlooks = [host.outlook for host in hosts if host.outlook is not None]
     pipelines = _ordered(pipeline for host in hosts for pipeline in host.pipelines)
-    tfdata = _main_first(pipelines, max(outlooks, key=lambda outlook: outlook.wait_ms, default=None))
+    tfdata = _main_first(pipelines, max(outlooks, key=_wait_ms, default=None))
+    of_kinds = {
+        kind: max((host.of_kinds[kind] for host in hosts if kind in host.of_kinds), key=_wait_ms)
+        for kind in dict.fromkeys(kind for host in hosts for kind in host.of_kinds)
+    }
     without = next((host.no_outlook for host in hosts if host.main is tfdata.main), None)
-    return replace(tfdata, no_outlook=without)
+    return replace(tfdata, no_outlook=without, of_kinds=of_kinds)
+
+
+def _wait_ms(outlook: Outlook) -> float:
+    return outlook.wait_ms
 
 
 def _ordered(pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Fact, Finding, Section, Table
+from tfperf.report.model import Fact, Finding, Quantity, Section, Severity, Table
+from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
@@ -41,10 +43,11 @@ _HOW_TO_READ = (
 def build(results: Results) -> Section:
     """Build the section: the verdict, what to change, a checklist, the tree of stages, and what a change would gain."""
     tfdata: TfData = results["tfdata"]
-    now = ""
+    host = _host_of_main(results, tfdata)
+    of, now = of_steps(results["overview"].kind, host), ""
     if tfdata.outlook is not None:
-        step, share = format_ms(tfdata.outlook.step_ms), format_percent(tfdata.outlook.input_percent)
-        now = f"A step takes {step} ms now, {share}% of it input. {_RANGE}"
+        step, _, share = _waiting(tfdata.outlook, of)
+        now = f"A step takes {step} now{_on(host)}, {share} of it waiting for tf.data. {_RANGE}"
     tables = present(
         _of_first_host(STAGES, results, bar_key="waited_percent"),
         _of_first_host(FUNCTIONS, results, level="full"),
@@ -56,15 +59,15 @@ def build(results: Results) -> Section:
         is_device_only = all(pipeline.is_device for pipeline in tfdata.pipelines)
         note = _NO_TFDATA if not tfdata.pipelines else _DEVICE_ONLY if is_device_only else _CUT
         return Section("tfdata", "tf.data", tables=tables, notes=(note, *([blame.text] if blame else [])))
-    advice = (replace(finding, level="full") for finding in pipeline_advice(tfdata))
+    advice = (replace(finding, level="full") for finding in pipeline_advice(tfdata, of))
     return Section(
         "tfdata",
         "tf.data",
-        findings=(_verdict(tfdata, tfdata.main, blame), *advice),
+        findings=(_verdict(tfdata, tfdata.main, blame, host=host, of=of), *advice, *_of_other_steps(results)),
         facts=tuple(replace(fact, level="full") for fact in _checklist(tfdata.main, tfdata.outlook, blame)),
         tables=tables,
         detail_notes=_notes(tfdata, tfdata.main),
-        pointer="What to change, and more: -s tfdata.",
+        pointer="More: -s tfdata.",
     )
 
 
@@ -108,29 +111,60 @@ def _unknown(main: Pipeline, lacks: NoOutlook) -> Finding:
     return Finding("tfdata_no_calls", "info", f"{text}no call of it starts in {steps} ({places}).")
 
 
-def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None) -> Finding:
+def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, of: str) -> Finding:
     """Say whether the pipeline keeps up, and name the stages."""
     outlook = tfdata.outlook
     if outlook is None:
         return _unknown(main, tfdata.no_outlook or NoOutlook())
-    share = format_percent(outlook.input_percent)
-    waits = f"steps wait {format_ms(outlook.wait_ms)} of {format_ms(outlook.step_ms)} ms ({share}%) for it"
+    quantities = step, wait, share = _waiting(outlook, of)
+    waits = f"steps{_on(host)} wait {wait} of {step} ({share}) for it"
     if outlook.keeps_up and outlook.is_costly:
-        low, high = (format_ms(slowed_ms) for slowed_ms in outlook.slowed_ms or (0.0, 0.0))
+        least_ms, most_ms = outlook.slowed_ms or (None, None)
+        low, high = Quantity("slowed, at least", least_ms, "ms", of), Quantity("slowed", most_ms, "ms", of)
         text = (
-            f"The pipeline is fast enough: {waits}. But its threads add {low} to {high} ms to the step's own work: "
+            f"The pipeline is fast enough: {waits}. But its threads add {low} to {high} to the step's own work: "
             f"{outlook.threads:.1f} of them work beside it on {counted(outlook.cores, 'core')}."
         )
-        return Finding("tfdata_slows", "hint", text)
+        return Finding("tfdata_slows", "hint", text, quantities=(*quantities, low, high))
     if outlook.keeps_up:
-        return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.")
+        return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.", quantities=quantities)
     limiting = stage_name(main, main.limiting)
     if blame is None or blame.reason == "work":
         stages = _named(blame.stage if blame else None, limiting)
     else:
         stages = f"They wait for {blame.stage}{blame.why}."
     text = f"The pipeline is too slow: {waits}. {stages}"
-    return Finding("tfdata_slow", "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint", text)
+    severity: Severity = "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint"
+    return Finding("tfdata_slow", severity, text, quantities=quantities)
+
+
+def _of_other_steps(results: Results) -> Iterator[Finding]:
+    """Yield the verdict and the changes for the pipeline that steps of each other kind wait for."""
+    tfdata: TfData = results["tfdata"]
+    for kind in tfdata.of_kinds:
+        of_kind = tfdata.for_steps(kind)
+        if of_kind is None or of_kind.main is None:
+            continue
+        host = _host_of_main(results, of_kind)
+        of = of_steps(kind, host)
+        verdict = _verdict(of_kind, of_kind.main, blamed_stage(of_kind), host=host, of=of)
+        for finding in (verdict, *pipeline_advice(of_kind, of)):
+            yield replace(finding, text=f"{kind} steps: {finding.text}", level="full")
+
+
+def _host_of_main(results: Results, tfdata: TfData) -> str:
+    """Return the host whose steps wait for the main pipeline, if there are several."""
+    return tfdata.main.host if tfdata.main is not None and results.has_several_hosts else ""
+
+
+def _on(host: str) -> str:
+    return f" on {host}" if host else ""
+
+
+def _waiting(outlook: Outlook, of: str) -> tuple[Quantity, Quantity, Quantity]:
+    """Return the step time, and how long steps wait: in all, and as a share."""
+    step, wait = Quantity("step_time", outlook.step_ms, "ms", of), Quantity("input_wait", outlook.wait_ms, "ms", of)
+    return step, wait, Quantity("input_wait", outlook.input_percent, "%", of)
 
 
 def _named(blocking: str | None, limiting: str | None) -> str:
@@ -147,15 +181,17 @@ def _checklist(main: Pipeline, outlook: Outlook | None, blame: Blame | None) -> 
     times = f"mean {format_ms(main.mean_ps / PS_PER_MS)}, p95 {format_ms(main.p95_ps / PS_PER_MS)} ms"
     calls = f"{main.slow_calls} of {main.calls} calls take longer than {_SLOW_US} us; {times}"
     keeps_up = None if outlook is None else outlook.keeps_up
-    blocking = "no call takes long"
+    stage, blocking, quantities = None, "no call takes long", list[Quantity]()
     if blame is not None:
-        blocking = f"{format_percent(100.0 * blame.share)}% of the time that anyone waits for the pipeline"
+        share = Quantity("blamed", 100.0 * blame.share, of=blame.pipeline)
+        stage, quantities = blame.stage, [share]
+        blocking = f"{share} of the time that anyone waits for the pipeline"
     return (
         Fact("tfdata_fast", "1 Delivers fast enough", keeps_up, "", calls),
         Fact("tfdata_prefetch", "2 Prefetch at the end", main.final_prefetch is not None, "", _prefetch(main)),
         _cpu_fact(main),
         Fact("tfdata_limit", "4 Stage that limits", stage_name(main, main.limiting), "", _limit(main)),
-        Fact("tfdata_blocks", "  Stage waited for", blame.stage if blame else None, "", blocking),
+        Fact("tfdata_blocks", "  Stage waited for", stage, "", blocking, quantities=tuple(quantities)),
     )
 
 

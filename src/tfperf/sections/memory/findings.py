@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Finding
+from tfperf.report.model import Finding, Quantity
 from tfperf.sections.memory.allocator import FULL_SHARE, Allocator
-from tfperf.units import format_bytes, format_ms, format_percent
+from tfperf.units import format_bytes
 
 if TYPE_CHECKING:
     from tfperf.sections.memory.analysis import Memory
@@ -16,27 +16,11 @@ if TYPE_CHECKING:
 CAPACITY_PERCENT = 90.0
 FRAGMENTED_PERCENT = 25.0
 FULL_WITHIN_STEPS = 100_000
-"""There is advice where growth would fill what is free within so many steps."""
+"""Growth is a problem where it would fill what is free within so many steps."""
 GROWTH_BYTES_PER_STEP = 64 * 1024
 """The same for an allocator whose capacity is unknown."""
-_ROOM_PERCENT = 50.0
-
-_DEVICE_FULL = (
-    "use a smaller batch; keras.mixed_precision.set_global_policy('mixed_float16') halves activations; "
-    "tf.recompute_grad(layer) computes them again instead of keeping them; if other processes use the device too, "
-    "tf.config.experimental.set_memory_growth(gpu, True) in all of them"
-)
-_PINNED_FULL = "raise TF_GPU_HOST_MEM_LIMIT_IN_MB, or prefetch fewer batches"
-_WAS_FULL = "capture when that happens (the first steps, evaluation, a checkpoint) to see what lies there then"
-_FRAGMENTED = (
-    "keep shapes constant (pad, or put sequences of similar length together), and try "
-    "TF_GPU_ALLOCATOR=cuda_malloc_async (TensorFlow 2.5 and CUDA 11.2, or later)"
-)
-_GROWTH = (
-    "look for tensors that Python keeps (a list of losses: append float(loss) instead), for models made in a loop "
-    "(tf.keras.backend.clear_session() between them), and for functions that are traced again (-s functions)"
-)
-_ROOM = "a larger batch may use the device better, if steps do not wait for input (-s input)"
+_PRESSURE = ("memory_pressure",)
+"""The cause of the diagnosis that problems are evidence for."""
 
 
 def findings_of(memory: Memory) -> tuple[Finding, ...]:
@@ -71,12 +55,21 @@ def _full(allocator: Allocator) -> Finding | None:
     if not _is_full(allocator):
         return None
     step = f", step {allocator.peak_step}" if allocator.peak_step is not None else ""
+    share, time = _peak_share(allocator), Quantity("peak_at", allocator.peak_ms, "ms", of=_owner(allocator))
     text = (
-        f"reaches {format_bytes(allocator.peak_bytes)}, {format_percent(allocator.peak_percent)}% of its capacity, at "
-        f"{format_ms(allocator.peak_ms)} ms{step} (threshold {CAPACITY_PERCENT:.0f}%)."
+        f"reaches {format_bytes(allocator.peak_bytes)}, {share} of its capacity, at {time}{step} "
+        f"(threshold {CAPACITY_PERCENT:.0f}%)."
     )
-    action = _PINNED_FULL if allocator.place == "pinned host" else _DEVICE_FULL
-    return Finding("memory_full", "problem", text, action)
+    code = "pinned_memory_full" if allocator.place == "pinned host" else "memory_full"
+    return Finding(code, "problem", text, causes=_PRESSURE, quantities=(share, time))
+
+
+def _owner(allocator: Allocator) -> str:
+    return f"{allocator.name} on {allocator.host}"
+
+
+def _peak_share(allocator: Allocator) -> Quantity:
+    return Quantity("peak", allocator.peak_percent, of=_owner(allocator))
 
 
 def _lifetime_percent(allocator: Allocator) -> float:
@@ -89,23 +82,26 @@ def _was_full(allocator: Allocator) -> Finding | None:
     lifetime_percent = _lifetime_percent(allocator)
     if allocator.place == "host" or _is_full(allocator) or lifetime_percent < CAPACITY_PERCENT:
         return None
+    share = Quantity("lifetime_peak", lifetime_percent, of=_owner(allocator))
     text = (
-        f"reached {format_bytes(allocator.lifetime_peak_bytes)}, {format_percent(lifetime_percent)}% of its capacity, "
-        f"outside the capture; within it, {format_bytes(allocator.peak_bytes)}."
+        f"reached {format_bytes(allocator.lifetime_peak_bytes)}, {share} of its capacity, "
+        f"outside the capture; within it, {format_bytes(allocator.peak_bytes)}. What lay there then, only a capture of "
+        "that moment shows (the first steps, evaluation, a checkpoint)."
     )
-    return Finding("memory_was_full", "hint", text, _WAS_FULL)
+    return Finding("memory_was_full", "hint", text, quantities=(share,))
 
 
 def _fragmented(allocator: Allocator) -> Finding | None:
     percent = allocator.full_fragmentation_percent
     if allocator.place != "device" or percent is None or percent < FRAGMENTED_PERCENT:
         return None
+    share = Quantity("full_fragmentation", percent, of=_owner(allocator))
     text = (
-        f"is fragmented: up to {format_percent(percent)}% of the memory that it holds free is not in its largest "
+        f"is fragmented: up to {share} of the memory that it holds free is not in its largest "
         f"piece, while {100 * FULL_SHARE:.0f}% or more of its capacity is in use (threshold "
         f"{FRAGMENTED_PERCENT:.0f}%). A large tensor may not fit although enough is free."
     )
-    return Finding("memory_fragmented", "problem", text, _FRAGMENTED)
+    return Finding("memory_fragmented", "problem", text, causes=_PRESSURE, quantities=(share,))
 
 
 def _growing(allocator: Allocator) -> Finding | None:
@@ -120,7 +116,7 @@ def _growing(allocator: Allocator) -> Finding | None:
         steps_left = (allocator.capacity_bytes - allocator.peak_bytes) / growth
         text += f" At that rate it is full after {int(steps_left):,} more steps."
     is_problem = growth >= GROWTH_BYTES_PER_STEP if steps_left is None else steps_left <= FULL_WITHIN_STEPS
-    return Finding("memory_growth", "problem", text, _GROWTH) if is_problem else None
+    return Finding("memory_growth", "problem", text, causes=_PRESSURE) if is_problem else None
 
 
 def _nothing_wrong(memory: Memory) -> tuple[Finding, ...]:
@@ -130,7 +126,7 @@ def _nothing_wrong(memory: Memory) -> tuple[Finding, ...]:
     name, peak = name_of(fullest, memory), format_bytes(fullest.peak_bytes)
     if fullest.place == "host" or fullest.peak_percent is None:
         return (Finding("memory_fine", "info", f"No problem seen: {name} peaks at {peak}."),)
-    share = f"{format_percent(fullest.peak_percent)}% of its capacity of {format_bytes(fullest.capacity_bytes)}"
-    has_room = fullest.place == "device" and 0 < _lifetime_percent(fullest) <= _ROOM_PERCENT
-    text = f"No problem seen: {name}, the fullest, peaks at {peak}, {share}."
-    return (Finding("memory_fine", "info", text, _ROOM if has_room else ""),)
+    share = _peak_share(fullest)
+    of_capacity = f"{share} of its capacity of {format_bytes(fullest.capacity_bytes)}"
+    text = f"No problem seen: {name}, the fullest, peaks at {peak}, {of_capacity}."
+    return (Finding("memory_fine", "info", text, quantities=(share,)),)

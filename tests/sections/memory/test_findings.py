@@ -3,8 +3,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory
 
-from tfperf.sections.memory.advice import findings_of
 from tfperf.sections.memory.allocator import Allocator
+from tfperf.sections.memory.findings import findings_of
 
 
 def codes(*allocators: Allocator) -> list[str]:
@@ -23,17 +23,11 @@ def test_without_allocators_there_is_nothing_to_say() -> None:
     assert findings_of(memory()) == ()
 
 
-def test_room_for_a_larger_batch() -> None:
-    """By the lifetime: an evaluation may need more than the steps that were captured."""
-    (finding,) = findings_of(memory(allocator(lifetime_peak_bytes=5 * GIB)))
-    assert finding.action.startswith("a larger batch")
-
-
 def test_a_device_that_is_nearly_full() -> None:
     (finding,) = findings_of(memory(allocator(peak_bytes=9 * GIB, lifetime_peak_bytes=9 * GIB), allocator()))
     assert (finding.code, finding.severity) == ("memory_full", "problem")
     assert finding.text == "GPU_0_bfc reaches 9.00 GiB, 90.0% of its capacity, at 4.00 ms, step 7 (threshold 90%)."
-    assert "tf.recompute_grad" in finding.action
+    assert (finding.action, finding.causes) == ("", ("memory_pressure",))
 
 
 def test_several_full_devices_are_one_finding() -> None:
@@ -45,7 +39,7 @@ def test_several_full_devices_are_one_finding() -> None:
 
 def test_pinned_memory_has_a_limit_of_its_own() -> None:
     (finding,) = findings_of(memory(allocator(place="pinned host", peak_bytes=9 * GIB, lifetime_peak_bytes=9 * GIB)))
-    assert "TF_GPU_HOST_MEM_LIMIT_IN_MB" in finding.action
+    assert finding.code == "pinned_memory_full"
 
 
 def test_the_host_is_never_called_full() -> None:
@@ -57,7 +51,8 @@ def test_a_device_that_was_full_before() -> None:
     (finding,) = findings_of(memory(allocator(lifetime_peak_bytes=95 * GIB // 10)))
     assert (finding.code, finding.severity) == ("memory_was_full", "hint")
     assert finding.text == (
-        "GPU_0_bfc reached 9.50 GiB, 95.0% of its capacity, outside the capture; within it, 2.00 GiB."
+        "GPU_0_bfc reached 9.50 GiB, 95.0% of its capacity, outside the capture; within it, 2.00 GiB. What lay there "
+        "then, only a capture of that moment shows (the first steps, evaluation, a checkpoint)."
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from builders import Event, Plane, event, host, host_of, line, plane, ref, trace_of, u64
 
 from tfperf.report.model import Finding
-from tfperf.sections.kernels.advice import kernel_advice
+from tfperf.sections.kernels.findings import kernel_findings
 
 VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}
 PASCAL = {"compute_cap_major": 6, "compute_cap_minor": 1}
@@ -20,7 +20,7 @@ def gpu(*events: Event, stats: dict[str, int] = VOLTA) -> Plane:
 def advice(tmp_path: Path, *planes: Plane) -> dict[str, Finding]:
     """The advice by its codes."""
     return {
-        finding.code: finding for finding in kernel_advice(host_of(trace_of(tmp_path, *planes), "kernels")["kernels"])
+        finding.code: finding for finding in kernel_findings(host_of(trace_of(tmp_path, *planes), "kernels")["kernels"])
     }
 
 
