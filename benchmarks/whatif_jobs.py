@@ -92,16 +92,13 @@ def parse(tf: Any) -> Function:
 
 
 def sleepy(tf: Any, seconds: float) -> Function:
-    """Return a map function that waits, as one that fetches from storage does."""
+    """Return a map function, over numbers or batches of them, that waits as one that fetches from storage does."""
 
     def fetch(number: Any) -> Any:
         time.sleep(seconds)
         return (number % 7).astype("float32")
 
-    def work(number: Any) -> Any:
-        return tf.ensure_shape(tf.numpy_function(fetch, [number], tf.float32), ())
-
-    return work
+    return lambda number: tf.ensure_shape(tf.numpy_function(fetch, [number], tf.float32), number.shape)
 
 
 def in_python(tf: Any, turns: int) -> Function:
@@ -205,14 +202,10 @@ JOBS: dict[str, Job] = {
     ),
     "loop_sleep_no_prefetch": Job(
         size=512,
-        pipeline=lambda tf, at: without_prefetch(tf, numbers(tf).batch(16).map(sleepy_batch(tf, 0.004))),
+        pipeline=lambda tf, at: without_prefetch(tf, numbers(tf).batch(16).map(sleepy(tf, 0.004))),
         changed={
-            "prefetch": lambda tf, at: without_prefetch(
-                tf, numbers(tf).batch(16).map(sleepy_batch(tf, 0.004)).prefetch(2)
-            ),
-            "parallel_map": lambda tf, at: without_prefetch(
-                tf, numbers(tf).batch(16).map(sleepy_batch(tf, 0.004), auto(tf))
-            ),
+            "prefetch": lambda tf, at: without_prefetch(tf, numbers(tf).batch(16).map(sleepy(tf, 0.004)).prefetch(2)),
+            "parallel_map": lambda tf, at: without_prefetch(tf, numbers(tf).batch(16).map(sleepy(tf, 0.004), auto(tf))),
         },
     ),
     "loop_files": Job(
@@ -307,16 +300,6 @@ JOBS: dict[str, Job] = {
         has_input_problem=False,
     ),
 }
-
-
-def sleepy_batch(tf: Any, seconds: float) -> Function:
-    """Return a map function over a batch that waits."""
-
-    def fetch(many: Any) -> Any:
-        time.sleep(seconds)
-        return (many % 7).astype("float32")
-
-    return lambda many: tf.ensure_shape(tf.numpy_function(fetch, [many], tf.float32), (None,))
 
 
 # What consumes them

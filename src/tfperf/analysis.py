@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
-from tfperf.report.model import Column, Finding, Report, Section, table_of
+from tfperf.report.model import Column, Deferred, Finding, Report, Section, table_of
 from tfperf.sections import registry
 from tfperf.sections.host import Host
-from tfperf.sections.overview.summary import report_summary
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
@@ -150,7 +149,13 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
         "attribution": results.attribution,
     }
     lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
-    return Report(source, report_summary(results), _referring(built), lines, documents)
+    return Report(source, Deferred(partial(_summary, results)), _referring(built), lines, documents)
+
+
+def _summary(results: Results) -> dict[str, Any]:
+    from tfperf.sections.overview.section import report_summary
+
+    return report_summary(results)
 
 
 def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -218,6 +219,25 @@ class Section(Struct, frozen=True):
     """full: only where the section is asked for by name, and in JSON and CSV."""
     is_lead: bool = False
     """Whether the section is the answer: the first screen, and the top of a document that is read from its top."""
+
+
+class Deferred(Mapping[str, Any]):
+    """A mapping that is made when it is first read: only some formats show it."""
+
+    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._made = cache(make)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key."""
+        return self._made()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys."""
+        return iter(self._made())
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return len(self._made())
 
 
 class Report(Struct, frozen=True):

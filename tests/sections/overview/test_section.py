@@ -8,7 +8,7 @@ import pytest
 from builders import STEPS_LINE, Event, Plane, event, host, line, plane, results_of, trace_of
 
 from tfperf.report.model import Finding
-from tfperf.sections.overview.summary import build, report_summary, verdict_of
+from tfperf.sections.overview.section import build, report_summary, verdict_of
 from tfperf.trace.host_trace import HostTrace
 
 

@@ -111,7 +111,7 @@ def test_a_range_above_the_step_of_today_says_why(tmp_path: Path) -> None:
     outlook = outlook_of(tmp_path, *inline_map(3))
     assert outlook is not None
     assert us(outlook.free) == pytest.approx(with_noise(97, 97))
-    assert outlook.free.assumption.endswith("a step takes up to 10 % more or less at another moment")
+    assert outlook.free.assumption.endswith("a step takes up to 12 % more or less at another moment")
 
 
 def test_on_the_cpu_step_and_pipeline_share_the_cores(tmp_path: Path) -> None:

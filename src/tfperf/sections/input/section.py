@@ -19,7 +19,8 @@ from tfperf.sections.input.tables import (
     is_input_known,
 )
 from tfperf.sections.overview.quantities import share_of_step, time_in_step
-from tfperf.sections.overview.summary import Overview, verdict_of
+from tfperf.sections.overview.section import verdict_of
+from tfperf.sections.overview.summary import Overview
 from tfperf.sections.registry import percent, present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown

@@ -8,6 +8,6 @@ SECTION = SectionSpec(
     title="Overview",
     rests_on=("steps", "batch"),
     derive="tfperf.sections.overview.summary:over_hosts",
-    build="tfperf.sections.overview.summary:build",
+    build="tfperf.sections.overview.section:build",
     tables=TABLES,
 )

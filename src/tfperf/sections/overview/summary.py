@@ -1,8 +1,8 @@
-"""Overview: averages over steps, and the section that says whether the job is input-bound."""
+"""Averages over steps, and the class of a job by its share of input."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,20 +10,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tfperf.arrays import Bools, median, percentile
-from tfperf.report.model import Fact, Finding, Section, Severity
-from tfperf.sections.overview.quantities import share_of_step, step_time
-from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
-from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.section import CATEGORIES
-from tfperf.trace.steps import UNLABELLED
-from tfperf.units import PS_PER_MS, counted
+from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tfperf.sections.overview.input_cost import InputCost
 
 InputClass = Literal["high", "moderate", "possible", "none", "unknown"]
 ShareClass = Literal["high", "moderate", "none"]
@@ -175,185 +168,3 @@ def input_class(input_percent: float | None, others_percent: float | None) -> In
 def share_class(percent: float) -> ShareClass:
     """Classify the share of kernel launch, collectives or all others."""
     return "high" if percent >= OTHER_LIMITS[1] else "moderate" if percent >= OTHER_LIMITS[0] else "none"
-
-
-_OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
-_INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"
-SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possible": "hint", "none": "info"}
-"""How grave each class of input-bound jobs is."""
-
-
-def build(results: Results) -> Section:
-    """Build the section: the verdict, facts about steps, and where their time goes."""
-    breakdown: Breakdown = results["steps"]
-    summary: Summary = results["overview"]
-    time = summary.step_time_ms
-    if time is None:
-        return Section("overview", "Overview", findings=(verdict_of(results),))
-    steps = breakdown.steps
-    batches = int(steps.batches.max())
-    label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
-    deviation = time.standard_deviation
-    notes = ["average over hosts"] if results.has_several_hosts else []
-    notes += [] if deviation is None else [f"± {deviation:.3g} ms over steps"]
-    average, over_hosts_note = step_time(summary), " (average over hosts)" * results.has_several_hosts
-    facts = [
-        Fact("average_step_time", "Average step time", average.value, "ms", ", ".join(notes), quantities=(average,)),
-        Fact("minimum_step_time", "Shortest step", time.minimum, "ms"),
-        Fact("maximum_step_time", "Longest step", time.maximum, "ms"),
-        Fact(
-            "steps",
-            "Steps averaged",
-            summary.averaged_count,
-            "count",
-            f"of {counted(summary.step_count, f'{label}step')}",
-        ),
-        Fact("step_source", "Steps found by", steps.source, "", f"confidence {steps.confidence}"),
-    ]
-    if batches > 1:
-        note = f"{batches} batches in a step"
-        facts.append(Fact("batch_time", "Average per batch", time.average / batches, "ms", note))
-    facts += [*_rate_facts(results), *_precision_facts(breakdown)]
-    return Section(
-        "overview",
-        "Overview",
-        findings=(verdict_of(results), *_cost_of_input(results)),
-        facts=tuple(facts),
-        tables=present(
-            CATEGORY_TABLE.build(results, title=CATEGORY_TABLE.title + over_hosts_note, bar_key="percent"),
-            KINDS.build(results, title=KINDS.title + over_hosts_note),
-            STEPS_BY_HOST.build(results),
-        ),
-    )
-
-
-def _precision_facts(breakdown: Breakdown) -> list[Fact]:
-    """Return the shares of device compute by precision; that of unknown precision only if there is any."""
-    if not breakdown.compute_ps:
-        return []
-    parts_ps = {"16": breakdown.compute_16_ps, "32": breakdown.compute_32_ps, "unknown": breakdown.compute_unknown_ps}
-    percents = {kind: 100.0 * part_ps / breakdown.compute_ps for kind, part_ps in parts_ps.items()}
-    of_what = "of the capture's device compute"
-    facts = [
-        Fact(f"compute_{bits}_bit", f"Device compute {bits}-bit", percents[bits], "%", of_what) for bits in ("16", "32")
-    ]
-    if breakdown.compute_unknown_ps:
-        note = "kernels that do not show what they compute in"
-        facts.append(Fact("compute_unknown", "Device compute unknown", percents["unknown"], "%", note))
-    return facts
-
-
-def _cost_of_input(results: Results) -> tuple[Finding, ...]:
-    """Return what input costs, where that is more than its category."""
-    if "tfdata" not in results.sections:
-        return ()
-    from tfperf.sections.overview.input_cost import cost_finding
-
-    return cost_finding(results)
-
-
-def _cost(results: Results) -> InputCost | None:
-    """Return what input costs; None also where tf.data was not analyzed, for other sections hardly need it."""
-    if "tfdata" not in results.sections:
-        return None
-    from tfperf.sections.overview.input_cost import input_cost
-
-    return input_cost(results)
-
-
-def _rate_facts(results: Results) -> tuple[Fact, ...]:
-    """Return what the section batch adds; nothing where it was not analyzed, for other sections hardly need it."""
-    if "batch" not in results.sections:
-        return ()
-    from tfperf.sections.batch.section import rate_facts
-
-    return rate_facts(results)
-
-
-def _rate_summary(results: Results) -> dict[str, Any]:
-    """Return the JSON keys about the batch: unknown where the section was not analyzed."""
-    if "batch" not in results.sections:
-        return {"batch_size": None, "batch_size_confidence": "none", "examples_per_second": None}
-    from tfperf.sections.batch.section import rate_summary
-
-    return rate_summary(results)
-
-
-def report_summary(results: Results) -> dict[str, Any]:
-    """Return the fixed JSON keys of every report."""
-    breakdown: Breakdown = results["steps"]
-    steps, summary = breakdown.steps, results["overview"]
-    cost = _cost(results)
-    return {
-        "step_count": len(steps),
-        "averaged_step_count": summary.averaged_count,
-        "step_kind": summary.kind if len(steps) else None,
-        "step_source": steps.source,
-        "step_confidence": steps.confidence,
-        "step_explanation": steps.explanation,
-        "step_notes": list(steps.notes),
-        "step_time_ms": _times(summary),
-        "input_percent": summary.input_percent,
-        "input_class": summary.input_class,
-        "input_cost_percent": {"low": getattr(cost, "low", None), "high": getattr(cost, "high", None)},
-        "verdict": verdict_of(results).text,
-        "category_percent": {key: breakdown.known(key, summary.percent.get(key)) for key in CATEGORIES},
-        "input_wait_percent": breakdown.known("input_wait", summary.percent.get("input_wait")),
-        "host_to_device_percent": breakdown.known("host_to_device", summary.percent.get("host_to_device")),
-        "kinds": {
-            kind.kind: {
-                "step_count": kind.step_count,
-                "averaged_step_count": kind.averaged_count,
-                "step_time_ms": _times(kind),
-                "input_percent": kind.input_percent,
-                "input_class": kind.input_class,
-            }
-            for kind in summary.by_kind
-        },
-        "worst_host": results.hosts[summary.worst_host].host if summary.worst_host is not None else None,
-        **_rate_summary(results),
-    }
-
-
-def _times(summary: Summary) -> dict[str, float | None]:
-    keys = ("average", "standard_deviation", "minimum", "maximum", "median", "p95")
-    return {key: getattr(summary.step_time_ms, key, None) for key in keys}
-
-
-def verdict_of(results: Results) -> Finding:
-    """Return the verdict on a run; of several hosts, it is about the one that waits longest for input."""
-    summary: Overview = results["overview"]
-    if summary.worst_host is None:
-        return verdict(summary, results["steps"])
-    return verdict(summary.by_host[summary.worst_host], results["steps"], results.hosts[summary.worst_host].host)
-
-
-def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
-    """Say in one sentence whether the job is input-bound. `host` names the worst of several hosts."""
-    if summary.step_time_ms is None:
-        named = ", or name the events that are steps with --step-marker NAME" * (breakdown.attribution == "corrected")
-        return Finding(
-            "input_unknown",
-            "problem",
-            f"Cannot tell whether the job is input-bound: no step time was measured ({breakdown.steps.explanation}).",
-            f"profile at least five steps of a running job{named}",
-        )
-    of_input, of_others = (share_of_step(summary, part, host) for part in ("input", "all_others"))
-    share = f"{of_input} of the step time goes to input"
-    share += f" on host {host}" if host else ""
-    others = f"{of_others} is in 'All others' ({_OTHER_THRESHOLDS})"
-    texts = {
-        "high": f"HIGHLY input-bound: {share} ({_INPUT_THRESHOLDS}).",
-        "moderate": f"MODERATELY input-bound: {share} ({_INPUT_THRESHOLDS}).",
-        "possible": f"POSSIBLY input-bound: {share} ({_INPUT_THRESHOLDS}), but {others}: Python work or I/O?",
-        "none": f"NOT input-bound: {share} ({_INPUT_THRESHOLDS}).",
-        "unknown": "Cannot tell whether the job is input-bound: the trace does not show where its input comes from.",
-    }
-    text = texts[summary.input_class]
-    if summary.input_percent is None and summary.input_class == "possible":
-        text = f"POSSIBLY input-bound: the trace does not show where input comes from, and {others}."
-    stated = {"unknown": (), "possible": (of_input, of_others)}.get(summary.input_class, (of_input,))
-    quantities = tuple(quantity for quantity in stated if quantity.value is not None)
-    return Finding(
-        f"input_{summary.input_class}", SEVERITIES.get(summary.input_class, "hint"), text, quantities=quantities
-    )

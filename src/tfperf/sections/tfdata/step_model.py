@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from tfperf.sections.tfdata.contention import Rivals
 
-SHARING = (0.35, 1.2)
+SHARING = (0.45, 1.2)
 """The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
 Most: its ops use all cores, and wait for the part of them whose core a rival uses."""
 HANDING_OVER = 0.5
@@ -32,9 +32,9 @@ PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
 STEADIEST = 0.85
 """What the work of a pipeline may take, of its time in the profile, where less goes on beside it."""
-COLD = 0.3
+COLD = 0.5
 """By how much work may be slower after waiting (caches, clock rates), times the share of the step that waits."""
-NOISE = 0.1
+NOISE = 0.12
 """Share by which the same work may take more or less at another moment than in the profile."""
 
 

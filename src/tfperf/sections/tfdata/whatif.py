@@ -29,7 +29,7 @@ _MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
 _FREE = "no input work at all: no waiting, and no threads of the pipeline beside the step"
-_FREE_AND_NOISE = f"{_FREE}; a step takes up to 10 % more or less at another moment"
+_FREE_AND_NOISE = f"{_FREE}; a step takes up to 12 % more or less at another moment"
 _CONDITION = 0.05
 """Share of the step time by which a change that depends on a condition must be better to be the first."""
 _SLOWED_PERCENT = 12.0
