@@ -262,6 +262,8 @@ class FunctionRuns(Struct, frozen=True, kw_only=True):
     """Whether the run was only started on the thread of tf.data."""
     ops: dict[OpKey, tuple[int, int]]
     """How often each op ran inside, and for how many picoseconds."""
+    other_ops: Int64s
+    """Rows of the ops on host threads that ran in none of them."""
     work: tuple[Int64s, Int64s]
     """Rows of the executor events that worked on runs, and the index of the run of each."""
     handed_over: Int64s
@@ -282,7 +284,7 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
     np.maximum.at(end, run_of_work, trace.end_ps[work])
     busy = np.bincount(run_of_work, weights=trace.duration_ps[work], minlength=len(rows)).astype(np.int64)
     asynchronous = mask(trace.names, "InstantiatedCapturedFunction::RunAsync".__eq__)
-    inner_rows, inner_stages = _ops_inside(trace, work, stage[run_of_work])
+    inner_rows, inner_stages, other_rows = _ops_inside(trace, work, stage[run_of_work])
     busy = np.where(busy > 0, busy, started - start)
     is_async, ops = asynchronous[trace.name[rows]], _summed(trace, inner_rows, inner_stages)
     return FunctionRuns(
@@ -294,6 +296,7 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
         started=started,
         is_async=is_async,
         ops=ops,
+        other_ops=other_rows,
         work=(work, run_of_work),
         handed_over=handed_over,
     )
@@ -309,12 +312,12 @@ def _handed_over(trace: HostTrace, work: Int64s, is_of_run: Bools) -> Int64s:
     return np.asarray(done[same_thread & is_of_run[before]], np.int64)
 
 
-def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the rows of the ops that ran in these executor events, and their stages."""
+def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the rows of the ops that ran in these executor events, their stages, and the rows of all other ops."""
     rows = trace.host_events(mask(trace.names, lambda name: parse_op(name).kind == "tensorflow"))
     around = last_around(trace, work, rows)
     inside = around >= 0
-    return rows[inside], stage[around[inside]]
+    return rows[inside], stage[around[inside]], rows[~inside]
 
 
 def _summed(trace: HostTrace, rows: Int64s, stages: Int64s) -> dict[OpKey, tuple[int, int]]:

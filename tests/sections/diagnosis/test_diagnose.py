@@ -9,12 +9,13 @@ from builders import Event, Line, Plane, event, host, line, logdir_of, plane, re
 from builders import iterator_call as call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sections.tfdata.made_pipelines import training_and_evaluation
+from sections.tfdata.made_pipelines import training_and_evaluation, waiting_job
 
 import tfperf
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.diagnose import sentence_of
 from tfperf.sections.diagnosis.unjudged import NEEDS
+from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def diagnosis(tmp_path: Path, *planes: Plane) -> Diagnosis:
@@ -93,6 +94,29 @@ def test_beside_a_device_threads_slow_nothing(tmp_path: Path) -> None:
     device = plane("/device:GPU:0", line("Stream #1", event("gemm", 499, 1)))
     found = diagnosis(tmp_path, plane("/host:CPU", *shared_cores()), device)
     assert "input_contention" not in [cause.code for cause in found.causes]
+
+
+@pytest.mark.parametrize(
+    ("cores", "clause"),
+    [
+        (1, ", while 1.0 of 1 core compute: more at a time cannot help"),
+        (2, ""),
+        (8, ", while only 1.0 of 8 cores work, as far as the trace shows"),
+    ],
+)
+def test_waiting_says_whether_the_cores_have_nothing_to_do_or_are_full(tmp_path: Path, cores: int, clause: str) -> None:
+    # One thread runs the map while the step waits.
+    job = plane("/host:CPU", *waiting_job("Map", op="DecodeJpeg"))
+    found = diagnosis(tmp_path, job, plane(CAPTURE_PLANE, stats={"cpu_affinity": cores}))
+    cause = next(each for each in found.causes if each.code == "input_wait")
+    assert cause.detail == f"the stage waited for is Map{clause}"
+    assert ("host_cpu_full" in [action.code for action in cause.actions]) == (cores == 1)
+
+
+def test_little_waiting_does_not_speak_of_cores(tmp_path: Path) -> None:
+    job = plane("/host:CPU", *waiting_job("Map", busy_us=9, op="DecodeJpeg"))
+    found = diagnosis(tmp_path, job, plane(CAPTURE_PLANE, stats={"cpu_affinity": 8}))
+    assert "cores" not in next(each for each in found.causes if each.code == "input_wait").detail
 
 
 def test_nothing_worth_fixing_says_what_the_step_is(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Line, event, line
+from builders import Line, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import STEP, STEPS, analyzed, inline_map, repeat, small_elements, steps, waiting_job
 
 from tfperf.sections.tfdata.actions import PipelineAction, actions_of
 from tfperf.sections.tfdata.analysis import TfData
+from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def codes(tfdata: TfData) -> list[str]:
@@ -102,6 +103,33 @@ def test_on_a_busy_host_more_threads_gain_nothing(tmp_path: Path) -> None:
     action = action_of(analyzed(tmp_path, line("python", *steps(), *calls)), "host_cpu_full")
     assert "data.experimental.service" in action.text
     assert "max_intra_op_parallelism = 1" in action.text
+
+
+def with_cores(tmp_path: Path, cores: int, *threads: Line) -> TfData:
+    planes = plane("/host:CPU", *threads), plane(CAPTURE_PLANE, stats={"cpu_affinity": cores})
+    found: TfData = host_of(trace_of(tmp_path, *planes), "tfdata")["tfdata"]
+    return found
+
+
+def test_on_a_busy_host_nothing_is_advised_that_only_lets_more_threads_work(tmp_path: Path) -> None:
+    threads = waiting_job("BatchV2", "Map", op="DecodeJpeg")
+    assert "parallel_map" in codes(with_cores(tmp_path, 8, *threads))
+    on_one_core = codes(with_cores(tmp_path, 1, *threads))
+    assert "parallel_map" not in on_one_core
+    assert {"cache", "host_cpu_full"} <= {*on_one_core}
+
+
+def test_where_cores_have_nothing_to_do_more_at_a_time_comes_before_less_work(tmp_path: Path) -> None:
+    # Of 64 us, the step waits 30 for the generator behind a prefetch, which limits the pipeline, then 34 for the batch.
+    path = "Root::BatchV2::Prefetch"
+    calls = call("Root", 0, 64, 1), call("Root::BatchV2", 0, 64, 2, 1), call(path, 0, 30, 3, 2)
+    python = line("python", *steps(), *repeat(STEPS, *calls, every=STEP))
+    produced = event("PrefetchProduce", -60, 90), call(f"{path}::Generator", -60, 90, 4, 3)
+    reader = line("reader", *repeat(STEPS, *produced, every=STEP))
+    one_thread = [action for action in codes(with_cores(tmp_path, 2, python, reader)) if action != "cache"]
+    assert one_thread.index("generator") < one_thread.index("serial_transformation")
+    with_room = codes(with_cores(tmp_path, 8, python, reader))
+    assert with_room.index("serial_transformation") < with_room.index("generator")
 
 
 def test_a_pipeline_that_keeps_nobody_waiting_needs_no_change(tmp_path: Path) -> None:

@@ -17,6 +17,11 @@ from tfperf.units import counted, format_bytes, format_percent, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.tfdata.pipeline import Pipeline
+
+
+_MUCH_PERCENT = 10.0
+"""From this share of the step on, waiting says how many cores work meanwhile."""
 
 
 def input_wait(case: Case) -> Cause | None:
@@ -40,6 +45,7 @@ def input_wait(case: Case) -> Cause | None:
     elif case.program.api != "jax":
         actions = _pipeline_actions(case, tfdata) or actions
     cost = case.ledger.claim("input_wait")
+    detail += cores_meanwhile(tfdata.main) if cost.high >= _MUCH_PERCENT else ""
     return case.cause("input_wait", "Waiting for tf.data", cost, detail, actions=actions, rests_on=rests_on)
 
 
@@ -67,6 +73,17 @@ def _slows_rather(case: Case) -> bool:
     """
     outlook = outlook_of(case.results)
     return outlook is not None and outlook.is_costly and outlook.keeps_up
+
+
+def cores_meanwhile(pipeline: Pipeline | None) -> str:
+    """Say how many cores work while steps wait, where that is few or all; a clause that follows another one."""
+    if pipeline is not None and pipeline.cores is not None:
+        of_cores = f"of {counted(pipeline.cores, 'core')}"
+        if pipeline.fills_cores:
+            return f", while {pipeline.threads_computing or 0.0:.1f} {of_cores} compute: more at a time cannot help"
+        if pipeline.leaves_cores:
+            return f", while only {pipeline.threads_at_work or 0.0:.1f} {of_cores} work, as far as the trace shows"
+    return ""
 
 
 def pipelines_of(case: Case) -> TfData:

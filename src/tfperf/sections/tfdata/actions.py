@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -22,8 +22,8 @@ from tfperf.sections.tfdata.stage_rules import (
 from tfperf.sections.tfdata.whatif import Estimate, Outlook
 from tfperf.units import PS_PER_MS, format_ms
 
-_FULL_CPU = 0.85
-"""From this share of its cores on, a host is busy."""
+_MORE_AT_A_TIME = ("parallel_map", "parallel_read", "sequential_interleave", "interleave", "serial_transformation")
+"""Changes that only let more threads work, which helps where cores have nothing to do, and not where all compute."""
 _WORTH_IT = 0.9
 """A change is worth rewriting a function if the step takes at most so much of its time then."""
 _OWN_WAITING = 0.1
@@ -67,7 +67,7 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
     if pipeline is None or not is_costly(pipeline, outlook):
         return ()
     if outlook is None or not outlook.estimates:
-        return tuple(_without_estimates(pipeline))
+        return _ordered(pipeline, _without_estimates(pipeline))
     estimated = [_estimated(pipeline, estimate) for estimate in outlook.gains if _is_worth_it(outlook, estimate)]
     # A change whose estimate promises nothing is no advice, nor is less work where only its overhead is too much.
     known = {(estimate.change, stage_name(pipeline, estimate.stage) or "") for estimate in outlook.estimates}
@@ -76,7 +76,19 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
         others = (*_split_to_cache(outlook), _action(pipeline, None, LESS_WORK))
     else:
         others = (*_of_stages(pipeline), *_split_to_cache(outlook), *_on_full_cpu(pipeline))
-    return (*estimated, *(action for action in others if (action.code, action.stage) not in known))
+    return (*estimated, *_ordered(pipeline, (each for each in others if (each.code, each.stage) not in known)))
+
+
+def _ordered(pipeline: Pipeline, actions: Iterable[PipelineAction]) -> tuple[PipelineAction, ...]:
+    """Return changes without an estimate: more at a time first where cores have nothing to do, never where all compute.
+
+    A prefetch is no change of that kind: it lets the pipeline work while the step does.
+    """
+    if pipeline.fills_cores:
+        return tuple(action for action in actions if action.code not in _MORE_AT_A_TIME)
+    if pipeline.leaves_cores:
+        return tuple(sorted(actions, key=lambda action: action.code not in ("prefetch", *_MORE_AT_A_TIME)))
+    return tuple(actions)
 
 
 def is_costly(pipeline: Pipeline, outlook: Outlook | None) -> bool:
@@ -88,6 +100,8 @@ def is_costly(pipeline: Pipeline, outlook: Outlook | None) -> bool:
 
 def _is_worth_it(outlook: Outlook, estimate: Estimate) -> bool:
     """Tell whether a change is advised: the table of estimates holds more."""
+    if estimate.change in _MORE_AT_A_TIME and outlook.pipeline.fills_cores:
+        return False
     if estimate.change == "vectorize":
         return estimate.high_ms < _WORTH_IT * outlook.step_ms
     return estimate.change != "cache" or not _is_random(outlook, estimate)
@@ -126,7 +140,7 @@ def _without_estimates(pipeline: Pipeline) -> Iterator[PipelineAction]:
 
 
 def _on_full_cpu(pipeline: Pipeline) -> Iterator[PipelineAction]:
-    if (pipeline.busy_share or 0.0) >= _FULL_CPU:
+    if pipeline.fills_cores:
         yield _action(pipeline, None, FULL_CPU)
 
 

@@ -20,6 +20,7 @@ from tfperf.arrays import Intervals, percentile, union_all
 from tfperf.sections.host import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.contention import Rivals, find_rivals
+from tfperf.sections.tfdata.cores_at_work import threads_at_work
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.segments import (
     async_work_ps,
@@ -73,8 +74,9 @@ def analyze(host: Host) -> TfData:
     numbers = {True: count(), False: count()}
     names = [f"{'Device' if is_device else 'Host'}:{next(numbers[is_device])}" for is_device in recorded.device]
     capture_ps: int = host["environment"].duration_ps
+    at_work = threads_at_work(trace, recorded, work, times)
     pipelines = _ordered(
-        _pipeline(trace, recorded, times, number=number, name=name, capture_ps=capture_ps)
+        at_work.while_waited(_pipeline(trace, recorded, times, number=number, name=name, capture_ps=capture_ps))
         for number, name in enumerate(names)
     )
     rivals_of = partial(_rivals, trace, recorded, work)

@@ -10,6 +10,8 @@ from tfperf.arrays import Int64s, Intervals
 
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
+FEW_CORES, ALL_CORES = 0.4, 0.85
+"""Of the host's cores: below the first, more could be at work; from the second on, all are."""
 _OPTIONS = ("Root", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Options", "FinalizeDataset")
 PASSING_ON = (*_OPTIONS, "AssertCardinality", "ForeverRepeat", "FiniteRepeat")
 """Stages that only hand elements on, or set options."""
@@ -123,6 +125,10 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Index of the stage that the consumer waits for most; None if it never waits long."""
     limiting: int | None
     """Index of the stage that limits how fast elements can come."""
+    threads_at_work: float | None = None
+    """How many threads of the host work while anyone waits for it, on average; None: the trace does not show it."""
+    threads_computing: float | None = None
+    """How many of them certainly need a core: not in Python, and not reading."""
 
     @property
     def final_prefetch(self) -> int | None:
@@ -143,6 +149,18 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     def busy_share(self) -> float | None:
         """Return the share of the host's cores that it keeps busy while it is active (more than 1: threads wait)."""
         return self.work_ps / (self.cores * self.span_ps) if self.cores and self.span_ps else None
+
+    @property
+    def leaves_cores(self) -> bool:
+        """Tell whether many cores have nothing to do while anyone waits for it, as far as the trace shows."""
+        is_known = self.cores is not None and self.threads_at_work is not None
+        return is_known and (self.threads_at_work or 0.0) < FEW_CORES * (self.cores or 0)
+
+    @property
+    def fills_cores(self) -> bool:
+        """Tell whether all cores compute while anyone waits for it."""
+        is_known = self.cores is not None and self.threads_computing is not None
+        return is_known and (self.threads_computing or 0.0) >= ALL_CORES * (self.cores or 0)
 
     @property
     def work_ps(self) -> int:

@@ -232,7 +232,7 @@ LESS_WORK = StageRule(
 )
 FULL_CPU = StageRule(
     code="host_cpu_full",
-    why="The pipeline keeps the {cores} cores of the host busy: more threads gain nothing.",
+    why="While steps wait, the {cores} cores of the host compute: more threads gain nothing.",
     action=(
         "do less work for each element, cache(), move work to the device, or spread it over other machines with "
         "tf.data.experimental.service, which pays off where those are cheaper than a waiting accelerator; with an "

@@ -44,8 +44,7 @@ def measure_stages(recorded: Pipelines, work: StageWork) -> StageTimes:
     functions = [_times(runs.start, runs.end, in_pool & (runs.stage == stage)) for stage in stages]
     threads = [_times(produced.start, produced.end, produced.stage == stage) for stage in stages]
     latency = calls.end - calls.start
-    places = [(THREAD, FUNCTION) if each else (CALL, THREAD, FUNCTION) for each in is_async]
-    stretches = [work.of(stage, *places[stage]) for stage in stages]
+    stretches = [work.of(stage, *places_of_work(is_async=is_async[stage])) for stage in stages]
     unseen = stages_unseen(recorded, is_async)
     return StageTimes(
         count=np.bincount(calls.stage, minlength=len(stages)),
@@ -61,6 +60,11 @@ def measure_stages(recorded: Pipelines, work: StageWork) -> StageTimes:
         busy=[union(*each) for each in stretches],
         latencies_ps=[latency[calls.stage == stage] for stage in stages],
     )
+
+
+def places_of_work(*, is_async: bool) -> tuple[int, ...]:
+    """Return where a stage works: not in calls that take what its own threads make."""
+    return (THREAD, FUNCTION) if is_async else (CALL, THREAD, FUNCTION)
 
 
 def _held_ps(recorded: Pipelines, is_async: Bools) -> Int64s:

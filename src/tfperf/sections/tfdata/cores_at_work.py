@@ -1,0 +1,77 @@
+"""How many threads of a host the trace shows at work while steps wait for a pipeline.
+
+Hardly any: more of the pipeline could run at a time. As many as there are cores: only less work helps. What runs
+outside of TensorFlow, and threads that an op starts by itself, leave no event, so the number is the least that is true;
+a thread that sleeps or reads a file counts as working, but does not need its core.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.arrays import EMPTY, Int64s, Intervals, overlap, union_sorted
+from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.stage_times import StageTimes, places_of_work
+from tfperf.trace.event_names import mask, parse_op
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.pipelines import Pipelines
+from tfperf.trace.stage_work import StageWork
+
+_WAITING_OP = re.compile(r".*(?:Recv|Send|Call)$|IteratorGetNext|Collective")
+_NEEDS_NO_CORE = re.compile(r"(?:Eager)?PyFunc|ReadFile")
+"""Ops that may sleep, or wait for a disk or the network."""
+_READERS = re.compile(r"Generator|TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|.*Remote")
+
+
+class ThreadsAtWork(Struct, frozen=True):
+    """When threads of a host work, all together: stretches of several threads overlap."""
+
+    working: Intervals
+    computing: Intervals
+    """The part of it that certainly needs a core."""
+    is_complete: bool
+    """False: the trace does not show when some stage works."""
+
+    def while_waited(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline with the number of threads at work while anyone waits for it."""
+        waited_ps = pipeline.waits.total()
+        if not waited_ps:
+            return pipeline
+        working, computing = (
+            float(overlap(pipeline.waits, *stretches).sum()) / waited_ps for stretches in (self.working, self.computing)
+        )
+        return replace(pipeline, threads_at_work=working if self.is_complete else None, threads_computing=computing)
+
+
+def threads_at_work(trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes) -> ThreadsAtWork:
+    """Find when the threads of a host work: for stages of its pipelines, or at other ops."""
+    unseen = [stage for stage, work_ps in enumerate(times.work_ps) if work_ps is None]
+    may_sleep = {stage for stage, _, kind in recorded.runs.ops if _NEEDS_NO_CORE.match(kind)}
+    may_sleep |= {index for index, stage in enumerate(recorded.stages) if _READERS.match(stage.name)}
+    ops = recorded.runs.other_ops
+    ops = ops[~mask(trace.names, lambda name: bool(_WAITING_OP.match(parse_op(name).type)))[trace.name[ops]]]
+    stages = [stage for stage in range(len(recorded.stages)) if stage not in unseen]
+    stretches = {stage: work.at(stage, *places_of_work(is_async=times.is_async[stage])) for stage in stages}
+    parts = {stage: (work.row[at], work.start[at], work.end[at]) for stage, at in stretches.items()}
+    others = ops, trace.start_ps[ops], trace.end_ps[ops]
+    return ThreadsAtWork(
+        working=_by_thread(trace, [*parts.values(), others]),
+        computing=_by_thread(trace, [*(part for stage, part in parts.items() if stage not in may_sleep), others]),
+        is_complete=not unseen,
+    )
+
+
+def _by_thread(trace: HostTrace, parts: Sequence[tuple[Int64s, Int64s, Int64s]]) -> Intervals:
+    """Unite stretches (rows of the trace, starts and ends) that lie on the same thread."""
+    row, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((start, trace.line_of[row]))
+    line, start, end = trace.line_of[row][order], start[order], end[order]
+    first = np.flatnonzero(np.diff(line, prepend=-1)).tolist()
+    flat = [union_sorted(start[at:stop], end[at:stop]) for at, stop in pairwise([*first, len(line)])]
+    return Intervals(*(np.concatenate(times) for times in zip(*(flat or [EMPTY]), strict=True)))
