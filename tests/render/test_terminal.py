@@ -66,7 +66,7 @@ def test_a_whole_report() -> None:
         !! The job waits for input 63.4% of the time.
            try: add .prefetch(AUTOTUNE)
          > One step was traced again.
-           see: warm_up, compilation in -s diagnosis
+           see: warm_up or compilation in -s diagnosis
          i Steps were found by markers.
 
         Average step  15.9 ms  over 2 steps

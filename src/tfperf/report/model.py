@@ -152,7 +152,9 @@ class Finding(Struct, frozen=True):
     @property
     def see(self) -> str:
         """Return where it is said what to do; empty if nowhere."""
-        return f"{', '.join(self.causes)} in -s diagnosis" if self.causes else ""
+        *others, last = self.causes or ("",)
+        named = f"{', '.join(others)} or {last}" if others else last
+        return f"{named} in -s diagnosis" if named else ""
 
 
 class StepChart(Struct, frozen=True):
