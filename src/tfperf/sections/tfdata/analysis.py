@@ -74,11 +74,12 @@ def analyze(host: Host) -> TfData:
     numbers = {True: count(), False: count()}
     names = [f"{'Device' if is_device else 'Host'}:{next(numbers[is_device])}" for is_device in recorded.device]
     capture_ps: int = host["environment"].duration_ps
-    at_work = threads_at_work(trace, recorded, work, times)
-    pipelines = _ordered(
-        at_work.while_waited(_pipeline(trace, recorded, times, number=number, name=name, capture_ps=capture_ps))
+    found = [
+        _pipeline(trace, recorded, times, number=number, name=name, capture_ps=capture_ps)
         for number, name in enumerate(names)
-    )
+    ]
+    at_work = threads_at_work(trace, recorded, work, times, union_all([pipeline.waits for pipeline in found]))
+    pipelines = _ordered(map(at_work.while_waited, found))
     rivals_of = partial(_rivals, trace, recorded, work)
     outlooks = {
         kind: _waiting_as_category(outlook, steps)

@@ -49,8 +49,10 @@ class ThreadsAtWork(Struct, frozen=True):
         return replace(pipeline, threads_at_work=working if self.is_complete else None, threads_computing=computing)
 
 
-def threads_at_work(trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes) -> ThreadsAtWork:
-    """Find when the threads of a host work: for stages of its pipelines, or at other ops."""
+def threads_at_work(
+    trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes, waits: Intervals
+) -> ThreadsAtWork:
+    """Find when the threads of a host work while anyone waits: for stages of its pipelines, or at other ops."""
     unseen = [stage for stage, work_ps in enumerate(times.work_ps) if work_ps is None]
     may_sleep = {stage for stage, _, kind in recorded.runs.ops if _NEEDS_NO_CORE.match(kind)}
     may_sleep |= {index for index, stage in enumerate(recorded.stages) if _READERS.match(stage.name)}
@@ -61,15 +63,19 @@ def threads_at_work(trace: HostTrace, recorded: Pipelines, work: StageWork, time
     parts = {stage: (work.row[at], work.start[at], work.end[at]) for stage, at in stretches.items()}
     others = ops, trace.start_ps[ops], trace.end_ps[ops]
     return ThreadsAtWork(
-        working=_by_thread(trace, [*parts.values(), others]),
-        computing=_by_thread(trace, [*(part for stage, part in parts.items() if stage not in may_sleep), others]),
+        working=_by_thread(trace, [*parts.values(), others], waits),
+        computing=_by_thread(
+            trace, [*(part for stage, part in parts.items() if stage not in may_sleep), others], waits
+        ),
         is_complete=not unseen,
     )
 
 
-def _by_thread(trace: HostTrace, parts: Sequence[tuple[Int64s, Int64s, Int64s]]) -> Intervals:
-    """Unite stretches (rows of the trace, starts and ends) that lie on the same thread."""
+def _by_thread(trace: HostTrace, parts: Sequence[tuple[Int64s, Int64s, Int64s]], waits: Intervals) -> Intervals:
+    """Unite stretches (rows of the trace, starts and ends) that lie on the same thread, as far as they meet waits."""
     row, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    meets = overlap(waits, start, end) > 0
+    row, start, end = row[meets], start[meets], end[meets]
     order = np.lexsort((start, trace.line_of[row]))
     line, start, end = trace.line_of[row][order], start[order], end[order]
     first = np.flatnonzero(np.diff(line, prepend=-1)).tolist()
