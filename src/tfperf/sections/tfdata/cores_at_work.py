@@ -62,11 +62,11 @@ def threads_at_work(
     stretches = {stage: work.at(stage, *places_of_work(is_async=times.is_async[stage])) for stage in stages}
     parts = {stage: (work.row[at], work.start[at], work.end[at]) for stage, at in stretches.items()}
     others = ops, trace.start_ps[ops], trace.end_ps[ops]
+    certain = [part for stage, part in parts.items() if stage not in may_sleep]
+    working = _by_thread(trace, [*parts.values(), others], waits)
     return ThreadsAtWork(
-        working=_by_thread(trace, [*parts.values(), others], waits),
-        computing=_by_thread(
-            trace, [*(part for stage, part in parts.items() if stage not in may_sleep), others], waits
-        ),
+        working=working,
+        computing=working if len(certain) == len(parts) else _by_thread(trace, [*certain, others], waits),
         is_complete=not unseen,
     )
 
