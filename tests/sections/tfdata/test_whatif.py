@@ -264,3 +264,16 @@ def test_what_workers_send_is_not_kept(tmp_path: Path) -> None:
 def test_a_cache_behind_random_ops_says_so(tmp_path: Path) -> None:
     cache = changes_of(main_of(tmp_path, *waiting_job("Map", op="RandomUniform")))["cache"]
     assert cache.assumption.endswith("its random ops give the same in every epoch")
+
+
+@pytest.mark.parametrize(("stats", "is_known"), [({}, False), ({"cpu_budget": 2}, True)])
+def test_without_a_number_of_cores_it_is_unknown_what_rivals_take(
+    tmp_path: Path, stats: dict[str, int], is_known: bool
+) -> None:
+    asked = each_step(call("Root", 0, 2, 1, **stats), call("Root::Prefetch", 0, 2, 2, 1))
+    reader = each_step(event("PrefetchProduce", 0, 100), call("Root::Prefetch::TFRecord", 0, 100, 3, 2))
+    outlook = outlook_of(tmp_path, line("python", *steps(), *asked), line("reader", *reader), has_device=False)
+    assert outlook is not None
+    assert outlook.threads == pytest.approx(1.0)
+    assert (outlook.slowed_percent is not None) == is_known
+    assert outlook.free.assumption.endswith("8 cores (assumed)") != is_known

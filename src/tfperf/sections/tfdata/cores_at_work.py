@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import EMPTY, Int64s, Intervals, overlap, union_sorted
+from tfperf.sections.tfdata.contention import threads
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.stage_times import StageTimes, places_of_work
 from tfperf.trace.event_names import mask, parse_op
@@ -40,12 +41,9 @@ class ThreadsAtWork(Struct, frozen=True):
 
     def while_waited(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline with the number of threads at work while anyone waits for it."""
-        waited_ps = pipeline.waits.total()
-        if not waited_ps:
+        if not pipeline.waits.total():
             return pipeline
-        working, computing = (
-            float(overlap(pipeline.waits, *stretches).sum()) / waited_ps for stretches in (self.working, self.computing)
-        )
+        working, computing = (threads(pipeline.waits, *stretches) for stretches in (self.working, self.computing))
         return replace(pipeline, threads_at_work=working if self.is_complete else None, threads_computing=computing)
 
 

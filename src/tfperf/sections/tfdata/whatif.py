@@ -29,7 +29,7 @@ _MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
 _FREE = "no input work at all: no waiting, and no threads of the pipeline beside the step"
-_FREE_AND_NOISE = f"{_FREE}; a step takes up to 12 % more or less at another moment"
+_NOISE = "; a step takes up to 12 % more or less at another moment"
 _CONDITION = 0.05
 """Share of the step time by which a change that depends on a condition must be better to be the first."""
 _SLOWED_PERCENT = 12.0
@@ -154,7 +154,10 @@ def estimate_changes(
     low_ms, high_ms = model.free_ms()
     alone_low_ms, alone_high_ms = model.alone_ms
     slowed_ms = load.consumer_ms - alone_high_ms, load.consumer_ms - alone_low_ms
-    free = Estimate(FREE_INPUT, None, low_ms, high_ms, 0.0, 0.0, _FREE if high_ms <= step_ms else _FREE_AND_NOISE)
+    # Only rivals for cores make their number matter.
+    is_known = bool(cores) or has_device or not model.rivals.threads
+    assumption = f"{_FREE}{_NOISE * (high_ms > step_ms)}" + f"; {model.cores} cores (assumed)" * (not is_known)
+    free = Estimate(FREE_INPUT, None, low_ms, high_ms, 0.0, 0.0, assumption)
     estimates = []
     for change in possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores):
         low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
@@ -165,7 +168,7 @@ def estimate_changes(
         pipeline=pipeline,
         step_ms=step_ms,
         wait_ms=wait_ms,
-        slowed_ms=slowed_ms if cores or not any(slowed_ms) else None,
+        slowed_ms=slowed_ms if is_known else None,
         threads=model.rivals.threads,
         cores=model.cores,
         free=free,
