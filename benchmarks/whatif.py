@@ -36,7 +36,7 @@ from typing import Any
 from whatif_jobs import JOBS, first_batch_for_ever, model_of
 
 FREE_BAR, RATIO_BAR, CHANGE_BAR, WIDTH_BAR = 0.9, 0.8, 0.8, 0.4
-WARM_STEPS, TIMED_STEPS, TRACED_STEPS, ROUNDS = 15, 25, 20, 8
+WARM_STEPS, TIMED_STEPS, TRACED_STEPS, ROUNDS = 15, 25, 20, 16
 NOW, FREE = "now", "free_input"
 
 
