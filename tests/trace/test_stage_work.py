@@ -78,6 +78,24 @@ def test_threads_of_a_stage_start_functions_for_it(tmp_path: Path) -> None:
     ]
 
 
+def test_a_call_that_takes_what_threads_made_is_waiting(tmp_path: Path) -> None:
+    asking = line("python", call("Root", 0, 9, 1), call("Root::ParallelMapV2", 0, 9, 2, 1))
+    runner = line("runner", event("ParallelMapProduce", 0, 30), call("Root::ParallelMapV2::Range", 5, 10, 3, 2))
+    trace = trace_of(tmp_path, plane("/host:CPU", asking, runner))
+    recorded = find_pipelines(trace)
+    assert recorded is not None
+    work = stage_work(trace, recorded)
+    at_work = work.without_waiting(asynchronous_stages(recorded))
+    places = {(recorded.stages[stage].name, PLACES[place]) for stage, place in zip(work.stage, work.place, strict=True)}
+    kept = zip(at_work.stage, at_work.place, strict=True)
+    assert {(recorded.stages[stage].name, PLACES[place]) for stage, place in kept} == places - {
+        ("ParallelMapV2", "call")
+    }
+    assert ("ParallelMapV2", "call") in places
+    stage = [stage.name for stage in recorded.stages].index("ParallelMapV2")
+    assert at_work.of(stage).total() == 20 * US
+
+
 def test_a_function_that_asks_another_stage_does_not_work_meanwhile(tmp_path: Path) -> None:
     calls = line("python", call("Root", 0, 50, 1), event("InstantiatedCapturedFunction::Run", 5, 40, id=7))
     pool = line("pool", event("ExecutorState::Process", 10, 30, id=7), call("Root::Range", 15, 10, 2, 1))

@@ -7,6 +7,8 @@ finished is no work, for it may wait for a thread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
@@ -35,10 +37,16 @@ class StageWork(Struct, frozen=True):
         first, last = np.searchsorted(self.stage, (stage, stage + 1)).tolist()
         return np.arange(first, last)[np.isin(self.place[first:last], places)]
 
-    def of(self, stage: int, *places: int) -> Intervals:
-        """Return the stretches in which a stage worked in these places; those of several threads overlap."""
-        rows = self.at(stage, *places)
-        return Intervals(self.start[rows], self.end[rows])
+    def of(self, stage: int) -> Intervals:
+        """Return the stretches in which a stage worked; those of several threads overlap."""
+        first, last = np.searchsorted(self.stage, (stage, stage + 1)).tolist()
+        return Intervals(self.start[first:last], self.end[first:last])
+
+    def without_waiting(self, is_async: Sequence[bool]) -> StageWork:
+        """Leave out calls of stages that get their elements from threads of their own (`asynchronous_stages`)."""
+        # The last one stands for stage -1.
+        rows = (self.place != CALL) | ~np.array([*is_async, False], np.bool_)[self.stage]
+        return StageWork(self.stage[rows], self.place[rows], self.row[rows], self.start[rows], self.end[rows])
 
 
 def stage_work(trace: HostTrace, recorded: Pipelines) -> StageWork:

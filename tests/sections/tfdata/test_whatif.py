@@ -80,14 +80,13 @@ def test_a_cache_leaves_the_step_alone(tmp_path: Path) -> None:
 
 def test_python_may_gain_nothing_and_even_lose(tmp_path: Path) -> None:
     parallel = by_change(outlook_of(tmp_path, *inline_map(60, "EagerPyFunc")))["parallel_map"]
-    assert us(parallel)[1] == pytest.approx(100 * LOCK_SLOWDOWN)
+    assert us(parallel)[1] == pytest.approx(with_noise(40, 100 * LOCK_SLOWDOWN)[1])
     assert "Python" in parallel.assumption
 
 
 def test_reading_can_be_spread_over_files(tmp_path: Path) -> None:
     low, _ = us(by_change(outlook_of(tmp_path, *behind_a_reader(100, 40)))["parallel_read"])
-    at_worst = 100 + (1 - OVERLAP) * 60
-    assert low == pytest.approx(with_noise(60, at_worst)[0]), "two files at once take 50 us for an element, the step 60"
+    assert low == pytest.approx(with_noise(60, 100)[0]), "two files at once take 50 us for an element, the step 60"
 
 
 def test_on_batches_only_the_work_that_grows_is_left(tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def test_a_range_above_the_step_of_today_says_why(tmp_path: Path) -> None:
     outlook = outlook_of(tmp_path, *inline_map(3))
     assert outlook is not None
     assert us(outlook.free) == pytest.approx(with_noise(97, 97))
-    assert outlook.free.assumption.endswith("a step takes up to 12 % more or less at another moment")
+    assert outlook.free.assumption.endswith("a step takes up to 10 % more or less at another moment")
 
 
 def test_on_the_cpu_step_and_pipeline_share_the_cores(tmp_path: Path) -> None:
@@ -125,13 +124,15 @@ def test_on_the_cpu_step_and_pipeline_share_the_cores(tmp_path: Path) -> None:
 def test_where_steps_hardly_wait_nothing_may_change(tmp_path: Path) -> None:
     outlook = outlook_of(tmp_path, *inline_map(3))
     for estimate in by_change(outlook).values():
-        assert us(estimate)[1] == pytest.approx(100)
+        low, high = us(estimate)
+        assert low < 100 < high
+        assert "at another moment" in estimate.assumption
     assert outlook is not None
     assert (outlook.keeps_up, outlook.gains) == (True, ())
 
 
 def test_gains_are_what_promises_a_faster_step(tmp_path: Path) -> None:
-    outlook = outlook_of(tmp_path, *inline_map(10, "EagerPyFunc"))
+    outlook = outlook_of(tmp_path, *inline_map(20, "EagerPyFunc"))
     assert outlook is not None
     assert [estimate.change for estimate in outlook.estimates] == ["prefetch", "cache", "parallel_map"]
     assert [estimate.change for estimate in outlook.gains] == ["prefetch", "cache"], (
@@ -276,4 +277,14 @@ def test_without_a_number_of_cores_it_is_unknown_what_rivals_take(
     assert outlook is not None
     assert outlook.threads == pytest.approx(1.0)
     assert (outlook.slowed_percent is not None) == is_known
-    assert outlook.free.assumption.endswith("8 cores (assumed)") != is_known
+    assert ("8 cores (assumed)" in outlook.free.assumption) != is_known
+
+
+def test_a_thread_that_waits_for_another_stage_is_no_rival(tmp_path: Path) -> None:
+    asked = each_step(call("Root", 0, 2, 1, cpu_budget=2), call("Root::Prefetch", 0, 2, 2, 1))
+    reader = each_step(event("PrefetchProduce", 0, 100), call("Root::Prefetch::MapAndBatch", 0, 100, 3, 2))
+    runner = each_step(call("Root::Prefetch::MapAndBatch::Range", 2, 49, 4, 3))
+    lines = line("python", *steps(), *asked), line("reader", *reader), line("runner", *runner)
+    outlook = outlook_of(tmp_path, *lines, has_device=False)
+    assert outlook is not None
+    assert outlook.threads == pytest.approx(0.5), "49 us of the 98 in which the step works"

@@ -71,6 +71,7 @@ def analyze(host: Host) -> TfData:
     if recorded is None or work is None:
         return TfData(())
     times = measure_stages(recorded, work)
+    work = work.without_waiting(times.is_async)
     numbers = {True: count(), False: count()}
     names = [f"{'Device' if is_device else 'Host'}:{next(numbers[is_device])}" for is_device in recorded.device]
     capture_ps: int = host["environment"].duration_ps

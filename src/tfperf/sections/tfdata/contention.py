@@ -40,6 +40,7 @@ def find_rivals(
 ) -> Rivals:
     """Measure the rivals of steps (windows that may touch or overlap) outside the flat set `waits`.
 
+    `work` has no calls that wait for what other threads make.
     `busy_cores` is how many cores the process kept busy in the capture; None: unknown.
     """
     steps = union(steps.start, steps.end)

@@ -8,17 +8,16 @@ a thread that sleeps or reads a file counts as working, but does not need its co
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, Int64s, Intervals, overlap, union_sorted
+from tfperf.arrays import EMPTY, Bools, Int64s, Intervals, overlap, union_sorted
 from tfperf.sections.tfdata.contention import threads
 from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.sections.tfdata.stage_times import StageTimes, places_of_work
+from tfperf.sections.tfdata.stage_times import StageTimes
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines
@@ -50,28 +49,30 @@ class ThreadsAtWork(Struct, frozen=True):
 def threads_at_work(
     trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes, waits: Intervals
 ) -> ThreadsAtWork:
-    """Find when the threads of a host work while anyone waits: for stages of its pipelines, or at other ops."""
+    """Find when the threads of a host work while anyone waits: at stages of its pipelines, or at other ops.
+
+    `work` has no calls that wait for what other threads make.
+    """
     unseen = [stage for stage, work_ps in enumerate(times.work_ps) if work_ps is None]
     may_sleep = {stage for stage, _, kind in recorded.runs.ops if _NEEDS_NO_CORE.match(kind)}
     may_sleep |= {index for index, stage in enumerate(recorded.stages) if _READERS.match(stage.name)}
     ops = recorded.runs.other_ops
     ops = ops[~mask(trace.names, lambda name: bool(_WAITING_OP.match(parse_op(name).type)))[trace.name[ops]]]
-    stages = [stage for stage in range(len(recorded.stages)) if stage not in unseen]
-    stretches = {stage: work.at(stage, *places_of_work(is_async=times.is_async[stage])) for stage in stages}
-    parts = {stage: (work.row[at], work.start[at], work.end[at]) for stage, at in stretches.items()}
-    others = ops, trace.start_ps[ops], trace.end_ps[ops]
-    certain = [part for stage, part in parts.items() if stage not in may_sleep]
-    working = _by_thread(trace, [*parts.values(), others], waits)
+    known = (work.stage >= 0) & ~np.isin(work.stage, unseen)
+    certain = known & ~np.isin(work.stage, list(may_sleep))
+    working = _by_thread(trace, ops, work, known, waits)
     return ThreadsAtWork(
         working=working,
-        computing=working if len(certain) == len(parts) else _by_thread(trace, [*certain, others], waits),
+        computing=working if bool((known == certain).all()) else _by_thread(trace, ops, work, certain, waits),
         is_complete=not unseen,
     )
 
 
-def _by_thread(trace: HostTrace, parts: Sequence[tuple[Int64s, Int64s, Int64s]], waits: Intervals) -> Intervals:
-    """Unite stretches (rows of the trace, starts and ends) that lie on the same thread, as far as they meet waits."""
-    row, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+def _by_thread(trace: HostTrace, ops: Int64s, work: StageWork, rows: Bools, waits: Intervals) -> Intervals:
+    """Unite stretches of ops and of stages (`rows` of `work`) that lie on the same thread, as far as they meet waits."""
+    row = np.concatenate((ops, work.row[rows]))
+    start = np.concatenate((trace.start_ps[ops], work.start[rows]))
+    end = np.concatenate((trace.end_ps[ops], work.end[rows]))
     meets = overlap(waits, start, end) > 0
     row, start, end = row[meets], start[meets], end[meets]
     order = np.lexsort((start, trace.line_of[row]))

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s, Intervals, union, union_all
 from tfperf.trace.pipelines import Pipelines
-from tfperf.trace.stage_work import CALL, FUNCTION, THREAD, StageWork, asynchronous_stages, has_executors
+from tfperf.trace.stage_work import StageWork, asynchronous_stages, has_executors
 
 _UNSEEN = ("ParallelBatch", "ParseExample", "DataService")
 """Stages that work in threads, or on hosts, of which the profiler records nothing."""
@@ -44,7 +44,8 @@ def measure_stages(recorded: Pipelines, work: StageWork) -> StageTimes:
     functions = [_times(runs.start, runs.end, in_pool & (runs.stage == stage)) for stage in stages]
     threads = [_times(produced.start, produced.end, produced.stage == stage) for stage in stages]
     latency = calls.end - calls.start
-    stretches = [work.of(stage, *places_of_work(is_async=is_async[stage])) for stage in stages]
+    at_work = work.without_waiting(is_async)
+    stretches = [at_work.of(stage) for stage in stages]
     unseen = stages_unseen(recorded, is_async)
     return StageTimes(
         count=np.bincount(calls.stage, minlength=len(stages)),
@@ -60,11 +61,6 @@ def measure_stages(recorded: Pipelines, work: StageWork) -> StageTimes:
         busy=[union(*each) for each in stretches],
         latencies_ps=[latency[calls.stage == stage] for stage in stages],
     )
-
-
-def places_of_work(*, is_async: bool) -> tuple[int, ...]:
-    """Return where a stage works: not in calls that take what its own threads make."""
-    return (THREAD, FUNCTION) if is_async else (CALL, THREAD, FUNCTION)
 
 
 def _held_ps(recorded: Pipelines, is_async: Bools) -> Int64s:

@@ -21,20 +21,21 @@ from msgspec import Struct
 
 from tfperf.sections.tfdata.contention import Rivals
 
-SHARING = (0.45, 1.2)
+SHARING = (0.45, 1.35)
 """The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
 Most: its ops use all cores, and wait for the part of them whose core a rival uses."""
 HANDING_OVER = 0.5
 """Share of the time of threads that hand results over in which they are rivals at most: the rest is waiting."""
-LOCK = (0.0, 1.4)
-"""How much longer a step takes for each rival that computes in Python: at most it waits each time for the lock."""
+LOCK = (0.0, 2.5)
+"""How much longer a step takes for each rival that computes in Python. Most: it waits several times for the lock, which
+Python passes on every 5 ms, and works for a few milliseconds only."""
 PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
 STEADIEST = 0.85
 """What the work of a pipeline may take, of its time in the profile, where less goes on beside it."""
 COLD = 0.5
 """By how much work may be slower after waiting (caches, clock rates), times the share of the step that waits."""
-NOISE = 0.12
+NOISE = 0.1
 """Share by which the same work may take more or less at another moment than in the profile."""
 
 
@@ -61,15 +62,15 @@ class StepModel(Struct, frozen=True, kw_only=True):
     has_device: bool
 
     def range_ms(self, best: Load, worst: Load, slowdown: float = 1.0) -> tuple[float, float]:
-        """Return the range of the step time; at worst, threads slow each other down by the factor `slowdown`.
+        """Return the range of the step time at another moment; threads may slow each other down by `slowdown`.
 
-        No change of the pipeline makes the step itself slower.
+        No change of the pipeline makes the step itself slower, but another step is as likely slower as faster. None
+        leads below the step without input work.
         """
-        low, high = with_noise(
-            min(self.shortest_ms(best, slowed) for slowed in self.slowdowns),
-            max(self.longest_ms(worst, slowed) for slowed in self.slowdowns),
-        )
-        return low, max(min(high, self.step_ms) * slowdown, low)
+        low = min(self.shortest_ms(best, slowed) for slowed in self.slowdowns)
+        high = max(self.longest_ms(worst, slowed) for slowed in self.slowdowns)
+        low, high = with_noise(min(low, self.step_ms), min(high, self.step_ms) * slowdown)
+        return max(low, min(self.free_ms()[0], high)), high
 
     def free_ms(self) -> tuple[float, float]:
         """Return the range of the step time without any input work, at another moment.

@@ -29,13 +29,13 @@ _MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
 _FREE = "no input work at all: no waiting, and no threads of the pipeline beside the step"
-_NOISE = "; a step takes up to 12 % more or less at another moment"
+_NOISE = "; a step takes up to 10 % more or less at another moment"
 _CONDITION = 0.05
 """Share of the step time by which a change that depends on a condition must be better to be the first."""
 _SLOWED_PERCENT = 12.0
 """What the pipelines' threads must likely take from the step: the estimate of that is rough."""
-_GAIN = 0.94
-"""A change promises a gain if the middle of its range is below so much of the step time: noise is as large."""
+_GAIN = 0.9
+"""A change promises a gain if its step time, likely, is below so much of today's: what is less drowns in noise."""
 
 
 class Estimate(Struct, frozen=True):
@@ -49,6 +49,8 @@ class Estimate(Struct, frozen=True):
     low_input_percent: float
     high_input_percent: float
     assumption: str
+    likely_ms: float
+    """The middle of the range, without the part at its top that only noise reaches."""
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
@@ -98,14 +100,13 @@ class Outlook(Struct, frozen=True, kw_only=True):
         """Return the estimates that promise more than noise: none where input costs next to nothing."""
         if not self.is_costly:
             return ()
-        most = 2 * _GAIN * self.step_ms
-        return tuple(estimate for estimate in self.estimates if estimate.low_ms + estimate.high_ms < most)
+        return tuple(each for each in self.estimates if each.likely_ms < _GAIN * self.step_ms)
 
 
 def _rank(estimate: Estimate, step_ms: float) -> tuple[float, str]:
-    """Order by the middle of the range. A cache must bring more than another change: it helps later, if at all."""
+    """Order by the likely step time. A cache must bring more than another change: it helps later, if at all."""
     condition_ms = _CONDITION * step_ms if estimate.change == "cache" else 0.0
-    return (estimate.low_ms + estimate.high_ms) / 2.0 + condition_ms, estimate.change
+    return estimate.likely_ms + condition_ms, estimate.change
 
 
 class NoOutlook(Struct, frozen=True):
@@ -156,13 +157,13 @@ def estimate_changes(
     slowed_ms = load.consumer_ms - alone_high_ms, load.consumer_ms - alone_low_ms
     # Only rivals for cores make their number matter.
     is_known = bool(cores) or has_device or not model.rivals.threads
-    assumption = f"{_FREE}{_NOISE * (high_ms > step_ms)}" + f"; {model.cores} cores (assumed)" * (not is_known)
-    free = Estimate(FREE_INPUT, None, low_ms, high_ms, 0.0, 0.0, assumption)
+    assumption = _FREE + f"; {model.cores} cores (assumed)" * (not is_known)
+    free = _estimate(Change(FREE_INPUT, None, load, load, assumption), (low_ms, high_ms), (0.0, 0.0), step_ms)
     estimates = []
     for change in possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores):
         low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
         shares = model.input_percent(low_ms), model.input_percent(high_ms)
-        estimates.append(Estimate(change.kind, change.stage, low_ms, high_ms, *shares, change.assumption))
+        estimates.append(_estimate(change, (low_ms, high_ms), shares, step_ms))
     estimates.sort(key=lambda estimate: _rank(estimate, step_ms))
     return Outlook(
         pipeline=pipeline,
@@ -173,6 +174,21 @@ def estimate_changes(
         cores=model.cores,
         free=free,
         estimates=tuple(estimates),
+    )
+
+
+def _estimate(
+    change: Change, range_ms: tuple[float, float], input_percent: tuple[float, float], step_ms: float
+) -> Estimate:
+    """Say of a range whose top only noise reaches that it is so."""
+    most_ms = change.slowdown * step_ms
+    return Estimate(
+        change.kind,
+        change.stage,
+        *range_ms,
+        *input_percent,
+        f"{change.assumption}{_NOISE * (range_ms[1] > most_ms)}",
+        (range_ms[0] + min(range_ms[1], most_ms)) / 2.0,
     )
 
 
