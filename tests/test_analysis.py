@@ -78,6 +78,23 @@ def test_findings_name_only_causes_that_the_diagnosis_found(tmp_path: Path) -> N
     assert [finding.causes for finding in section.findings] == [("compilation",)]
 
 
+def test_a_damaged_profile_says_so_first(tmp_path: Path) -> None:
+    marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
+    damaged = space(host(*marks, event("work", 5, -1)))
+    analysis = tfperf.load(logdir_of(tmp_path, a=damaged, b=space(host(*marks))), sections=["steps"])
+    report = analysis.report()
+    assert report.sections[0].name == "soundness"
+    ((finding,), flaw) = report.sections[0].findings, "1 event of 6 with impossible times (omitted)"
+    assert finding.text == f"This profile is damaged: host a: {flaw}. Do not trust its figures."
+    assert report.summary["soundness"] == {
+        "level": "unsound",
+        "flaws": [{"code": "impossible_times", "host": "a", "text": flaw}],
+    }
+    sound = tfperf.load(logdir_of(tmp_path / "2", a=space(host(*marks))), sections=["steps"]).report()
+    assert "soundness" not in [section.name for section in sound.sections]
+    assert sound.summary["soundness"] == {"level": "sound", "flaws": []}
+
+
 def test_an_unknown_section_names_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(tfperf.TfperfError, match="'kernel' is not a section; the sections are diagnosis, overview,"):
         tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["kernel"])

@@ -67,6 +67,23 @@ def test_a_path_that_is_not_there(tmp_path: Path, run_tfperf: Run) -> None:
     assert_refused(run_tfperf("analyze", tmp_path / "nowhere"), "nowhere does not exist", "give a logdir")
 
 
+@pytest.mark.parametrize("command", ["analyze", "check", "export-csv", "timeline", "query", "diff"])
+def test_an_empty_path_is_not_the_current_folder(command: str, run_tfperf: Run) -> None:
+    result = run_tfperf(command, "")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the path is empty (a variable that is not set?); for the current folder give ." in result.stderr
+
+
+def test_named_pipes_are_left_alone(tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, vm=TRAINING)
+    os.mkfifo(next(logdir.rglob("vm.xplane.pb")).with_name("pipe.xplane.pb"))
+    assert_reported(run_tfperf("analyze", logdir))
+    (tmp_path / "pipes").mkdir()
+    os.mkfifo(tmp_path / "pipes" / "pipe.xplane.pb")
+    assert_refused(run_tfperf("analyze", tmp_path / "pipes"), "no *.xplane.pb file below")
+    assert_refused(run_tfperf("check", logdir, "--baseline", tmp_path / "pipes" / "pipe.xplane.pb"), "not a regular file")
+
+
 def test_a_path_with_a_line_break_still_makes_one_line(tmp_path: Path, run_tfperf: Run) -> None:
     assert_refused(run_tfperf("analyze", tmp_path / "no\nwhere\x1b[31m"), r"no\nwhere\x1b[31m does not exist")
 

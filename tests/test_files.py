@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tfperf.files import replace_file, temporary_beside
+from tfperf.files import open_regular, replace_file, temporary_beside
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -37,3 +38,13 @@ def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
 def test_a_long_name_has_a_temporary_one_that_file_systems_take(tmp_path: Path) -> None:
     replace_file(tmp_path / ("x" * 250), b"data")
     assert (tmp_path / ("x" * 250)).read_bytes() == b"data"
+
+
+def test_a_named_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"data")
+    for path in (tmp_path / "pipe", tmp_path, Path(os.devnull)):
+        with pytest.raises(OSError, match="not a regular file"):
+            open_regular(path)
+    with open_regular(tmp_path / "file") as file:
+        assert file.read() == b"data"

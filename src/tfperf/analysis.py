@@ -17,6 +17,7 @@ from tfperf.sections.host import Host
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
+from tfperf.trace.soundness import find_flaws
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -115,7 +116,8 @@ def analyze_host(
     )
     host = Host(trace, attribution, step_marker)
     host.analyze(sections)
-    return HostResults(trace.host, bool(trace.devices), host.results, host.omitted)
+    flaws = find_flaws(trace, host["steps"].steps)
+    return HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
 
 
 ALWAYS = ("steps", "overview")
@@ -126,7 +128,7 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
     omitted = dict(results.omitted)
     documents: dict[str, Any] = {}
-    built: list[Section] = []
+    built = [] if not results.flaws else [damage_section(results)]
     for name in registry.section_names():
         if name not in (sections or results.sections) or name in omitted:
             continue
@@ -150,6 +152,20 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     }
     lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
     return Report(source, Deferred(partial(_summary, results)), _referring(built), lines, documents)
+
+
+def damage_section(results: Results) -> Section:
+    """Return what stands first in a report of traces that are not sound."""
+    texts: dict[str, list[str]] = {"unsound": [], "doubtful": []}
+    for host, flaw in results.flaws:
+        texts[flaw.level].append(f"host {host}: {flaw.text}" if results.has_several_hosts else flaw.text)
+    findings = []
+    if texts["unsound"]:
+        text = f"This profile is damaged: {'; '.join(texts['unsound'])}. Do not trust its figures."
+        findings.append(Finding("damaged", "problem", text, "capture it again, each capture into a file of its own"))
+    if texts["doubtful"]:
+        findings.append(Finding("doubtful", "hint", f"This profile may be incomplete: {'; '.join(texts['doubtful'])}."))
+    return Section("soundness", "Soundness", findings=tuple(findings), is_lead=True)
 
 
 def _summary(results: Results) -> dict[str, Any]:

@@ -1,15 +1,29 @@
-"""Files that are written whole or not at all: written beside their place first, then moved there."""
+"""Files that are written whole or not at all (beside their place first, then moved there), and read without blocking."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from tfperf.errors import OutputError
+
+
+def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
+    """Open a regular file to read it; a named pipe or a device is refused at once. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return os.fdopen(descriptor, "rb", buffering)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 @contextlib.contextmanager

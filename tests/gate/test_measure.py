@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from builders import STEPS_LINE, Event, Line, Plane, event, host, line, logdir_of, plane, ref, space
 from gate.example_jobs import analysis_of, bare_job, input_job
+from msgspec.structs import replace
 
 import tfperf
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.judged_host import JudgedHost, judged_hosts
 from tfperf.gate.limits import Measurement
 from tfperf.gate.measure import measure, measure_skew, retraces_of
+from tfperf.trace.soundness import Flaw
 
 
 def cpu(*more: Event, steps: int = 4, lines: tuple[Line, ...] = ()) -> Plane:
@@ -42,6 +44,22 @@ def measured(text: str, judged: JudgedHost) -> Measurement:
 def test_with_too_few_steps_nothing_about_them_is_measured(tmp_path: Path) -> None:
     judged = judged_host(tmp_path, cpu(steps=2))
     assert measured("step_time < 1s", judged).gap == judged.too_few_steps != ""
+
+
+def test_a_damaged_profile_tells_nothing(tmp_path: Path) -> None:
+    broken = judged_host(tmp_path, cpu(event("work", 5, -1)))
+    for limit in ("step_time < 1s", "memory < 1MB", "max(host_ops.total_ms) < 1s"):
+        assert measured(limit, broken).gap.startswith("the profile is damaged: 1 event of ")
+        assert measured(limit, broken).value is None
+
+
+def test_damage_of_steps_leaves_other_figures_alone(tmp_path: Path) -> None:
+    judged = judged_host(tmp_path, cpu())
+    host = replace(judged.host, flaws=(Flaw("empty_steps", "2 steps", about_steps=True), Flaw("odd", "it", "doubtful")))
+    damaged = replace(judged, results=judged.results.only([host]))
+    assert measured("step_time < 1s", damaged).gap == "the profile is damaged: 2 steps"
+    assert measured("max(steps.step_time_ms) < 1s", damaged).gap == "the profile is damaged: 2 steps"
+    assert "damaged" not in measured("memory < 1MB", damaged).gap
 
 
 # --- step time and input ---

@@ -37,9 +37,9 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TfperfError as error:
-            from tfperf.render.values import safe
+            from tfperf.render.values import safe, without_commands
 
-            raise click.ClickException(safe(str(error))) from error
+            raise click.ClickException(without_commands(safe(str(error)))) from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

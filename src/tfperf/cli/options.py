@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -108,8 +109,17 @@ class _Integer(click.IntRange):
     name = "integer"
 
 
+class _Path(click.Path):
+    """A path; an empty one, as an unset variable of a shell leaves it, is not the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("the path is empty (a variable that is not set?); for the current folder give .", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 SECTION = _Section()
-PATH = click.Path(path_type=Path)
+PATH = _Path(path_type=Path)
 STATISTIC = click.Choice(("mean", "median", "p95"))
 COUNT, AT_LEAST_ONE, PORT = _Integer(0), _Integer(1), _Integer(1, 65535)
 
@@ -205,9 +215,9 @@ def usage_error(error: Exception) -> click.UsageError:
 
 def say(line: str) -> None:
     """Tell the user something on stderr that is no part of the report."""
-    from tfperf.render.values import safe
+    from tfperf.render.values import safe, without_commands
 
-    click.echo(safe(line), err=True)
+    click.echo(without_commands(safe(line)), err=True)
 
 
 def chosen_format(format_name: str | None, output: Path | None) -> str:
@@ -238,12 +248,15 @@ def suitable_for(output: Path | None) -> RenderOptions:
 
 def show(report: Report, format_name: str | None, output: Path | None, *, force: bool, **options: Any) -> None:
     """Render a report and write it to a file or to stdout; `options` are fields of `RenderOptions`."""
-    from tfperf.render import render, write
+    from tfperf.render import STDOUT, render, write
+    from tfperf.render.values import without_commands
 
     for line in report.omitted:
         say(line)
-    text = render(report, chosen_format(format_name, output), suitable_for(output)._replace(**options))
-    write(text, output, force=force)
+    name = chosen_format(format_name, output)
+    text = render(report, name, suitable_for(output)._replace(**options))
+    is_log = output in (None, STDOUT) and name != "html"
+    write(without_commands(text) if is_log else text, output, force=force)
 
 
 def load_analysis(path: Path, **options: Any) -> Analysis:

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from tfperf.compare.run_summary import RANKING_NAMES, Ranking, Rankings, RunSummary
 from tfperf.errors import TraceFormatError, TraceNotFoundError
+from tfperf.files import open_regular
 
 _KIND, _FORMAT = "tfperf baseline", 1
 _LARGEST_BYTES = 1_000_000
@@ -46,7 +47,7 @@ def read_baseline(path: Path) -> RunSummary:
     Raises TraceNotFoundError if the file cannot be opened, TraceFormatError if it is not a baseline, or a damaged one.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(_READ_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -254,7 +254,10 @@ def _judge_regression(
     states: dict[str, Status] = {"slower": "breach", "not slower": "pass"}
     status, why = states.get(comparison.verdict, "unknown"), comparison.why
     thin = next((host for host in single if host.too_few_steps), None)
-    if unfair:
+    damaged = next((host for host in single if host.damage(is_over_steps=True)), None)
+    if damaged is not None:
+        status, why = "unknown", damaged.named(damaged.damage(is_over_steps=True))
+    elif unfair:
         status, why = "unknown", f"The runs cannot be compared. {' '.join(dict.fromkeys(unfair))}"
     elif thin is not None and status == "pass":
         status, why = "unknown", thin.named(thin.too_few_steps)

@@ -65,6 +65,12 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         advice = ", or choose the hosts that count with --host" if self.name else ""
         return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
 
+    def damage(self, *, is_over_steps: bool) -> str:
+        """Say what is wrong with the profile that matters to a figure; empty if nothing is."""
+        flaws = (flaw for _, flaw in self.results.flaws if flaw.level == "unsound")
+        texts = [flaw.text for flaw in flaws if is_over_steps or not flaw.about_steps]
+        return f"the profile is damaged: {texts[0]}" if texts else ""
+
     def over(self, summary: Summary) -> str:
         """Say over which steps a figure is, and which are not judged."""
         others = f"; {unjudged_steps(self.other_kinds)}" if self.other_kinds else ""

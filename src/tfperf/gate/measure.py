@@ -28,6 +28,9 @@ _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maxi
 def measure(limit: Limit, host: JudgedHost) -> Measurement:
     """Return what a limit measures on a host."""
     metric = limit.metric
+    damage = host.damage(is_over_steps=rests_on_steps(metric) or _is_over_steps(metric))
+    if damage:
+        return unknown(damage)
     if metric.table:
         return _measure_column(limit, host)
     if rests_on_steps(metric) and host.too_few_steps:
@@ -44,13 +47,22 @@ def rests_on_steps(metric: Metric) -> bool:
     return metric.name in FIGURES and not metric.table and "steps" in FIGURES[metric.name].sections
 
 
+def _is_over_steps(metric: Metric) -> bool:
+    """Tell whether a metric is a column over steps."""
+    if not metric.table:
+        return False
+    table = limit_tables()[metric.table]
+    return table.about_steps or any(column.over_steps for column in table.columns if column.key == metric.name)
+
+
 def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     """Return by how much the slowest host's step time is above the median of the hosts, in %."""
     if len(hosts) < 2:
         return unknown("there is only one host, and skew compares hosts")
-    thin = next((host for host in hosts if host.too_few_steps), None)
-    if thin is not None:
-        return unknown(thin.named(thin.too_few_steps))
+    for host in hosts:
+        problem = host.damage(is_over_steps=True) or host.too_few_steps
+        if problem:
+            return unknown(host.named(problem))
     times = [_step_time(host, "").value or 0.0 for host in hosts]
     slowest, middle = max(times), median(numbers(times))
     if not middle:

@@ -1,7 +1,8 @@
 """Report -> one strict JSON document; docs/json-format.md describes it.
 
 The text may be put inside a page's script element as it is: `</` and `<!--` never occur, nor the line
-separators that JavaScript once refused. Characters that a terminal would act on are JSON escapes.
+separators that JavaScript once refused. Characters that a terminal would act on are JSON escapes, and so is the first
+one of `##[` and the like, on which CI runners act.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from tfperf import __version__
 from tfperf.render import RenderOptions
-from tfperf.render.values import encodable, plain
+from tfperf.render.values import COMMAND_MARK, encodable, plain
 from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 
 _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -32,6 +33,7 @@ def render_json(report: Report, _options: RenderOptions) -> str:
     text = encodable(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
     # All of these stand inside strings only, where their escapes mean the same.
     text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
+    text = COMMAND_MARK.sub("\\\\u0023#", text)
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 

@@ -29,6 +29,19 @@ def safe(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
+_COMMAND_LINE = re.compile(r"(?m)^([^\S\n]*)::")
+COMMAND_MARK = re.compile(r"##(?=\w*\[)")
+
+
+def without_commands(text: str) -> str:
+    r"""Return text on which no CI runner acts, wherever its names come from.
+
+    GitHub's runner takes each line that starts with `::` as a command, whatever blanks are before, and `##[...]`
+    anywhere in a line; Azure's takes `##vso[...]`, TeamCity `##teamcity[...]`. A backslash breaks them: `\::`, `#\#[`.
+    """
+    return COMMAND_MARK.sub(r"#\\#", _COMMAND_LINE.sub(r"\1\\::", text))
+
+
 def brief(text: str, limit: int) -> str:
     """Return text on one safe line of at most `limit` characters: longer text loses its middle.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.activities import Attribution
     from tfperf.trace.logdir import Run
+    from tfperf.trace.soundness import Flaw
 
 Grouping = Literal["type", "scope", "layer"]
 By = Literal["pattern", "op"] | Grouping
@@ -42,6 +43,8 @@ class HostResults(Struct, frozen=True):
     results: Mapping[str, Any]
     omitted: Mapping[str, str] = field(default_factory=dict)
     """Sections of other packages that failed, with the reason."""
+    flaws: tuple[Flaw, ...] = ()
+    """What is wrong with the trace of the host."""
     is_narrowed: bool = False
     """Whether other steps are averaged than when the host was analyzed."""
     is_other_kind: bool = False
@@ -138,6 +141,11 @@ class Results(Struct, frozen=True, dict=True):
     def omitted(self) -> dict[str, str]:
         """Return the sections of other packages that failed on any host, with the reason."""
         return {name: reason for host in self.hosts for name, reason in host.omitted.items()}
+
+    @property
+    def flaws(self) -> tuple[tuple[str, Flaw], ...]:
+        """Return what is wrong with the traces, each with its host."""
+        return tuple((host.host, flaw) for host in self.hosts for flaw in host.flaws)
 
     @property
     def has_device(self) -> bool:

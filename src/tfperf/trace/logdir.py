@@ -101,7 +101,8 @@ def _search(top: Path) -> tuple[dict[Path, list[Path]], list[str], list[str]]:
     others: list[str] = []
     for folder, _, files in os.walk(top, onerror=lambda error: denied.append(str(error.filename))):
         for file in sorted(files):
-            if file.endswith(SUFFIX):
+            # A named pipe would block whoever opens it.
+            if file.endswith(SUFFIX) and (Path(folder) / file).is_file():
                 folders.setdefault(Path(folder), []).append(Path(folder) / file)
             elif file.endswith(tuple(_OTHER_FORMATS)):
                 others.append(str(Path(folder) / file))

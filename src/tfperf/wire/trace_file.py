@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
+from tfperf.files import open_regular
 from tfperf.units import counted
 
 SUFFIX = ".xplane.pb"
@@ -62,7 +63,7 @@ class TraceFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = path.open("rb", buffering=0)
+            self._file = open_regular(path, buffering=0)
             self._opened = os.fstat(self._file.fileno())
         except OSError as error:
             reason = error.strerror or type(error).__name__

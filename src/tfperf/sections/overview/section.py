@@ -12,6 +12,7 @@ from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.section import CATEGORIES
+from tfperf.trace.soundness import level_of
 from tfperf.trace.steps import UNLABELLED
 from tfperf.units import counted
 
@@ -134,6 +135,10 @@ def report_summary(results: Results) -> dict[str, Any]:
         "step_explanation": steps.explanation,
         "step_notes": list(steps.notes),
         "step_time_ms": _times(summary),
+        "soundness": {
+            "level": level_of(flaw for _, flaw in results.flaws),
+            "flaws": [{"code": flaw.code, "host": host, "text": flaw.text} for host, flaw in results.flaws],
+        },
         "input_percent": summary.input_percent,
         "input_class": summary.input_class,
         "input_cost_percent": {"low": getattr(cost, "low", None), "high": getattr(cost, "high", None)},

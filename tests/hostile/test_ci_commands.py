@@ -1,0 +1,96 @@
+"""Names in a profile are no commands: what CI runners act on never reaches a log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builders import event, host, logdir_of, ref, space
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfperf.render.values import without_commands
+
+NAMES = (
+    "::set-output name=deploy::true",
+    "##[set-env name=PATH]/tmp",
+    "a ##vso[task.setvariable variable=x]y",
+    "##teamcity[buildStatus status='SUCCESS']",
+)
+
+
+def commands_in(log: str) -> list[str]:
+    """Return the lines on which a runner acts: by the grammar of actions/runner (ActionCommand), and of Azure's agent."""
+
+    def is_command(line: str) -> bool:
+        new = re.match(r"::(?P<name>[^\s:]+)(?: [^:]*)?::", line.lstrip())
+        return bool(new or re.search(r"(?i)##(?:vso|teamcity)?\[", line))
+
+    return [line for line in re.split(r"\r\n|[\r\n]", log) if is_command(line)]
+
+
+def job(name: str) -> bytes:
+    """Five steps, with this name wherever a profile has names."""
+    events = []
+    for n in range(5):
+        events += [
+            event("train", 1000 * n, 1000, step_num=n, graph_type=ref(name)),
+            event(name, 1000 * n, 300, tf_function_call=ref("traced-nonXla"), tracing_count=n + 1),
+            event(f"{name}:MatMul", 1000 * n + 400, 200),
+        ]
+    return space(host(*events))
+
+
+def test_the_grammar_finds_commands() -> None:
+    for name in NAMES:
+        assert commands_in(f"one\n  {name}\ntwo") == [f"  {name}"]
+        assert not commands_in(without_commands(f"one\n  {name}\ntwo"))
+    assert not commands_in("std::vector::push_back\nhalf:: of a command")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("analyze", "--format", format_name) for format_name in ("table", "markdown", "csv", "json")),
+        ("analyze", "--full"),
+        ("analyze", "--step-marker", "::warning::x"),
+        ("check", "--max-step-time", "1us"),
+        ("check", "--max-step-time", "1us", "--format", "json"),
+        ("check", "--max-retraces", "0", "--github"),
+        ("diff",),
+    ],
+    ids=" ".join,
+)
+def test_no_command_acts_on_a_log(
+    command: tuple[str, ...], name: str, tmp_path: Path, run_tfperf: Callable[..., Result]
+) -> None:
+    logdir = logdir_of(tmp_path, vm=job(name))
+    paths = [logdir, logdir] if command[0] == "diff" else [logdir]
+    result = run_tfperf(command[0], *paths, *command[1:])
+    assert result.exit_code in (0, 1, 3), result.stderr
+    own = [line for line in commands_in(result.stderr) if line.startswith(("::error title=", "::warning title="))]
+    assert commands_in(result.stdout) == []
+    assert commands_in(result.stderr) == own
+    assert not own or "--github" in command
+
+
+def test_errors_name_paths_without_commands(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+    result = run_tfperf("analyze", tmp_path / "##[error]x")
+    assert result.exit_code == 1
+    assert commands_in(result.stderr) == []
+
+
+def test_json_means_the_same(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+    text = run_tfperf("analyze", logdir_of(tmp_path, vm=job(NAMES[1])), "--format", "json").stdout
+    assert NAMES[1] not in text
+    assert NAMES[1] in str(json.loads(text))
+
+
+@given(st.lists(st.sampled_from([":", "::", "#", "##", "[", "vso[", " ", "\n", "a", "\t"]), max_size=30).map("".join))
+def test_whatever_the_text(text: str) -> None:
+    assert commands_in(without_commands(text)) == []
