@@ -81,7 +81,9 @@ def test_named_pipes_are_left_alone(tmp_path: Path, run_tfperf: Run) -> None:
     (tmp_path / "pipes").mkdir()
     os.mkfifo(tmp_path / "pipes" / "pipe.xplane.pb")
     assert_refused(run_tfperf("analyze", tmp_path / "pipes"), "no *.xplane.pb file below")
-    assert_refused(run_tfperf("check", logdir, "--baseline", tmp_path / "pipes" / "pipe.xplane.pb"), "not a regular file")
+    assert_refused(
+        run_tfperf("check", logdir, "--baseline", tmp_path / "pipes" / "pipe.xplane.pb"), "not a regular file"
+    )
 
 
 def test_a_path_with_a_line_break_still_makes_one_line(tmp_path: Path, run_tfperf: Run) -> None:

@@ -252,6 +252,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
         "two": {"a": space(host(*marked, *fetches), gpu, plane("/device:GPU:1")), "b": space(host(*marked))},
         "gpu": {"a": space(host(*marked, *fetches), gpu)},
         "one": {"a": space(host(marked[0]))},
+        "damaged": {"a": space(host(*marked, event("work", 5, -1)))},
         "phases": {"a": space(host(*phases))},
         "pipelines": {
             "a": space(

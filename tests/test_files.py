@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tfperf.files import open_regular, replace_file, temporary_beside
+from tfperf.errors import OutputError
+from tfperf.files import refuse_existing, replace_file, temporary_beside, write_files
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -40,11 +40,18 @@ def test_a_long_name_has_a_temporary_one_that_file_systems_take(tmp_path: Path) 
     assert (tmp_path / ("x" * 250)).read_bytes() == b"data"
 
 
-def test_a_named_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "file").write_bytes(b"data")
-    for path in (tmp_path / "pipe", tmp_path, Path(os.devnull)):
-        with pytest.raises(OSError, match="not a regular file"):
-            open_regular(path)
-    with open_regular(tmp_path / "file") as file:
-        assert file.read() == b"data"
+def test_of_several_files_all_are_written_or_none(tmp_path: Path) -> None:
+    write_files({tmp_path / "a": b"1", tmp_path / "b": b"2"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"1", "b": b"2"}
+    with pytest.raises(OutputError, match="does not exist"):
+        write_files({tmp_path / "a": b"new", tmp_path / "nowhere" / "c": b"3"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"1", "b": b"2"}
+
+
+def test_a_profile_is_never_replaced(tmp_path: Path) -> None:
+    trace, link = tmp_path / "vm.xplane.pb", tmp_path / "report.html"
+    trace.write_bytes(b"data")
+    link.symlink_to(trace)
+    for target in (trace, link):
+        with pytest.raises(OutputError, match="is a profile, which is never replaced"):
+            refuse_existing([target], force=True)

@@ -1,29 +1,18 @@
-"""Files that are written whole or not at all (beside their place first, then moved there), and read without blocking."""
+"""Files that are written whole or not at all: written beside their place first, then moved there."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from tfperf.errors import OutputError
 
-
-def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
-    """Open a regular file to read it; a named pipe or a device is refused at once. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        return os.fdopen(descriptor, "rb", buffering)
-    except BaseException:
-        os.close(descriptor)
-        raise
+TRACE_SUFFIX = ".xplane.pb"
+"""How the names of trace files end. None of them is ever replaced: nothing could make it again."""
 
 
 @contextlib.contextmanager
@@ -66,13 +55,34 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         raise cannot_write(path, error) from error
 
 
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Write files, all of them or none: each beside its place first; raises OutputError."""
+    with contextlib.ExitStack() as stack:
+        moves = []
+        for target, data in files.items():
+            temporary = stack.enter_context(temporary_beside(target))
+            try:
+                temporary.write_bytes(data)
+            except OSError as error:
+                raise cannot_write(target, error) from error
+            moves.append((temporary, target))
+        for temporary, target in moves:
+            try:
+                temporary.replace(target)
+            except OSError as error:
+                raise cannot_write(target, error) from error
+
+
 def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
-    """Raise OutputError where a target is a folder, or a file that may not be replaced."""
+    """Raise OutputError where a target is a folder, or a file that may not be replaced: a trace never may be."""
     try:
+        traces = [target for target in targets if target.is_file() and target.resolve().name.endswith(TRACE_SUFFIX)]
         folders = [target for target in targets if target.is_dir()]
         files = [target for target in targets if target.is_file()]
     except OSError as error:
         raise cannot_write(targets[0], error) from error
+    if traces:
+        raise OutputError(f"{traces[0]} is a profile, which is never replaced; name another file")
     if folders:
         raise OutputError(f"{', '.join(map(str, folders))} is a folder; name a file")
     if len(files) == 1 and not force:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from tfperf.cli.query import command
 from tfperf.errors import TfperfError
+from tfperf.query.engine import QueryError
 from tfperf.query.sql_tables import every_table
 
 BY_NAME = "select name, count(*) as calls from events group by name order by calls desc"
@@ -45,7 +46,28 @@ def test_programs_get_all_rows(logdir: Path) -> None:
 
 
 def test_top_cuts_and_says_so(logdir: Path) -> None:
-    assert "showing 1 of 2; --top 2 shows all" in run(logdir, BY_NAME, "--top", "1").stdout
+    assert "the first 1 row; --top left the others out" in run(logdir, BY_NAME, "--top", "1").stdout
+    assert "left the others out" not in run(logdir, BY_NAME, "--top", "2").stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "limits", "reason"),
+    [
+        ("from range(10_000_000_000)", (), "the answer has more than 1,000,000 rows"),
+        ("from range(5)", ("--max-rows", "4"), "the answer has more than 4 rows"),
+        ("select list(i) from range(1_000_000_000) t(i)", ("--memory-limit", "50MB"), "more memory than it may take"),
+        ("select count(*) from range(99_999_999_999) t(i) where i % 7 = 3", ("--timeout", "300ms"), "after 0.3 s"),
+    ],
+)
+def test_a_query_has_limits(logdir: Path, query: str, limits: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(TfperfError, match=reason) as raised:
+        CliRunner().invoke(command, [str(logdir), query, *limits], catch_exceptions=False)
+    assert not isinstance(raised.value, QueryError)
+
+
+def test_top_fetches_no_more(logdir: Path) -> None:
+    result = run(logdir, "select range as n from range(10_000_000_000)", "--top", "2", "--format", "csv")
+    assert (result.exit_code, result.stdout) == (0, "n\n0\n1\n")
 
 
 def test_the_query_is_read_from_a_file_or_from_stdin(logdir: Path, tmp_path: Path) -> None:

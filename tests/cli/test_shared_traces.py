@@ -1,4 +1,4 @@
-"""What the command line says of traces of other people's jobs, where it was wrong once; they are no part of the project.
+"""What the command line says of other people's traces where it was wrong once; they are no part of the project.
 
 Only the command line and its JSON document are used, so that older commits can be held against the same sentences.
 """
@@ -35,7 +35,9 @@ class Report:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]]
-        (found,) = (section["tables"][table]["rows"] for section in self.sections.values() if table in section["tables"])
+        (found,) = (
+            section["tables"][table]["rows"] for section in self.sections.values() if table in section["tables"]
+        )
         return found
 
     def fact(self, section: str, key: str) -> dict[str, Any]:

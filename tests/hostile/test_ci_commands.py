@@ -24,7 +24,7 @@ NAMES = (
 
 
 def commands_in(log: str) -> list[str]:
-    """Return the lines on which a runner acts: by the grammar of actions/runner (ActionCommand), and of Azure's agent."""
+    """Return the lines on which a runner acts: as actions/runner (ActionCommand) and Azure's agent read them."""
 
     def is_command(line: str) -> bool:
         new = re.match(r"::(?P<name>[^\s:]+)(?: [^:]*)?::", line.lstrip())

@@ -52,16 +52,19 @@ def test_an_answer_without_rows_says_so() -> None:
 
 def test_a_row_too_wide_becomes_a_block_with_every_value() -> None:
     wide = {f"column_number_{number}": [number, 1.5] for number in range(8)}
-    lines = lines_of(answer(**wide), top=1)
+    lines = lines_of(Answer((*wide,), tuple(value[:1] for value in wide.values()), is_cut=True))
     assert lines[0].split() == ["row", "column", "value"]
     assert lines[2].split() == ["1", "column_number_0", "0"]
     assert lines[9].split() == ["column_number_7", "7"]
-    assert lines[10:] == ["showing 1 of 2 rows; --top 2 shows all"]
+    assert lines[10:] == ["the first 1 row; --top left the others out"]
     assert max(map(len, lines)) <= 80
 
 
 def test_a_cut_answer_says_so() -> None:
-    assert lines_of(answer(n=[1, 2, 3]), top=1)[-1] == "showing 1 of 3; --top 3 shows all"
+    cut = Answer(("n",), ([1, 2],), is_cut=True)
+    assert lines_of(cut)[-1] == "the first 2 rows; --top left the others out"
+    assert report_of(cut).summary["row_count"] is None
+    assert report_of(answer(n=[1, 2, 3])).summary["row_count"] == 3
 
 
 def test_control_characters_are_shown_and_not_sent() -> None:

@@ -14,7 +14,7 @@ from builders import event, host, logdir_of, space, u64
 
 import tfperf
 from tfperf.errors import TfperfError, TraceFormatError, TraceNotFoundError
-from tfperf.query.engine import Answer, QueryError, ask, sql
+from tfperf.query.engine import Answer, QueryError, QueryLimits, ask, sql
 from tfperf.query.sources import Source, source_of
 
 
@@ -235,7 +235,7 @@ def test_a_word_that_is_also_a_table_is_allowed(source: Source) -> None:
 
 def test_a_query_that_needs_too_much_memory(source: Source) -> None:
     with pytest.raises(TfperfError, match="memory") as raised:
-        ask(source, "select list(i) from range(100000000) t(i)", memory_limit="50MB")
+        ask(source, "select list(i) from range(100000000) t(i)", QueryLimits(memory_bytes=50e6))
     assert not isinstance(raised.value, QueryError)
 
 
@@ -255,6 +255,19 @@ def test_ctrl_c_ends_a_query(source: Source) -> None:
 def test_the_line_of_a_mistake_is_that_of_the_query(source: Source) -> None:
     with pytest.raises(QueryError, match=r"in line 3 \("):
         ask(source, "select name\nfrom events\nwhere nme = 1")
+
+
+def test_a_time_with_a_zone_says_what_to_write(source: Source) -> None:
+    with pytest.raises(QueryError, match=r"cast it, as in now\(\)::TIMESTAMP"):
+        ask(source, "select now()")
+    ((now,),) = ask(source, "select now()::TIMESTAMP").columns
+    assert now.year > 2000
+
+
+def test_what_top_leaves_out(source: Source) -> None:
+    for count, is_cut in ((3, True), (4, False), (5, False)):
+        cut = ask(source, "from range(4)", QueryLimits(top=count))
+        assert (len(cut), cut.is_cut) == (min(count, 4), is_cut)
 
 
 def test_errors_from_the_data_are_reported(source: Source) -> None:

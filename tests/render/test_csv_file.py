@@ -50,6 +50,13 @@ def test_quotes_commas_and_line_ends_are_quoted() -> None:
     assert [row[0] for row in read(written)[1:]] == names
 
 
+def test_for_spreadsheets_no_name_is_a_formula() -> None:
+    names = ["=cmd()", "+1", "-3", "@SUM(A1)", "\t=1", "\r=1", "gemm", "a=b", "'x"]
+    written = read(table_csv(table(names, [-1.5] * len(names)), for_spreadsheets=True))[1:]
+    assert [name for name, _ in written] == [f"'{name}" for name in names[:6]] + names[6:]
+    assert {value for _, value in written} == {"-1.5"}, "numbers stay"
+
+
 def test_one_table_stands_alone_and_several_are_named() -> None:
     ops, kernels = table(["a"], [1]), table(["b"], [2], name="kernels")
     assert render(report_of(ops), "csv") == "name,self_ms\r\na,1\r\n"

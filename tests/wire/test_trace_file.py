@@ -11,7 +11,7 @@ from protobytes import BYTES, END_GROUP, FIXED32, FIXED64, GROUP, field, message
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
 from tfperf.wire import trace_file
-from tfperf.wire.trace_file import SpaceSpans, TraceFile, walk, walk_plane
+from tfperf.wire.trace_file import SpaceSpans, TraceFile, open_regular, walk, walk_plane
 
 GOOD = space(host(event("step", 0, 10, step_num=1)))
 PLANE = field(1, message(field(2, b"/host:CPU"), field(3, field(4, field(3, 7)))))
@@ -169,3 +169,13 @@ def test_damage_in_a_file_that_changes_is_put_down_to_the_change(tmp_path: Path)
         file.path.write_bytes(PLANE[:-1] + b"\xff" * (len(GOOD) - len(PLANE)) + b"more")
         with pytest.raises(TraceFormatError, match="changed while it was read"):
             walk(file)
+
+
+def test_a_named_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"data")
+    for path in (tmp_path / "pipe", tmp_path, Path(os.devnull)):
+        with pytest.raises(OSError, match="not a regular file"):
+            open_regular(path)
+    with open_regular(tmp_path / "file") as file:
+        assert file.read() == b"data"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -25,7 +26,10 @@ from tfperf.wire.schema import LARGEST_MESSAGE
 BUSY = "Another profiling session active."
 """TensorFlow's own text, which its clients recognize."""
 _MAX_DELAY_S = 60.0
-_UNFETCHED_SECONDS = 300.0
+_LONGEST_S = 300.0
+"""How long a session may last, and a recording from which nobody fetches a snapshot."""
+_LOOK_S = 1.0
+"""How often to look at the memory of the job while it is profiled."""
 
 
 class _RefusalError(Exception):
@@ -66,7 +70,10 @@ class _RequestedSession(Struct, frozen=True):
             ahead = f"the start is {delay_s:.0f} s ahead on this machine's clock"
             problem = f"{ahead}, and {_MAX_DELAY_S:.0f} s is the limit"
             raise _RefusalError("INVALID_ARGUMENT", f"{problem}; do the clocks agree?")
-        duration_s = min((opts.duration_ms or request.duration_ms) / 1000, threading.TIMEOUT_MAX)
+        duration_s = (opts.duration_ms or request.duration_ms) / 1000
+        if duration_s > _LONGEST_S:
+            problem = f"a duration of {duration_s:g} s, and {_LONGEST_S:.0f} s is the limit"
+            raise _RefusalError("INVALID_ARGUMENT", f"{problem}; profile several times instead")
         return cls(options, request.session_id or opts.session_id, duration_s, delay_s)
 
 
@@ -82,7 +89,8 @@ class _Continuous(Struct, frozen=True):
 
     options: TracerOptions
     session: TensorflowSession
-    expiry: threading.Timer
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set when it is no longer current."""
 
 
 class ServerMethods:
@@ -141,10 +149,10 @@ class ServerMethods:
                 self._lock.notify_all()
 
     def _terminate(self, data: bytes, context: Any) -> bytes:
-        """End the session of that id, or any if there is no id."""
+        """End the session of that id: a client can end its own only, so no id ends none that has one."""
         session_id = _read("TerminateRequest", data).session_id
         with self._lock:
-            if self._current and session_id in ("", self._current.session_id):
+            if self._current and session_id == self._current.session_id:
                 self._current.ended.set()
         return b""  # A TerminateResponse has no fields.
 
@@ -176,23 +184,22 @@ class ServerMethods:
 
     def _record_on(self, options: TracerOptions) -> None:
         """Start recording; if nobody fetches a snapshot, end it before it fills the memory of the job."""
+        recording = self._continuous = _Continuous(options, _start_session(options))
 
         def expire() -> None:
+            _wait(recording.ended, _LONGEST_S)
             with self._lock:
                 if recording is self._continuous:
                     self._take_continuous().session.drop()
 
-        timer = threading.Timer(_UNFETCHED_SECONDS, expire)
-        timer.daemon = True
-        recording = self._continuous = _Continuous(options, _start_session(options), timer)
-        timer.start()
+        threading.Thread(target=expire, daemon=True).start()
 
     def _take_continuous(self) -> _Continuous:
         """Return the recording, which is no longer current; raises _RefusalError if there is none."""
         recording, self._continuous = self._continuous, None
         if recording is None:
             raise _RefusalError("NOT_FOUND", "No continuous profiling session found.")
-        recording.expiry.cancel()
+        recording.ended.set()
         return recording
 
 
@@ -201,7 +208,7 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
         raise _RefusalError("CANCELLED", "the session was ended before it started")
     session = _start_session(asked.options)
     started_s = time.perf_counter()
-    asked.ended.wait(asked.duration_s)
+    _wait(asked.ended, asked.duration_s)
     ended_s = time.perf_counter()
     if not context.is_active():
         session.drop()
@@ -212,6 +219,23 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
     if overhead:
         context.set_trailing_metadata(((OVERHEAD_KEY, f"{overhead['overhead_percent']:.2f}"),))
     return reply
+
+
+def _wait(ended: threading.Event, seconds: float) -> None:
+    """Wait for the end of a session, so long at most; it comes early where the job grows by more than a reply holds."""
+    end_s, most_bytes = time.monotonic() + seconds, _resident_bytes() + LARGEST_MESSAGE
+    while (left_s := end_s - time.monotonic()) > 0 and not ended.wait(min(left_s, _LOOK_S)):
+        if _resident_bytes() > most_bytes:
+            return
+
+
+def _resident_bytes() -> int:
+    """Return how much memory this process has in use; 0 where Linux does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _start_session(options: TracerOptions) -> TensorflowSession:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from typing import Any
 
@@ -40,6 +41,8 @@ class _Commands(click.Group):
             from tfperf.render.values import safe, without_commands
 
             raise click.ClickException(without_commands(safe(str(error)))) from error
+        except MemoryError as error:
+            raise click.ClickException("not enough memory: use a machine with more, or a smaller profile") from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -69,7 +72,13 @@ def run() -> None:
     # and functions, which all stay, take a sixteenth of the time of a short run.
     gc.set_threshold(100_000, 20, 100)
     atexit.register(_collect_nothing)
+    # As an exception, it lets temporary files be removed.
+    signal.signal(signal.SIGTERM, _terminate)
     main(prog_name="tfperf")
+
+
+def _terminate(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _collect_nothing() -> None:

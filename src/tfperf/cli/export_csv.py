@@ -16,7 +16,13 @@ from tfperf.units import counted
 @click.option(
     "-o", "--output", type=options.PATH, required=True, metavar="DIR", help="Folder for the files; created if missing."
 )
-def command(path: Path, output: Path, force: bool, **values: object) -> None:
+@click.option(
+    "--csv-safe/--no-csv-safe",
+    default=True,
+    show_default=True,
+    help="Put an apostrophe before names that a spreadsheet would run as a formula.",
+)
+def command(path: Path, output: Path, force: bool, csv_safe: bool, **values: object) -> None:
     """Write every table of a profile as a CSV file: raw numbers, units in the column names.
 
     \b
@@ -26,6 +32,6 @@ def command(path: Path, output: Path, force: bool, **values: object) -> None:
     from tfperf.render import write_folder
     from tfperf.render.csv_file import csv_files
 
-    files = csv_files(options.load_analysis(path, **values).report())
+    files = csv_files(options.load_analysis(path, **values).report(), for_spreadsheets=csv_safe)
     write_folder(files, output, force=force)
     options.say(f"wrote {counted(len(files), 'file')} to {output}: {', '.join(files)}")

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 @options.run_option("Query")
 @options.read_options
 @options.report_options
-@click.option("--top", type=options.AT_LEAST_ONE, help="Show only the first rows (default: all).")
+@click.option("--top", type=options.AT_LEAST_ONE, help="Fetch only the first rows (default: all).")
+@click.option("--max-rows", type=options.AT_LEAST_ONE, default=1_000_000, help="Refuse more rows (default: 1,000,000).")
+@click.option("--memory-limit", type=options.SIZE, default="2GB", show_default=True, help="Memory for DuckDB.")
+@click.option("--timeout", type=options.DURATION, default="60s", show_default=True, help="Stop the query after this.")
 def command(path: Path | None, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Query a profile with SQL, as DuckDB speaks it: one SELECT over events, stats, steps, ops, kernels and more.
 
@@ -35,7 +38,8 @@ def command(path: Path | None, format_name: str | None, output: Path | None, for
       tfperf query logs/ "select name, count(*), sum(duration_us) from events group by name order by 3 desc limit 5"
       tfperf query logs/ -f slow.sql --format csv -o slow.csv
     """
-    sql, script, schema, top = (values.pop(name) for name in ("sql", "script", "schema", "top"))
+    sql, script, schema = (values.pop(name) for name in ("sql", "script", "schema"))
+    limits = [values.pop(name) for name in ("max_rows", "memory_limit", "timeout", "top")]
     format_name = options.chosen_format(format_name, output)
     if schema != (sql is None and script is None) or (sql is not None and script is not None):
         raise click.UsageError("give exactly one of: a query, -f FILE, --schema")
@@ -47,17 +51,17 @@ def command(path: Path | None, format_name: str | None, output: Path | None, for
     except UnicodeDecodeError as error:
         raise click.UsageError("the query is not UTF-8 text") from error
     width = options.suitable_for(output).width if format_name == "table" else None
-    report = _report(path, text, top=top, width=width, **values)
+    report = _report(path, text, limits, width=width, **values)
     options.show(report, format_name, output, force=force)
 
 
-def _report(path: Path | None, sql: str | None, *, top: int | None, width: int | None, **values: Any) -> Report:
+def _report(path: Path | None, sql: str | None, limits: list[Any], *, width: int | None, **values: Any) -> Report:
     from tfperf.query.answer_report import answered, schema_of
-    from tfperf.query.engine import QueryError
+    from tfperf.query.engine import QueryError, QueryLimits
 
     if sql is None or path is None:
         return schema_of(path, **values)
     try:
-        return answered(path, sql, top=top, width=width, **values)
+        return answered(path, sql, QueryLimits(*limits), width=width, **values)
     except QueryError as error:
         raise options.usage_error(error) from error

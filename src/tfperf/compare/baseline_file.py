@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from tfperf.compare.run_summary import RANKING_NAMES, Ranking, Rankings, RunSummary
 from tfperf.errors import TraceFormatError, TraceNotFoundError
-from tfperf.files import open_regular
+from tfperf.wire.trace_file import open_regular
 
 _KIND, _FORMAT = "tfperf baseline", 1
 _LARGEST_BYTES = 1_000_000

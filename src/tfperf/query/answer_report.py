@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tfperf.query.engine import Answer, ask
+from tfperf.query.engine import Answer, QueryLimits, ask
 from tfperf.query.sources import source_of
 from tfperf.query.sql_tables import SqlTable, every_table
 from tfperf.render.text_table import fits, text_table
@@ -16,16 +16,16 @@ from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Report, Section, Table, table_of
 from tfperf.sections.registry import omitted_sections
 from tfperf.trace.logdir import Run
-from tfperf.units import Unit
+from tfperf.units import Unit, counted
 
 _UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
 _TITLE = "Result"
 
 
-def answered(path: Path, sql: str, *, top: int | None = None, width: int | None = None, **options: Any) -> Report:
+def answered(path: Path, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
     """Ask the profile at `path`, and return the answer as `answer_report` does; `options` are those of `source_of`."""
     source = source_of(path, **options)
-    return answer_report(ask(source, sql), sql, source.run, top=top, width=width)
+    return answer_report(ask(source, sql, limits), sql, source.run, width=width)
 
 
 def schema_of(path: Path | None, **options: Any) -> Report:
@@ -39,20 +39,20 @@ def schema_of(path: Path | None, **options: Any) -> Report:
     return replace(report, omitted=tuple(dict.fromkeys((*report.omitted, *source.omitted.values()))))
 
 
-def answer_report(answer: Answer, sql: str, run: Run, *, top: int | None = None, width: int | None = None) -> Report:
-    """Return the answer as a report with one table, cut to its first `top` rows.
+def answer_report(answer: Answer, sql: str, run: Run, *, width: int | None = None) -> Report:
+    """Return the answer as a report with one table.
 
     `width` is for people: if the columns do not fit into so many cells, each row becomes a block of lines, one per
     value, so that none is omitted.
     """
     data: dict[str, Sequence[Any]] = dict(zip(answer.names, answer.columns, strict=True))
     columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
-    table = Table("result", _TITLE, columns, data, len(answer))
-    table = table if top is None else table.head(top)
+    note = f"the first {counted(len(answer), 'row')}; --top left the others out" if answer.is_cut else ""
+    table = Table("result", _TITLE, columns, data, len(answer), note=note)
     if width is not None and len(table) and not fits(text_table(table), width):
         table = _as_blocks(table)
     source = {"run": run.name, "folder": str(run.folder), "hosts": [file.host for file in run.files]}
-    summary = {"sql": sql, "row_count": len(answer)}
+    summary = {"sql": sql, "row_count": None if answer.is_cut else len(answer)}
     return Report(source, summary, (Section("query", "Query", tables=(table,)),))
 
 
@@ -81,9 +81,7 @@ def _as_blocks(table: Table) -> Table:
     ]
     values: list[Sequence[Any]] = list(zip(*lines, strict=True))
     data = dict(zip(heads, values, strict=True))
-    cut = len(table) < table.total_rows
-    note = f"showing {len(table):,} of {table.total_rows:,} rows; --top {table.total_rows} shows all" if cut else ""
-    return table_of("result", _TITLE, tuple(Column(head, head, str) for head in heads), data, note=note)
+    return table_of("result", _TITLE, tuple(Column(head, head, str) for head in heads), data, note=table.note)
 
 
 _TABLES = (

@@ -7,8 +7,9 @@ before anything is read.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -44,6 +45,22 @@ _AGAIN_S = 0.05
 """How long to wait for a query before checking for Ctrl-C, or stopping it again: before it runs, it ignores that."""
 
 
+MOST_ROWS = 1_000_000
+"""An answer with more rows is refused, unless it is asked for: as Python values, so many may take 1 GB."""
+MEMORY_BYTES = 2_000_000_000
+TIMEOUT_S = 60.0
+_CHUNK_ROWS = 1 << 14
+
+
+class QueryLimits(Struct, frozen=True):
+    """What a query may take. `top`: fetch only so many rows."""
+
+    max_rows: int = MOST_ROWS
+    memory_bytes: float = MEMORY_BYTES
+    timeout_s: float = TIMEOUT_S
+    top: int | None = None
+
+
 class QueryError(TfperfError):
     """The SQL is wrong, or does more than read the profile: wrong usage."""
 
@@ -53,21 +70,24 @@ class Answer(Struct, frozen=True):
 
     names: tuple[str, ...]
     columns: tuple[Sequence[Any], ...]
+    is_cut: bool = False
+    """Whether there are more rows, which `top` left unfetched."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.columns[0]) if self.columns else 0
 
 
-def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
+def ask(source: Source, sql: str, limits: QueryLimits | None = None) -> Answer:
     """Return the answer to one SELECT about a profile.
 
-    Only the tables whose names occur in the SQL are read. `memory_limit` ("500MB") is DuckDB's own; by default it takes
-    up to 80 % of the machine's. Raises QueryError if the SQL is wrong or refused, TfperfError if DuckDB is missing, if
-    memory does not suffice or if the profile lacks a table, TraceNotFoundError and TraceFormatError.
+    Only the tables whose names occur in the SQL are read. Raises QueryError if the SQL is wrong or refused, TfperfError
+    if DuckDB is missing, if the query exceeds a limit or if the profile lacks a table, TraceNotFoundError and
+    TraceFormatError.
     """
+    limits = limits or QueryLimits()
     declared = every_table()
-    connection = _connect(memory_limit)
+    connection = _connect(limits.memory_bytes)
     connection.execute("BEGIN")
     for table in declared.values():
         connection.execute(table.ddl())
@@ -75,7 +95,7 @@ def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
         _refuse_all_but_select(connection, sql)
         connection.execute(f"EXPLAIN\n{sql}")
         if _ABOUT_TABLES.match(sql):
-            return _fetch(connection, sql)
+            return _fetch(connection, sql, limits)
     connection.execute("ROLLBACK")
     named = set(re.findall(r"\w+", sql.lower())) & declared.keys()
     from tfperf.query.recorded import VIEWS
@@ -89,20 +109,20 @@ def ask(source: Source, sql: str, *, memory_limit: str = "") -> Answer:
             connection.register(name, table)
     lacks = "this profile has no table {}: --schema lists those that it has"
     with _our_errors({name: source.omitted.get(name, lacks.format(name)) for name in named - tables.keys()}):
-        return _fetch_unless_stopped(connection, sql)
+        return _fetch_unless_stopped(connection, sql, limits)
 
 
-def sql(path: str | Path | Analysis, query: str, **options: Any) -> pd.DataFrame:
+def sql(path: str | Path | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:
     """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
 
     `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of
     `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay exact: a
-    column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. Raises
-    TfperfError.
+    column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An answer of more
+    than `max_rows` is refused. Raises TfperfError.
     """
     import pandas as pd
 
-    answer = ask(source_of(path, **options), query)
+    answer = ask(source_of(path, **options), query, QueryLimits(max_rows=max_rows))
     return pd.DataFrame(
         {name: _series(values) for name, values in zip(answer.names, answer.columns, strict=True)},
         index=range(len(answer)),
@@ -129,7 +149,7 @@ def _duckdb() -> Any:
     return duckdb
 
 
-def _connect(memory_limit: str) -> Any:
+def _connect(memory_bytes: float) -> Any:
     """Return a database in memory that reaches no file, no network, and no variable of this program."""
     duckdb = _duckdb()
     connection = duckdb.connect(":memory:")
@@ -140,8 +160,7 @@ def _connect(memory_limit: str) -> Any:
             continue
     for setting in _CLOSED:
         connection.execute(f"SET {setting}")
-    if memory_limit:
-        connection.execute(f"SET memory_limit = '{memory_limit}'")
+    connection.execute(f"SET memory_limit = '{int(memory_bytes)}B'")
     connection.execute("SET lock_configuration = true")
     return connection
 
@@ -164,32 +183,51 @@ def _refuse_all_but_select(connection: Any, sql: str) -> None:
         raise QueryError(f"{kind} is refused, because a query only reads: write one {_ALLOWED}")
 
 
-def _fetch_unless_stopped(connection: Any, sql: str) -> Answer:
-    """Return the answer; Ctrl-C ends it. DuckDB checks for that only now and then, so it runs on another thread."""
+def _fetch_unless_stopped(connection: Any, sql: str, limits: QueryLimits) -> Answer:
+    """Return the answer; Ctrl-C and time end it. DuckDB checks for that now and then, so it runs on another thread."""
+    end_s = time.monotonic() + limits.timeout_s
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(_fetch, connection, sql)
+        answer = pool.submit(_fetch, connection, sql, limits)
         try:
             # With a timeout: a thread that waits without one does not always get Ctrl-C.
-            while not answer.done():
+            while not answer.done() and time.monotonic() < end_s:
                 wait([answer], timeout=_AGAIN_S)
         except KeyboardInterrupt:
-            while not answer.done():
-                connection.interrupt()
-                wait([answer], timeout=_AGAIN_S)
+            _interrupt(connection, answer)
             raise
+        if not answer.done():
+            _interrupt(connection, answer)
+            raise TfperfError(
+                f"the query was stopped after {limits.timeout_s:g} s: select less, or allow more time with --timeout"
+            )
         return answer.result()
 
 
-def _fetch(connection: Any, sql: str) -> Answer:
+def _interrupt(connection: Any, answer: Future[Answer]) -> None:
+    while not answer.done():
+        connection.interrupt()
+        wait([answer], timeout=_AGAIN_S)
+
+
+def _fetch(connection: Any, sql: str, limits: QueryLimits) -> Answer:
+    """Fetch the rows, but not many more than are allowed or asked for."""
     cursor = connection.execute(sql)
     names = [column[0] for column in cursor.description]
-    rows = cursor.fetchall()
+    most = limits.max_rows if limits.top is None else min(limits.top, limits.max_rows)
+    rows: list[tuple[Any, ...]] = []
+    while len(rows) <= most and (more := cursor.fetchmany(min(_CHUNK_ROWS, most + 1 - len(rows)))):
+        rows += more
+    is_cut = len(rows) > most
+    if is_cut and limits.top is None:
+        raise TfperfError(
+            f"the answer has more than {limits.max_rows:,} rows: add LIMIT or --top, or allow more with --max-rows"
+        )
     columns = []
-    for values in zip(*rows, strict=True) if rows else ((),) * len(names):
+    for values in zip(*rows[:most], strict=True) if rows else ((),) * len(names):
         kinds = set(map(type, values))
         converted = kinds & {Decimal, bytes, bytearray, list, dict, tuple}
         columns.append([_plain(value) for value in values] if converted else values)
-    return Answer(_different(names), tuple(columns))
+    return Answer(_different(names), tuple(columns), is_cut)
 
 
 def _different(names: Sequence[str]) -> tuple[str, ...]:
@@ -222,7 +260,8 @@ def _our_errors(absent: Mapping[str, str] | None = None) -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise TfperfError("the query needs more memory than there is: select fewer rows or columns") from error
+        advice = "select fewer rows or columns, or allow more with --memory-limit"
+        raise TfperfError(f"the query needs more memory than it may take: {advice}") from error
     except duckdb.PermissionException as error:
         raise QueryError(f"refused, because a query reads only the profile: {_sentence(error)}") from error
     except duckdb.CatalogException as error:
@@ -231,6 +270,8 @@ def _our_errors(absent: Mapping[str, str] | None = None) -> Iterator[None]:
                 raise TfperfError(reason) from error
         raise QueryError(f"{_sentence(error)} ({HINT})") from error
     except duckdb.Error as error:
+        if "pytz" in str(error):
+            raise QueryError("a time with a time zone cannot be shown: cast it, as in now()::TIMESTAMP") from error
         raise QueryError(f"{_sentence(error)} ({HINT})") from error
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TextIO
 from msgspec import Struct
 
 from tfperf.errors import OutputError
-from tfperf.files import cannot_write, new_file, refuse_existing
+from tfperf.files import cannot_write, new_file, refuse_existing, write_files
 
 if TYPE_CHECKING:
     from tfperf.report.model import Level, Report
@@ -126,7 +126,10 @@ def write(text: str, destination: Path | None, *, force: bool = False) -> None:
 
 
 def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
-    """Write files by name into a folder, made if need be; write none if one exists, but for `force`."""
+    """Write files by name into a folder, made if need be: all of them, or none.
+
+    None is written if one exists, but for `force`, and none if there is no room for all.
+    """
     targets = {folder / name: text for name, text in files.items()}
     refuse_existing(list(targets), force=force)
     try:
@@ -135,13 +138,16 @@ def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False)
         raise OutputError(f"{folder} is a file; name a folder") from None
     except OSError as error:
         raise cannot_write(folder, error) from error
-    for target, text in targets.items():
-        _write_file(text, target)
+    write_files({target: _encoded(text) for target, text in targets.items()})
 
 
 def _write_file(text: str, destination: Path) -> None:
     with new_file(destination) as file:
-        file.write(text.encode("utf-8", errors="backslashreplace"))
+        file.write(_encoded(text))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", errors="backslashreplace")
 
 
 def _write_stdout(text: str) -> None:

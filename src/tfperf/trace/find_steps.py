@@ -32,6 +32,12 @@ from tfperf.units import counted
 from tfperf.wire.event_columns import STEPS_LINE, Line
 
 
+def _without_number(name: str) -> str:
+    """Return the name of a step without the number at its end (a regular expression takes too long on digits)."""
+    label = name.rstrip("0123456789")
+    return name if label == name else label.removesuffix("-").removesuffix(" ")
+
+
 def from_markers(trace: HostTrace) -> Steps | None:
     """Take host events that carry `step_num`, the outermost per thread."""
     marked = trace.stat("step_num").event.astype(np.int64)
@@ -103,7 +109,7 @@ def from_groups(trace: HostTrace) -> Steps | None:
     order = np.argsort(spans.start, kind="stable")
     span, numbers = (spans.start[order], spans.end[order]), spans.group[order]
     stored = [spans.names.get(number, "") for number in numbers.tolist()]
-    kinds = label_kinds(trace, *span, [re.sub(r" ?-?\d+$", "", name) or UNLABELLED for name in stored])
+    kinds = label_kinds(trace, *span, [_without_number(name) or UNLABELLED for name in stored])
     names = tuple(
         f"{kind} {number}" if name.isdigit() or not name else name
         for kind, name, number in zip(kinds, stored, numbers, strict=True)

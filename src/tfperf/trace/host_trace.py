@@ -107,6 +107,8 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """Events omitted because their times are impossible (negative duration, beyond 13 days)."""
     aggregated_events: int
     """Events omitted because they stand for several that have no time of their own."""
+    cut_names: int = 0
+    """Names and texts that were too long, and are cut."""
 
     @property
     def event_count(self) -> int:
@@ -170,7 +172,14 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     def device_lines(self, plane: int, *, derived: bool = False) -> tuple[Line, ...]:
         """Return the recorded (or the derived) lines of a device plane."""
-        return tuple(line for line in self.lines if line.plane == plane and line.derived == derived)
+        return self._lines_by_plane.get((plane, derived), ())
+
+    @cached_property
+    def _lines_by_plane(self) -> dict[tuple[int, bool], tuple[Line, ...]]:
+        lines: dict[tuple[int, bool], list[Line]] = {}
+        for line in self.lines:
+            lines.setdefault((line.plane, line.derived), []).append(line)
+        return {key: tuple(of_plane) for key, of_plane in lines.items()}
 
     def stat(self, stat_name: str) -> Stat:
         """Return a stat by name; one that no event carries is empty.

@@ -101,12 +101,16 @@ def _search(top: Path) -> tuple[dict[Path, list[Path]], list[str], list[str]]:
     others: list[str] = []
     for folder, _, files in os.walk(top, onerror=lambda error: denied.append(str(error.filename))):
         for file in sorted(files):
-            # A named pipe would block whoever opens it.
-            if file.endswith(SUFFIX) and (Path(folder) / file).is_file():
+            if file.endswith(SUFFIX) and not _is_special(Path(folder) / file):
                 folders.setdefault(Path(folder), []).append(Path(folder) / file)
             elif file.endswith(tuple(_OTHER_FORMATS)):
                 others.append(str(Path(folder) / file))
     return folders, denied, others
+
+
+def _is_special(path: Path) -> bool:
+    """Tell whether this is a named pipe or the like, which would block whoever opens it; not a link to nowhere."""
+    return path.exists() and not path.is_file()
 
 
 def _run(folder: Path, files: list[Path]) -> Run:

@@ -16,9 +16,7 @@ from tfperf.trace.event_names import concrete_function, is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around
 
-_INDEX = r"\[\d+\]"
-_BRANCHING = r"(?:Zip|Concatenate|\w*Choose\w*|\w*Sample\w*|Directed\w*)\[\d+\]$"
-"""Stages whose inputs differ from each other; other numbered inputs (files, repetitions) are all alike."""
+_INDEX = re.compile(r"\[\d+\]")
 _DEEPEST = 255
 """No program chains more stages; what does was made to look so."""
 
@@ -204,7 +202,14 @@ def _depths(parent: Int64s) -> tuple[list[int], Int64s]:
 def stage_path(name: str) -> str:
     """Return the path of an iterator without the numbers of inputs that are all alike."""
     *before, last = name.split("::")
-    return "::".join([*(part if re.match(_BRANCHING, part) else re.sub(_INDEX, "", part) for part in before), last])
+    return "::".join([*(part if _is_branch(part) else _INDEX.sub("", part) for part in before), last])
+
+
+def _is_branch(part: str) -> bool:
+    """Tell whether a numbered input differs from the others of its stage; files and repetitions are all alike."""
+    stage, bracket, _ = part.partition("[")
+    chosen = "Choose" in stage or "Sample" in stage or stage.startswith("Directed")
+    return bool(bracket) and part.endswith("]") and (chosen or stage in ("Zip", "Concatenate"))
 
 
 class _Builder:
@@ -215,6 +220,7 @@ class _Builder:
         self.roots: list[int] = []
         self.pipeline_of_root: dict[int, int] = {}
         self._index: dict[tuple[int, str], int] = {}
+        self._by_path: dict[str, list[int]] = {}
 
     def add(self, path: str, consumer: int, root: int | None) -> int:
         """Return the stage of this path: of the pipeline of its consumer, or of `root`, or of one that it fits to."""
@@ -236,17 +242,18 @@ class _Builder:
         if key not in self._index:
             self._index[key] = len(self.stages)
             depth = self.stages[consumer].depth + 1 if consumer >= 0 else 0
-            name = re.sub(_INDEX, "", path.rpartition("::")[2])
+            name = _INDEX.sub("", path.rpartition("::")[2])
+            self._by_path.setdefault(path, []).append(len(self.stages))
             self.stages.append(Stage(name, path, pipeline, consumer, depth, recorded))
         return self._index[key]
 
     def _orphan(self, path: str) -> int:
         """Place a stage whose consumers have no call in the capture by its path: what is missing above is added."""
         parts = path.split("::")
-        above = ["::".join([*parts[: end - 1], re.sub(_INDEX, "", parts[end - 1])]) for end in range(2, len(parts))]
+        above = ["::".join([*parts[: end - 1], _INDEX.sub("", parts[end - 1])]) for end in range(2, len(parts))]
         length, consumer = 0, -1
         for count in range(len(above), 0, -1):
-            fitting = [stage for (_, other), stage in self._index.items() if other == above[count - 1]]
+            fitting = self._by_path.get(above[count - 1], ())
             if len(fitting) == 1:
                 length, consumer = count, fitting[0]
             if fitting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ class Produced(Struct, frozen=True):
     end: Int64s
 
 
-class Pipelines(Struct, frozen=True):
+class Pipelines(Struct, frozen=True, dict=True):
     """All pipelines of a host. `roots` holds the index of the outermost stage of each."""
 
     stages: tuple[Stage, ...]
@@ -72,7 +73,14 @@ class Pipelines(Struct, frozen=True):
 
     def children(self, stage: int) -> list[int]:
         """Return the stages that a stage gets its elements from."""
-        return [index for index, other in enumerate(self.stages) if other.parent == stage]
+        return [*self._children.get(stage, ())]
+
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        children: dict[int, list[int]] = {}
+        for index, stage in enumerate(self.stages):
+            children.setdefault(stage.parent, []).append(index)
+        return children
 
     def members(self, pipeline: int) -> list[int]:
         """Return the stages of a pipeline, outermost first, each before its inputs and these before the next input."""

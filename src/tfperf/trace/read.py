@@ -121,6 +121,8 @@ Progress = Callable[[int, int], None]
 
 LONGEST_PS = 1 << 60
 """13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
+LONGEST_NAME = 4096
+"""Longer names and texts are cut before anything looks into them: real ones are a tenth of that."""
 _HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
 
 
@@ -184,6 +186,7 @@ def read_host(
         warnings=space.warnings,
         malformed_events=reading.malformed,
         aggregated_events=reading.aggregated,
+        cut_names=reading.cut_names,
     )
 
 
@@ -197,7 +200,7 @@ class _Reading:
         self.names: list[str] = []
         self.display_names: list[str] = []
         self.name_stats: dict[str, dict[int, int | float | str]] = {}
-        self.malformed, self.aggregated = 0, 0
+        self.malformed, self.aggregated, self.cut_names = 0, 0, 0
         self._events: list[EventColumns] = []
         # Of each line of these, when its first event starts and its last one ends, also of those that are not kept.
         self._extents: list[tuple[int, int] | None] = []
@@ -212,8 +215,8 @@ class _Reading:
         for stat, values in header.event_stats.items():
             of_names = self.name_stats.setdefault(stat, {})
             of_names.update({len(self.names) + position: value for position, value in values.items()})
-        self.names += [*header.event_names, ""]  # the empty one is for events without a name
-        self.display_names += [*header.event_display_names, ""]
+        self.names += [*self._cut(header.event_names), ""]  # the empty one is for events without a name
+        self.display_names += [*self._cut(header.event_display_names), ""]
         self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
         if header.name == PROGRAM_PLANE and HLO_PROTO in self.stats:
             self.programs |= read_programs(file, span)
@@ -224,7 +227,13 @@ class _Reading:
                 if progress:
                     progress(file.position, file.size)
                 self._add_events(events._replace(name=events.name + first_name))
-        self.planes.append(Plane(header.id, header.name, kind, header.stats, count))
+        self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
+
+    def _cut(self, texts: Sequence[str]) -> Sequence[str]:
+        """Return texts without what is beyond `LONGEST_NAME`, unless everything is read."""
+        long = [] if self.everything else [text for text in texts if len(text) > LONGEST_NAME]
+        self.cut_names += len(long)
+        return [text[:LONGEST_NAME] for text in texts] if long else texts
 
     def _add_events(self, events: EventColumns) -> None:
         """Keep the events that are wanted, and count those that make no sense."""
@@ -252,7 +261,7 @@ class _Reading:
 
     def joined(self) -> tuple[EventColumns, MemoryEvents, tuple[int, int]]:
         """Return all events and the allocations on one clock, and from when to when events of any kind go."""
-        events, memory = join_columns(self._events), join_columns(self._memory)
+        events, memory = (self._with_short_texts(join_columns(parts)) for parts in (self._events, self._memory))
         of_lines = zip(events.lines, self._extents, strict=True)
         extents = [(line.timestamp_ns, *extent) for line, extent in of_lines if extent is not None]
         zeros = clock_zeros({stamp for stamp, _, _ in extents})
@@ -262,6 +271,10 @@ class _Reading:
         extent = _hull([(start + shift, end + shift) for shift, start, end in shifted]) or (0, 0)
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
         return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats), extent
+
+    def _with_short_texts(self, events: EventColumns) -> EventColumns:
+        stats = {name: stat._replace(texts=tuple(self._cut(stat.texts))) for name, stat in events.stats.items()}
+        return events._replace(stats=stats)
 
 
 def _hull(spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:

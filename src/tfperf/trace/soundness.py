@@ -119,4 +119,5 @@ def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:
     if last_ps > first_ps and not overlap(whole, trace.start_ps[fetches], trace.end_ps[fetches]).any():
         away_ps = max(first_ps - int(trace.end_ps[fetches].max()), int(trace.start_ps[fetches].min()) - last_ps)
         apart = f"{format_ms(away_ps / PS_PER_MS)} ms"
-        yield Flaw("fetches_apart", f"no call of tf.data is within {apart} of a step: clocks disagree", about_steps=True)
+        text = f"no call of tf.data is within {apart} of a step: clocks disagree"
+        yield Flaw("fetches_apart", text, about_steps=True)

@@ -7,25 +7,31 @@ instead of a crash of the process, and memory bounded by one piece.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import Struct
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
-from tfperf.files import open_regular
+from tfperf.files import TRACE_SUFFIX
 from tfperf.units import counted
 
-SUFFIX = ".xplane.pb"
-"""How the names of trace files end."""
+SUFFIX = TRACE_SUFFIX
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WINDOW = 1 << 16
 _LONGEST_TAG = 5
-_MOST_PLANES = 1 << 14
+_MOST_PLANES = 1 << 12
+_MOST_LINES = 1 << 18
 _LONGEST_NAME = 1 << 20
 _HEAD_BYTES = 1 << 16
+_LARGE = 1 << 26
+_DECODED = 4
+"""Memory that a piece takes while it is decoded, as a multiple of its bytes."""
 _LONGEST_TEXT = 1 << 16
 """Of an error or a warning; what is longer is cut."""
 _MANGLED = b"\xef\xbf\xbd"
@@ -57,6 +63,18 @@ class SpaceSpans(Struct, frozen=True):
     hostnames: tuple[str, ...]
 
 
+def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
+    """Open a regular file to read it; a named pipe or a device is refused at once. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return os.fdopen(descriptor, "rb", buffering)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 class TraceFile:
     """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError."""
 
@@ -80,7 +98,9 @@ class TraceFile:
         self._file.close()
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return the bytes [start, stop)."""
+        """Return the bytes [start, stop), unless the machine has too little memory for what becomes of them."""
+        if stop - start > _LARGE:
+            self._refuse_without_memory(stop - start)
         try:
             self._file.seek(start)
             pieces, missing = [], stop - start
@@ -97,6 +117,17 @@ class TraceFile:
     def read_all(self, pieces: Iterable[tuple[int, int]]) -> bytes:
         """Return the bytes of all pieces, joined."""
         return b"".join(self.read(start, stop) for start, stop in pieces)
+
+    def _refuse_without_memory(self, size: int) -> None:
+        """Raise TraceFormatError: the decoder ends the process where it gets no memory."""
+        from tfperf.available_memory import available_bytes  # only a damaged file has such pieces
+
+        free = available_bytes()
+        if free < _DECODED * size:
+            needs = f"a piece of {size / 1e6:,.0f} MB needs {_DECODED * size / 1e9:.1f} GB of memory"
+            raise TraceFormatError(
+                f"{self.path} is too large for this machine, or damaged: {needs}, {free / 1e9:.1f} GB is free"
+            )
 
     def changed(self) -> TraceFormatError:
         """Return the error for a file that another program writes to."""
@@ -193,6 +224,8 @@ def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = Fa
     for number, span in fields(file, start, stop):
         if number == 3:
             lines.append(span)
+            if len(lines) > _MOST_LINES:
+                raise file.damaged(span.tag, f"a plane with more than {_MOST_LINES:,} lines")
             continue
         if number == 2 and span.stop - span.start > _LONGEST_NAME:
             raise file.damaged(span.tag, f"a plane with a name of {span.stop - span.start} bytes")
@@ -219,7 +252,7 @@ def walk(file: TraceFile) -> SpaceSpans:
         if number == 1:
             planes.append(walk_plane(file, span.start, span.stop))
             if len(planes) > _MOST_PLANES:
-                raise file.damaged(span.tag, f"more than {_MOST_PLANES} planes")
+                raise file.damaged(span.tag, f"more than {_MOST_PLANES:,} planes")
         elif number in texts:
             stop = min(span.stop, span.start + _LONGEST_TEXT)
             texts[number].append(file.read(span.start, stop).decode("utf-8", "replace"))

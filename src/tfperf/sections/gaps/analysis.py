@@ -41,6 +41,8 @@ def analyze(host: Host) -> tuple[str, ...]:
         gaps.append("Device time: no device is in the trace (a CPU job, or the device was not traced).")
     if trace.malformed_events:
         gaps.append(f"Omitted: {counted(trace.malformed_events, 'event')} with impossible times.")
+    if trace.cut_names:
+        gaps.append(f"Omitted: the ends of {counted(trace.cut_names, 'name')}, beyond 4,096 characters.")
     if any(plane.name == "/host:metadata" for plane in trace.planes) and not trace.stat("tf_function_call").event.size:
         gaps.append("tf.functions: this looks like a JAX trace; TensorFlow's own sections stay empty.")
     messages = [f"The profiler reported an error: {message}" for message in trace.errors]

@@ -69,7 +69,7 @@ def threads_at_work(
 
 
 def _by_thread(trace: HostTrace, ops: Int64s, work: StageWork, rows: Bools, waits: Intervals) -> Intervals:
-    """Unite stretches of ops and of stages (`rows` of `work`) that lie on the same thread, as far as they meet waits."""
+    """Unite stretches of ops and of stages (`rows` of `work`) on the same thread, as far as they meet waits."""
     row = np.concatenate((ops, work.row[rows]))
     start = np.concatenate((trace.start_ps[ops], work.start[rows]))
     end = np.concatenate((trace.end_ps[ops], work.end[rows]))

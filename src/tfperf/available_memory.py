@@ -1,0 +1,46 @@
+"""How much memory this process may still take, as far as the system tells."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+_CGROUP_LIMITS = (
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+def available_bytes(root: Path = Path("/")) -> float:
+    """Return the least of what the machine has free, its cgroup allows and `ulimit -v` allows; infinity if unknown."""
+    free = [_kilobytes(root / "proc/meminfo", "MemAvailable")]
+    free += [_number(root / most) - _number(root / used) for most, used in _CGROUP_LIMITS if (root / used).exists()]
+    free.append(_address_space() - _kilobytes(root / "proc/self/status", "VmSize", missing=0.0))
+    return max(min(free), 0.0)
+
+
+def _address_space() -> float:
+    try:
+        import resource
+    except ImportError:
+        return math.inf
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return math.inf if soft == resource.RLIM_INFINITY else float(soft)
+
+
+def _kilobytes(path: Path, key: str, *, missing: float = math.inf) -> float:
+    found = re.search(rf"^{key}:\s+(\d+) kB$", _text(path), re.MULTILINE)
+    return 1024.0 * int(found[1]) if found else missing
+
+
+def _number(path: Path) -> float:
+    text = _text(path).strip()
+    return float(text) if text.isdecimal() else math.inf
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
