@@ -24,6 +24,7 @@ from tfperf.arrays import (
     overlap,
     percentile,
     ranges,
+    touches,
     union,
     union_all,
 )
@@ -128,6 +129,7 @@ def test_overlap_counts_the_points_in_the_window(pairs: list[tuple[int, int]], s
     flat = union(*made(pairs))
     expected = len([t for t in points(flat) if start <= t < end])
     assert overlap(flat, np.array([start]), np.array([end])).tolist() == [expected]
+    assert touches(flat, np.array([start]), np.array([end])).tolist() == [expected > 0]
 
 
 def test_nothing_covers_nothing() -> None:

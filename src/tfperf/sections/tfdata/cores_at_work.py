@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, Bools, Int64s, Intervals, overlap, union_sorted
+from tfperf.arrays import EMPTY, Bools, Int64s, Intervals, touches, union_sorted
 from tfperf.sections.tfdata.contention import threads
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.stage_times import StageTimes
@@ -73,7 +73,7 @@ def _by_thread(trace: HostTrace, ops: Int64s, work: StageWork, rows: Bools, wait
     row = np.concatenate((ops, work.row[rows]))
     start = np.concatenate((trace.start_ps[ops], work.start[rows]))
     end = np.concatenate((trace.end_ps[ops], work.end[rows]))
-    meets = overlap(waits, start, end) > 0
+    meets = touches(waits, start, end)
     row, start, end = row[meets], start[meets], end[meets]
     order = np.lexsort((start, trace.line_of[row]))
     line, start, end = trace.line_of[row][order], start[order], end[order]
