@@ -195,6 +195,15 @@ def test_limits_of_a_file(run_tfperf: Run, two_hosts: Path) -> None:
     assert run_tfperf("check", two_hosts, "--config", "other.toml").exit_code == 0
 
 
+def test_a_file_that_counts_is_named(run_tfperf: Run, two_hosts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("tfperf.toml").write_text('[check]\nmax-step-time = "11ms"\n')
+    Path("below").mkdir()
+    monkeypatch.chdir("below")
+    note = f"Limits and settings are also those of {Path('..') / 'tfperf.toml'}."
+    assert note in " ".join(run_tfperf("check", two_hosts).stdout.split())
+    assert "are also those of" not in run_tfperf("check", two_hosts, "--no-config", *HOLDS).stdout
+
+
 def test_a_mistake_in_a_file_is_wrong_usage(run_tfperf: Run, two_hosts: Path) -> None:
     Path("tfperf.toml").write_text('[check]\nmax-steptime = "11ms"\n')
     result = run_tfperf("check", two_hosts, *HOLDS)

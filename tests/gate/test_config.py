@@ -38,6 +38,7 @@ def test_every_key_of_a_pyproject_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "pyproject.toml", ALL_KEYS)
     table = f"{path}, tool.tfperf.check"
     assert read_config(path) == CheckConfig(
+        file=path,
         limits=(
             named_limit("max-input-bound", "10%", f"{table}.max-input-bound"),
             named_limit("max-step-time", "50ms", f"{table}.max_step_time"),
@@ -61,7 +62,7 @@ def test_every_key_of_a_pyproject_is_read(tmp_path: Path) -> None:
 def test_tfperf_toml_has_the_table_check(tmp_path: Path) -> None:
     path = write(tmp_path / "tfperf.toml", '[check]\nmax-skew = "5%"\n')
     config = read_config(path)
-    assert config == CheckConfig(limits=(named_limit("max-skew", "5%", f"{path}, check.max-skew"),))
+    assert config == CheckConfig(limits=(named_limit("max-skew", "5%", f"{path}, check.max-skew"),), file=path)
     assert (config.stat, config.skip_first, config.min_steps) == (None, None, None)
     assert (config.baseline, config.max_regression) == (None, None)
 
@@ -69,7 +70,7 @@ def test_tfperf_toml_has_the_table_check(tmp_path: Path) -> None:
 def test_a_file_without_limits_sets_nothing(tmp_path: Path) -> None:
     for name, text in (("tfperf.toml", ""), ("pyproject.toml", "[tool.tfperf]"), ("pyproject.toml", "[project]")):
         path = write(tmp_path / name, text)
-        assert read_config(path) == CheckConfig()
+        assert read_config(path) == CheckConfig(file=path)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,11 @@ def test_a_whole_report() -> None:
         ("a\nb", r"a\\nb"),
         ("\x1b[31m", r"\\x1b\[31m"),
         ("&amp; #1 $x$", r"\&amp; \#1 \$x\$"),
+        ("@team a@b.c 1 @ 2", "@<!-- -->team a@<!-- -->b.c 1 @ 2"),
+        ("see https://evil.example/x", "see https:<!-- -->//evil.example/x"),
+        ("www.evil.example", "www.<!-- -->evil.example"),
+        ("https://www.tensorflow.org/guide", "https://www.tensorflow.org/guide"),
+        ("https://www.tensorflow.org.evil.example/", "https:<!-- -->//www.tensorflow.org.evil.example/"),
     ],
 )
 def test_names_are_shown_as_they_are(name: str, written: str) -> None:

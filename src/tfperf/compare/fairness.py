@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from msgspec import Struct
 
+from tfperf.arrays import median
 from tfperf.compare.per_example import Per
 from tfperf.compare.run_summary import RunSummary
-from tfperf.units import format_percent, listed
+from tfperf.units import format_ms, format_percent, listed
 
 _FEW_STEPS = 10
 _PRECISION_POINTS = 5.0
 _VALUES_LISTED = 3
+_OTHER_JOB = 1000
 
 
 class Difference(Struct, frozen=True):
@@ -34,12 +37,25 @@ def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tup
     and the host's CPU are only in captures of tfperf.
     """
     unordered = [
+        *_speeds(before, after),
         *_machines(before, after),
         *_steps(before, after),
         *_work(before, after, per),
         *_remarks(before, after),
     ]
     return tuple(sorted(unordered, key=lambda difference: not difference.unfair))
+
+
+def _speeds(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
+    """Yield step times that are no two states of one job."""
+    times = [[ms for host in run.hosts for ms in host.step_ms] for run in (before, after)]
+    if not all(times):
+        return
+    medians = [median(np.array(of_run)) for of_run in times]
+    if max(medians) > _OTHER_JOB * min(medians):
+        text = f"no change makes a job {_OTHER_JOB} times as fast: another job, or a damaged file"
+        before_ms, after_ms = (f"{format_ms(ms)} ms" for ms in medians)
+        yield _unfair("Step time", before_ms, after_ms, text)
 
 
 def _machines(before: RunSummary, after: RunSummary) -> Iterator[Difference]:

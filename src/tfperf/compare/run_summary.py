@@ -12,13 +12,14 @@ from msgspec import Meta, Struct
 
 LONGEST_NAME = 200
 MOST_MS = 1e15
-"""Thirty thousand years: longer times are of damaged files."""
+LONGEST_STEP_MS = 2e9
+"""23 days: no capture is longer, so longer steps are of damaged files."""
 MOST_COUNT = 1 << 53
 
 Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
 Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
 Number = Annotated[float, Meta(ge=0, le=MOST_MS)]
-StepMs = Annotated[float, Meta(gt=0, le=MOST_MS)]
+StepMs = Annotated[float, Meta(gt=0, le=LONGEST_STEP_MS)]
 
 RankingName = Literal["device_ops", "host_ops", "kernels", "copies", "stages", "functions", "idle"]
 RANKING_NAMES: tuple[RankingName, ...] = get_args(RankingName)

@@ -17,6 +17,7 @@ import numpy as np
 from tfperf.compare.bootstrap import statistic
 from tfperf.compare.run_summary import (
     LONGEST_NAME,
+    LONGEST_STEP_MS,
     MOST_COUNT,
     MOST_MS,
     AllocatorPeak,
@@ -136,7 +137,9 @@ def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
     breakdown, environment = host["steps"], host["environment"]
     overview = summarize(breakdown)
     duration_ps = breakdown.steps.duration_ps[breakdown.steps.headline]
-    step_ms = tuple(float(f"{ps / PS_PER_MS:.6g}") for ps in duration_ps.tolist() if 0 < ps <= MOST_MS * PS_PER_MS)
+    step_ms = tuple(
+        float(f"{ps / PS_PER_MS:.6g}") for ps in duration_ps.tolist() if 0 < ps <= LONGEST_STEP_MS * PS_PER_MS
+    )
     compute_ps = breakdown.compute_ps
     return HostSummary(
         host=short_name(host.host),

@@ -44,6 +44,8 @@ class CheckConfig(Struct, frozen=True, kw_only=True):
     baseline: tuple[Path, ...] | None = None
     max_regression: float | None = None
     """A share: 0.05 is 5 %."""
+    file: Path | None = None
+    """Where some of it comes from."""
 
 
 def find_config(start: Path) -> Path | None:
@@ -89,7 +91,7 @@ def read_config(path: Path) -> CheckConfig:
         else:
             close = did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
             raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {close}")
-    return CheckConfig(limits=tuple(limits), **settings)
+    return CheckConfig(limits=tuple(limits), file=path, **settings)
 
 
 def _read_toml(path: Path) -> Mapping[str, Any]:

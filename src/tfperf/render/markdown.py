@@ -28,6 +28,10 @@ _ROOM = MOST_BYTES - len(_CUT_NOTE) - 4
 _LONGEST_WHEN_CUT = 200
 
 _SPECIAL = re.compile(r"[\\`*_~|<>\[\]#$&]")
+_OURS = r"//(?:www\.tensorflow\.org|docs\.jax\.dev|keras\.io|ui\.perfetto\.dev)/"
+_ACTIVE = re.compile(rf"@(?=\w)|\b(?:https?|ftp):(?=//)(?!{_OURS})|(?<![\w/])www\.(?=\w)", re.IGNORECASE)
+"""What GitHub makes a mention or a link of; links to documentation of ours stay."""
+_BREAK = "<!-- -->"
 _SEVERITIES = {"problem": "Problem", "hint": "Hint", "info": "Info"}
 
 
@@ -42,8 +46,8 @@ def render_markdown(report: Report, options: RenderOptions) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line."""
-    return _SPECIAL.sub(r"\\\g<0>", safe(text))
+    """Return text that Markdown shows as it is, on one line: nobody is mentioned, and nothing becomes a link."""
+    return _ACTIVE.sub(rf"\g<0>{_BREAK}", _SPECIAL.sub(r"\\\g<0>", safe(text)))
 
 
 def _escape_short(text: str) -> str:
