@@ -6,7 +6,7 @@
 Every job runs in a process of its own. In each round every variant of it runs in turn (a machine is not equally fast
 all the time): some steps to warm up, some that are timed, some that are profiled. Of all rounds that one counts which
 is slower than a quarter of them. `--fastest` takes the fastest instead, as `timeit` does; on a machine that is shared
-with others it is luck: the ratio of two variants of a job then differed by 24 % (root mean square) between two runs of
+with others it is luck: the ratio of two variants of a job then differed by 23 % (root mean square) between two runs of
 this benchmark, by the quarter 9 %. *Without input work* is the first batch, again and again. The prediction is made
 from one trace alone, that of the round which counts of the job as it is. Nothing is set per job. Bars:
 
