@@ -4,7 +4,7 @@ import math
 import resource
 from pathlib import Path
 
-from tfperf.available_memory import available_bytes
+from tfperf.available_memory import available_bytes, resident_bytes
 
 
 def write(path: Path, text: str) -> None:
@@ -28,3 +28,9 @@ def test_where_no_file_tells_only_ulimit_counts(tmp_path: Path) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     assert available_bytes(tmp_path) == (math.inf if soft == resource.RLIM_INFINITY else soft)
     assert available_bytes() > 0
+
+
+def test_what_this_process_has(tmp_path: Path) -> None:
+    assert resident_bytes(tmp_path) == 0
+    write(tmp_path / "proc/self/status", "VmSize:\t  9000 kB\nVmRSS:\t    70 kB\n")
+    assert resident_bytes(tmp_path) == 70 * 1024

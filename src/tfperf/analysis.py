@@ -128,7 +128,7 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
     omitted = dict(results.omitted)
     documents: dict[str, Any] = {}
-    built = [] if not results.flaws else [damage_section(results)]
+    built = [] if not results.flaws else [_damage_section(results)]
     for name in registry.section_names():
         if name not in (sections or results.sections) or name in omitted:
             continue
@@ -154,7 +154,7 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     return Report(source, Deferred(partial(_summary, results)), _referring(built), lines, documents)
 
 
-def damage_section(results: Results) -> Section:
+def _damage_section(results: Results) -> Section:
     """Return what stands first in a report of traces that are not sound."""
     texts: dict[str, list[str]] = {"unsound": [], "doubtful": []}
     for host, flaw in results.flaws:
@@ -164,7 +164,9 @@ def damage_section(results: Results) -> Section:
         text = f"This profile is damaged: {'; '.join(texts['unsound'])}. Do not trust its figures."
         findings.append(Finding("damaged", "problem", text, "capture it again, each capture into a file of its own"))
     if texts["doubtful"]:
-        findings.append(Finding("doubtful", "hint", f"This profile may be incomplete: {'; '.join(texts['doubtful'])}."))
+        findings.append(
+            Finding("doubtful", "hint", f"This profile may be incomplete or wrong: {'; '.join(texts['doubtful'])}.")
+        )
     return Section("soundness", "Soundness", findings=tuple(findings), is_lead=True)
 
 

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, as far as the system tells."""
+"""How much memory this process has, and may still take, as far as the system tells."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def available_bytes(root: Path = Path("/")) -> float:
     free += [_number(root / most) - _number(root / used) for most, used in _CGROUP_LIMITS if (root / used).exists()]
     free.append(_address_space() - _kilobytes(root / "proc/self/status", "VmSize", missing=0.0))
     return max(min(free), 0.0)
+
+
+def resident_bytes(root: Path = Path("/")) -> float:
+    """Return how much memory this process has in use; 0 if unknown."""
+    return _kilobytes(root / "proc/self/status", "VmRSS", missing=0.0)
 
 
 def _address_space() -> float:

@@ -56,19 +56,13 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:
-    """Write files, all of them or none: each beside its place first; raises OutputError."""
+    """Write files, each when all have found room, so all of them or none; raises OutputError."""
     with contextlib.ExitStack() as stack:
-        moves = []
         for target, data in files.items():
-            temporary = stack.enter_context(temporary_beside(target))
+            file = stack.enter_context(new_file(target))
             try:
-                temporary.write_bytes(data)
-            except OSError as error:
-                raise cannot_write(target, error) from error
-            moves.append((temporary, target))
-        for temporary, target in moves:
-            try:
-                temporary.replace(target)
+                file.write(data)
+                file.flush()
             except OSError as error:
                 raise cannot_write(target, error) from error
 

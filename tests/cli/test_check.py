@@ -199,8 +199,9 @@ def test_a_file_that_counts_is_named(run_tfperf: Run, two_hosts: Path, monkeypat
     Path("tfperf.toml").write_text('[check]\nmax-step-time = "11ms"\n')
     Path("below").mkdir()
     monkeypatch.chdir("below")
-    note = f"Limits and settings are also those of {Path('..') / 'tfperf.toml'}."
-    assert note in " ".join(run_tfperf("check", two_hosts).stdout.split())
+    report = json.loads(run_tfperf("check", two_hosts, "--format", "json").stdout)
+    note = f"Limits and settings are also those of {Path('../tfperf.toml').resolve()}."
+    assert note in report["sections"]["check"]["notes"]
     assert "are also those of" not in run_tfperf("check", two_hosts, "--no-config", *HOLDS).stdout
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tfperf.available_memory import resident_bytes
 from tfperf.capture import local
 from tfperf.capture.job_facts import job_facts
 from tfperf.capture.tensorflow_session import TensorflowSession
@@ -223,19 +223,10 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
 
 def _wait(ended: threading.Event, seconds: float) -> None:
     """Wait for the end of a session, so long at most; it comes early where the job grows by more than a reply holds."""
-    end_s, most_bytes = time.monotonic() + seconds, _resident_bytes() + LARGEST_MESSAGE
+    end_s, most_bytes = time.monotonic() + seconds, resident_bytes() + LARGEST_MESSAGE
     while (left_s := end_s - time.monotonic()) > 0 and not ended.wait(min(left_s, _LOOK_S)):
-        if _resident_bytes() > most_bytes:
+        if resident_bytes() > most_bytes:
             return
-
-
-def _resident_bytes() -> int:
-    """Return how much memory this process has in use; 0 where Linux does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _start_session(options: TracerOptions) -> TensorflowSession:

@@ -5,7 +5,6 @@ A breach on any host is a breach, whatever is unknown; unknown is never a pass.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -279,7 +278,7 @@ def _judge_regression(
 def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
     notes, others, skip_first, hosts = [], hosts[-1].other_kinds, config.skip_first or 0, _single(hosts)
     if config.file is not None:
-        notes.append(f"Limits and settings are also those of {os.path.relpath(config.file)}.")
+        notes.append(f"Limits and settings are also those of {config.file}.")
     figures_of_steps = [limit for limit in config.limits if rests_on_steps(limit.metric)]
     if others and (config.by_kind or config.baseline or figures_of_steps):
         rest = "Limits on steps are" if config.by_kind else "Figures are"

@@ -15,7 +15,7 @@ from tfperf.errors import OutputError
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.outcome_report import VERDICTS, check_report, headline, open_questions, sentence
 from tfperf.render import render
-from tfperf.render.values import COMMAND_MARK, brief, safe
+from tfperf.render.values import brief, safe, without_commands
 from tfperf.report.model import Finding
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
@@ -79,9 +79,9 @@ def write_summary(outcome: Outcome, environ: Mapping[str, str]) -> str:
 
 
 def _command(kind: str, title: str, lines: Sequence[str]) -> str:
-    message = "\n".join(brief(line, _LONGEST_LINE) for line in lines)
-    escaped_title = _escaped(brief(title, _LONGEST_TITLE)).replace(":", "%3A").replace(",", "%2C")
-    return COMMAND_MARK.sub(r"#\\#", f"::{kind} title={escaped_title}::{_escaped(message)}")
+    message = without_commands("\n".join(brief(line, _LONGEST_LINE) for line in lines))
+    escaped_title = _escaped(without_commands(brief(title, _LONGEST_TITLE))).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} title={escaped_title}::{_escaped(message)}"
 
 
 def _escaped(text: str) -> str:

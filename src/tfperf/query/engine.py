@@ -53,7 +53,7 @@ _CHUNK_ROWS = 1 << 14
 
 
 class QueryLimits(Struct, frozen=True):
-    """What a query may take. `top`: fetch only so many rows."""
+    """What a query may take. `top`: fetch only so many rows, without a limit on how many these may be."""
 
     max_rows: int = MOST_ROWS
     memory_bytes: float = MEMORY_BYTES
@@ -213,7 +213,7 @@ def _fetch(connection: Any, sql: str, limits: QueryLimits) -> Answer:
     """Fetch the rows, but not many more than are allowed or asked for."""
     cursor = connection.execute(sql)
     names = [column[0] for column in cursor.description]
-    most = limits.max_rows if limits.top is None else min(limits.top, limits.max_rows)
+    most = limits.max_rows if limits.top is None else limits.top
     rows: list[tuple[Any, ...]] = []
     while len(rows) <= most and (more := cursor.fetchmany(min(_CHUNK_ROWS, most + 1 - len(rows)))):
         rows += more

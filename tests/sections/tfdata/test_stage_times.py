@@ -6,9 +6,10 @@ import pytest
 from builders import Event, Line, event, line, plane, trace_of
 from builders import iterator_call as call
 
-from tfperf.sections.tfdata.stage_times import measure_stages
+from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines, find_pipelines
-from tfperf.trace.stage_work import stage_work
+from tfperf.trace.stage_work import asynchronous_stages, stage_work
 
 US = 1_000_000
 RUN, RUN_ASYNC, WORK = (
@@ -24,12 +25,17 @@ def recorded(tmp_path: Path, *lines: Line) -> Pipelines:
     return pipelines
 
 
+def times_of(trace: HostTrace, pipelines: Pipelines) -> StageTimes:
+    is_async = asynchronous_stages(pipelines)
+    return measure_stages(pipelines, stage_work(trace, pipelines).without_waiting(is_async), is_async)
+
+
 def measured(tmp_path: Path, *lines: Line) -> dict[str, tuple[float | None, float, float]]:
     """(work us, busy us, us that it holds threads) of each stage."""
     trace = trace_of(tmp_path, plane("/host:CPU", *lines))
     pipelines = find_pipelines(trace)
     assert pipelines is not None
-    times = measure_stages(pipelines, stage_work(trace, pipelines))
+    times = times_of(trace, pipelines)
     works_ps = [None if work_ps is None else work_ps / US for work_ps in times.work_ps]
     return {
         stage.name: (works_ps[index], times.busy[index].total() / US, times.held_ps[index] / US)
@@ -43,7 +49,7 @@ def test_work_is_without_what_other_stages_do(tmp_path: Path) -> None:
     )
     assert measured(tmp_path, python) == {"Root": (10, 10, 10), "Map": (32, 32, 32), "Range": (8, 8, 8)}
     pipelines = recorded(tmp_path, python)
-    times = measure_stages(pipelines, stage_work(trace_of(tmp_path, plane("/host:CPU", python)), pipelines))
+    times = times_of(trace_of(tmp_path, plane("/host:CPU", python)), pipelines)
     assert (times.count.tolist(), times.total_ps.tolist()) == ([1, 1, 1], [50 * US, 40 * US, 8 * US])
 
 

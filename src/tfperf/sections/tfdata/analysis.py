@@ -34,7 +34,7 @@ from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, 
 from tfperf.trace.cores import whole_cores
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines
-from tfperf.trace.stage_work import StageWork
+from tfperf.trace.stage_work import StageWork, asynchronous_stages
 from tfperf.units import PS_PER_MS
 
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
@@ -70,8 +70,9 @@ def analyze(host: Host) -> TfData:
     trace, recorded, work = host.trace, host.pipelines, host.stage_work
     if recorded is None or work is None:
         return TfData(())
-    times = measure_stages(recorded, work)
-    work = work.without_waiting(times.is_async)
+    is_async = asynchronous_stages(recorded)
+    work = work.without_waiting(is_async)
+    times = measure_stages(recorded, work, is_async)
     numbers = {True: count(), False: count()}
     names = [f"{'Device' if is_device else 'Host'}:{next(numbers[is_device])}" for is_device in recorded.device]
     capture_ps: int = host["environment"].duration_ps

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s, Intervals, union, union_all
 from tfperf.trace.pipelines import Pipelines
-from tfperf.trace.stage_work import StageWork, asynchronous_stages, has_executors
+from tfperf.trace.stage_work import StageWork, has_executors
 
 _UNSEEN = ("ParallelBatch", "ParseExample", "DataService")
 """Stages that work in threads, or on hosts, of which the profiler records nothing."""
@@ -34,18 +34,16 @@ class StageTimes(Struct, frozen=True, kw_only=True):
     latencies_ps: list[Int64s]
 
 
-def measure_stages(recorded: Pipelines, work: StageWork) -> StageTimes:
-    """Measure all stages over all calls in the capture."""
+def measure_stages(recorded: Pipelines, work: StageWork, is_async: list[bool]) -> StageTimes:
+    """Measure all stages over all calls in the capture; `work` has no calls that wait for what other threads make."""
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
     stages = range(len(recorded.stages))
-    is_async = asynchronous_stages(recorded)
     in_pool = (runs.stage >= 0) & runs.is_async
     call_times = [_times(calls.start, calls.end, calls.stage == stage) for stage in stages]
     functions = [_times(runs.start, runs.end, in_pool & (runs.stage == stage)) for stage in stages]
     threads = [_times(produced.start, produced.end, produced.stage == stage) for stage in stages]
     latency = calls.end - calls.start
-    at_work = work.without_waiting(is_async)
-    stretches = [at_work.of(stage) for stage in stages]
+    stretches = [work.of(stage) for stage in stages]
     unseen = stages_unseen(recorded, is_async)
     return StageTimes(
         count=np.bincount(calls.stage, minlength=len(stages)),
