@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -56,7 +59,7 @@ def test_the_grammar_finds_commands() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *(("analyze", "--format", format_name) for format_name in ("table", "markdown", "csv", "json")),
+        *(("analyze", "--format", format_name) for format_name in ("table", "markdown", "csv", "json", "html")),
         ("analyze", "--full"),
         ("analyze", "--step-marker", "::warning::x"),
         ("check", "--max-step-time", "1us"),
@@ -89,6 +92,16 @@ def test_json_means_the_same(tmp_path: Path, run_tfperf: Callable[..., Result]) 
     text = run_tfperf("analyze", logdir_of(tmp_path, vm=job(NAMES[1])), "--format", "json").stdout
     assert NAMES[1] not in text
     assert NAMES[1] in str(json.loads(text))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_shows_names_as_they_are(name: str, tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+    result = run_tfperf("analyze", logdir_of(tmp_path, vm=job(name)), "--format", "html")
+    shown = unescape(re.sub(r"<script.*?</script>", "", result.stdout, flags=re.DOTALL))
+    assert name in shown
+    for script in re.findall(r"<script>(.*?)</script>", result.stdout, re.DOTALL):
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"sha256-{digest}" in result.stdout
 
 
 @given(st.lists(st.sampled_from([":", "::", "#", "##", "[", "vso[", " ", "\n", "a", "\t"]), max_size=30).map("".join))

@@ -255,8 +255,7 @@ def show(report: Report, format_name: str | None, output: Path | None, *, force:
         say(line)
     name = chosen_format(format_name, output)
     text = render(report, name, suitable_for(output)._replace(**options))
-    is_log = output in (None, STDOUT) and name != "html"
-    write(without_commands(text) if is_log else text, output, force=force)
+    write(without_commands(text) if output in (None, STDOUT) else text, output, force=force)
 
 
 def load_analysis(path: Path, **options: Any) -> Analysis:

@@ -29,7 +29,7 @@ def safe(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-_COMMAND_LINE = re.compile(r"(?m)^([^\S\n]*)::")
+COMMAND_LINE = re.compile(r"(?m)^([^\S\n]*)::")
 COMMAND_MARK = re.compile(r"##(?=\w*\[)")
 
 
@@ -39,7 +39,7 @@ def without_commands(text: str) -> str:
     GitHub's runner takes each line that starts with `::` as a command, whatever blanks are before, and `##[...]`
     anywhere in a line; Azure's takes `##vso[...]`, TeamCity `##teamcity[...]`. A backslash breaks them: `\::`, `#\#[`.
     """
-    return COMMAND_MARK.sub(r"#\\#", _COMMAND_LINE.sub(r"\1\\::", text))
+    return COMMAND_MARK.sub(r"#\\#", COMMAND_LINE.sub(r"\1\\::", text))
 
 
 def brief(text: str, limit: int) -> str:

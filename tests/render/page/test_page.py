@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from tfperf.render import render
 from tfperf.render.page.page import LIMIT_BYTES, environment, page_parts
+from tfperf.render.values import without_commands
 from tfperf.report.model import (
     BarChart,
     Chart,
@@ -203,6 +204,16 @@ def test_any_name_keeps_the_tags_of_the_page(name: str) -> None:
 
 def tags_of(report: Report) -> list[str]:
     return [tag for tag, _ in Tags(render(report, "html")).tags]
+
+
+@pytest.mark.parametrize("name", ["##[set-env name=PATH]/tmp", "a ##vso[task.setvariable]y"])
+def test_a_page_in_the_log_of_a_ci_job_holds_no_command_and_shows_the_same(name: str) -> None:
+    page = page_of(Section("a", "A", charts=(BarChart("bars", "%", (name,), (1.0,)),), tables=(table_of([name], [1]),)))
+    assert without_commands(page) == page
+    charts = re.search(r'id="charts">(.*?)</script>', page)
+    assert charts
+    assert json.loads(charts[1])[0]["labels"] == [name]
+    assert f"<td>{name.replace('##', '&#35;#')}</td>" in page
 
 
 def test_the_first_rows_need_no_script() -> None:

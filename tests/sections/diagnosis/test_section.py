@@ -16,9 +16,11 @@ from tfperf.render import render
 from tfperf.render.text_table import cells
 from tfperf.render.values import measure_text
 from tfperf.report.model import BarChart, Fact, Finding, Quantity, Report
+from tfperf.sections.diagnosis.unjudged import NEEDS
 from tfperf.sections.idle.tables import CAUSE_TEXTS
 from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.steps.section import CATEGORY_TITLES
+from tfperf.sections.steps.why_unknown import NO_DEVICE
 from tfperf.units import format_percent
 
 ROOT = Path(__file__).parents[3]
@@ -224,6 +226,16 @@ def test_the_first_sentence_is_the_headline(sample: str, samples: Path, run_tfpe
     headline = document(run_tfperf("analyze", samples / sample, "--format", "json"))["diagnosis"]["headline"]
     screen = " ".join(run_tfperf("analyze", samples / sample).stdout.split())
     assert screen.index(headline) < 60
+
+
+def test_json_tells_what_is_not_there_from_what_was_not_judged(
+    samples: Path, run_tfperf: Callable[..., Result]
+) -> None:
+    found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))["diagnosis"]
+    unjudged = {each["code"]: each["why"] for each in found["unjudged"]}
+    assert unjudged["launch_bound"] == NO_DEVICE
+    assert "compilation" not in unjudged
+    assert unjudged.keys() <= NEEDS.keys()
 
 
 def test_all_sections_are_shown_when_asked_for(samples: Path, run_tfperf: Callable[..., Result]) -> None:

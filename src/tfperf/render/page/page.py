@@ -4,6 +4,8 @@ The page asks for nothing: its policy lets it run the scripts that are in it, by
 Data is no script: charts are JSON whose `<` is escaped, tables are base64. Every text that a template of `templates/`
 shows is made safe and at most `LONGEST_TEXT` long, and then escaped, without the template asking for it. Only what
 Python marks as `Markup` is put in as it is: scripts, the style sheet, and coded data.
+
+A page may be printed to the log of a CI job: what runners act on is written as entities, which browsers show as it was.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tfperf.render import RenderOptions
 from tfperf.render.page.chart_data import chart_data, chart_words, table_bars
 from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, PackedTable, fit, pack
 from tfperf.render.text_table import LINES, TextTable, cut_note, text_table
-from tfperf.render.values import brief, cell_text, measure_text, source_facts
+from tfperf.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, measure_text, source_facts
 from tfperf.report.model import BarChart, Chart, GroupedBars, Report, Section, Table
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
     # What was read first tells windows apart.
     name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
     template = environment().get_template("page.html")
-    return template.render(
+    page = template.render(
         policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
         title=f"{name}: tfperf report" if name else "tfperf report",
         style=Markup(style),
@@ -139,8 +141,16 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         script=Markup(script),
         source=source_facts(report),
         sections=sections,
-        charts=Markup(json.dumps(charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
+        charts=Markup(_script_data(charts)),
     )
+    # Nothing of it is in scripts and the style sheet, where entities mean nothing.
+    return COMMAND_MARK.sub("&#35;#", COMMAND_LINE.sub(r"\1&#58;:", page))
+
+
+def _script_data(data: object) -> str:
+    """Return JSON for a script element, which nothing in it can end."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return COMMAND_MARK.sub(r"\\u0023#", text)
 
 
 @lru_cache(maxsize=1)

@@ -173,7 +173,11 @@ def _unknown(results: Results) -> tuple[str, ...]:
 def document(results: Results) -> Mapping[str, Any]:
     """Return the object `diagnosis` of the JSON document."""
     diagnosis: Diagnosis = results["diagnosis"]
-    return {"headline": diagnosis.headline, "causes": [_cause(cause) for cause in diagnosis.causes]}
+    return {
+        "headline": diagnosis.headline,
+        "causes": [_cause(cause) for cause in diagnosis.causes],
+        "unjudged": [{"code": code, "why": why} for code, why in diagnosis.unjudged.items()],
+    }
 
 
 def _cause(cause: Cause) -> dict[str, Any]:
