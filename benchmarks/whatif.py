@@ -2,6 +2,7 @@
 
     python benchmarks/whatif.py [JOB ...] [--keep FOLDER] [--fastest]
     python benchmarks/whatif.py --judge FOLDER [--fastest]
+    python benchmarks/whatif.py --judge FOLDER --repeat OTHER [--fastest]
 
 Every job runs in a process of its own. In each round every variant of it runs in turn (a machine is not equally fast
 all the time): some steps to warm up, some that are timed, some that are profiled. Of all rounds that one counts which
@@ -16,7 +17,10 @@ from one trace alone, that of the round which counts of the job as it is. Nothin
 - the median width of all ranges is at most 0.4 of their middle;
 - a job without an input problem is offered no change.
 
-Run it on a machine that does nothing else. `--keep` keeps traces and times; `--judge` judges them again.
+Run it on a machine that does nothing else. `--keep` keeps traces and times; `--judge` judges them again. `--repeat`
+says what the machine allows: it predicts each job without input work not from a trace, but from what another run of
+this benchmark *measured* for the same job, with a range as wide as the bar grants. Where that misses a bar, the machine
+does not repeat itself, and no prediction can hold the bar.
 """
 
 from __future__ import annotations
@@ -156,13 +160,7 @@ def judge(name: str, folder: Path, *, fastest: bool) -> list[Judged]:
     """Compare what one trace of a job predicts with what was measured."""
     import tfperf
 
-    rounds: dict[str, list[float]] = json.loads((folder / "times.json").read_text())
-    rank = 0 if fastest else len(rounds[NOW]) // 4
-    times = {variant: sorted(of)[rank] for variant, of in rounds.items()}
-    traces = {
-        variant: sorted((folder / f"{variant}-{turn}" for turn in range(len(of))), key=_step_ms)[rank]
-        for variant, of in rounds.items()
-    }
+    times, traces = counted_rounds(folder, fastest=fastest)
     outlook = tfperf.load(traces[NOW], sections=["tfdata"])["tfdata"].outlook
     if outlook is None:
         raise SystemExit(f"{name}: no pipeline in the trace {folder}")
@@ -179,6 +177,36 @@ def judge(name: str, folder: Path, *, fastest: bool) -> list[Judged]:
         )
         for estimate in (outlook.free, *outlook.estimates)
     ]
+
+
+def counted_rounds(folder: Path, *, fastest: bool) -> tuple[dict[str, float], dict[str, Path]]:
+    """Return for each variant of a job the seconds per step and the trace of the round that counts."""
+    rounds: dict[str, list[float]] = json.loads((folder / "times.json").read_text())
+    rank = 0 if fastest else len(rounds[NOW]) // 4
+    times = {variant: sorted(of)[rank] for variant, of in rounds.items()}
+    traces = {
+        variant: sorted((folder / f"{variant}-{turn}" for turn in range(len(of))), key=_step_ms)[rank]
+        for variant, of in rounds.items()
+    }
+    return times, traces
+
+
+def judge_repetition(name: str, folder: Path, other: Path, *, fastest: bool) -> Judged:
+    """Compare what another run measured for a job without input work with what this run measured."""
+    times, traces = counted_rounds(folder / name, fastest=fastest)
+    _, others = counted_rounds(other / name, fastest=fastest)
+    now_ms = _step_ms(traces[NOW])
+    middle_ms = now_ms * _step_ms(others[FREE]) / _step_ms(others[NOW])
+    return Judged(
+        job=name,
+        change=FREE,
+        is_offered=False,
+        now_ms=now_ms,
+        low_ms=middle_ms * (1.0 - WIDTH_BAR / 2.0),
+        high_ms=middle_ms * (1.0 + WIDTH_BAR / 2.0),
+        measured_ms=_step_ms(traces[FREE]),
+        unprofiled_ms=now_ms * times[FREE] / times[NOW],
+    )
 
 
 @cache
@@ -198,8 +226,11 @@ def main() -> int:
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--keep", type=Path, help="keep the traces below this folder")
     parser.add_argument("--judge", type=Path, help="judge the traces that an earlier run kept there")
+    parser.add_argument("--repeat", type=Path, help="with --judge: predict from what this other run measured")
     parser.add_argument("--fastest", action="store_true", help="the fastest round counts, not the one at the quarter")
     given = parser.parse_args()
+    if given.repeat and not given.judge:
+        parser.error("--repeat needs --judge")
     if given.run:
         run_job(given.run, given.keep)
         return 0
@@ -210,7 +241,10 @@ def main() -> int:
             folder = (given.judge or given.keep or Path(scratch)) / name
             if not given.judge:
                 run_apart(name, folder)
-            judged += judge(name, folder, fastest=given.fastest)
+            if given.repeat:
+                judged.append(judge_repetition(name, given.judge, given.repeat, fastest=given.fastest))
+            else:
+                judged += judge(name, folder, fastest=given.fastest)
             print(*(each for each in judged if each.job == name), sep="\n", flush=True)
     return 0 if bars_hold(judged) else 1
 
