@@ -66,7 +66,7 @@ __all__ = [
     "stop",
     "write_timeline",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Captured": "capture.outcomes",
