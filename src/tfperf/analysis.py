@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence, Set
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
+from tfperf.patterns import pattern
 from tfperf.report.model import Column, Deferred, Finding, Report, Section, table_of
 from tfperf.sections import registry
 from tfperf.sections.host import Host
@@ -48,13 +48,13 @@ class Analysis(Results, frozen=True):
     def report(self, sections: Sequence[str] = (), *, by: By = "pattern", filters: Sequence[str] = ()) -> Report:
         """Return the report (of all sections that were analyzed, by default), ready for a renderer.
 
-        `by` groups the ops that people see; `filters` are regular expressions of which one must be found in the name or
-        type of an op. Raises TfperfError for an invalid filter.
+        `by` groups the ops that people see; `filters` are regular expressions (RE2) of which one must be found in the
+        name or type of an op. Raises TfperfError for an invalid filter.
         """
         try:
-            patterns = tuple(re.compile(pattern, re.IGNORECASE) for pattern in filters)
-        except re.error as error:
-            raise TfperfError(f"the filter {error.pattern!r} is not a regular expression: {error.msg}") from error
+            patterns = tuple(pattern(text, ignore_case=True) for text in filters)
+        except ValueError as error:
+            raise TfperfError(f"the filter {error}") from error
         return assemble(self.seen(View(by, patterns)), sections)
 
 

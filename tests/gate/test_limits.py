@@ -17,7 +17,6 @@ from tfperf.gate.limits import (
     Metric,
     Relation,
     Status,
-    compiled,
     did_you_mean,
     merged,
     named_limit,
@@ -212,23 +211,6 @@ def test_names_that_are_close_are_suggested() -> None:
     assert did_you_mean("skew", NAMED) == "did you mean max-skew?"
     assert did_you_mean("zzzz", ["mean", "max"]) == "choose one of mean, max"
     assert did_you_mean("zzzz", map(str, range(100))) == ""
-
-
-@pytest.mark.parametrize(
-    ("pattern", "message"),
-    [
-        ("(", "'(' is not a regular expression: missing )"),
-        ("a{99999999999}", "is not a regular expression: it is too large"),
-    ],
-)
-def test_an_invalid_pattern_is_refused_with_a_reason(pattern: str, message: str) -> None:
-    with pytest.raises(ValueError, match="regular expression") as raised:
-        compiled(pattern)
-    assert message in str(raised.value)
-
-
-def test_a_pattern_that_python_warns_about_is_allowed() -> None:
-    assert compiled("[[a]").search("[")
 
 
 def limit_of(relation: Relation, bound: float = 10.0) -> Limit:

@@ -22,10 +22,10 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
     server.server_close()
 
 
-def ask(server: FileServer, method: str, path: str | None = None) -> tuple[int, dict[str, str], bytes]:
-    host, _, rest = server.url.removeprefix("http://").partition("/")
-    connection = http.client.HTTPConnection(host, timeout=10)
-    connection.request(method, path or f"/{rest}", headers={"Origin": VIEWER})
+def ask(server: FileServer, method: str, path: str | None = None, host: str = "") -> tuple[int, dict[str, str], bytes]:
+    address, _, rest = server.url.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(address, timeout=10)
+    connection.request(method, path or f"/{rest}", headers={"Origin": VIEWER, "Host": host or address})
     reply = connection.getresponse()
     answer = reply.status, dict(reply.getheaders()), reply.read()
     connection.close()
@@ -46,6 +46,21 @@ def test_ends_when_the_file_was_fetched(server: FileServer) -> None:
     thread.join(10)
     assert (status, data, fetched) == (200, b"packets", [True])
     assert headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_only_a_request_to_this_machine_is_answered(server: FileServer, method: str) -> None:
+    """A page of another name whose address leads here (DNS rebinding) gets nothing."""
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    port = server.server_port
+    others = ("evil.example", f"evil.example:{port}", "127.0.0.1", f"localhost:{port + 1}", f"127.0.0.1.evil:{port}")
+    for host in others:
+        status, headers, data = ask(server, method, host=host)
+        assert (status, "Access-Control-Allow-Origin" in headers, b"packets" in data) == (421, False, False), host
+    assert ask(server, method, host=f"localhost:{port}")[0] in (200, 204)
+    ask(server, "GET") if method != "GET" else None
+    thread.join(10)
 
 
 def test_the_address_is_the_viewers_and_local(server: FileServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,10 +12,10 @@ from msgspec import Struct
 
 from tfperf.capture import remote
 from tfperf.capture.client import ProfilerClient
+from tfperf.capture.ending import MUTE_SECONDS, Ending, as_they_come, on_each, on_each_within
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.remote import CaptureRequest, Say
 from tfperf.capture.run_folder import RunFolder
-from tfperf.errors import CaptureError
 
 
 class _Recording(Struct, frozen=True):
@@ -48,14 +49,14 @@ def record(
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(remote.stop_on_signal())
         clients, kept = remote.open_clients(stack, request), deque[_Recording]()
-        lost = _start(clients, request, logdir)
+        lost = _start(clients, request, logdir, stop)
         running = [client for client in clients if client not in lost]
         if running:
             say(f"recording: a trace every {request.duration_s:g} s, the last {keep} are kept; Ctrl-C ends it")
         try:
             while running and not stop.is_set():
                 stop.wait(request.duration_s)
-                recording, failures = _fetch(running, request, logdir)
+                recording, failures = _fetch(running, request, logdir, stop)
                 lost.update(failures)
                 running = [client for client in running if client not in failures]
                 if not recording.captured:
@@ -68,9 +69,7 @@ def record(
                 if len(kept) > keep:
                     kept.popleft().delete()
         finally:
-            for client in running:
-                with contextlib.suppress(CaptureError):
-                    client.stop_continuous()
+            on_each_within(MUTE_SECONDS, running, ProfilerClient.stop_continuous)
         if running and not kept:
             say("no recording was worth keeping, so nothing was kept")
         results = [result for recording in kept for result in recording.captured]
@@ -78,28 +77,27 @@ def record(
 
 
 def _start(
-    clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path
+    clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path, stop: threading.Event
 ) -> dict[ProfilerClient, Captured]:
     """Start recording on every server; return the failures."""
-    failures = {}
-    for client in clients:
-        try:
-            client.connect()
-            client.start_continuous(remote.profile_request_for(client, request, RunFolder(logdir)))
-        except CaptureError as error:
-            failures[client] = remote.failed(client, error)
-    return failures
+
+    def start(client: ProfilerClient) -> None:
+        client.connect()
+        client.start_continuous(remote.profile_request_for(client, request, RunFolder(logdir)))
+
+    _, errors = on_each(clients, start, stop)
+    return {client: remote.failed(client, error) for client, error in errors.items()}
 
 
 def _fetch(
-    clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path
+    clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path, stop: threading.Event
 ) -> tuple[_Recording, dict[ProfilerClient, Captured]]:
     """Fetch what all servers recorded since the last time; return it and the failures. An idle job is not a failure."""
     folder = RunFolder(logdir)
     pending = {client: client.snapshot(request.timeout_s) for client in clients}
     captured, failures = [], {}
     try:
-        for client, call in remote.as_they_come(pending):
+        for client, call in as_they_come(pending, Ending(pending, folder.name, stop)):
             result = remote.receive(client, call, folder, request)
             if result.path:
                 captured.append(result)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,7 +16,7 @@ from msgspec.structs import replace
 
 from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
-from tfperf.capture.daemon_threads import DaemonThreads
+from tfperf.capture.ending import Ending, as_they_come, on_each
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
 from tfperf.capture.trace_problems import IDLE, captured_trace
@@ -37,9 +34,6 @@ _LEAD_SECONDS = 0.3
 _SAME_SIGNAL_SECONDS = 0.5
 _SHORT_PROFILE_MS = 200
 _SERVER_DELAY_SECONDS = 2.0
-_LAST_REPLY_SECONDS = 30.0
-_POLL_SECONDS = 0.02
-_MAX_THREADS = 64
 
 
 class CaptureRequest(Struct, frozen=True, kw_only=True):
@@ -82,9 +76,6 @@ class _Profiling(Struct):
     folder: RunFolder
     stop: threading.Event
     say: Say
-    interrupted_s: float = 0.0
-    terminating: Sequence[PendingReply] = ()
-    """Calls that are cancelled if nobody holds them."""
 
     def run(self, clients: list[ProfilerClient]) -> list[Captured]:
         results: dict[ProfilerClient, Captured] = {}
@@ -101,21 +92,9 @@ class _Profiling(Struct):
 
     def _ask_once(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
         """Connect to all clients and ask those that answer; return a result for each."""
-        results, ready = {}, []
-        # Daemon threads: after Ctrl-C, nobody waits for a host that does not answer.
-        with DaemonThreads(min(len(clients), _MAX_THREADS), "tfperf-connect") as threads:
-            preparing = {threads.submit(self._prepare, client): client for client in clients}
-        waiting: set[concurrent.futures.Future[None]] = set(preparing)
-        while waiting and not self.stop.is_set():
-            done, waiting = concurrent.futures.wait(waiting, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
-            for future in done:
-                try:
-                    future.result()
-                    ready.append(preparing[future])
-                except CaptureError as error:
-                    results[preparing[future]] = failed(preparing[future], error)
-        if ready and not self.stop.is_set():
-            results.update(self._profile(ready))
+        ready, errors = on_each(clients, self._prepare, self.stop)
+        results = {client: failed(client, error) for client, error in errors.items()}
+        results.update(self._profile(ready) if ready and not self.stop.is_set() else {})
         interrupted = CaptureError("interrupted", "interrupted before profiling started")
         return {client: results.get(client) or failed(client, interrupted) for client in clients}
 
@@ -148,25 +127,14 @@ class _Profiling(Struct):
             for client in clients
         }
         results, start_s = {}, time.monotonic() + lead
-        for client, call in as_they_come(pending, partial(self._end_if_interrupted, pending)):
+        ending = Ending(pending, self.folder.name, self.stop, self.say)
+        for client, call in as_they_come(pending, ending):
             kept = receive(client, call, self.folder, request)
-            recorded_s = max(self.interrupted_s - start_s, 0.0)
-            if self.interrupted_s and recorded_s < request.duration_s and kept.path and not kept.reason:
+            recorded_s = max(ending.since_s - start_s, 0.0)
+            if ending.since_s and recorded_s < request.duration_s and kept.path and not kept.reason:
                 kept = replace(kept, message=f"interrupted after {recorded_s:.1f} s; what was recorded is kept")
             results[client] = kept
         return results
-
-    def _end_if_interrupted(self, pending: dict[ProfilerClient, PendingReply]) -> None:
-        """End the sessions once the stop is set; give up the calls that are not answered then either."""
-        if not self.stop.is_set():
-            return
-        if not self.interrupted_s:
-            self.interrupted_s = time.monotonic()
-            self.say("interrupted: ending the session and waiting for what it recorded (Ctrl-C again to give up)")
-            self.terminating = [client.terminate(self.folder.name) for client in pending]
-        elif time.monotonic() - self.interrupted_s > _LAST_REPLY_SECONDS:
-            for call in pending.values():
-                call.cancel()
 
 
 def open_clients(stack: contextlib.ExitStack, request: CaptureRequest) -> list[ProfilerClient]:
@@ -186,20 +154,6 @@ def profile_request_for(
 def trace_place(client: ProfilerClient, folder: RunFolder) -> Path:
     """Return where a server that cannot send its trace writes it, if it can write to this folder."""
     return folder.path.absolute() / f"{client.address.label}{SUFFIX}"
-
-
-def as_they_come(
-    pending: dict[ProfilerClient, PendingReply], meanwhile: Callable[[], object] = lambda: None
-) -> Iterator[tuple[ProfilerClient, PendingReply]]:
-    """Iterate over calls in the order in which they end, each taken out of `pending`; `meanwhile` is called often."""
-    done: queue.SimpleQueue[ProfilerClient] = queue.SimpleQueue()
-    for client, call in pending.items():
-        call.when_done(partial(done.put, client))
-    while pending:
-        with contextlib.suppress(queue.Empty):
-            client = done.get(timeout=_POLL_SECONDS)
-            yield client, pending.pop(client)
-        meanwhile()
 
 
 def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, request: CaptureRequest) -> Captured:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 
 from tfperf.cli import options
 
@@ -65,7 +66,8 @@ def command(
     """Profile running jobs over the network, and say why if no trace comes. TensorFlow is not needed here.
 
     Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
-    Ctrl-C ends the profile early and keeps what was recorded. Exit code 1 if a worker gives less than was asked for.
+    Ctrl-C ends the profile early and keeps what was recorded. Exit code 1 if a worker gives less than was asked for,
+    130 if Ctrl-C left one without a trace.
 
     \b
     Example:
@@ -73,6 +75,7 @@ def command(
       tfperf capture --worker w0:6009 --worker w1:6009 --analyze
       tfperf capture --port 6009 --continuous --on-slow-step 50ms
     """
+    from tfperf.errors import CaptureError
     from tfperf.sampling.jobs import sample_continuously, sample_once
 
     continuous, keep, slow_step_s, top = (values.pop(name) for name in ("continuous", "keep", "on_slow_step", "top"))
@@ -93,7 +96,13 @@ def command(
         options.show(sampled.report(), format_name, output, force=force, top=top)
     if sampled.kept and not analyze:
         options.say(f"next: tfperf analyze {logdir}")
-    sampled.raise_problem()
+    try:
+        sampled.raise_problem()
+    except CaptureError as error:
+        if error.reason != "interrupted":
+            raise
+        options.say(f"interrupted; {len(sampled.kept)} of {len(request.workers)} workers gave a trace")
+        raise Exit(options.INTERRUPTED) from error
 
 
 def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> CaptureRequest:

@@ -63,12 +63,12 @@ SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
 
 def regex(text: str) -> str:
     """Return a regular expression, still as text."""
+    from tfperf.patterns import pattern
+
     try:
-        re.compile(text)
-    except re.error as error:
-        hint = "write \\ before ( ) [ ] * + ? . that are text"
-        raise click.BadParameter(f"{text!r} is not a regular expression: {error}; {hint}") from error
-    return text
+        return pattern(text).text
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def step_range(text: str) -> tuple[int, int]:
@@ -121,6 +121,8 @@ class _Path(click.Path):
 SECTION = _Section()
 PATH = _Path(path_type=Path)
 STATISTIC = click.Choice(("mean", "median", "p95"))
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 COUNT, AT_LEAST_ONE, PORT = _Integer(0), _Integer(1), _Integer(1, 65535)
 
 

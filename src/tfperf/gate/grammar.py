@@ -18,7 +18,7 @@
 Figures are `input_bound`, `step_time`, `kernel_launch`, `all_others`, `device_busy`, `memory`, `retraces`, `skew`,
 `input_cost`, and with the code of a cause `cause_cost[compilation]` and `cause[compilation]`; tables and their keys are
 those that `tfperf query --schema` lists, without the recorded ones. White space between parts has no meaning. Without a
-function, every row must hold the limit. `~` and `!~` search for a regular expression, which
+function, every row must hold the limit. `~` and `!~` search for a regular expression of RE2, which
 is case-sensitive unless it starts with `(?i)`. `name` stands for the column that names the rows, if none is called so.
 A bound without a unit is in the unit of the column.
 """
@@ -43,9 +43,9 @@ from tfperf.gate.limits import (
     Metric,
     Relation,
     check_cause,
-    compiled,
     did_you_mean,
 )
+from tfperf.patterns import pattern
 from tfperf.query.sql_tables import RECORDED
 from tfperf.report.model import Column
 from tfperf.sections.registry import TableSpec, all_tables
@@ -273,7 +273,7 @@ def _typed(column: Column, operator: str, value: str) -> str | float:
             raise ValueError(f"{column.key} is true or false, not {quoted(value)}")
         return _TRUTHS[value.lower()]
     if operator in ("~", "!~"):
-        compiled(value)
+        pattern(value)
     return value
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -329,15 +327,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"choose one of {', '.join(names)}" if len(names) <= 16 else ""
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """Return a regular expression that a user gave; raises ValueError with what is wrong with it."""
-    try:
-        with warnings.catch_warnings():
-            # Python warns of patterns whose meaning may change in a later version.
-            warnings.simplefilter("ignore")
-            return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        reason = error.msg if isinstance(error, re.error) else "it is too large"
-        raise ValueError(f"{quoted(pattern)} is not a regular expression: {reason}") from None

@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Float64s, median, percentile
 from tfperf.gate.grammar import column_of, limit_tables, metric_text
-from tfperf.gate.limits import RELATIONS, Condition, Limit, Measurement, compiled, unknown
+from tfperf.gate.limits import RELATIONS, Condition, Limit, Measurement, unknown
+from tfperf.patterns import pattern
 from tfperf.render.values import brief
 from tfperf.report.model import Data
 from tfperf.units import counted
@@ -78,8 +79,8 @@ def _matches(table: str, condition: Condition, cells: Sequence[Any]) -> tuple[Bo
         same = np.array([bool(cell) == (value == "true") for cell in cells], np.bool_)
         return same ^ (condition.relation == "!="), np.array([cell is not None for cell in cells], np.bool_)
     texts = ["" if cell is None else str(cell) for cell in cells]
-    matches = compiled(value).search if "~" in condition.relation else value.__eq__
-    same = np.array([bool(matches(text)) for text in texts], np.bool_)
+    is_search = "~" in condition.relation
+    same = pattern(value).found_in(texts) if is_search else np.array([text == value for text in texts], np.bool_)
     return same ^ condition.relation.startswith("!"), np.ones(len(texts), np.bool_)
 
 

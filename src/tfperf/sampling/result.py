@@ -67,7 +67,7 @@ class Sampled(Struct, frozen=True):
         """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
         problems = [(result.reason, result.message) for result in self.captured if result.reason]
         if problems:
-            raise CaptureError(problems[0][0], "; ".join(message for _, message in problems))
+            raise CaptureError(problems[0][0], "; ".join(dict.fromkeys(message for _, message in problems)))
         if self.error:
             raise TfperfError(self.error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tfperf.arrays import Int64s
+    from tfperf.patterns import Pattern
     from tfperf.report.model import Data
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.activities import Attribution
@@ -32,7 +32,7 @@ class View(Struct, frozen=True):
     """What people want to see of the ops: grouped `by`, and only those that one of the `filters` is found in."""
 
     by: By = "pattern"
-    filters: tuple[re.Pattern[str], ...] = ()
+    filters: tuple[Pattern, ...] = ()
 
 
 class HostResults(Struct, frozen=True):

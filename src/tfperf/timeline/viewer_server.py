@@ -78,6 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_OPTIONS(self) -> None:
         """Allow the viewer to ask a machine of the local network, which browsers check first."""
+        if not self._is_for_this_machine():
+            return
         self.send_response(204)
         self.send_header("Access-Control-Allow-Origin", VIEWER)
         self.send_header("Access-Control-Allow-Private-Network", "true")
@@ -86,8 +88,18 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
+    def _is_for_this_machine(self) -> bool:
+        """Refuse what was sent to another name: a page of the web can have its name lead here (DNS rebinding)."""
+        port = self.server.server_port
+        if self.headers.get_all("Host") in ([f"{ADDRESS}:{port}"], [f"localhost:{port}"]):
+            return True
+        self.send_error(421)
+        return False
+
     def _start_reply(self) -> bool:
         """Send what comes before the file, if the file is what is asked for."""
+        if not self._is_for_this_machine():
+            return False
         if unquote(urlsplit(self.path).path) != f"/{self.server.path.name}":
             self.send_error(404)
             return False

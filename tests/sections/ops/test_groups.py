@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from builders import event, host, host_of, line, plane, trace_of
 
+from tfperf.patterns import Pattern
 from tfperf.sections.ops.analysis import Ops
 from tfperf.sections.ops.groups import GroupTable, group_ops, is_backward
 from tfperf.sections.ops.op_table import OpTable
@@ -119,9 +119,9 @@ def test_what_is_no_op_of_the_model_has_groups_of_its_own(tmp_path: Path, by: Gr
 
 def test_a_filter_keeps_shares_of_all_ops(tmp_path: Path) -> None:
     table = host_ops(tmp_path, a__MatMul=30, b__MatMul=20, b__Add=50)
-    groups = group_ops(table, "type", table.matching([re.compile("^b/")]))
+    groups = group_ops(table, "type", table.matching([Pattern("^b/")]))
     assert groups.columns()["self_percent"] == [50, 20]
-    assert len(group_ops(table, "layer", table.matching([re.compile("nothing")]))) == 0
+    assert len(group_ops(table, "layer", table.matching([Pattern("nothing")]))) == 0
 
 
 def test_the_backward_pass_is_told_by_its_scope() -> None:

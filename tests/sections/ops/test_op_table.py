@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import Plane, event, host, host_of, line, plane, trace_of
 
+from tfperf.patterns import Pattern
 from tfperf.sections.ops.analysis import Ops, combine
 from tfperf.sections.ops.op_table import OpKey, Tallies, Tally
 from tfperf.trace.host_trace import HostTrace
@@ -65,12 +65,12 @@ def test_patterns_are_looked_for_in_name_type_and_hlo_op(tmp_path: Path, pattern
     gpu = plane("/device:GPU:0", line("Stream #1", event("k", 0, 5, hlo_op="dot.1", tf_op="m/a/Mat:MatMul"), id=1))
     table = ops_of(trace_of(tmp_path, gpu)).device
     assert table is not None
-    assert table.matching([re.compile(pattern)]).tolist() == [matches]
+    assert table.matching([Pattern(pattern)]).tolist() == [matches]
 
 
 def test_any_of_several_patterns_is_enough_and_none_matches_all(tmp_path: Path) -> None:
     table = ops_of(trace_of(tmp_path, host(event("a/A:A", 0, 15), event("b/B:B", 20, 5)))).host
-    assert table.matching([re.compile("^b/"), re.compile("nothing")]).tolist() == [False, True]
+    assert table.matching([Pattern("^b/"), Pattern("nothing")]).tolist() == [False, True]
     assert table.matching([]).all()
 
 

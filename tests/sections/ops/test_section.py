@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from builders import Plane, event, host, line, plane, results_of, trace_of
 
 from tfperf.analysis import assemble
+from tfperf.patterns import Pattern
 from tfperf.render import RenderOptions
 from tfperf.render.csv_file import csv_files
 from tfperf.render.terminal import render_terminal
@@ -41,7 +41,7 @@ def example(tmp_path: Path) -> Results:
 
 
 def matching(results: Results, *patterns: str, by: By = "op") -> Results:
-    return results.seen(View(by, tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)))
+    return results.seen(View(by, tuple(Pattern(pattern, ignore_case=True) for pattern in patterns)))
 
 
 def in_whole_report(results: Results, top: int | None = None) -> Section:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from builders import event, host, line, plane, results_of, trace_of
 
+from tfperf.patterns import Pattern
 from tfperf.sections.ops.tables import (
     DEVICE_OP_PATTERNS,
     DEVICE_OPS,
@@ -54,7 +54,7 @@ def test_without_ops_there_are_no_tables(tmp_path: Path) -> None:
 
 
 def test_filters_hold_in_every_table(tmp_path: Path) -> None:
-    results = example(tmp_path).seen(View(filters=(re.compile("Cast"),)))
+    results = example(tmp_path).seen(View(filters=(Pattern("Cast"),)))
     for table, rows in ((DEVICE_OPS, 0), (HOST_OPS, 1), (OPS, 1), (OP_LAYERS, 1)):
         data = table.data(results)
         assert data is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tfperf.arrays import MOST, Bools, Int64s
+from tfperf.patterns import Pattern
 from tfperf.sections.registry import Tabular
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 from tfperf.units import PS_PER_MS
@@ -121,12 +121,13 @@ class OpTable(Tabular, frozen=True, kw_only=True):
         """Return the share of `time_ps` in which no op ran."""
         return self.idle_ps / self.time_ps if self.idle_ps is not None and self.time_ps else None
 
-    def matching(self, patterns: Sequence[re.Pattern[str]]) -> Bools:
+    def matching(self, patterns: Sequence[Pattern]) -> Bools:
         """Tell which ops any pattern is found in: in the name, the type or the HLO op; without patterns, all are."""
         if not patterns:
             return np.ones(len(self), np.bool_)
-        texts = ((key.name, key.type, key.hlo_op) for key in self.keys)
-        return np.array([any(pattern.search(text) for pattern in patterns for text in row) for row in texts], np.bool_)
+        texts = [text for key in self.keys for text in (key.name, key.type, key.hlo_op)]
+        found = np.logical_or.reduce([pattern.found_in(texts) for pattern in patterns])
+        return np.asarray(found.reshape(-1, 3).any(axis=1), np.bool_)
 
     @property
     def all_self_ps(self) -> float:

@@ -47,7 +47,7 @@ def build(results: Results) -> Section:
     filters = results.view.filters
     if filters:
         counts = [f"{int(side.matching(filters).sum()):,} of {len(side):,} {side.side} ops" for side in ops.sides]
-        wanted = f"{' or '.join(pattern.pattern for pattern in filters)} in their name, type or HLO op"
+        wanted = f"{' or '.join(pattern.text for pattern in filters)} in their name, type or HLO op"
         notes = (f"Only ops with {wanted}: {' and '.join(counts)}. Shares are of all ops.", _SHARES)
     return Section(
         "ops",
