@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.values import brief, cell_text, measure_text, plain, safe, source_facts
+from tfperf.render.values import brief, cell_text, for_people, measure_text, plain, safe, source_facts
 from tfperf.report.model import Report
 
 
@@ -101,3 +101,20 @@ def test_brief_keeps_both_ends() -> None:
     assert brief("abcdefghij", 10) == "abcdefghij"
     assert brief("abcdefghijk", 10) == "abc…fghijk"
     assert brief("\x1b" * 3, 9) == r"\x1…b\x1b"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("short", "short"),
+        ("a\nb", r"a\nb"),
+        ("n" * 400, "n" * 400),
+        (f"kernel {'k' * 1000} is slow", f"kernel {'k' * 133}…{'k' * 266} is slow"),
+    ],
+)
+def test_text_for_people_loses_the_middle_of_long_names(text: str, shown: str) -> None:
+    assert for_people(text) == shown
+
+
+def test_text_for_people_is_never_long() -> None:
+    assert len(for_people("a word " * 100_000)) == 4000

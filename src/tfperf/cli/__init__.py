@@ -38,9 +38,9 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TfperfError as error:
-            from tfperf.render.values import safe, without_commands
+            from tfperf.render.values import for_people, without_commands
 
-            raise click.ClickException(without_commands(safe(str(error)))) from error
+            raise click.ClickException(without_commands(for_people(str(error)))) from error
         except MemoryError as error:
             raise click.ClickException("not enough memory: use a machine with more, or a smaller profile") from error
 

@@ -30,7 +30,7 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer"))
     type=options.regex,
     metavar="REGEX",
     multiple=True,
-    help="Only ops whose name or type matches (repeatable: any may match).",
+    help="Only ops whose name or type matches, in the syntax of RE2 (repeatable: any may match).",
 )
 @click.option(
     "--save-baseline",

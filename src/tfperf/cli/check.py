@@ -143,12 +143,12 @@ def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) 
 
 def _done(write: Callable[[], None]) -> bool:
     """Write something; if that cannot be, say so and go on: the verdict is the exit code, whatever else fails."""
-    from tfperf.render.values import safe, without_commands
+    from tfperf.render.values import for_people, without_commands
 
     try:
         write()
     except OutputError as error:
-        _say(f"Error: {without_commands(safe(str(error)))}")
+        _say(f"Error: {without_commands(for_people(str(error)))}")
         return False
     return True
 

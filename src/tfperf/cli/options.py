@@ -210,16 +210,16 @@ def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
 
 def usage_error(error: Exception) -> click.UsageError:
     """Return the error as one of usage."""
-    from tfperf.render.values import safe
+    from tfperf.render.values import for_people
 
-    return click.UsageError(safe(str(error)))
+    return click.UsageError(for_people(str(error)))
 
 
 def say(line: str) -> None:
     """Tell the user something on stderr that is no part of the report."""
-    from tfperf.render.values import safe, without_commands
+    from tfperf.render.values import for_people, without_commands
 
-    click.echo(without_commands(safe(line)), err=True)
+    click.echo(without_commands(for_people(line)), err=True)
 
 
 def chosen_format(format_name: str | None, output: Path | None) -> str:

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from tfperf.render import RenderOptions
 from tfperf.render.charts import chart_lines
 from tfperf.render.text_table import DOTS, cut_note, plain_text, text_table
-from tfperf.render.values import brief, measure_text, safe, source_facts
+from tfperf.render.values import brief, for_people, measure_text, source_facts
 from tfperf.report.model import Chart, Fact, Report, Section, Table
 
 Write = Callable[[str], str]
@@ -47,7 +47,7 @@ def render_markdown(report: Report, options: RenderOptions) -> str:
 
 def escape(text: str) -> str:
     """Return text that Markdown shows as it is, on one line: nobody is mentioned, and nothing becomes a link."""
-    return _ACTIVE.sub(rf"\g<0>{_BREAK}", _SPECIAL.sub(r"\\\g<0>", safe(text)))
+    return _ACTIVE.sub(rf"\g<0>{_BREAK}", _SPECIAL.sub(r"\\\g<0>", for_people(text)))
 
 
 def _escape_short(text: str) -> str:

@@ -24,7 +24,7 @@ from tfperf.render.text_table import (
     width_of,
     wrap,
 )
-from tfperf.render.values import measure_text, safe, source_facts
+from tfperf.render.values import for_people, measure_text, safe, source_facts
 from tfperf.report.model import Fact, Finding, Report, Section, Table
 
 Block = Sequence[Line]
@@ -107,7 +107,7 @@ def _section_blocks(section: Section, width: int, *, interactive: bool) -> Itera
 
 def _paragraph(text: str, width: int, *, first: str = "", style: str = "") -> list[Line]:
     """Return running text as lines that hang below the end of `first`."""
-    lines = wrap(safe(text), min(width, _LONGEST_LINE) - cells(first))
+    lines = wrap(for_people(text), min(width, _LONGEST_LINE) - cells(first))
     return [line_of((" " * cells(first) if number else first) + line, style) for number, line in enumerate(lines)]
 
 
@@ -115,7 +115,7 @@ def _finding_lines(finding: Finding, width: int) -> list[Line]:
     """Return the conclusion behind its mark, and below it what to do."""
     mark = _MARKS[finding.severity]
     space = Part(" " * len(mark.text))
-    texts = wrap(safe(finding.text), min(width, _LONGEST_LINE) - len(mark.text))
+    texts = wrap(for_people(finding.text), min(width, _LONGEST_LINE) - len(mark.text))
     lines: list[Line] = [(space if number else mark, Part(text)) for number, text in enumerate(texts)]
     for label, text in (("try: ", finding.action), ("see: ", finding.see)):
         lines += _paragraph(text, width, first=f"{space.text}{label}") if text else []
@@ -125,14 +125,14 @@ def _finding_lines(finding: Finding, width: int) -> list[Line]:
 def _fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
     """Return aligned lines: title, value with unit, note."""
     values = [measure_text(fact.value, fact.unit) for fact in facts]
-    titles = [safe(fact.title) for fact in facts]
+    titles = [for_people(fact.title) for fact in facts]
     left = min(max(map(cells, titles)), _LONGEST_TITLE)
     has_note = [bool(fact.note) and not isinstance(fact.value, str) for fact in facts]
     middle = max(map(cells, compress(values, has_note)), default=0)
     lines: list[Line] = []
     for fact, title, value in zip(facts, titles, values, strict=True):
         space = " " * (2 + max(middle - cells(value), 0))
-        text = f"{value}{space}{safe(fact.note)}" if fact.note else value
+        text = f"{value}{space}{for_people(fact.note)}" if fact.note else value
         *above, beside = fold(title, left, hang=2)
         lines += map(line_of, above)
         for number, line in enumerate(wrap(text, min(width, _LONGEST_LINE) - left - 2)):

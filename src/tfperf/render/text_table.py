@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
-from tfperf.render.values import ELLIPSIS, cell_text, plain, safe
+from tfperf.render.values import ELLIPSIS, cell_text, for_people, plain
 from tfperf.report.model import Column, Table
 
 PLAIN_ELLIPSIS = "..."
@@ -191,7 +191,7 @@ def text_table(table: Table, branches: Branches = ASCII) -> TextTable:
 def header(column: Column) -> str:
     """Return a column's title with its unit, unless the title names it: `ms/step`, `% of step`."""
     is_named = column.unit in ("", "count", "bytes", *re.split(r"[^\w%]", column.title))
-    return safe(column.title if is_named else f"{column.title} ({column.unit})")
+    return for_people(column.title if is_named else f"{column.title} ({column.unit})")
 
 
 def cut_note(table: Table) -> str:

@@ -42,6 +42,21 @@ def without_commands(text: str) -> str:
     return COMMAND_MARK.sub(r"#\\#", COMMAND_LINE.sub(r"\1\\::", text))
 
 
+_LONG_NAME = re.compile(r"\S{401,}")
+_LONGEST_NAME, _LONGEST_SENTENCE = 400, 4000
+
+
+def for_people(text: str) -> str:
+    """Return text on one safe line that somebody can read: a long name in it loses its middle, and so does a long text.
+
+    Whatever a message, a sentence or a cell for people holds goes through here. Files for programs have all of it.
+    """
+    if len(text) > _LONGEST_NAME:
+        text = _LONG_NAME.sub(lambda name: without_middle(name[0], _LONGEST_NAME, ELLIPSIS), text)
+        text = without_middle(text, _LONGEST_SENTENCE, ELLIPSIS)
+    return safe(text)
+
+
 def brief(text: str, limit: int) -> str:
     """Return text on one safe line of at most `limit` characters: longer text loses its middle.
 
@@ -73,7 +88,7 @@ def cell_text(value: Any, unit: str) -> str:
     if isinstance(item, bool):
         return "yes" if item else "no"
     if isinstance(item, str):
-        return safe(item)
+        return for_people(item)
     if unit in ("ms", "us"):
         return format_ms(item)
     if unit == "%":
