@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -186,35 +185,6 @@ def test_ctrl_c_waits_for_no_server_that_is_silent(capture: Capture) -> None:
         process.send_signal(signal.SIGINT)
         done = ended(process)
     assert (done.code, done.json["summary"]["reason"]) == (130, "interrupted")
-
-
-@pytest.mark.parametrize("options", [(), ("--continuous",)])
-def test_ctrl_c_waits_for_none_of_several_servers_that_are_stuck(capture: Capture, options: tuple[str, ...]) -> None:
-    """They greet, take the request, and answer neither that nor the end of the session."""
-    asked, most_s = threading.Semaphore(0), 8.0
-
-    def handle(connection: socket.socket) -> None:
-        connection.sendall(frame(4, 0, 0, b""))
-        received = b""
-        while data := connection.recv(1 << 16):
-            received += data
-            if b"plugins" in received:  # The request names the folder.
-                received = b""
-                asked.release()
-
-    with ExitStack() as stack:
-        ports = [stack.enter_context(listening(handle)) for _ in range(6)]
-        workers = [word for port in ports for word in ("--worker", f"127.0.0.1:{port}")]
-        process = capture.start(*workers, *options)
-        for _ in ports:
-            assert asked.acquire(timeout=60)
-        begin_s = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        done = ended(process)
-        elapsed_s = time.monotonic() - begin_s
-    assert (done.code, done.out) == (130, "")
-    assert elapsed_s < most_s, "one such server took 10 to 30 s"
-    assert "interrupted" in done.err.splitlines()[-1]
 
 
 def test_stderr_has_our_line_alone(capture: Capture) -> None:
