@@ -106,7 +106,7 @@ FOREIGN = {
     "text": (b"# Notes\n\nSome words.\n" * 10, "is a text file, not an XSpace"),
     "zeros": (bytes(1000), "damaged or not an XSpace"),
     "ones": (b"\xff" * 1000, "damaged or not an XSpace"),
-    "HTML": (b"<!DOCTYPE html><html></html>", "is a text file, not an XSpace"),
+    "HTML": (b"<!DOCTYPE html><html></html>", "is an HTML page (of a login, or an error?), not an XSpace"),
     "zip": (b"PK\x03\x04" + bytes(60), "is a zip archive, not an XSpace"),
     "a profile of tfprof": (
         field(1, field(1, 0) + field(2, field(1, b"x") + field(9, b"Const"))) + field(2, 1) + field(3, b"\x46"),

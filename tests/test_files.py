@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfperf.errors import OutputError
-from tfperf.files import refuse_existing, replace_file, temporary_beside, write_files
+from tfperf.files import cannot_write, refuse_existing, replace_file, temporary_beside, write_files
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -55,3 +55,12 @@ def test_a_profile_is_never_replaced(tmp_path: Path) -> None:
     for target in (trace, link):
         with pytest.raises(OutputError, match="is a profile, which is never replaced"):
             refuse_existing([target], force=True)
+
+
+def test_what_is_wrong_with_the_place_is_said(tmp_path: Path) -> None:
+    missing = FileNotFoundError(2, "No such file or directory")
+    assert str(cannot_write(tmp_path / "x.html", missing)).endswith(
+        f"no file can be created in {tmp_path}; choose another place"
+    )
+    assert "does not exist; create it first" in str(cannot_write(tmp_path / "a" / "x.html", missing))
+    assert "tfperf writes to this machine only" in str(cannot_write(Path("s3://bucket/x.html"), missing))

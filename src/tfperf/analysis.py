@@ -15,7 +15,7 @@ from tfperf.report.model import Column, Deferred, Finding, Report, Section, tabl
 from tfperf.sections import registry
 from tfperf.sections.host import Host
 from tfperf.sections.results import By, HostResults, Results, View
-from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names
 from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
 from tfperf.trace.soundness import find_flaws
 
@@ -191,22 +191,49 @@ def _naming_only(found: Set[str], finding: Finding) -> Finding:
     return replace(finding, causes=tuple(code for code in finding.causes if code in found))
 
 
-_COLUMNS = (
+_RUN_COLUMNS = (
     Column("run", "Run", str, "", "name for --run"),
+    Column("time", "Time", str, "", "when it was captured: the time in its name, else when its files were written"),
+    Column("hosts", "Hosts", int, "count", "hosts of the run"),
+    Column("size_bytes", "Size", int, "bytes", "size of all its files"),
+    Column("is_default", "Default", bool, "", "whether it is read where no --run is given"),
+    Column("folder", "Folder", str, "", "folder of the run", level="data"),
+)
+_FILE_COLUMNS = (
     Column("host", "Host", str, "", "name for --host"),
-    Column("size_bytes", "Bytes", int, "count", "size of the trace file"),
-    Column("path", "File", str, "", "the trace file", level="data"),
+    Column("size_bytes", "Size", int, "bytes", "size of the trace file"),
+    Column("file", "File", str, "", "the trace file, below the path that was given"),
+    Column("path", "Path", str, "", "the trace file", level="data"),
+    Column("run", "Run", str, "", "run of the file", level="data"),
 )
 
 
 def runs_report(path: Path, runs: Sequence[Run]) -> Report:
-    """List the runs, the newest last."""
-    files = [(run, file) for run in runs for file in run.files]
-    data: dict[str, Sequence[Any]] = {
-        "run": [run.name for run, _ in files],
+    """List the runs with their files, the newest last."""
+    names = run_names(runs)
+    files = [(name, file) for name, run in zip(names, runs, strict=True) for file in run.files]
+    # Of several runs with the name of the newest, none is read.
+    has_default = sum(run.name == runs[-1].name for run in runs) == 1
+    sizes = [[file.size_bytes for file in run.files] for run in runs]
+    of_runs: dict[str, Sequence[Any]] = {
+        "run": names,
+        "time": [f"{run.time:%Y-%m-%d %H:%M:%S}" if run.time else None for run in runs],
+        "hosts": [len(run.files) for run in runs],
+        "size_bytes": [None if None in each else sum(filter(None, each)) for each in sizes],
+        "is_default": [has_default and run is runs[-1] for run in runs],
+        "folder": [str(run.folder) for run in runs],
+    }
+    of_files: dict[str, Sequence[Any]] = {
         "host": [file.host for _, file in files],
         "size_bytes": [file.size_bytes for _, file in files],
+        "file": [str(file.path.relative_to(path) if path in file.path.parents else file.path) for _, file in files],
         "path": [str(file.path) for _, file in files],
+        "run": [name for name, _ in files],
     }
-    table = table_of("runs", "Runs, the newest last", _COLUMNS, data)
-    return Report({"folder": str(path)}, {"run_count": len(runs)}, (Section("runs", "Runs", tables=(table,)),))
+    tables = (
+        table_of("runs", "Runs, the newest last", _RUN_COLUMNS, of_runs),
+        table_of("files", "Files, in the order of the runs", _FILE_COLUMNS, of_files),
+    )
+    notes = () if has_default else ("Several runs have the name of the newest: choose with --run.",)
+    section = Section("runs", "Runs", tables=tables, notes=notes)
+    return Report({"folder": str(path)}, {"run_count": len(runs)}, (section,))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +15,17 @@ from tfperf.errors import OutputError
 
 TRACE_SUFFIX = ".xplane.pb"
 """How the names of trace files end. None of them is ever replaced: nothing could make it again."""
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+_COPY = {
+    "s3": "aws s3 cp --recursive {} logs",
+    "gs": "gcloud storage cp --recursive {} logs",
+    "hdfs": "hdfs dfs -get {} logs",
+    "http": "curl --output vm.xplane.pb {}",
+    "https": "curl --output vm.xplane.pb {}",
+}
+"""How people copy from other places: the tools of those who run them."""
+_NOT_HERE = "tfperf writes to this machine only; write a file here, then copy it with the tool of that place"
 
 
 @contextlib.contextmanager
@@ -86,11 +99,33 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
         raise OutputError(f"{names} exist in {files[0].parent}; pass --force to replace them")
 
 
+def elsewhere(path: Path) -> str:
+    """Return what to do for a path that is an address of another machine (`s3://bucket/logs`); empty for others."""
+    url = _address(path)
+    scheme = url.partition(":")[0]
+    if not url:
+        return ""
+    if scheme == "file":
+        return f"{url} is an address; give the path without file://"
+    if scheme not in _COPY:
+        return f"{url} is an address of the unknown scheme {scheme}; give a path of this machine"
+    copy = _COPY[scheme].format(shlex.quote(url))
+    return f"{url} is not on this machine, and tfperf reads only what is; copy it first: {copy}"
+
+
+def _address(path: Path) -> str:
+    """Return a path that was an address as it was typed: a path has one slash where that had two."""
+    address = _ADDRESS.match(path.as_posix())
+    return "://".join(address.groups()) if address and not path.exists() else ""
+
+
 def cannot_write(path: Path, error: OSError) -> OutputError:
     """Return the error that says why a file or folder cannot be written, and what to try."""
     reason = f"{error.strerror or error}; choose another place"
     if isinstance(error, FileNotFoundError):
         reason = f"{path.parent} does not exist; create it first"
+        if path.parent.is_dir():
+            reason = f"no file can be created in {path.parent}; choose another place"
     if isinstance(error, PermissionError):
         reason = "permission denied; choose a place where you may write"
-    return OutputError(f"cannot write {path}: {reason}")
+    return OutputError(f"cannot write {path}: {(elsewhere(path) and _NOT_HERE) or reason}")

@@ -109,8 +109,16 @@ def test_suffix_of_the_output_chooses_the_format(
     name: str, format_name: str, samples: Path, tmp_path: Path, run_tfperf: Run
 ) -> None:
     result = run_tfperf("analyze", samples / "input_bound", "-o", tmp_path / name)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    said = f"wrote {tmp_path / name}: report ({format_name})\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", said)
     assert (tmp_path / name).read_text().startswith(FIRST_LINES[format_name])
+
+
+def test_an_unknown_suffix_is_refused_with_those_that_there_are(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("analyze", samples / "input_bound", "-o", tmp_path / "r.foo")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no format has the suffix .foo; end it in .txt, .json, .csv, .md, .html, or pass --format" in result.stderr
+    assert run_tfperf("analyze", samples / "input_bound", "--format", "csv", "-o", tmp_path / "r.foo").exit_code == 0
 
 
 def test_format_option_wins_over_the_suffix(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
@@ -222,8 +230,37 @@ def test_no_colour_in_a_pipe(samples: Path, run_tfperf: Run) -> None:
 
 
 def test_list_names_runs_and_hosts(two_hosts: Path, run_tfperf: Run) -> None:
-    found = rows(run_tfperf("analyze", two_hosts, "--list", "--format", "json"), "runs", "runs")
-    assert [(row["run"], row["host"]) for row in found] == [("2026_01_01_00_00_00", "a"), ("2026_01_01_00_00_00", "b")]
+    result = run_tfperf("analyze", two_hosts, "--list", "--format", "json")
+    folder, path = "plugins/profile/2026_01_01_00_00_00", two_hosts / "plugins" / "profile" / "2026_01_01_00_00_00"
+    sizes = [(path / f"{name}.xplane.pb").stat().st_size for name in "ab"]
+    assert rows(result, "runs", "runs") == [
+        {
+            "run": "2026_01_01_00_00_00",
+            "time": "2026-01-01 00:00:00",
+            "hosts": 2,
+            "size_bytes": sum(sizes),
+            "is_default": True,
+            "folder": str(path),
+        }
+    ]
+    assert [tuple(row.values()) for row in rows(result, "runs", "files")] == [
+        (name, size, f"{folder}/{name}.xplane.pb", str(path / f"{name}.xplane.pb"), "2026_01_01_00_00_00")
+        for name, size in zip("ab", sizes, strict=True)
+    ]
+
+
+def test_of_runs_with_one_name_none_is_the_default(tmp_path: Path, run_tfperf: Run) -> None:
+    for job, wait_us in (("a", 100), ("b", 300)):
+        logdir_of(tmp_path / job, vm=steps_waiting(wait_us))
+    listed_runs = rows(run_tfperf("analyze", tmp_path, "--list", "--format", "json"), "runs", "runs")
+    names = [row["run"] for row in listed_runs]
+    assert sorted(names) == [f"{job}/logs/plugins/profile/2026_01_01_00_00_00" for job in "ab"]
+    assert not any(row["is_default"] for row in listed_runs)
+    refused = run_tfperf("analyze", tmp_path)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == f"Error: 2 runs are named 2026_01_01_00_00_00; choose with --run: {', '.join(names)}\n"
+    chosen = summary(run_tfperf("analyze", tmp_path, "--format", "json", "--run", names[0]))["input_percent"]
+    assert chosen == pytest.approx(10 if names[0].startswith("a") else 30)
 
 
 def test_the_newest_run_unless_named(tmp_path: Path, run_tfperf: Run) -> None:

@@ -172,7 +172,7 @@ def test_a_cause_explains_itself_to_every_reader(run_tfperf: Run, samples: Path)
     arguments = ("check", samples / "retracing", *limits, "--junit", "a.xml", "--github")
     result = run_tfperf(*arguments, "--format", "json")
     assert result.exit_code == 3
-    annotations = result.stderr.splitlines()
+    annotations = result.stderr.splitlines()[1:]
     assert annotations[0].startswith("::error title=fail-on compilation is breached::The diagnosis names the cause")
     assert "Compilation takes 58.1%25 of the step: train_step is traced in 10 of 10 calls." in annotations[0]
     assert annotations[1].startswith("::warning title=max-cost launch_bound=10%25 could not be judged::no device")
@@ -275,9 +275,9 @@ def test_a_report_in_a_file_is_not_replaced(run_tfperf: Run, samples: Path) -> N
 
 def test_the_exit_code_stays_if_the_report_cannot_be_written(run_tfperf: Run, samples: Path) -> None:
     for option, code in (("-o", 3), ("--junit", 3)):
-        result = run_tfperf("check", samples / "input_bound", *HOLDS, option, "missing/report.xml")
+        result = run_tfperf("check", samples / "input_bound", *HOLDS, option, "missing/report.json")
         assert (result.exit_code, "create it first" in result.stderr) == (code, True)
-        result = run_tfperf("check", samples / "input_fixed", *HOLDS, option, "missing/report.xml")
+        result = run_tfperf("check", samples / "input_fixed", *HOLDS, option, "missing/report.json")
         assert result.exit_code == 1
 
 
@@ -304,11 +304,20 @@ def test_junit_says_that_there_is_no_trace(run_tfperf: Run) -> None:
     assert (error.tag, "missing" in str(error.get("message"))) == ("error", True)
 
 
+def test_a_junit_file_that_tfperf_left_there_is_replaced(run_tfperf: Run, samples: Path) -> None:
+    for path, code in ((samples / "input_fixed", 0), (samples / "input_bound", 3), (Path("missing"), 1)):
+        result = run_tfperf("check", path, *HOLDS, "--junit", "a.xml")
+        assert result.exit_code == code
+        assert "wrote a.xml: results (JUnit XML)\n" in result.stderr
+    assert case_in("a.xml")[0].tag == "error"
+
+
 def test_junit_is_replaced_only_by_force(run_tfperf: Run, samples: Path) -> None:
-    Path("a.xml").write_text("of another program")
+    other = '<?xml version="1.0"?>\n<testsuites>\n  <testsuite name="pytest"/>\n</testsuites>'
+    Path("a.xml").write_text(other)
     arguments = ("check", samples / "input_fixed", *HOLDS, "--junit", "a.xml", "--github")
     result = run_tfperf(*arguments)
-    assert (result.exit_code, Path("a.xml").read_text()) == (1, "of another program")
+    assert (result.exit_code, Path("a.xml").read_text()) == (1, other)
     assert "::error title=max-input-bound 10%25 could not be judged::a.xml exists; pass --force" in result.stderr
     assert run_tfperf(*arguments, "--force").exit_code == 0
     assert list(case_in("a.xml")) == []

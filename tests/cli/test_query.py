@@ -91,6 +91,15 @@ def test_an_answer_goes_into_a_file_which_is_not_replaced(logdir: Path, tmp_path
     assert target.read_bytes() == b"n\r\n1\r\n"
 
 
+def test_a_query_may_be_in_a_file(logdir: Path, tmp_path: Path) -> None:
+    script = tmp_path / "calls.sql"
+    script.write_text(BY_NAME, encoding="utf-8")
+    assert run(logdir, "-f", script, "--format", "csv").stdout == run(logdir, BY_NAME, "--format", "csv").stdout
+    for file, words in ((tmp_path / "missing.sql", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(TfperfError, match=f"cannot read the query {file}: {words}"):
+            CliRunner().invoke(command, [str(logdir), "-f", str(file)], catch_exceptions=False)
+
+
 def test_the_schema_needs_no_profile() -> None:
     result = run("--schema")
     assert result.exit_code == 0

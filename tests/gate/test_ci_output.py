@@ -10,7 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from tfperf.errors import OutputError
-from tfperf.gate.ci_output import SUMMARY_BYTES, SUMMARY_FILE, annotation_text, junit_text, summary_text, write_summary
+from tfperf.gate.ci_output import (
+    SUMMARY_BYTES,
+    SUMMARY_FILE,
+    annotation_text,
+    is_own_junit,
+    junit_text,
+    summary_text,
+    write_summary,
+)
 from tfperf.gate.limits import Limit, Metric
 from tfperf.gate.outcome import Judged, Outcome, not_judged
 from tfperf.report.model import Finding
@@ -219,3 +227,12 @@ def test_hostile_names_do_not_break_the_document() -> None:
     assert len(text) < 250_000
     suite = suite_of(text)
     assert str(suite[1].get("name")).startswith(r"""]]></failure><x a="'&amp;\x00\x08\x1b\ud800\udfff\ufffe\uffff""")
+
+
+def test_a_document_of_its_own_is_known_by_its_start(tmp_path: Path) -> None:
+    own, other = tmp_path / "own.xml", tmp_path / "other.xml"
+    own.write_text(junit_text(Outcome(judged=())), encoding="utf-8")
+    other.write_text(
+        '<testsuites>\n  <testsuite name="pytest"><testcase name="tfperf check"/></testsuite></testsuites>'
+    )
+    assert [is_own_junit(path) for path in (own, other, tmp_path, tmp_path / "missing")] == [True, False, False, False]

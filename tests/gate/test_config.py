@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tfperf.errors import TfperfError
 from tfperf.gate.config import CheckConfig, find_config, read_config
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import ConfigError, named_limit
@@ -139,8 +140,11 @@ def test_limits_in_the_wrong_table_are_an_error(tmp_path: Path, name: str, text:
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no\.toml: it cannot be read"):
+    with pytest.raises(ConfigError, match=r"no\.toml: there is no such file"):
         read_config(tmp_path / "no.toml")
+    with pytest.raises(TfperfError, match="it cannot be read: Is a directory; check its permissions") as raised:
+        read_config(tmp_path)
+    assert not isinstance(raised.value, ConfigError), "it is not the usage that is wrong"
     (tmp_path / "tfperf.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="it is not valid TOML"):
         read_config(tmp_path / "tfperf.toml")

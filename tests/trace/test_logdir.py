@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from builders import logdir_of
 
 from tfperf.errors import TraceNotFoundError
-from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs, run_names
 
 
 def touch(*paths: Path) -> None:
@@ -66,11 +67,62 @@ def test_an_impossible_time_in_a_name_comes_first(name: str, tmp_path: Path) -> 
 def test_the_newest_run_unless_one_is_named(tmp_path: Path) -> None:
     touch(*(tmp_path / job / stamp / "vm.xplane.pb" for job in ("a", "b") for stamp in ("2026_01_01_00_00_00", "x1")))
     runs = find_runs(tmp_path)
-    assert choose_run(runs, None) is runs[-1]
-    assert choose_run(runs, "x1").name == "x1"
+    newest, *_ = find_runs(tmp_path / "b" / "x1")
+    touch(tmp_path / "2099_11_21_12_00_00" / "vm.xplane.pb")
+    assert choose_run(find_runs(tmp_path), None).name == "2099_11_21_12_00_00"
+    assert choose_run(runs, str(newest.folder)) in runs
     assert choose_run(runs, str(Path("b", "2026_01_01_00_00_00"))).folder == tmp_path / "b" / "2026_01_01_00_00_00"
     with pytest.raises(TraceNotFoundError, match=r"there is no run named '1'; the newest are: .*x1"):
         choose_run(runs, "1")
+
+
+def test_runs_of_one_name_are_told_apart_and_none_is_chosen_silently(tmp_path: Path) -> None:
+    stamp = "2026_01_01_00_00_00"
+    touch(*(tmp_path / job / "profile" / stamp / "vm.xplane.pb" for job in ("a", "b")), tmp_path / "c" / "vm.xplane.pb")
+    runs = [run for run in find_runs(tmp_path) if run.name == stamp]
+    assert sorted(run_names(runs)) == [str(Path(job, "profile", stamp)) for job in ("a", "b")]
+    for name in (None, stamp):
+        with pytest.raises(TraceNotFoundError, match=f"2 runs are named {stamp}; choose with --run: "):
+            choose_run(runs, name)
+    for run, name in zip(runs, run_names(runs), strict=True):
+        assert choose_run(runs, name) is run
+    assert run_names(find_runs(tmp_path / "a")) == [stamp]
+
+
+def test_the_root_of_the_file_system_is_too_broad() -> None:
+    for path in (Path("/"), Path("/.."), Path(Path.cwd().anchor)):
+        with pytest.raises(TraceNotFoundError, match="is a whole file system, too broad to search"):
+            find_runs(path)
+
+
+def test_a_run_has_the_time_of_its_name_or_of_its_files(tmp_path: Path) -> None:
+    touch(tmp_path / "2026_11_21_12_00_30" / "vm.xplane.pb", tmp_path / "x" / "vm.xplane.pb")
+    os.utime(tmp_path / "x" / "vm.xplane.pb", (1e9, 1e9))
+    times = {run.name: run.time for run in find_runs(tmp_path)}
+    assert times == {"2026_11_21_12_00_30": datetime(2026, 11, 21, 12, 0, 30), "x": datetime.fromtimestamp(1e9)}
+    assert Run("2026_99_99_00_00_00", tmp_path, ()).time is None
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("s3://bucket/logs", "s3://bucket/logs is not on this machine.*: aws s3 cp --recursive s3://bucket/logs logs"),
+        ("gs://bucket/a b", "gcloud storage cp --recursive 'gs://bucket/a b' logs"),
+        ("abc://x", "abc://x is an address of the unknown scheme abc"),
+        ("file:///tmp/logs", "give the path without file://"),
+    ],
+)
+def test_an_address_of_another_machine_says_how_to_copy_it(address: str, words: str) -> None:
+    with pytest.raises(TraceNotFoundError, match=words):
+        find_runs(Path(address))
+
+
+def test_events_of_tensorboard_are_no_profile(tmp_path: Path) -> None:
+    touch(tmp_path / "train" / "events.out.tfevents.1700000000.vm.1.0.v2")
+    with pytest.raises(
+        TraceNotFoundError, match=r"event file of TensorBoard.*To get one, profile the job with tfperf run"
+    ):
+        find_runs(tmp_path)
 
 
 def test_hosts_are_chosen_by_name(tmp_path: Path) -> None:
@@ -97,7 +149,7 @@ def test_a_pipe_is_neither_file_nor_folder(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
-    with pytest.raises(TraceNotFoundError, match="cannot read the folder"):
+    with pytest.raises(TraceNotFoundError, match="cannot read "):
         find_runs(tmp_path / ("x" * 5000))
 
 

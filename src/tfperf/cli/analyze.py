@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, trace_path
+from tfperf.units import counted
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
@@ -16,6 +17,7 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer"))
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
+@trace_path.or_logs
 @options.trace_options
 @click.option(
     "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Only this section (repeatable)."
@@ -41,11 +43,12 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer"))
 )
 @click.option("--skip-first", type=options.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
+@click.option("--open", "opens", is_flag=True, help="Show the report as a page, in the browser.")
 def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Say where the step time goes, whether the job is input-bound, and what to change.
 
-    PATH is a logdir, a run folder or one *.xplane.pb file. Of a logdir, the newest run is analyzed; all hosts of a run
-    are combined.
+    PATH is a logdir, a run folder or one *.xplane.pb file; without it, the folder logs is read. Of a logdir, the newest
+    run is analyzed; all hosts of a run are combined.
 
     \b
     Example:
@@ -55,6 +58,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
       tfperf analyze logs/ -s ops --by layer
       tfperf analyze logs/ -s ops --by op --top 50
       tfperf analyze logs/ -o report.html
+      tfperf analyze logs/ --open
       tfperf analyze logs/ --format json -o report.json
       tfperf analyze logs/ --save-baseline baseline.json
     """
@@ -66,7 +70,9 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
     if values["skip_first"] is not None and baseline is None:
         raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
     view = "sections" if values["sections"] else "whole" if values["full"] else "answer"
-    options.refuse_existing(output, force=force)
+    if values["opens"]:
+        format_name = _page_format(format_name, output)
+    options.check_output(output, format_name, force=force)
     options.refuse_existing(baseline, force=force)
     if values["list_runs"]:
         from tfperf.analysis import runs_report
@@ -83,7 +89,24 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
             values["sections"] = lead_sections()
         wants_summary = options.chosen_format(format_name, output) == "json"
         report = _report(path, force=force, wants_summary=wants_summary, **values)
+    if values["opens"] and output is None:
+        from tfperf.cli.browser import new_page
+
+        output = new_page(path.resolve().name)
     options.show(report, format_name, output, force=force, view=view, top=values["top"])
+    if values["opens"] and output is not None:
+        from tfperf.cli.browser import show_page
+
+        show_page(output)
+
+
+def _page_format(format_name: str | None, output: Path | None) -> str:
+    """Return the format of what --open shows."""
+    if format_name not in (None, "html") or (output and options.chosen_format(format_name, output) != "html"):
+        raise click.UsageError("--open shows a page: omit --format, and end the name of -o in .html")
+    if output == Path("-"):
+        raise click.UsageError("--open shows a file, not stdout: omit -o, or name a file that ends in .html")
+    return "html"
 
 
 def _report(path: Path, *, force: bool, wants_summary: bool, **values: Any) -> Report:
@@ -101,4 +124,5 @@ def _report(path: Path, *, force: bool, wants_summary: bool, **values: Any) -> R
 
         summary = summarize_run(analysis, str(path), skip_first=values["skip_first"] or 0)
         write(baseline_text(summary), baseline, force=force)
+        options.say(f"wrote {baseline}: baseline of {counted(sum(host.step_count for host in summary.hosts), 'step')}")
     return report

@@ -82,7 +82,7 @@ def command(
     if slow_step_s is not None and not continuous:
         raise click.UsageError("--on-slow-step needs --continuous")
     request = _request(**values)
-    options.refuse_existing(output, force=force)
+    options.check_output(output, format_name, force=force)
     if continuous:
         sampled = sample_continuously(request, logdir, options.say, keep=keep, slow_step_s=slow_step_s)
     else:

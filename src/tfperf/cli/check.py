@@ -13,7 +13,7 @@ import click
 from click.exceptions import Exit
 from msgspec.structs import replace
 
-from tfperf.cli import options
+from tfperf.cli import options, trace_path
 from tfperf.errors import OutputError, TfperfError
 from tfperf.gate.limits import NAMED, LimitError
 
@@ -25,6 +25,7 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 
 
 @click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
+@trace_path.required
 @options.trace_options
 @options.together(
     *(
@@ -73,6 +74,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github
     """
     from tfperf.gate.check import check, needed_sections
+    from tfperf.gate.ci_output import is_own_junit
     from tfperf.gate.outcome import not_judged
 
     junit, github = values.pop("junit"), values.pop("github")
@@ -82,20 +84,22 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
         raise click.UsageError("--junit - would mix with the report: name a file")
     if junit is not None and output is not None and junit.absolute() == output.absolute():
         raise click.UsageError("-o and --junit name the same file")
+    options.check_output(output, format_name, force=force)
+    # What an earlier run of the job left there is no file of the user's.
+    replaces = force or (junit is not None and is_own_junit(junit))
     try:
-        for file in (output, junit):
-            options.refuse_existing(file, force=force)
+        options.refuse_existing(junit, force=replaces)
         outcome = check(options.load_analysis(path, sections=needed_sections(config), **reading), config)
     except LimitError as error:
         raise options.usage_error(error) from error
     except TfperfError as error:
         # A file in the way stays as it is.
         write_to = None if isinstance(error, OutputError) else junit
-        _notify(not_judged(config.limits, str(error)), write_to, github=github, force=force)
+        _notify(not_judged(config.limits, str(error)), write_to, github=github, force=replaces)
         raise
     from tfperf.gate.outcome_report import check_report
 
-    notified = _notify(outcome, junit, github=github, force=force)
+    notified = _notify(outcome, junit, github=github, force=replaces)
     notified &= _done(lambda: options.show(check_report(outcome), format_name, output, force=force))
     raise Exit(outcome.exit_code or int(not notified))
 
@@ -130,10 +134,14 @@ def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) 
     """Tell the CI systems what a gate came to; return whether all could be told."""
     from tfperf.gate.ci_output import annotation_text, junit_text, write_summary
     from tfperf.render import write
+    from tfperf.render.values import safe
 
     notified = True
     if junit is not None:
-        notified &= _done(partial(write, junit_text(outcome), junit, force=force))
+        is_written = _done(partial(write, junit_text(outcome), junit, force=force))
+        if is_written:
+            _say(f"wrote {safe(str(junit))}: results (JUnit XML)")
+        notified &= is_written
     if github:
         # Before the report: a name in it must not be able to stop these commands.
         _say(annotation_text(outcome))

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, trace_path
 
 
 @click.command("diff", short_help="Compare runs: is a job slower, and why?")
-@click.argument("paths", type=options.PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
+@click.argument("paths", type=trace_path.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
 @options.read_options
 @click.option(
     "--stat", type=options.STATISTIC, default="mean", show_default=True, help="Statistic of the step times to compare."
@@ -34,7 +34,7 @@ def command(paths: tuple[Path, ...], format_name: str | None, output: Path | Non
 
     if len(paths) < 2:
         raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
-    options.refuse_existing(output, force=force)
+    options.check_output(output, format_name, force=force)
     stat, top, skip_first = (values.pop(name) for name in ("stat", "top", "skip_first"))
     runs = run_summaries(paths, skip_first=skip_first, read=lambda path: options.load_analysis(path, **values))
     options.show(diff_report(runs, stat=stat), format_name, output, force=force, top=top)

@@ -35,7 +35,7 @@ def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: P
     if port is not None and worker is not None:
         raise click.UsageError("name one job: --port PORT on this machine, or --worker HOST:PORT")
     job = next(iter(options.parse_addresses(port, () if worker is None else (worker,))), None)
-    options.refuse_existing(output["output"], force=output["force"])
+    options.check_output(output["output"], output["format_name"], force=output["force"])
     report = doctor_report(run_checks(logdir, job, tls_ca=tls_ca))
     options.show(report, **output)
     if report.summary["status"] == "fail":

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, trace_path
 from tfperf.units import counted
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
+@trace_path.or_logs
 @options.trace_options
 @options.FORCE
 @click.option(
@@ -24,6 +25,8 @@ from tfperf.units import counted
 )
 def command(path: Path, output: Path, force: bool, csv_safe: bool, **values: object) -> None:
     """Write every table of a profile as a CSV file: raw numbers, units in the column names.
+
+    Without PATH, the folder logs is read.
 
     \b
     Example:

@@ -109,17 +109,20 @@ class _Integer(click.IntRange):
     name = "integer"
 
 
-class _Path(click.Path):
+class NonEmptyPath(click.Path):
     """A path; an empty one, as an unset variable of a shell leaves it, is not the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
         if not os.fspath(value):
             self.fail("the path is empty (a variable that is not set?); for the current folder give .", param, ctx)
         return super().convert(value, param, ctx)
 
 
 SECTION = _Section()
-PATH = _Path(path_type=Path)
+PATH = NonEmptyPath(path_type=Path, readable=False)
+"""Whether a file can be read is found when it is opened."""
+DEFAULT_LOGDIR = "logs"
 STATISTIC = click.Choice(("mean", "median", "p95"))
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
@@ -150,7 +153,7 @@ def run_option(verb: str) -> Decorator:
 
 def logdir_option(help: str) -> Decorator:
     """Return the option that says where traces go."""
-    return click.option("--logdir", type=PATH, default="logs", show_default=True, help=help)
+    return click.option("--logdir", type=PATH, default=DEFAULT_LOGDIR, show_default=True, help=help)
 
 
 read_options = together(
@@ -166,10 +169,10 @@ read_options = together(
     STEP_MARKER,
 )
 """How a run is read, whichever it is."""
-trace_options = together(click.argument("path", type=PATH), run_option("Analyze"), read_options)
-"""What is read, and how it is attributed."""
+trace_options = together(run_option("Analyze"), read_options)
+"""What is read below a path, and how it is attributed."""
 READING = ("run", "hosts", "attribution", "step_marker")
-"""Names of the parameters of `trace_options`, but for the path."""
+"""Names of the parameters of `trace_options`."""
 
 report_options = together(
     click.option(
@@ -216,10 +219,15 @@ def usage_error(error: Exception) -> click.UsageError:
 
 
 def say(line: str) -> None:
-    """Tell the user something on stderr that is no part of the report."""
+    """Tell the user something on stderr that is no part of the report; if its reader has left, nobody is told."""
     from tfperf.render.values import for_people, without_commands
 
-    click.echo(without_commands(for_people(line)), err=True)
+    try:
+        click.echo(without_commands(for_people(line)), err=True)
+    except OSError:
+        from tfperf.render import discard
+
+        discard(sys.stderr)
 
 
 def chosen_format(format_name: str | None, output: Path | None) -> str:
@@ -232,8 +240,17 @@ def answers(format_name: str | None, output: Path | None) -> bool:
     return FORMATS[chosen_format(format_name, output)].answers
 
 
+def check_output(output: Path | None, format_name: str | None, *, force: bool) -> None:
+    """Raise an error if the report cannot be written as it is asked for: before the work, not after."""
+    suffix = output.suffix if output else ""
+    if output and suffix and not format_name and format_of_file(output) is None:
+        known = ", ".join(each.suffixes[0] for each in FORMATS.values())
+        raise click.UsageError(f"{output.name}: no format has the suffix {suffix}; end it in {known}, or pass --format")
+    refuse_existing(output, force=force)
+
+
 def refuse_existing(output: Path | None, *, force: bool) -> None:
-    """Raise OutputError if the report could not be written for what is there: before the work, not after."""
+    """Raise OutputError if a file could not be written for what is there."""
     from tfperf import files
     from tfperf.render import STDOUT
 
@@ -257,7 +274,10 @@ def show(report: Report, format_name: str | None, output: Path | None, *, force:
         say(line)
     name = chosen_format(format_name, output)
     text = render(report, name, suitable_for(output)._replace(**options))
-    write(without_commands(text) if output in (None, STDOUT) else text, output, force=force)
+    is_file = output not in (None, STDOUT)
+    write(text if is_file else without_commands(text), output, force=force)
+    if is_file:
+        say(f"wrote {output}: report ({name})")
 
 
 def load_analysis(path: Path, **options: Any) -> Analysis:

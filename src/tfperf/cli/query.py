@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, trace_path
+from tfperf.errors import TfperfError
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
 
 
 @click.command("query", short_help="Query a profile with SQL.")
-@click.argument("path", type=options.PATH, required=False)
+@click.argument("path", type=trace_path.TRACE_PATH, required=False)
 @click.argument("sql", required=False)
-@click.option("-f", "--file", "script", type=click.File("r", encoding="utf-8"), help="Read the SQL from this file.")
+@click.option("-f", "--file", "script", type=options.PATH, metavar="FILE", help="Read the SQL from this file.")
 @click.option("--schema", is_flag=True, help="Show tables and columns instead; with PATH, those of that profile.")
 @options.run_option("Query")
 @options.read_options
@@ -45,14 +46,23 @@ def command(path: Path | None, format_name: str | None, output: Path | None, for
         raise click.UsageError("give exactly one of: a query, -f FILE, --schema")
     if path is None and not schema:
         raise click.UsageError("name the profile: tfperf query PATH SQL")
-    options.refuse_existing(output, force=force)
-    try:
-        text = (script or sys.stdin).read() if script or sql == "-" else sql
-    except UnicodeDecodeError as error:
-        raise click.UsageError("the query is not UTF-8 text") from error
+    options.check_output(output, format_name, force=force)
+    text = _text("-" if script == Path("-") else sql, script)
     width = options.suitable_for(output).width if format_name == "table" else None
     report = _report(path, text, limits, width=width, **values)
     options.show(report, format_name, output, force=force)
+
+
+def _text(sql: str | None, script: Path | None) -> str | None:
+    """Return the query, from stdin for `-`."""
+    try:
+        if sql == "-":
+            return sys.stdin.read()
+        return sql if script is None else script.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError("the query is not UTF-8 text") from error
+    except OSError as error:
+        raise TfperfError(f"cannot read the query {script}: {error.strerror or error}; check the path") from error
 
 
 def _report(path: Path | None, sql: str | None, limits: list[Any], *, width: int | None, **values: Any) -> Report:

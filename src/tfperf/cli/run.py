@@ -55,7 +55,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
         raise click.UsageError("--duration needs --after; --steps A..B says how many steps to profile")
     if not values["is_module"] and not Path(command[0]).exists():
         raise click.UsageError(f"{command[0]} does not exist; name a script, or a module after -m")
-    options.refuse_existing(output, force=force)
+    options.check_output(output, format_name, force=force)
     is_module, top, levels = values.pop("is_module"), values.pop("top"), options.take_tracer_options(values)
     exit_code, sampled = sample_script(command, choose_plan(options=levels, **values), is_module=is_module)
     sampled = sampled.analyzed()

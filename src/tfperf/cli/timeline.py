@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, trace_path
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
-@click.argument("path", type=options.PATH)
+@trace_path.or_logs
 @options.run_option("Write")
 @options.HOST
 @options.STEP_MARKER
@@ -33,6 +33,7 @@ def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
     """Write all events of a profile to a file for a trace viewer, by default Perfetto (https://ui.perfetto.dev).
 
     The suffix of the file gives the format: .pftrace for Perfetto; .json or .json.gz for chrome://tracing and others.
+    Without PATH, the folder logs is read.
 
     \b
     Example:

@@ -17,6 +17,7 @@ from tfperf.gate.outcome_report import VERDICTS, check_report, headline, open_qu
 from tfperf.render import render
 from tfperf.render.values import brief, safe, without_commands
 from tfperf.report.model import Finding
+from tfperf.wire.trace_file import open_regular
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 """The environment variable that names the file of the summary."""
@@ -31,6 +32,9 @@ _CUT = "\n\nNote: cut, because GitHub shows no summary over 1 MiB. The log of th
 _TITLES = {"pass": "all limits hold", "breach": "a limit is breached", "unknown": "could not be judged"}
 _LONGEST_NAME = 300
 _LONGEST_TEXT = 20_000
+_SUITE = "tfperf check"
+_JUNIT_START = f'<testsuites>\n  <testsuite name="{_SUITE}"'
+_HEAD_BYTES = 200
 
 
 def annotation_text(outcome: Outcome) -> str:
@@ -93,11 +97,20 @@ def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
     return [text for pair in texts for text in pair if text]
 
 
+def is_own_junit(path: Path) -> bool:
+    """Tell whether a file is one that `junit_text` made."""
+    try:
+        with open_regular(path) as file:
+            return _JUNIT_START.encode() in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+
+
 def junit_text(outcome: Outcome) -> str:
     """Return the XML document of JUnit. Unprintable characters, and so all that XML cannot hold, are escaped."""
     suite = ElementTree.Element(
         "testsuite",
-        name="tfperf check",
+        name=_SUITE,
         tests=str(len(outcome.judged)),
         failures=str(len(outcome.breached)),
         errors=str(len(outcome.unknown)),

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct
 
 from tfperf.compare.bootstrap import STATISTICS, StepStatistic
+from tfperf.errors import TfperfError
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, did_you_mean, named_limits, regression_tolerance
 
@@ -97,8 +98,10 @@ def read_config(path: Path) -> CheckConfig:
 def _read_toml(path: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file") from error
     except OSError as error:
-        raise ConfigError(f"{path}: it cannot be read: {error.strerror or error}") from error
+        raise TfperfError(f"{path}: it cannot be read: {error.strerror or error}; check its permissions") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: it is not valid TOML: {' '.join(str(error).split())}") from error
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tfperf.errors import TraceNotFoundError
-from tfperf.units import listed
+from tfperf.files import elsewhere
+from tfperf.units import counted, listed
 from tfperf.wire.trace_file import SUFFIX
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_NAMED_RUNS = 5
+_TENSORBOARD = ".tfevents."
+"""In the names of TensorBoard's event files."""
 _TIMESTAMP = r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d"
 _OTHER_FORMATS = {
     ".pt.trace.json": "a PyTorch profile",
@@ -45,6 +55,27 @@ class Run(Struct, frozen=True):
     folder: Path
     files: tuple[HostFile, ...]
 
+    @property
+    def time(self) -> datetime | None:
+        """Return the time in the name, where it has one, else when the files were written; None if that is unknown."""
+        from datetime import datetime  # `strptime` imports more than all of this takes
+
+        timestamp = re.search(_TIMESTAMP, self.name)
+        try:
+            if timestamp:
+                digits = "".join(filter(str.isdigit, timestamp.group()))
+                month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
+                return datetime(int(digits[:4]), month, day, hour, minute, second)
+            return datetime.fromtimestamp(max(file.path.stat().st_mtime for file in self.files))
+        except (ValueError, OverflowError, OSError):
+            return None
+
+
+def refuse_broad(path: Path) -> None:
+    """Raise TraceNotFoundError for the root of a file system: to search all of it takes hours, and finds anything."""
+    if path.is_dir() and path.resolve() == Path(path.resolve().anchor):
+        raise TraceNotFoundError(f"{path} is a whole file system, too broad to search; give a logdir or a run folder")
+
 
 def find_runs(path: Path) -> list[Run]:
     """Return the runs below a logdir, in a run folder, or the one of a single file; the newest last.
@@ -52,36 +83,58 @@ def find_runs(path: Path) -> list[Run]:
     Raises TraceNotFoundError if there is none, with what was found instead.
     """
     try:
+        refuse_broad(path)
         if path.is_file():
             return [_run(path.parent, [path])]
         if path.exists() and not path.is_dir():
             raise TraceNotFoundError(f"{path} is neither a file nor a folder; save its content to a *{SUFFIX} file")
         if not path.is_dir():
-            raise TraceNotFoundError(f"{path} does not exist; give a logdir, a run folder or a *{SUFFIX} file")
+            missing = f"{path} does not exist; give a logdir, a run folder or a *{SUFFIX} file"
+            raise TraceNotFoundError(elsewhere(path) or missing)
         folders, denied, others = _search(path)
     except OSError as error:
-        raise TraceNotFoundError(f"cannot read the folder {path}: {error.strerror}; check its permissions") from error
+        raise TraceNotFoundError(f"cannot read {path}: {error.strerror}; check its permissions") from error
     if not folders:
         hint = f"; profiles are in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"
         if denied:
             hint = f", but {denied[0]} could not be read; check its permissions"
         elif others:
-            what = next(text for ending, text in _OTHER_FORMATS.items() if others[0].endswith(ending))
-            hint = f"; {others[0]} is {what}. Give the folder that holds the {SUFFIX} file"
+            hint = f"; {_described(others[0])}"
         raise TraceNotFoundError(f"no *{SUFFIX} file below {path}{hint}")
     runs = [_run(folder, files) for folder, files in folders.items()]
     return sorted(runs, key=_age) if len(runs) > 1 else runs
 
 
 def choose_run(runs: list[Run], name: str | None) -> Run:
-    """Return the run of that name (or folder ending), by default the newest."""
+    """Return the run of that name (or folder ending), by default the newest.
+
+    Raises TraceNotFoundError if there is none, or if several runs have that name, or the one of the newest.
+    """
     if name is None:
-        return runs[-1]
-    matches = [run for run in runs if name in (run.name, str(run.folder)) or str(run.folder).endswith(os.sep + name)]
+        matches = [run for run in runs if run.name == runs[-1].name]
+    else:
+        matches = [run for run in runs if run.name == name or _ends_with(run, Path(name).parts)]
     if not matches:
-        newest = ", ".join(run.name for run in runs[-5:])
+        newest = ", ".join(run_names(runs)[-_NAMED_RUNS:])
         raise TraceNotFoundError(f"there is no run named {name!r}; the newest are: {newest} (--list shows all)")
-    return matches[-1]
+    if len(matches) > 1:
+        names = listed(run_names(matches), _NAMED_RUNS)
+        raise TraceNotFoundError(
+            f"{counted(len(matches), 'run')} are named {matches[0].name}; choose with --run: {names}"
+        )
+    return matches[0]
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Return names that tell runs apart, and that `choose_run` takes: with as many folders above as that needs."""
+    paths = [run.folder.resolve().parts for run in runs]
+    endings = Counter(path[-count:] for path in set(paths) for count in range(1, len(path) + 1))
+    lengths = (next(n for n in range(1, len(path) + 1) if endings[path[-n:]] == 1 or n == len(path)) for path in paths)
+    return [str(Path(*path[-length:])) for path, length in zip(paths, lengths, strict=True)]
+
+
+def _ends_with(run: Run, parts: tuple[str, ...]) -> bool:
+    return bool(parts) and run.folder.resolve().parts[-len(parts) :] == parts
 
 
 def choose_hosts(run: Run, names: tuple[str, ...]) -> Run:
@@ -103,9 +156,18 @@ def _search(top: Path) -> tuple[dict[Path, list[Path]], list[str], list[str]]:
         for file in sorted(files):
             if file.endswith(SUFFIX) and not _is_special(Path(folder) / file):
                 folders.setdefault(Path(folder), []).append(Path(folder) / file)
-            elif file.endswith(tuple(_OTHER_FORMATS)):
+            elif file.endswith(tuple(_OTHER_FORMATS)) or _TENSORBOARD in file:
                 others.append(str(Path(folder) / file))
     return folders, denied, others
+
+
+def _described(file: str) -> str:
+    """Say what a file of another format is, and how to get a profile."""
+    what = next((text for ending, text in _OTHER_FORMATS.items() if file.endswith(ending)), "")
+    if what:
+        return f"{file} is {what}. Give the folder that holds the {SUFFIX} file"
+    get = "profile the job with tfperf run, or with tf.keras.callbacks.TensorBoard(profile_batch=(10, 30))"
+    return f"{file} is an event file of TensorBoard, which holds scalars, not a profile. To get one, {get}"
 
 
 def _is_special(path: Path) -> bool:
@@ -119,15 +181,9 @@ def _run(folder: Path, files: list[Path]) -> Run:
 
 
 def _age(run: Run) -> tuple[float, str]:
-    """Order runs by the time in their name, where it has one, else by when their files were written."""
-    from datetime import datetime  # `strptime` imports more than all of this takes
-
-    timestamp = re.search(_TIMESTAMP, run.name)
+    """Order runs by their time; what has none comes first."""
+    time = run.time
     try:
-        if timestamp:
-            digits = "".join(filter(str.isdigit, timestamp.group()))
-            month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
-            return datetime(int(digits[:4]), month, day, hour, minute, second).timestamp(), run.name
-        return max(file.path.stat().st_mtime for file in run.files), run.name
+        return (time.timestamp() if time else 0.0), run.name
     except (ValueError, OverflowError, OSError):
         return 0.0, run.name

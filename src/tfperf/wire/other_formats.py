@@ -17,9 +17,19 @@ _SIGNATURES = (
     (b"PK\x03\x04", "a zip archive"),
     (b"\x89HDF\r\n", "an HDF5 file"),
     (b"SQLite format 3\x00", "an SQLite database"),
+    (b"BZh", "compressed by bzip2"),
+    (b"\xfd7zXZ\x00", "compressed by xz"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
+)
+_TEXTS = (
+    (b"<!doctype html", "an HTML page (of a login, or an error?)"),
+    (b"<html", "an HTML page (of a login, or an error?)"),
+    (b"<?xml", "an XML file (an error of the server that it is from?)"),
+    (b"version https://git-lfs", "a pointer of Git LFS, whose file git lfs pull gets"),
 )
 _SHORTEST_TEXT = 16
-"""The first bytes of an XSpace that is cut off may look like text."""
+_FIRST_BYTES = b"\x0a\x12\x1a\x22"
+"""Tags of the fields of an XSpace: the first bytes of one that is cut off may look like text."""
 _RECORD_HEADER = 12
 """Length (8 bytes) and checksum of a record of TensorFlow."""
 _OP = re.compile(r"_?[A-Z][A-Za-z0-9_>]*")
@@ -47,8 +57,9 @@ def other_format(head: bytes) -> str:
 def _by_signature(head: bytes) -> str:
     if b"brain.Event:" in head[_RECORD_HEADER : _RECORD_HEADER + int.from_bytes(head[:8], "little")]:
         return "an event file of TensorBoard"
-    if len(head) >= _SHORTEST_TEXT and is_text(head):
-        return "a text file"
+    if is_text(head) and head.strip() and (len(head) >= _SHORTEST_TEXT or head[:1] not in _FIRST_BYTES):
+        start = head.lstrip().lower()
+        return next((what for signature, what in _TEXTS if start.startswith(signature)), "a text file")
     return next((what for signature, what in _SIGNATURES if head.startswith(signature)), "")
 
 
