@@ -14,15 +14,30 @@ PS_PER_MS = 1e9
 """Picoseconds in a millisecond."""
 
 
+# The rule of digits, which docs/reading.md states: three, but a whole number is never rounded to fewer digits than it
+# has. Shares have one digit behind the point.
+
+
+def _digits(magnitude: float) -> int:
+    """Return how many digits behind the point make three in all: none from 100 on, three at most."""
+    return 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2 if magnitude >= 0.9995 else 3
+
+
 def format_ms(value: float | None) -> str:
-    """Show milliseconds: 0.012, 1.23, 45.6, 1234; never 0.000 unless it is exactly that."""
+    """Show a time with three digits: 0.012, 1.23, 45.6, 1234; never 0.000 unless it is exactly that."""
     if value is None:
         return "-"
     magnitude = abs(value)
     if 0 < magnitude < 0.0005:
         return "<0.001" if value > 0 else ">-0.001"
-    digits = 0 if magnitude >= 1000 else 1 if magnitude >= 10 else 2 if magnitude >= 1 else 3
-    return f"{value + 0.0:.{digits}f}"
+    return f"{value + 0.0:.{_digits(magnitude)}f}"
+
+
+def format_number(value: float | None) -> str:
+    """Show a number that has no unit, or a rate, with three digits: `0.0025`, `4.16`, `52,571`."""
+    if value is None:
+        return "-"
+    return f"{value + 0.0:,.0f}" if abs(value) >= 99.95 else f"{value + 0.0:.3g}"
 
 
 def format_percent(value: float | None) -> str:
@@ -39,19 +54,19 @@ def format_percent(value: float | None) -> str:
 
 
 def format_bytes(value: float | None) -> str:
-    """Show a size with three digits in the unit that suits it: `512 B`, `1.50 KiB`, `14.4 GiB`."""
+    """Show a size with three digits in the unit that suits it: `512 B`, `1.50 kB`, `14.4 GB`; 1 kB is 1,000 bytes."""
     if value is None:
         return "-"
     size, unit = float(value), 0
-    while abs(size) >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
+    while abs(size) >= 999.5 and unit < len(BYTE_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
     if not unit and size.is_integer():
         return f"{size + 0.0:.0f} B"
-    digits = 0 if abs(size) >= 99.95 else 1 if abs(size) >= 9.995 else 2
-    return f"{size:.{digits}f} {_UNITS[unit]}"
+    return f"{size:.{min(_digits(abs(size)), 2)}f} {BYTE_UNITS[unit]}"
 
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+"""Units in which sizes are shown, each a thousand of the one before."""
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

@@ -202,7 +202,7 @@ def test_hidden_columns_can_be_shown(open_page: Open) -> None:
     assert not heading(page, "Size").count()
     page.locator("#table-0").get_by_label("All columns").check()
     assert heading(page, "Size").is_visible()
-    assert names(page, column=4)[1] == "1.00 KiB"
+    assert names(page, column=4)[1] == "1.02 kB"
 
 
 def test_a_tree_folds_and_a_sorted_one_is_a_list(open_page: Open) -> None:

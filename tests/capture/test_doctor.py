@@ -250,7 +250,7 @@ def test_a_log_folder_that_refuses_files() -> None:
 
 @pytest.mark.parametrize(
     ("free", "status", "found"),
-    [(76 << 30, "ok", "76.0 GiB free"), (900 << 20, "warn", "900 MiB free"), (5 << 10, "fail", "5.00 KiB free")],
+    [(76 << 30, "ok", "81.6 GB free"), (900 << 20, "warn", "944 MB free"), (5 << 10, "fail", "5.12 kB free")],
 )
 def test_space(free: int, status: str, found: str) -> None:
     check = space_check(free)

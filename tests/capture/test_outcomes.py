@@ -15,7 +15,7 @@ TRACE = Captured(worker="w:1", path=Path("/l/w.xplane.pb"), size_bytes=1_250_000
 
 @pytest.mark.parametrize(
     ("overhead", "words"),
-    [(None, "(1.19 MiB, 70,000 events)"), (0.4, "70,000 events, steps took no longer)"), (12.6, "took 13 % longer)")],
+    [(None, "(1.25 MB, 70,000 events)"), (0.4, "70,000 events, steps took no longer)"), (12.6, "took 13 % longer)")],
 )
 def test_a_trace_in_one_line(overhead: float | None, words: str) -> None:
     captured = replace(TRACE, overhead_percent=overhead)

@@ -233,7 +233,7 @@ def test_runs_of_other_batch_sizes_are_compared_per_example() -> None:
     report = diff_report([sized(1.0, 100, "before"), sized(1.3, 200)])
     (text,) = texts(report, "diff_faster")
     assert text.startswith(
-        "after takes 35.0% less time per example: mean time per example 100.0 -> 65.0 us, ratio 0.650 "
+        "after takes 35.0% less time per example: mean time per example 100 -> 65.0 us, ratio 0.650 "
     )
     assert text.endswith("A step takes 100 -> 200 examples, and 10.0 -> 13.0 ms.")
     assert report.sections[0].findings[0].text == text, "it comes first"

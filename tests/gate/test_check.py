@@ -189,7 +189,7 @@ def test_skew_is_judged_once_for_all_hosts(tmp_path: Path) -> None:
     judged = judged_by(analysis, "skew <= 25%")
     assert (judged.status, judged.host) == ("breach", "b")
     assert judged.measured == pytest.approx(30.0)
-    assert judged.why == "its steps take 0.13 ms, the median of 3 hosts is 0.1 ms."
+    assert judged.why == "its steps take 0.130 ms, the median of 3 hosts is 0.100 ms."
     assert judged_by(analysis, "skew <= 31%").status == "pass"
 
 

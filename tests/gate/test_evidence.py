@@ -148,7 +148,7 @@ def test_a_breach_of_memory_names_the_largest_part_of_the_peak(tmp_path: Path) -
     )
     findings = evidence(tmp_path, "memory < 1kB", space(host(held)))
     largest = next(finding for finding in findings if finding.code == "memory_largest")
-    assert largest.text == "The largest part of the peak is dense/MatMul: 3.00 KiB, 75.0%."
+    assert largest.text == "The largest part of the peak is dense/MatMul: 3.07 kB, 75.0%."
     assert largest.action
 
 

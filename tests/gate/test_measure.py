@@ -244,7 +244,7 @@ def test_skew_is_the_slowest_host_over_the_median(tmp_path: Path) -> None:
     measurement = measure_skew(judged_hosts(analysis, stat="mean", skip_first=0, min_steps=3)[:-1])
     assert measurement.value == pytest.approx(30.0)
     assert measurement.host == "b"
-    assert measurement.why == "its steps take 0.13 ms, the median of 3 hosts is 0.1 ms"
+    assert measurement.why == "its steps take 0.130 ms, the median of 3 hosts is 0.100 ms"
 
 
 def test_skew_compares_hosts(tmp_path: Path) -> None:

@@ -153,8 +153,8 @@ def test_a_longer_flagged_step_is_cut_and_marked() -> None:
         chart({"Input": [4.0, 8.0, 1.0], "Compilation": [0.0, 92.0, 0.0]}, ["", "retrace", "partial"]), 42
     )
     assert drawn.splitlines()[1:4] == [
-        "   0 |IIIIIIIIIIIIIIIIIIII   4.00",
-        "   1 |IIIIIIIIIIIIIIIIIII>  100.0  retrace",
+        "   0 |IIIIIIIIIIIIIIIIIIIII  4.00",
+        "   1 |IIIIIIIIIIIIIIIIIIII>   100  retrace",
         "   2 |IIIII                  1.00  partial",
     ]
 

@@ -60,7 +60,7 @@ def test_a_whole_report() -> None:
 
         | Operation   |   Self time (ms) |
         |:------------|-----------------:|
-        | a\|b        |            412.3 |
+        | a\|b        |              412 |
         | conv\_1     |                - |
 
         showing 2 of 37; --top 37 shows all

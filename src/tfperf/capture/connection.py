@@ -17,6 +17,7 @@ from typing import Any
 from tfperf.capture.address import Address
 from tfperf.capture.daemon_threads import DaemonThreads
 from tfperf.errors import CaptureError
+from tfperf.units import format_bytes
 
 CONNECT_SECONDS = 5.0
 SERVER_SNIPPET = "start one in the job: tfperf.serve(), or tf.profiler.experimental.server.start(PORT)"
@@ -163,7 +164,7 @@ def call_error(address: Address, call: Any, max_reply_bytes: int, *, continuous:
         problem = f"the server on {address} is not a profiler server{words}; {SERVER_SNIPPET}"
         return CaptureError("not_a_profiler", problem)
     if code == "RESOURCE_EXHAUSTED":
-        problem = f"the trace of {address} is larger than the limit of {max_reply_bytes / 1e6:,.0f} MB{words}"
+        problem = f"the trace of {address} is larger than the limit of {format_bytes(max_reply_bytes)}{words}"
         return CaptureError("too_large", f"{problem}; use a shorter --duration, or raise --max-size (at most 2 GiB)")
     if code == "DEADLINE_EXCEEDED":
         fix = "raise --timeout, or use a shorter --duration"

@@ -19,6 +19,7 @@ from tfperf.capture.job_facts import job_facts
 from tfperf.capture.tensorflow_session import TensorflowSession
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TfperfError
+from tfperf.units import format_bytes
 from tfperf.wire.capture_plane import CaptureFacts
 from tfperf.wire.profiler_service import OVERHEAD_KEY, message_class, read_message
 from tfperf.wire.schema import LARGEST_MESSAGE
@@ -243,8 +244,9 @@ def _reply(file: Path, facts: CaptureFacts) -> bytes:
 
     contents, addition = look_into(file), facts.to_bytes()
     if contents.size_bytes + len(addition) > LARGEST_MESSAGE - 100:
-        size = f"{contents.size_bytes / 1e9:.1f} GB"
-        problem = f"the trace takes {size}, more than a reply can hold; use a shorter duration"
+        problem = (
+            f"the trace takes {format_bytes(contents.size_bytes)}, more than a reply can hold; use a shorter duration"
+        )
         raise _RefusalError("RESOURCE_EXHAUSTED", problem)
     reply = message_class("ProfileResponse")(empty_trace=not contents.event_count, xspace=file.read_bytes() + addition)
     return bytes(reply.SerializeToString())

@@ -15,7 +15,7 @@ from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.sections.diagnosis.case import LEAST_PERCENT
 from tfperf.sections.overview.summary import Statistics
 from tfperf.sections.steps.why_unknown import NO_DEVICE, why_unknown
-from tfperf.units import counted, format_percent
+from tfperf.units import counted, format_ms, format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Diagnosis
@@ -67,7 +67,7 @@ def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     slowest, middle = max(times), median(numbers(times))
     if not middle:
         return unknown("the median step time of the hosts is 0")
-    why = f"its steps take {slowest:.6g} ms, the median of {len(hosts)} hosts is {middle:.6g} ms"
+    why = f"its steps take {format_ms(slowest)} ms, the median of {len(hosts)} hosts is {format_ms(middle)} ms"
     return Measurement(100.0 * (slowest / middle - 1.0), why, host=hosts[times.index(slowest)].name)
 
 
@@ -157,7 +157,7 @@ def _memory(host: JudgedHost) -> Measurement:
     unknown_at = f"how much is in use is unknown at {counted(count, 'event')}"
     gap = f"{unknown_at} of allocators, so the peak may be higher" if count else ""
     part = ", which records only what it allocates itself" if fullest.place == "host" else ""
-    why = f"in {fullest.name}{part}; in the whole capture, at {fullest.peak_ms:.6g} ms"
+    why = f"in {fullest.name}{part}; in the whole capture, at {format_ms(fullest.peak_ms)} ms"
     return Measurement(float(fullest.peak_bytes), why, gap)
 
 

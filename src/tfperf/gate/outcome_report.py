@@ -13,7 +13,7 @@ from tfperf.gate.limits import CAUSE
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.render.values import cell_text, unit_mark
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
-from tfperf.units import Unit, listed
+from tfperf.units import BYTE_UNITS, Unit, listed
 
 if TYPE_CHECKING:
     from tfperf.compare.regression import StepComparison
@@ -26,8 +26,7 @@ _DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least
 _NAMED_LIMITS = 5
 _MOST_DIGITS = 17
 _CLOSE = Decimal("1e-9")
-_PREFIXES = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_BYTES: Mapping[str, int] = {"B": 1, **{prefix: 1024 ** (at + 1) for at, prefix in enumerate(_PREFIXES)}}
+_BYTES: Mapping[str, int] = {unit: 1000**power for power, unit in enumerate(BYTE_UNITS)}
 
 LIMIT_COLUMNS = (
     Column("limit", "Limit", str, "", "the limit as it was written"),
@@ -297,7 +296,7 @@ def _with_more_digits(measured: float, bound: float, unit: Unit) -> Iterator[tup
     prefix, mark, exact_mark = "B", "", ""
     if unit == "bytes":
         largest = max(abs(measured), abs(bound))
-        prefix = next((name for name in reversed(_PREFIXES) if largest >= _BYTES[name]), "B")
+        prefix = next((name for name in reversed(BYTE_UNITS) if largest >= _BYTES[name]), "B")
         mark, exact_mark = f" {prefix}", " B"
     for digits in range(1, _MOST_DIGITS + 1):
         left, right = (f"{value / _BYTES[prefix]:,.{digits}f}{mark}" for value in (measured, bound))

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tfperf.report.model import Fact, Report
-from tfperf.units import format_bytes, format_ms, format_percent, listed, without_middle
+from tfperf.units import format_bytes, format_ms, format_number, format_percent, listed, without_middle
 
 ELLIPSIS = "…"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -130,4 +130,4 @@ def _number_text(number: float, *, grouped: bool) -> str:
         number = int(number)
     if isinstance(number, int):
         return f"{number:,}" if grouped else str(number)
-    return f"{number:,.1f}" if grouped and abs(number) >= 100 else f"{number:.6g}"
+    return format_number(number) if grouped else f"{number:.6g}"

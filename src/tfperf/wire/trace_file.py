@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
 from tfperf.files import TRACE_SUFFIX
-from tfperf.units import counted
+from tfperf.units import counted, format_bytes
 
 SUFFIX = TRACE_SUFFIX
 
@@ -124,9 +124,9 @@ class TraceFile:
 
         free = available_bytes()
         if free < _DECODED * size:
-            needs = f"a piece of {size / 1e6:,.0f} MB needs {_DECODED * size / 1e9:.1f} GB of memory"
+            needs = f"a piece of {format_bytes(size)} needs {format_bytes(_DECODED * size)} of memory"
             raise TraceFormatError(
-                f"{self.path} is too large for this machine, or damaged: {needs}, {free / 1e9:.1f} GB is free"
+                f"{self.path} is too large for this machine, or damaged: {needs}, {format_bytes(free)} is free"
             )
 
     def changed(self) -> TraceFormatError:

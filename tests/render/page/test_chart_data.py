@@ -112,7 +112,7 @@ def test_steps() -> None:
     series = {"Input": [6.0, 2.0, 90.0], "Device compute": [6.0, 6.0, 10.0]}
     assert chart_words(StepChart("Steps", ("7", "8", "9"), series, ("", "", "retrace"))) == (
         "2 of 3 steps (flagged ones omitted): the shortest takes 8.00 ms (step 8), the longest 12.0 ms (step 7). "
-        "Of their time: Device compute 60.0%, Input 40.0%. Cut off at 14 ms: 100.0 ms (step 9)."
+        "Of their time: Device compute 60.0%, Input 40.0%. Cut off at 14 ms: 100 ms (step 9)."
     )
 
 
@@ -146,7 +146,7 @@ def test_groups() -> None:
 
 def test_values_over_time() -> None:
     line = Sparkline(title="Memory", times=(0.0, 1.0), values=(1024.0, 2048.0), low=0.0, high=2048.0, unit="bytes")
-    assert chart_words(line) == "2 values between 1.00 KiB and 2.00 KiB; each holds until the next."
+    assert chart_words(line) == "2 values between 1.02 kB and 2.05 kB; each holds until the next."
 
 
 @pytest.mark.parametrize(

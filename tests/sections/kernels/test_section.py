@@ -13,7 +13,6 @@ from tfperf.analysis import assemble
 from tfperf.render import render
 from tfperf.report.model import Report, Section
 from tfperf.report.shown import EVERYTHING, Detail, shown
-from tfperf.sections.kernels.section import rounded_ms
 from tfperf.trace.activities import Attribution
 
 MS = 1_000_000_000
@@ -61,24 +60,6 @@ def test_the_line_of_a_device_adds_up(tmp_path: Path) -> None:
         "0.040 ms compute + 0.020 ms copies + 0.040 ms idle = 0.100 ms wall",
         "kernels sum to 0.050 ms, since streams overlap; 0.010 ms of copies run beside compute",
     )
-
-
-@pytest.mark.parametrize(
-    ("parts", "texts", "whole"),
-    [
-        ((1, 1, 1), ["0.000", "0.000", "0.000"], "0.000"),
-        (
-            (MS * 333 + 333_400_000, MS * 333 + 333_300_000, MS * 333 + 333_300_000),
-            ["333.4", "333.3", "333.3"],
-            "1,000.0",
-        ),
-        ((MS // 3, MS // 3, MS // 3 + 1), ["0.333", "0.333", "0.334"], "1.000"),
-        ((15_000 * MS, MS // 2 + 1, 0), ["15,000", "1", "0"], "15,001"),
-    ],
-)
-def test_rounded_parts_add_up(parts: tuple[int, ...], texts: list[str], whole: str) -> None:
-    assert rounded_ms(parts) == texts
-    assert rounded_ms((sum(parts),)) == [whole]
 
 
 @pytest.mark.parametrize("detail", [BRIEF, FULL])

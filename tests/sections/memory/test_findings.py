@@ -15,7 +15,7 @@ def test_nothing_wrong() -> None:
     (finding,) = findings_of(memory(allocator()))
     assert (finding.code, finding.severity, finding.action) == ("memory_fine", "info", "")
     assert finding.text == (
-        "No problem seen: GPU_0_bfc, the fullest, peaks at 2.00 GiB, 20.0% of its capacity of 10.0 GiB."
+        "No problem seen: GPU_0_bfc, the fullest, peaks at 2.15 GB, 20.0% of its capacity of 10.7 GB."
     )
 
 
@@ -26,7 +26,7 @@ def test_without_allocators_there_is_nothing_to_say() -> None:
 def test_a_device_that_is_nearly_full() -> None:
     (finding,) = findings_of(memory(allocator(peak_bytes=9 * GIB, lifetime_peak_bytes=9 * GIB), allocator()))
     assert (finding.code, finding.severity) == ("memory_full", "problem")
-    assert finding.text == "GPU_0_bfc reaches 9.00 GiB, 90.0% of its capacity, at 4.00 ms, step 7 (threshold 90%)."
+    assert finding.text == "GPU_0_bfc reaches 9.66 GB, 90.0% of its capacity, at 4.00 ms, step 7 (threshold 90%)."
     assert (finding.action, finding.causes) == ("", ("memory_pressure",))
 
 
@@ -51,7 +51,7 @@ def test_a_device_that_was_full_before() -> None:
     (finding,) = findings_of(memory(allocator(lifetime_peak_bytes=95 * GIB // 10)))
     assert (finding.code, finding.severity) == ("memory_was_full", "hint")
     assert finding.text == (
-        "GPU_0_bfc reached 9.50 GiB, 95.0% of its capacity, outside the capture; within it, 2.00 GiB. What lay there "
+        "GPU_0_bfc reached 10.2 GB, 95.0% of its capacity, outside the capture; within it, 2.15 GB. What lay there "
         "then, only a capture of that moment shows (the first steps, evaluation, a checkpoint)."
     )
 
@@ -66,7 +66,7 @@ def test_growth_says_when_memory_is_full() -> None:
     (finding,) = findings_of(memory(allocator(growth_bytes_per_step=float(GIB // 4))))
     assert finding.code == "memory_growth"
     assert finding.text == (
-        "GPU_0_bfc grows steadily: over 10 steps, what stays in use grows by 256 MiB per step. At that rate it is full "
+        "GPU_0_bfc grows steadily: over 10 steps, what stays in use grows by 268 MB per step. At that rate it is full "
         "after 32 more steps."
     )
 

@@ -83,7 +83,7 @@ def test_one_step_has_no_deviation_anywhere(tmp_path: Path) -> None:
     assert section.tables[0].data["standard_deviation_ms"] == [None] * 9
     assert report_summary(one)["step_time_ms"]["standard_deviation"] is None
     several = {fact.key: fact.note for fact in build(results_of(steps_of(tmp_path, 3), sections=["overview"])).facts}
-    assert (several["average_step_time"], several["steps"]) == ("± 0 ms over steps", "of 3 train steps")
+    assert (several["average_step_time"], several["steps"]) == ("± 0.000 ms over steps", "of 3 train steps")
 
 
 def gpu(*copies: Event) -> Plane:

@@ -11,7 +11,7 @@ from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
 from tfperf.trace.steps import RETRACE, SLOW_FIRST
-from tfperf.units import PS_PER_MS, without_middle
+from tfperf.units import PS_PER_MS, format_number, without_middle
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
@@ -84,7 +84,7 @@ def eager_ops(case: Case) -> Cause | None:
     if min(share, case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
     most = ", ".join(without_middle(name, LONGEST_NAME) for name in eager.op_types[:3])
-    detail = f"{eager.calls_per_step:.3g} ops per step outside any function (most time: {most})"
+    detail = f"{format_number(eager.calls_per_step)} ops per step outside any function (most time: {most})"
     rests_on = [Evidence("functions", "eager_ops", eager.op_types[0])] if eager.op_types else []
     cost = case.ledger.claim(*parts, most=share)
     of_whole, wholes = case.of_whole(case.quantity("eager", share), cost)

@@ -13,7 +13,7 @@ from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage
 from tfperf.sections.tfdata.stage_rules import change_in_code
 from tfperf.sections.tfdata.whatif import FREE_INPUT
-from tfperf.units import counted, format_bytes, format_percent, without_middle
+from tfperf.units import counted, format_bytes, format_number, format_percent, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
@@ -141,7 +141,7 @@ def input_copy(case: Case) -> Cause | None:
     detail, rests_on = "nothing else goes on meanwhile", [in_categories("input")]
     if copies:
         worst = max(copies, key=lambda copy: copy.total_ps)
-        rate = f" at {worst.gb_per_second:.2g} GB/s" if worst.gb_per_second is not None else ""
+        rate = f" at {format_number(worst.gb_per_second)} GB/s" if worst.gb_per_second is not None else ""
         size = f"copies of {format_bytes(int(worst.mean_bytes))} on average" if worst.mean_bytes else "copies"
         detail = f"{size}{rate}, while nothing else goes on"
         rests_on.append(Evidence("kernels", "copies", worst.device))

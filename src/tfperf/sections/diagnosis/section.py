@@ -17,7 +17,7 @@ from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.trace.steps import UNLABELLED
-from tfperf.units import format_ms
+from tfperf.units import format_ms, format_number
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Action, Cause, Diagnosis
@@ -130,7 +130,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
         return ()
     kind = "" if step.kind == UNLABELLED else f"{step.kind} "
     notes = [f"{step.averaged_count} of {step.step_count} {kind}steps"]
-    notes += [f"{1000.0 / time.average:.3g} per second"] if time.average else []
+    notes += [f"{format_number(1000.0 / time.average)} per second"] if time.average else []
     notes += [f"on {diagnosis.host}"] if diagnosis.host else []
     worst = overview.worst_host
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)

@@ -8,7 +8,7 @@ from tfperf.report.model import Column, Data, Fact, Finding, Quantity, Ranked, S
 from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
-from tfperf.units import counted, listed
+from tfperf.units import counted, format_number, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
@@ -37,7 +37,7 @@ def build(results: Results) -> Section:
         traced = sum(function.calls.get("traced", 0) for function in functions.functions)
         facts.append(Fact("traced_calls", "Calls that traced", traced, "count", f"of {counted(calls, 'call')}"))
     if functions.eager.percent is not None:
-        note = f"of the step time; ops per step: {functions.eager.calls_per_step:.3g}"
+        note = f"of the step time; ops per step: {format_number(functions.eager.calls_per_step)}"
         share = Quantity("eager", functions.eager.percent, of=of)
         facts.append(Fact("eager_percent", "Ops run eagerly", share.value, "%", note, quantities=(share,)))
     return Section(
@@ -118,8 +118,8 @@ def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:
         share = Quantity("eager", eager.percent, of=of)
         text = (
             f"Ops that Python runs one by one take {share} of the step time "
-            f"(ops per step: {eager.calls_per_step:.3g}; most time: {', '.join(eager.op_types[:_NAMED])}; threshold "
-            f"{EAGER_PERCENT:.0f}%)."
+            f"(ops per step: {format_number(eager.calls_per_step)}; most time: {', '.join(eager.op_types[:_NAMED])}; "
+            f"threshold {EAGER_PERCENT:.0f}%)."
         )
         severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
         findings.append(Finding("eager", severity, text, causes=("eager_ops",), quantities=(share,)))

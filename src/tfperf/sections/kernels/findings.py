@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tfperf.report.model import Finding, Quantity
+from tfperf.units import format_number
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
@@ -18,7 +19,7 @@ COPY_PERCENT = 5.0
 """Share of the capture from which slow copies to the device are named."""
 ONE_KERNEL_PERCENT = 50.0
 """Share of kernel time from which one kernel is named."""
-_SLOW_GB, _LARGE_BYTES = 5.0, 1 << 20
+_SLOW_GB, _LARGE_BYTES = 5.0, 1_000_000
 
 
 def kernel_findings(kernels: Kernels | None) -> tuple[Finding, ...]:
@@ -66,13 +67,13 @@ def _slow_copies(kernels: Kernels) -> Finding | None:
     if not slow:
         return None
     worst = max(slow, key=lambda copies: copies.total_ps)
-    details = [f"{worst.gb_per_second:.3g} GB/s"] if worst.gb_per_second is not None else []
+    details = [f"{format_number(worst.gb_per_second)} GB/s"] if worst.gb_per_second is not None else []
     details += [f"from {worst.memory} memory"] if worst.memory else []
     percent = 100.0 * worst.total_ps / wall_ps[worst.host, worst.device]
     share = Quantity("slow_copies", percent, of=f"capture, {worst.device}")
     text = (
         f"Copies to {worst.device} take {share} of the capture ({', '.join(details)}; threshold "
-        f"{COPY_PERCENT:.0f}% if pageable, or below {_SLOW_GB:.0f} GB/s for copies of 1 MiB and more)."
+        f"{COPY_PERCENT:.0f}% if pageable, or below {_SLOW_GB:.0f} GB/s for copies of 1 MB and more)."
     )
     return Finding("slow_copies", "hint", text, causes=("input_copy",), quantities=(share,))
 

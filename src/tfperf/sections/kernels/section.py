@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
@@ -10,7 +9,7 @@ from tfperf.report.shown import MOST_EACH
 from tfperf.sections.kernels.findings import kernel_findings
 from tfperf.sections.kernels.tables import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
 from tfperf.sections.registry import present
-from tfperf.units import PS_PER_MS, format_percent
+from tfperf.units import PS_PER_MS, format_ms, format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
@@ -84,33 +83,23 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
 def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
     """Return the line that lets a reader check the table: what the device did adds up to the capture."""
     label = f"{device.host} {device.device}" if several_hosts else device.device
-    compute, copies, idle = rounded_ms((device.compute_ps, device.copies_alone_ps, device.idle_ps))
-    (wall,) = rounded_ms((device.wall_ps,))
-    text = f"{compute} ms compute + {copies} ms copies + {idle} ms idle = {wall} ms wall"
+    compute, copies, idle, wall, kernel_sum, hidden = (
+        f"{format_ms(ps / PS_PER_MS)} ms"
+        for ps in (
+            device.compute_ps,
+            device.copies_alone_ps,
+            device.idle_ps,
+            device.wall_ps,
+            device.kernel_sum_ps,
+            device.copies_ps - device.copies_alone_ps,
+        )
+    )
+    text = f"{compute} compute + {copies} copies + {idle} idle = {wall} wall"
     overlaps = device.kernel_sum_ps > device.compute_ps
-    kernel_sum = rounded_ms((device.kernel_sum_ps,), like_ps=device.wall_ps)[0] if overlaps else compute
-    note = f"kernels sum to {kernel_sum} ms" + ", since streams overlap" * overlaps
-    (hidden,) = rounded_ms((device.copies_ps - device.copies_alone_ps,), like_ps=device.wall_ps)
-    if float(hidden.replace(",", "")):
-        note += f"; {hidden} ms of copies run beside compute"
+    note = f"kernels sum to {kernel_sum}" + ", since streams overlap" * overlaps
+    if device.copies_ps > device.copies_alone_ps:
+        note += f"; {hidden} of copies run beside compute"
     return Fact(f"device_time_{label}", label, text, note=note)
-
-
-def rounded_ms(parts_ps: Sequence[int], like_ps: int = 0) -> list[str]:
-    """Show picoseconds as milliseconds, rounded so that the parts add up to their rounded sum.
-
-    All have the digits that suit the sum (or `like_ps`). Every part is cut, and what is missing then goes to those cut
-    most.
-    """
-    total_ps = sum(parts_ps)
-    like_ps = like_ps or total_ps
-    digits = 0 if like_ps >= 10_000 * PS_PER_MS else 1 if like_ps >= 100 * PS_PER_MS else 3
-    unit_ps = int(PS_PER_MS) // 10**digits
-    units = [part // unit_ps for part in parts_ps]
-    missing = (total_ps + unit_ps // 2) // unit_ps - sum(units)
-    for at in sorted(range(len(parts_ps)), key=lambda at: -(parts_ps[at] % unit_ps))[:missing]:
-        units[at] += 1
-    return [f"{value / 10**digits:,.{digits}f}" for value in units]
 
 
 def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.soundness import level_of
 from tfperf.trace.steps import UNLABELLED
-from tfperf.units import counted
+from tfperf.units import counted, format_ms
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.input_cost import InputCost
@@ -37,7 +37,7 @@ def build(results: Results) -> Section:
     label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
     deviation = time.standard_deviation
     notes = ["average over hosts"] if results.has_several_hosts else []
-    notes += [] if deviation is None else [f"± {deviation:.3g} ms over steps"]
+    notes += [] if deviation is None else [f"± {format_ms(deviation)} ms over steps"]
     average, over_hosts_note = step_time(summary), " (average over hosts)" * results.has_several_hosts
     facts = [
         Fact("average_step_time", "Average step time", average.value, "ms", ", ".join(notes), quantities=(average,)),

@@ -1,7 +1,7 @@
 // Values as the other formats show them: units.py and render/values.py in JavaScript. A test compares the two.
 
 const UNKNOWN = "-";
-const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
 
 // toFixed rounds a tie away from zero, Python to the even digit. Only a multiple of a power of two can be a tie.
 function fixed(value, digits) {
@@ -10,10 +10,15 @@ function fixed(value, digits) {
   return (isTie ? (2 * Math.round(scaled / 2)) / 10 ** digits : value).toFixed(digits);
 }
 
+// How many digits behind the point make three in all.
+function digitsOf(magnitude) {
+  return magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : magnitude >= 0.9995 ? 2 : 3;
+}
+
 function timeText(value) {
   const magnitude = Math.abs(value);
   if (magnitude > 0 && magnitude < 0.0005) return value > 0 ? "<0.001" : ">-0.001";
-  return fixed(value + 0, magnitude >= 1000 ? 0 : magnitude >= 10 ? 1 : magnitude >= 1 ? 2 : 3);
+  return fixed(value + 0, digitsOf(magnitude));
 }
 
 function percentText(value) {
@@ -29,23 +34,21 @@ function bytesText(value) {
   let size = value;
   let unit = 0;
   while (Math.abs(size) >= 999.5 && unit < BYTE_UNITS.length - 1) {
-    size /= 1024;
+    size /= 1000;
     unit += 1;
   }
   if (!unit && Number.isInteger(size)) return `${size} B`;
-  const digits = Math.abs(size) >= 99.95 ? 0 : Math.abs(size) >= 9.995 ? 1 : 2;
-  return `${fixed(size, digits)} ${BYTE_UNITS[unit]}`;
+  return `${fixed(size, Math.min(digitsOf(Math.abs(size)), 2))} ${BYTE_UNITS[unit]}`;
 }
 
 function numberText(value, grouped) {
   if (Number.isInteger(value) && Math.abs(value) < 1e15) {
     return grouped ? (value + 0).toLocaleString("en-US") : String(value);
   }
-  if (grouped && Math.abs(value) >= 100) {
-    return Number(fixed(value, 1)).toLocaleString("en-US", { minimumFractionDigits: 1 });
-  }
-  const [digits, power] = value.toExponential(5).split("e");
-  if (power >= -4 && power < 6) return String(Number(value.toPrecision(6)));
+  if (grouped && Math.abs(value) >= 99.95) return Number(fixed(value, 0)).toLocaleString("en-US");
+  const most = grouped ? 3 : 6;
+  const [digits, power] = value.toExponential(most - 1).split("e");
+  if (power >= -4 && power < most) return String(Number(value.toPrecision(most)));
   return `${Number(digits)}e${power[0]}${power.slice(1).padStart(2, "0")}`;
 }
 
