@@ -222,7 +222,7 @@ def test_a_log_folder_is_not_made(tmp_path: Path) -> None:
     folder, disk = logdir_checks(tmp_path / "a" / "logs")
 
     assert folder == Check("log folder", "ok", f"{tmp_path / 'a' / 'logs'} can be made")
-    assert disk.found.endswith("iB free")
+    assert disk.found.endswith("B free")
     assert list(tmp_path.iterdir()) == []
 
 

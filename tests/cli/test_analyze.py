@@ -427,7 +427,7 @@ def test_what_is_about_ops_wants_them_shown(samples: Path, run_tfperf: Run) -> N
     for options in (("--by", "layer"), ("--filter", "matmul")):
         result = run_tfperf("analyze", samples / "input_bound", *options)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "-s ops or --full" in result.stderr
+        assert "-s ops, -s kernels or --full" in result.stderr
 
 
 def test_the_summary_has_the_batch_size_whatever_sections_there_are(samples: Path, run_tfperf: Run) -> None:

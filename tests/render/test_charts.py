@@ -159,6 +159,15 @@ def test_a_longer_flagged_step_is_cut_and_marked() -> None:
     ]
 
 
+def test_kinds_of_steps_differ_without_colour() -> None:
+    chart = StepChart("Steps", ("0", "1", "2"), {"Input": [4.0, 2.0, 4.0]}, ("",) * 3, ("train", "eval", "train"))
+    assert list(map(plain_text, step_chart_lines(chart, 30)))[1:4] == [
+        "train 0 |IIIIIIIIIIIIIII  4.00",
+        " eval 1 :IIIIIIII         2.00",
+        "train 2 |IIIIIIIIIIIIIII  4.00",
+    ]
+
+
 def test_where_all_steps_are_flagged_the_longest_sets_the_scale() -> None:
     drawn = chart_text(chart({"Input": [4.0, 2.0]}, ["partial", "partial"]), 43)
     assert drawn.splitlines()[1:3] == [

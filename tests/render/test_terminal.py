@@ -181,8 +181,9 @@ def test_long_facts_keep_their_column() -> None:
         Fact("c", "Time", 2.5, "ms", "short"),
     )
     assert shown(Section("s", "S", facts=facts), options=RenderOptions(width=70)).splitlines()[2:] == [
-        "Source                              /data/xxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-        "                                    xxxxxxxxxxxx  slow",
+        "Source                              /data/",
+        "                                    xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "                                    xxxxxx  slow",
         "A title of more than 34",
         "  characters, folded                1",
         "Time                                2.50 ms  short",

@@ -203,10 +203,26 @@ def test_wrapping_loses_nothing_but_spaces(text: str, width: int) -> None:
 def test_words_are_wrapped_and_only_long_ones_folded() -> None:
     assert wrap("a slow map_function_with_a_long_name here", 12) == [
         "a slow",
-        "map_function",
-        "_with_a_long",
-        "_name here",
+        "map_",
+        "function_",
+        "with_a_long_",
+        "name here",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("volta_scudnn_128x64_relu_nn_v1", 16, ["volta_scudnn_", "  128x64_relu_", "  nn_v1"]),
+        ("tensorflow::functor::RowReduceKernel", 30, ["tensorflow::functor::", "  RowReduceKernel"]),
+        ("sequential/Conv2DBackpropFilter", 20, ["sequential/", "  Conv2DBackprop", "  Filter"]),
+        ("EigenMetaKernel<float, scalar_product_op>", 32, ["EigenMetaKernel<float, scalar_", "  product_op>"]),
+        ("_MklNativeConv2DBackpropFilter", 20, ["_MklNativeConv2D", "  BackpropFilter"]),
+        ("xxxxxxxxxxxx", 8, ["xxxxxxxx", "  xxxx"]),
+    ],
+)
+def test_names_are_broken_where_words_end(name: str, width: int, lines: list[str]) -> None:
+    assert fold(name, width, hang=2) == lines
 
 
 def test_a_long_run_of_combining_marks_is_broken_too() -> None:

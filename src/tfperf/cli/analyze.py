@@ -13,7 +13,7 @@ from tfperf.units import counted
 if TYPE_CHECKING:
     from tfperf.report.model import Report
 
-_GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer"))
+_GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
@@ -25,7 +25,13 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer"))
 @click.option("--full", is_flag=True, help="All sections, not only the diagnosis (for people; programs get all).")
 @options.report_options
 @options.TOP
-@click.option("--by", type=_GROUPS, default="pattern", show_default=True, help="How ops are added up (-s ops).")
+@click.option(
+    "--by",
+    type=_GROUPS,
+    default="pattern",
+    show_default=True,
+    help="How ops are added up (-s ops); kernel: each kernel by op and launch shape (-s kernels).",
+)
 @click.option(
     "--filter",
     "filters",
@@ -57,6 +63,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
       tfperf analyze logs/ -s overview -s tfdata
       tfperf analyze logs/ -s ops --by layer
       tfperf analyze logs/ -s ops --by op --top 50
+      tfperf analyze logs/ -s kernels --by kernel
       tfperf analyze logs/ -o report.html
       tfperf analyze logs/ --open
       tfperf analyze logs/ --format json -o report.json
@@ -84,7 +91,8 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
             from tfperf.sections.registry import lead_sections
 
             if values["by"] != "pattern" or values["filters"]:
-                raise click.UsageError("--by and --filter are about ops, which are not shown: pass -s ops or --full")
+                problem = "--by and --filter are about ops and kernels, which are not shown"
+                raise click.UsageError(f"{problem}: pass -s ops, -s kernels or --full")
             # What nobody is shown need not be analyzed.
             values["sections"] = lead_sections()
         wants_summary = options.chosen_format(format_name, output) == "json"

@@ -131,6 +131,8 @@ _STYLES = {
     "H": "black on bright_magenta",
 }
 _OTHER_STYLE = "reverse"
+_EDGES = "|:!"
+"""What bars start at: those of the first kind of step, of the second, of others."""
 
 
 class Bar(Struct, frozen=True):
@@ -140,6 +142,8 @@ class Bar(Struct, frozen=True):
     values: tuple[float, ...]
     total: float | None
     flag: str
+    edge: str
+    """What the bar starts at: each kind of step has its own."""
 
 
 def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
@@ -204,11 +208,14 @@ def _step_bar(chart: StepChart, step: int) -> Bar:
     items = [plain(values[step]) for values in chart.series.values()]
     values = tuple(max(float(item), 0.0) if isinstance(item, (int, float)) else 0.0 for item in items)
     is_known = any(item is not None for item in items) and math.isfinite(sum(values))
+    kinds = [*dict.fromkeys(chart.kinds)]
+    kind = f"{chart.kinds[step]} " if kinds else ""
     return Bar(
-        label=_short(chart.labels[step]),
+        label=_short(kind + chart.labels[step]),
         values=values,
         total=sum(values) if is_known else None,
         flag=_short(chart.flags[step]),
+        edge=_EDGES[min(kinds.index(chart.kinds[step]), len(_EDGES) - 1)] if kinds else _EDGES[0],
     )
 
 
@@ -228,7 +235,7 @@ def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> li
     lines: list[Line] = [line_of(f"{'step':>{left}}  {'':{room}}  {'ms':>{right}}", "dim")]
     for bar, total in zip(bars, totals, strict=True):
         drawn = _bar_parts(bar, letters, scale=scale, room=room)
-        label = Part(f"{' ' * (left - cells(bar.label))}{bar.label} |")
+        label = Part(f"{' ' * (left - cells(bar.label))}{bar.label} {bar.edge}")
         space = Part(f"{' ' * (room - width_of(drawn))}  {total:>{right}}")
         lines.append([label, *drawn, space, Part(f"  {bar.flag}" if bar.flag else "", "dim")])
     return lines

@@ -18,13 +18,14 @@ from tfperf.render.text_table import (
     fold,
     joined,
     line_of,
+    main_columns,
     shorten,
     table_lines,
     text_table,
     width_of,
     wrap,
 )
-from tfperf.render.values import for_people, measure_text, safe, source_facts
+from tfperf.render.values import brief, for_people, measure_text, safe, source_facts
 from tfperf.report.model import Fact, Finding, Report, Section, Table
 
 Block = Sequence[Line]
@@ -35,6 +36,7 @@ SMALLEST_WIDTH = 40
 
 _LONGEST_LINE = 100
 _LONGEST_TITLE = 34
+_LONGEST_WHOLE_NAME = 400
 
 _NAMES_THE_RUN = ("run", "hosts")
 """Keys of what was read that stand on the first screen: folders are long."""
@@ -151,6 +153,21 @@ def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
         lines += table_lines(texts, width, interactive=interactive)
     else:
         lines.append(line_of("no rows"))
+    lines += _whole_names(table, width)
     for remark in (cut_note(table), table.note):
         lines += _paragraph(remark, width, style="dim") if remark else []
     return lines
+
+
+def _whole_names(table: Table, width: int) -> Block:
+    """Return the key to names that are short in the table: the short one, and below it the whole one, once each."""
+    lines: list[Line] = []
+    for column in main_columns(table):
+        if not column.whole_key:
+            continue
+        pairs = zip(table.data[column.key], table.data[column.whole_key], strict=True)
+        for short, whole in dict.fromkeys((str(short), str(whole)) for short, whole in pairs if short != whole):
+            lines.append(line_of(shorten(safe(short), width), "dim"))
+            text = brief(whole, _LONGEST_WHOLE_NAME)
+            lines += (line_of(f"    {part}", "dim") for part in fold(text, min(width, _LONGEST_LINE) - 4))
+    return [line_of("Whole names", "bold"), *lines] if lines else []

@@ -14,7 +14,9 @@ from tfperf.report.model import Column, Table
 
 PLAIN_ELLIPSIS = "..."
 
-_PAUSES = "/: "
+_AFTER_WORD = re.compile(r"(?<=[^/: _,<])[/: _,<]+")
+_INSIDE_WORD = re.compile(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])")
+"""Where a long name may be broken: after what ends a word, else before a capital."""
 _ONE_CELL_EACH = re.compile("[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2500-\u259f]*")
 """Latin letters, dashes, dots and lines. To measure anything else, rich is imported, which takes 10 ms."""
 
@@ -43,16 +45,15 @@ def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
 def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     """Return text as lines of at most `width` cells, all but the first indented by `hang`; nothing is lost.
 
-    Lines end after a slash, a colon or a space; a part that is longer than a line is broken where that ends.
+    Lines end after a slash, colons, a space, a comma or an underscore. A word that is longer than a line is broken
+    before a capital, or where the line ends.
     """
     lines: list[str] = []
     indent, start = "", 0
     # Looking only at what may fit, not at the whole rest, keeps long names from taking quadratic time.
     while (rest := text[start : start + 4 * width + 1]) and (len(rest) > 4 * width or cells(indent + rest) > width):
         line = _prefix(rest, max(width - len(indent), 1)) or rest[0]
-        pause = 1 + max(map(line.rfind, _PAUSES))
-        if pause and cells(_up_to_pause(rest, pause)) <= width - hang:
-            line = line[:pause]
+        line = line[: _last_border(rest, len(line))]
         lines.append(indent + line)
         start += len(line)
         indent = " " * hang
@@ -71,10 +72,13 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def _up_to_pause(text: str, start: int) -> str:
-    """Return text from `start` to its next pause."""
-    ends = [end for end in (text.find(pause, start) for pause in _PAUSES) if end >= 0]
-    return text[start : min(ends) + 1] if ends else text[start:]
+def _last_border(text: str, limit: int) -> int:
+    """Return where the first `limit` characters of text are best broken: after the last whole word, if there is one."""
+    for border in (_AFTER_WORD, _INSIDE_WORD):
+        ends = [match.end() for match in border.finditer(text[: limit + 1]) if 0 < match.end() <= limit]
+        if ends:
+            return ends[-1]
+    return limit
 
 
 def _prefix(text: str, width: int) -> str:

@@ -34,6 +34,8 @@ class Column(Struct, frozen=True):
     level: Level = "brief"
     depth_key: str = ""
     """If set, people see the column as a tree: this column of the table holds the level of each row, from 0."""
+    whole_key: str = ""
+    """If set, this column has short names; that column of the table has the whole ones, which people can look up."""
     over_steps: bool = False
     """Whether a cell is an average over the steps that counted when the profile was read."""
 
@@ -165,6 +167,8 @@ class StepChart(Struct, frozen=True):
     series: Mapping[str, Sequence[float]]
     flags: tuple[str, ...]
     """Per step: empty, or why the step is omitted from averages ("partial", "retrace", ...)."""
+    kinds: tuple[str, ...] = ()
+    """Per step: its kind ("train", "eval"); empty if all steps are of one kind."""
     level: Level = "brief"
 
 

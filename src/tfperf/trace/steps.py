@@ -91,6 +91,11 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True):
         return np.asarray(self.averaged & (np.array(self.kinds, object) == self.headline_kind), np.bool_)
 
     @property
+    def kinds_told_apart(self) -> tuple[str, ...]:
+        """Return the kind of each step if there are several, else nothing."""
+        return self.kinds if len(set(self.kinds)) > 1 else ()
+
+    @property
     def headline_kind(self) -> str:
         """Return the kind that headline figures are about: train if there is one, else the most time-consuming."""
         total: dict[str, int] = {}

@@ -13,6 +13,7 @@ from tfperf.analysis import assemble
 from tfperf.render import render
 from tfperf.report.model import Report, Section
 from tfperf.report.shown import EVERYTHING, Detail, shown
+from tfperf.sections.results import View
 from tfperf.trace.activities import Attribution
 
 MS = 1_000_000_000
@@ -83,21 +84,37 @@ def test_five_devices_have_a_line_each_and_more_have_a_table(tmp_path: Path, det
 
 
 def test_people_see_the_longest_kernels_in_80_columns(tmp_path: Path) -> None:
-    name = "void tensorflow::functor::" + "VeryLong" * 12 + "<float>(float const*)"
-    events = [event(f"{name}{at}", 20 * at, 10 + at, tf_op=ref("scope/" * 12 + f"b{at}:Relu")) for at in range(12)]
+    name = "void tensorflow::functor::" + "VeryLong" * 5
+    events = [
+        event(f"{name}{at}<float>(float const*)", 20 * at, 10 + at, tf_op=ref("scope/" * 12 + f"b{at}:Relu"))
+        for at in range(12)
+    ]
     whole = report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5)))
-    assert tables(shown(whole, BRIEF)) == tables(shown(whole, FULL)) == ["kernels", "copies", "launches"]
+    assert tables(shown(whole, BRIEF)) == tables(shown(whole, FULL)) == ["kernels_by_name", "copies", "launches"]
     text = render(shown(whole, FULL), "table")
     assert max(map(len, text.splitlines())) <= 80
     assert "showing 10 of 12" in text
     assert text == render(shown(whole, BRIEF), "table")
 
 
+def test_kernels_of_one_name_are_one_row_unless_each_is_asked_for(tmp_path: Path) -> None:
+    name = "void tensorflow::functor::RowReduceKernel<float>(float const*)"
+    events = [event(name, 20 * at, 10, tf_op=ref(f"op{at}:Relu")) for at in range(3)]
+    results = results_of(trace_of(tmp_path, gpu(*events)), sections=["kernels"])
+    together, apart = (
+        render(shown(assemble(results.seen(View(by)), ["kernels"]), FULL), "table") for by in ("pattern", "kernel")
+    )
+    assert "RowReduceKernel      3       0.030      100.0" in together
+    assert "op0" not in together
+    assert [f"op{at}" in apart for at in range(3)] == [True] * 3
+    assert "Whole names\nRowReduceKernel\n    void tensorflow::functor::RowReduceKernel<float>(float const*)" in apart
+
+
 def test_programs_get_every_row_and_every_column(tmp_path: Path) -> None:
     stats = {"tf_op": ref("a:Relu"), "kernel_details": ref("regs:32 shm:0 grid:1,1,1 block:64,1,1")}
     events = [event(f"k{at}", 20 * at, 10, **stats) for at in range(12)]
     whole = shown(report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5))), EVERYTHING)
-    names = ["kernels", "kernels_by_name", "copies", "launches", "compute_precision", "device_time"]
+    names = ["kernels_by_name", "kernels", "copies", "launches", "compute_precision", "device_time"]
     assert tables(whole) == names
     document: dict[str, Any] = json.loads(render(whole, "json"))["sections"]["kernels"]["tables"]
     assert len(document["kernels"]["rows"]) == 12

@@ -112,7 +112,7 @@ def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
     times_ps["Rest of the step"] = steps.duration_ps - breakdown.time_ps["input"]
     series = {title: (values / PS_PER_MS).tolist() for title, values in times_ps.items()}
     labels = tuple(str(number) for number in steps.numbers.tolist())
-    return (StepChart("Input per step (ms)", labels, series, steps.flags, level="full"),)
+    return (StepChart("Input per step (ms)", labels, series, steps.flags, steps.kinds_told_apart, level="full"),)
 
 
 def _tables(results: Results) -> tuple[Table, ...]:

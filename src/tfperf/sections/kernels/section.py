@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfperf.sections.results import Results
     from tfperf.trace.activities import Attribution
 
+_BY_NAME = "Kernels of one name are one row. By op and launch shape, with whole names: --by kernel."
 _NO_KERNELS = "No kernels: the devices of this trace recorded only copies or derived lines."
 _TPU = "No kernels: a TPU runs whole programs. -s ops lists their ops."
 _SHARED_MEMORY = "Shared memory is static and dynamic together: the trace does not record them apart."
@@ -36,14 +37,16 @@ def build(results: Results) -> Section:
     """Build the section."""
     kernels: Kernels = results["kernels"]
     levels: dict[str, Level] = {} if results.has_several_hosts else {"host": "data"}
+    each: Level = "brief" if results.view.by == "kernel" else "data"
+    by_name: Level = "data" if results.view.by == "kernel" else "brief"
     return Section(
         "kernels",
         "GPU kernels",
         findings=kernel_findings(kernels),
         facts=_facts(kernels, several_hosts=results.has_several_hosts),
         tables=present(
-            KERNELS.build(results, bar_key="percent"),
-            KERNELS_BY_NAME.build(results, bar_key="percent", level="data"),
+            KERNELS_BY_NAME.build(results, bar_key="percent", level=by_name, note=_BY_NAME),
+            KERNELS.build(results, level=each),
             COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
             LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
             COMPUTE_PRECISION.build(results, columns=at_levels(COMPUTE_PRECISION.columns, levels), level="data"),

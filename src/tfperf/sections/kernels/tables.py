@@ -20,7 +20,14 @@ _HOST = Column("host", "Host", str, "", "name of the trace file")
 _KERNEL_COLUMNS = (
     Column("rank", "#", int, "count", "place by total time"),
     Column("percent", "Share", float, "%", "total / time of all kernels, summed over streams and devices"),
-    Column("kernel", "Kernel", str, "", "short name: without namespaces, parameters and most template arguments"),
+    Column(
+        "kernel",
+        "Kernel",
+        str,
+        "",
+        "short name: without namespaces, parameters and most template arguments",
+        whole_key="kernel_name",
+    ),
     Column("kernel_name", "Full name", str, "", "name as recorded", level="data"),
     Column("op_name", "Op", str, "", "op that launched it"),
     Column("op_type", "Op type", str, "", "type of the op", level="data"),
@@ -193,7 +200,7 @@ def _scaled(value: float | None, unit: float) -> float | None:
 
 KERNELS = TableSpec(
     name="kernels",
-    title="Kernels by total time",
+    title="Kernels by op and launch shape",
     row="GPU kernels by op and launch shape",
     details=(
         "One row per kernel, op and launch size, the one with the most time first. [GPU kernels](kernels.md) "
@@ -206,7 +213,7 @@ KERNELS = TableSpec(
 )
 KERNELS_BY_NAME = TableSpec(
     name="kernels_by_name",
-    title="Kernels by name",
+    title="Kernels by total time",
     row="GPU kernels by name",
     details="The same, added up by short name.",
     columns=_BY_NAME_COLUMNS,

@@ -99,7 +99,7 @@ def _tables(results: Results, level: Level) -> tuple[Table, ...]:
 
     Ops that repeat each other are one row, unless each is asked for, or none does.
     """
-    by = results.view.by
+    by = results.view.ops_by
     groups = ((spec, "brief" if group == by else "data") for group, spec in GROUP_TABLES.items())
     tables = []
     for side, side_level in zip(results["ops"].sides, ("brief", level), strict=False):
@@ -125,7 +125,7 @@ def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
 
 def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[BarChart, ...]:
     """Return how the self time of each side is distributed; people see types and ops, unless they ask for others."""
-    by, data = results.view.by, {table.name: table.data for table in tables}
+    by, data = results.view.ops_by, {table.name: table.data for table in tables}
     shown: Level = level if by in ("pattern", "op", "type") else "data"
     charts = []
     for side in results["ops"].sides:

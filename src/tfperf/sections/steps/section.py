@@ -161,7 +161,7 @@ def build(results: Results) -> Section:
     return Section(
         "steps",
         "Steps",
-        charts=(StepChart("Step time (ms)", labels, series, steps.flags),),
+        charts=(StepChart("Step time (ms)", labels, series, steps.flags, steps.kinds_told_apart),),
         tables=present(STEPS.build(results, columns=columns), PAUSES.build(results)),
         notes=notes,
     )
