@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,10 @@ settings.load_profile("tfperf")
 # Python would go through all that pytest imported and collected again and again, which takes a tenth of the time.
 gc.freeze()
 gc.set_threshold(100_000, 20, 100)
+
+# What a developer or a CI system prefers is no part of what tests expect.
+for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PAGER", "CI", "LESS"):
+    os.environ.pop(_name, None)
 
 # A shell gives its background jobs an ignored Ctrl-C, and what they start inherits it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -32,12 +32,15 @@ from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
 from tfperf.compare import diff_tables
 from tfperf.compare.diff_tables import COLUMNS as DIFF_COLUMNS
+from tfperf.explain.glossary import glossary_terms
 from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.render import render
 from tfperf.sampling.reports import CAPTURED_COLUMNS, capture_report
 from tfperf.sections.diagnosis.actions import ADVICE
+from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
 from tfperf.sections.registry import OURS, all_tables
 from tfperf.trace.activities import PRIORITY, Attribution
+from tfperf.trace.step_sources import STEP_SOURCES
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "traces"
@@ -50,7 +53,9 @@ TABLES = {
     **DIFF_COLUMNS,
 }
 _PART = re.compile(
-    r"<!-- (output|shared|columns|tables|priorities|sections|actions): (.*?) -->\n.*?<!-- end -->", re.DOTALL
+    r"<!-- (output|shared|columns|tables|priorities|sections|actions|causes|glossary|sources): (.*?) -->\n"
+    r".*?<!-- end -->",
+    re.DOTALL,
 )
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -168,6 +173,25 @@ def action_table(_: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def cause_table(_: str) -> str:
+    rows = [f"| `{code}` | {cause.text} | {cause.taken_from} |" for code, cause in CAUSE_MEANINGS.items()]
+    return "\n".join(["| code | what costs the time | where the number is from |", "|---|---|---|", *rows]) + "\n"
+
+
+def source_table(_: str) -> str:
+    rows = [f"| `{name}` | {source.step} | {source.confidence} |" for name, source in STEP_SOURCES.items()]
+    return "\n".join(["| `step_source` | what a step is | confidence |", "|---|---|---|", *rows]) + "\n"
+
+
+def glossary(_: str) -> str:
+    """Return a table for each part of the glossary."""
+    parts = []
+    for title, terms in glossary_terms().items():
+        rows = [f"| {term} | {meaning} |" for term, meaning in terms.items()]
+        parts.append("\n".join([f"## {title}", "", "| term | meaning |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
 def of_shared_trace(name: str) -> str:
     """Return the first screen of a trace that is no part of the project."""
     code, stdout, stderr = follow(f"tfperf analyze {SHARED / name}", ROOT)
@@ -178,6 +202,9 @@ def of_shared_trace(name: str) -> str:
 MAKERS: dict[str, Callable[[str], str]] = {
     "shared": of_shared_trace,
     "actions": action_table,
+    "causes": cause_table,
+    "glossary": glossary,
+    "sources": source_table,
     "output": output,
     "columns": column_table,
     "tables": tables_of_sections,

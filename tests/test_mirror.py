@@ -35,6 +35,7 @@ TESTED_IN = {
     "wire/perfetto_schema.py": "timeline/test_perfetto.py",
     # Commands that start TensorFlow, or have their tests with what they show.
     "cli/diff.py": "compare/test_diff_report.py",
+    "cli/manners.py": "cli/manners/test_manners.py",
     "cli/options.py": "cli/test_main.py",
     "cli/run.py": "capture/test_script_run.py",
     # What every section uses, and the words of sections whose whole text is a gold file.
@@ -53,6 +54,10 @@ TESTED_IN = {
     "sections/host_threads/section.py": "sections/host_threads/test_analysis.py",
     "sections/host_threads/tables.py": "sections/host_threads/test_analysis.py",
     "sections/overview/tables.py": "sections/overview/test_section.py",
+    # Words, which `tfperf explain` and pages show.
+    "explain/glossary.py": "test_docs.py",
+    "sections/diagnosis/meanings.py": "explain/test_entries.py",
+    "trace/step_sources.py": "test_docs.py",
     # Declarations without a rule.
     "errors.py": "test_exports.py",
     "keras.py": "capture/test_keras_callback.py",

@@ -11,6 +11,7 @@ from tfperf.units import (
     SIZES,
     converted,
     counted,
+    did_you_mean,
     format_bytes,
     format_ms,
     format_percent,
@@ -121,3 +122,11 @@ def test_the_same_quantity_in_another_unit_is_the_same_float() -> None:
         Decimal("300"), DURATIONS["ms"], DURATIONS["ms"]
     )
     assert converted(Decimal("1"), SIZES["gib"], SIZES["mib"]) == 1024
+
+
+def test_names_that_are_close_are_suggested() -> None:
+    limits = ["max-input-bound", "max-retraces", "max-skew"]
+    assert did_you_mean("max-retrace", limits).startswith("did you mean max-retraces")
+    assert did_you_mean("skew", limits) == "did you mean max-skew?"
+    assert did_you_mean("zzzz", ["mean", "max"]) == "choose one of mean, max"
+    assert did_you_mean("zzzz", map(str, range(100))) == ""

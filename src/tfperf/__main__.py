@@ -1,6 +1,28 @@
-"""`python -m tfperf`."""
+"""The process of the command line: `tfperf`, and `python -m tfperf`.
 
-from tfperf.cli import run
+Next to nothing is imported here, so that Ctrl-C is told in one line while the rest is.
+"""
+
+import os
+import signal
+import sys
+
+
+def run() -> None:
+    """Run the command line in a process of its own."""
+    try:
+        from tfperf.cli import run as run_commands
+
+        run_commands()
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted\n")
+        sys.stderr.flush()
+        # Nothing has begun, so there is nothing to put in order; and a second Ctrl-C finds nobody to tell.
+        os._exit(130)
+    finally:
+        # What the interpreter does at its end is no place for a traceback either.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 
 if __name__ == "__main__":
     run()

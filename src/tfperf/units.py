@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
 
@@ -130,3 +130,15 @@ def without_middle(text: str, limit: int, mark: str = "...") -> str:
         return text
     head = limit // 3
     return text[:head] + mark + text[head + len(mark) - limit :]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the names that are close to a word as a question; else all of them to choose from, if they are few."""
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(word.lower()[:100], names, n=3, cutoff=0.5)
+    close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"choose one of {', '.join(names)}" if len(names) <= 16 else ""

@@ -17,7 +17,6 @@ from tfperf.gate.limits import (
     Metric,
     Relation,
     Status,
-    did_you_mean,
     merged,
     named_limit,
     named_limits,
@@ -201,16 +200,6 @@ def test_all_limits_of_the_command_line_stay() -> None:
 def test_another_function_of_the_step_time_is_another_metric() -> None:
     for first, second in product(limits("step_time < 5ms", "p95(step_time) < 9ms"), repeat=2):
         assert len(merged([first], [second])) == (1 if first == second else 2)
-
-
-# --- parts of messages ---
-
-
-def test_names_that_are_close_are_suggested() -> None:
-    assert did_you_mean("max-retrace", NAMED).startswith("did you mean max-retraces")
-    assert did_you_mean("skew", NAMED) == "did you mean max-skew?"
-    assert did_you_mean("zzzz", ["mean", "max"]) == "choose one of mean, max"
-    assert did_you_mean("zzzz", map(str, range(100))) == ""
 
 
 def limit_of(relation: Relation, bound: float = 10.0) -> Limit:

@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfperf.errors import OutputError
-from tfperf.render import FORMATS, RenderOptions, format_of_file, options_for_stdout, render
+from tfperf.render import FORMATS, RenderOptions, format_of_file, options_for, render
+from tfperf.render.screen import Screen
 from tfperf.render.text_table import cells
 from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
@@ -164,17 +165,7 @@ def test_no_suffix_asks_for_two_formats() -> None:
     assert len(suffixes) == len(set(suffixes))
 
 
-def test_a_pipe_gets_80_plain_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert options_for_stdout() == RenderOptions(width=80, colour=False, interactive=False)
-
-
-def test_a_terminal_gets_its_width_and_colour_unless_the_environment_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "132")
-    monkeypatch.setenv("WT_SESSION", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert options_for_stdout() == RenderOptions(width=132, colour=True, interactive=True)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not options_for_stdout().colour
+def test_options_are_those_of_the_screen() -> None:
+    screen = Screen(width=132, height=50, colour=True, interactive=True, pages=True)
+    assert options_for(screen) == RenderOptions(width=132, colour=True, interactive=True)
+    assert options_for(Screen()) == RenderOptions()

@@ -10,18 +10,33 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from tfperf import __version__
+from tfperf.cli.manners import INTERRUPTED, with_manners
 from tfperf.errors import TfperfError
 
 
 class _Commands(click.Group):
     """The one place that turns errors into a line on stderr and an exit code, and finds commands by name."""
 
-    names = ("run", "capture", "doctor", "analyze", "check", "diff", "export-csv", "timeline", "query")
+    names = (
+        "run",
+        "capture",
+        "doctor",
+        "analyze",
+        "check",
+        "diff",
+        "export-csv",
+        "timeline",
+        "query",
+        "explain",
+        "completion",
+    )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.names)
@@ -31,8 +46,15 @@ class _Commands(click.Group):
 
         if cmd_name not in self.names:
             return None
-        command: click.Command = import_module(f"tfperf.cli.{cmd_name.replace('-', '_')}").command
-        return command
+        return with_manners(import_module(f"tfperf.cli.{cmd_name.replace('-', '_')}").command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.names and not ctx.resilient_parsing:
+            ctx.fail(_no_such_command(name, self.names))
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -43,10 +65,29 @@ class _Commands(click.Group):
             raise click.ClickException(without_commands(for_people(str(error)))) from error
         except MemoryError as error:
             raise click.ClickException("not enough memory: use a machine with more, or a smaller profile") from error
+        except KeyboardInterrupt:
+            # A terminal shows ^C where the cursor is.
+            click.echo("\n" * (sys.stderr is not None and sys.stderr.isatty()) + "Interrupted", err=True)
+            raise Exit(INTERRUPTED) from None
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="tfperf")
+def _no_such_command(name: str, known: Sequence[str]) -> str:
+    """Say that there is no such command, and what was likely meant."""
+    from pathlib import Path
+
+    from tfperf.render.values import for_people
+    from tfperf.units import did_you_mean
+
+    shown = for_people(name)
+    if Path(name).exists():
+        return f"'{shown}' is no command; to read that profile: tfperf analyze {shown}"
+    return f"no such command '{shown}': {did_you_mean(name, known)}"
+
+
+@click.group(
+    "tfperf", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, "-V", "--version", prog_name="tfperf")
 def main() -> None:
     """Profile TensorFlow jobs; say where their step time goes, and what to change.
 
@@ -59,9 +100,13 @@ def main() -> None:
       tfperf export-csv logs/ -o tables/
       tfperf timeline logs/ -o trace.pftrace
       tfperf query logs/ "select op_type, self_ms from host_ops limit 5"
+      tfperf explain input-bound
 
-    Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage, 3 a limit is breached.
+    Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage, 3 a limit is breached, 130 Ctrl-C.
     """
+
+
+with_manners(main)
 
 
 def run() -> None:

@@ -18,10 +18,18 @@ from tfperf.errors import OutputError, TfperfError
 from tfperf.gate.limits import NAMED, LimitError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tfperf.gate.config import CheckConfig
     from tfperf.gate.outcome import Outcome
 
 _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-bound 10%, or write some in tfperf.toml"
+
+
+def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
+
+    return options.completions(CAUSE_MEANINGS, incomplete)
 
 
 @click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
@@ -29,7 +37,13 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 @options.trace_options
 @options.together(
     *(
-        click.option(f"--{name}", metavar=limit.metavar, multiple=limit.of_cause, help=limit.help)
+        click.option(
+            f"--{name}",
+            metavar=limit.metavar,
+            multiple=limit.of_cause,
+            help=limit.help,
+            shell_complete=_complete_cause if limit.of_cause else None,
+        )
         for name, limit in NAMED.items()
     )
 )

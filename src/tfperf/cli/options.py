@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.render import FORMATS, format_of_file
-from tfperf.units import DURATIONS, SIZES, converted, split_quantity
+from tfperf.cli.manners import manners, shows_progress, stdout_options, stdout_screen
+from tfperf.cli.manners import say as say
+from tfperf.render import FORMATS, STDOUT, format_of_file
+from tfperf.units import DURATIONS, SIZES, converted, did_you_mean, split_quantity
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tfperf.analysis import Analysis
     from tfperf.capture.address import Address
     from tfperf.capture.tracer_options import TracerOptions
@@ -92,8 +95,12 @@ class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
-            self.fail(f"{value!r} is not a section: choose one of {', '.join(self.choices)}", param, ctx)
+            known = did_you_mean(str(value), self.choices) or f"choose one of {', '.join(self.choices)}"
+            self.fail(f"{value!r} is not a section: {known}", param, ctx)
         return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return completions(self.choices, incomplete)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -101,6 +108,13 @@ class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         from tfperf.sections.registry import section_names
 
         return section_names()
+
+
+def completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Return the names that begin as what was typed, for a shell."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 class _Integer(click.IntRange):
@@ -218,18 +232,6 @@ def usage_error(error: Exception) -> click.UsageError:
     return click.UsageError(for_people(str(error)))
 
 
-def say(line: str) -> None:
-    """Tell the user something on stderr that is no part of the report; if its reader has left, nobody is told."""
-    from tfperf.render.values import for_people, without_commands
-
-    try:
-        click.echo(without_commands(for_people(line)), err=True)
-    except OSError:
-        from tfperf.render import discard
-
-        discard(sys.stderr)
-
-
 def chosen_format(format_name: str | None, output: Path | None) -> str:
     """Return the format that was asked for, in so many words or by the suffix of the file."""
     return format_name or (format_of_file(output) if output else None) or "table"
@@ -252,7 +254,6 @@ def check_output(output: Path | None, format_name: str | None, *, force: bool) -
 def refuse_existing(output: Path | None, *, force: bool) -> None:
     """Raise OutputError if a file could not be written for what is there."""
     from tfperf import files
-    from tfperf.render import STDOUT
 
     if output is not None and output != STDOUT:
         files.refuse_existing([output], force=force)
@@ -260,22 +261,22 @@ def refuse_existing(output: Path | None, *, force: bool) -> None:
 
 def suitable_for(output: Path | None) -> RenderOptions:
     """Return the width and so on of a report on stdout, or in this file."""
-    from tfperf.render import RenderOptions, options_for_stdout
+    from tfperf.render import RenderOptions
 
-    return RenderOptions() if output else options_for_stdout()
+    return stdout_options() if output in (None, STDOUT) else RenderOptions()
 
 
 def show(report: Report, format_name: str | None, output: Path | None, *, force: bool, **options: Any) -> None:
     """Render a report and write it to a file or to stdout; `options` are fields of `RenderOptions`."""
-    from tfperf.render import STDOUT, render, write
+    from tfperf.render import render, write
     from tfperf.render.values import without_commands
 
     for line in report.omitted:
-        say(line)
+        say(line, always=True)
     name = chosen_format(format_name, output)
     text = render(report, name, suitable_for(output)._replace(**options))
     is_file = output not in (None, STDOUT)
-    write(text if is_file else without_commands(text), output, force=force)
+    write(text if is_file else without_commands(text), output, force=force, screen=stdout_screen())
     if is_file:
         say(f"wrote {output}: report ({name})")
 
@@ -287,7 +288,7 @@ def load_analysis(path: Path, **options: Any) -> Analysis:
     """
     from tfperf.analysis import load
 
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not shows_progress():
         return load(path, **options)
     with _progress_bar() as update:
         return load(path, progress=update, **options)
@@ -306,8 +307,11 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+            no_color = True if manners().color == "never" else None
             columns = TextColumn("reading"), BarColumn(), TaskProgressColumn()
-            bar = closing.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+            bar = closing.enter_context(
+                Progress(*columns, console=Console(stderr=True, no_color=no_color), transient=True)
+            )
             bar.add_task("reading", total=total)
         bar.update(bar.task_ids[0], completed=done, total=total)
 

@@ -21,7 +21,8 @@ from msgspec import Struct
 from tfperf.compare.bootstrap import STATISTICS, StepStatistic
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import read_limit
-from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, did_you_mean, named_limits, regression_tolerance
+from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, named_limits, regression_tolerance
+from tfperf.units import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib

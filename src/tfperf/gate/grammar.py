@@ -43,13 +43,12 @@ from tfperf.gate.limits import (
     Metric,
     Relation,
     check_cause,
-    did_you_mean,
 )
 from tfperf.patterns import pattern
 from tfperf.query.sql_tables import RECORDED
 from tfperf.report.model import Column
 from tfperf.sections.registry import TableSpec, all_tables
-from tfperf.units import Unit
+from tfperf.units import Unit, did_you_mean
 
 FUNCTIONS = ("sum", "max", "min", "mean", "median", "p95", "count")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

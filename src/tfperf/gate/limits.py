@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from tfperf.errors import TfperfError
 from tfperf.gate.bounds import EXAMPLES, check_bound, quoted, read_bound
+from tfperf.units import did_you_mean
 
 if TYPE_CHECKING:
     from tfperf.units import Unit
@@ -315,15 +316,3 @@ def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[
     replaced = {(limit.metric, limit.relation[0]) for limit in of_command_line}
     kept = (limit for limit in of_file if (limit.metric, limit.relation[0]) not in replaced)
     return (*kept, *of_command_line)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the names that are close to a word as a question; else all of them to choose from, if they are few."""
-    import difflib
-
-    names = list(known)
-    close = difflib.get_close_matches(word.lower()[:100], names, n=3, cutoff=0.5)
-    close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"choose one of {', '.join(names)}" if len(names) <= 16 else ""

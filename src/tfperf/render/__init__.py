@@ -18,13 +18,10 @@ from msgspec import Struct
 
 from tfperf.errors import OutputError
 from tfperf.files import cannot_write, new_file, refuse_existing, write_files
+from tfperf.render.screen import PIPE_WIDTH, Screen
 
 if TYPE_CHECKING:
     from tfperf.report.model import Level, Report
-
-PIPE_WIDTH = 80
-"""Width of text that no person's window decides: files, pipes, CI logs."""
-
 
 View = Literal["answer", "whole", "sections"]
 
@@ -98,28 +95,22 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     return renderer(shown(report, detail), options)
 
 
-def options_for_stdout() -> RenderOptions:
-    """Return what suits the current stdout: a terminal has its own width, and colour unless NO_COLOR is set."""
-    interactive = sys.stdout is not None and sys.stdout.isatty()
-    width = PIPE_WIDTH
-    if interactive:
-        # Importing shutil takes 4 ms, which a pipe need not wait for.
-        from shutil import get_terminal_size
-
-        width = get_terminal_size((PIPE_WIDTH, 24)).columns
-    # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
-    knows_codes = os.environ.get("TERM") != "dumb" and (os.name != "nt" or "WT_SESSION" in os.environ)
-    colour = interactive and knows_codes and not os.environ.get("NO_COLOR")
-    return RenderOptions(width=width, colour=colour, interactive=interactive)
+def options_for(screen: Screen) -> RenderOptions:
+    """Return what suits a report on this screen."""
+    return RenderOptions(width=screen.width, colour=screen.colour, interactive=screen.interactive)
 
 
 STDOUT = Path("-")
 
 
-def write(text: str, destination: Path | None, *, force: bool = False) -> None:
-    """Write a report to a file, or to stdout (None or `-`); a file is replaced only with `force`."""
+def write(text: str, destination: Path | None, *, force: bool = False, screen: Screen | None = None) -> None:
+    """Write a report to a file, or to stdout (None or `-`); a file is replaced only with `force`.
+
+    With `screen`, what is longer than it opens the user's pager, if it allows that.
+    """
     if destination is None or destination == STDOUT:
-        _write_stdout(text)
+        if destination == STDOUT or screen is None or not _showed_in_pager(text, screen):
+            _write_stdout(text)
         return
     refuse_existing([destination], force=force)
     _write_file(text, destination)
@@ -148,6 +139,15 @@ def _write_file(text: str, destination: Path) -> None:
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", errors="backslashreplace")
+
+
+def _showed_in_pager(text: str, screen: Screen) -> bool:
+    if not screen.pages:
+        return False
+    from tfperf.render.pager import is_longer, show_in_pager
+
+    sys.stdout.flush()
+    return is_longer(text, screen.width, screen.height) and show_in_pager(text, os.environ)
 
 
 def _write_stdout(text: str) -> None:

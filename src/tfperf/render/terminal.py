@@ -7,14 +7,17 @@ from itertools import compress
 
 from tfperf.render import RenderOptions
 from tfperf.render.charts import chart_lines
+from tfperf.render.screen import NARROWEST
 from tfperf.render.text_table import (
     ASCII,
     LINES,
     PLAIN_ELLIPSIS,
     Line,
     Part,
+    TextTable,
     cells,
     cut_note,
+    fits,
     fold,
     joined,
     line_of,
@@ -30,9 +33,6 @@ from tfperf.report.model import Fact, Finding, Report, Section, Table
 
 Block = Sequence[Line]
 """Parts with no blank line between them."""
-
-SMALLEST_WIDTH = 40
-"""Narrower windows get lines of this width: no layout makes sense below."""
 
 _LONGEST_LINE = 100
 _LONGEST_TITLE = 34
@@ -59,7 +59,7 @@ def _is_answer(report: Report, options: RenderOptions) -> bool:
 
 def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
     """Yield the sections that lead so that they fit on a screen: no headings, and charts beside facts."""
-    width = max(options.width, SMALLEST_WIDTH)
+    width = max(options.width, NARROWEST)
     read = [measure_text(fact.value, fact.unit) for fact in source_facts(report) if fact.key in _NAMES_THE_RUN]
     if read:
         yield [line_of(shorten(safe("  ".join(read)), width, mark=PLAIN_ELLIPSIS), "dim")]
@@ -78,7 +78,7 @@ def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
 
 def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
     """Yield what was read, then the parts of each section in the order that the model states."""
-    width = max(options.width, SMALLEST_WIDTH)
+    width = max(options.width, NARROWEST)
     source = source_facts(report)
     if source:
         yield _fact_lines(source, width)
@@ -150,7 +150,9 @@ def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
     lines = _paragraph(table.title, width, style="bold")
     if len(table):
         texts = text_table(table, LINES if interactive else ASCII)
-        lines += table_lines(texts, width, interactive=interactive)
+        for number, part in enumerate(parts_that_fit(texts, width)):
+            lines += [line_of("")] if number else []
+            lines += table_lines(part, width, interactive=interactive)
     else:
         lines.append(line_of("no rows"))
     lines += _whole_names(table, width)
@@ -171,3 +173,28 @@ def _whole_names(table: Table, width: int) -> Block:
             text = brief(whole, _LONGEST_WHOLE_NAME)
             lines += (line_of(f"    {part}", "dim") for part in fold(text, min(width, _LONGEST_LINE) - 4))
     return [line_of("Whole names", "bold"), *lines] if lines else []
+
+
+def parts_that_fit(table: TextTable, width: int) -> list[TextTable]:
+    """Return the table, or where it is too wide, parts of it with the columns that fit, each behind the name's column.
+
+    No line is then broken by the window, which would cut numbers.
+    """
+    if fits(table, width):
+        return [table]
+    names = next((number + 1 for number, is_number in enumerate(table.numeric) if not is_number), 0)
+    parts: list[list[int]] = []
+    for column in range(names, len(table.headers)):
+        if parts and fits(_columns(table, [*range(names), *parts[-1], column]), width):
+            parts[-1].append(column)
+        else:
+            parts.append([column])
+    return [_columns(table, [*range(names), *part]) for part in parts] or [table]
+
+
+def _columns(table: TextTable, columns: Sequence[int]) -> TextTable:
+    return TextTable(
+        headers=tuple(table.headers[column] for column in columns),
+        rows=tuple(tuple(row[column] for column in columns) for row in table.rows),
+        numeric=tuple(table.numeric[column] for column in columns),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,14 @@ How = tuple[str, Confidence, str]
 
 PARTIAL, RETRACE, SLOW_FIRST, END_ESTIMATED = "partial", "retrace", "slow first step", "end estimated"
 OMITTED = "omitted"
+FLAGS: Mapping[str, str] = {
+    PARTIAL: "the capture shows only a part of it",
+    RETRACE: "a function was traced in it",
+    SLOW_FIRST: "the first step took over three times as long as the median of the others of its kind",
+    END_ESTIMATED: "the end of this last step is not recorded, but estimated",
+    OMITTED: "with attribution tensorflow: the first or the last step, which TensorFlow's profiler leaves out",
+}
+"""Why a step does not count in averages."""
 UNLABELLED = "step"
 
 

@@ -1,0 +1,1 @@
+"""What the words in reports, files and options mean: `tfperf explain`."""

@@ -1,0 +1,97 @@
+"""What stdout is: how wide and high, whether a person reads it, whether it shows colours, whether a pager may open.
+
+The one place where environment variables and terminals decide how a report looks: `screen_of` decides, `screen` asks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TextIO
+
+PIPE_WIDTH = 80
+"""Width of text that no person's window decides: files, pipes, CI logs."""
+PIPE_HEIGHT = 24
+NARROWEST, WIDEST = 40, 200
+"""Reports are laid out between these widths; windows of 60 columns and more lose nothing."""
+
+Colour = Literal["auto", "always", "never"]
+_DRAWN = "─█…"
+"""What reports for a person are drawn with, where the encoding of the terminal has it."""
+
+
+class Terminal(NamedTuple):
+    """What a process finds: which of its streams are terminals, and the size of the window (0: unknown)."""
+
+    stdin: bool = False
+    stdout: bool = False
+    columns: int = 0
+    lines: int = 0
+    encoding: str = "utf-8"
+
+
+class Screen(NamedTuple):
+    """How a report on stdout looks. `interactive`: a person reads it, so long names may lose their middle."""
+
+    width: int = PIPE_WIDTH
+    height: int = PIPE_HEIGHT
+    colour: bool = False
+    interactive: bool = False
+    pages: bool = False
+    """Whether a report that is longer than the window may open a pager."""
+
+
+def screen_of(
+    environment: Mapping[str, str], terminal: Terminal, *, colour: Colour = "auto", pager: bool = True
+) -> Screen:
+    """Return how a report looks; `colour` and `pager` are what the user asked for."""
+    is_dumb = environment.get("TERM") == "dumb"
+    columns = _positive(environment.get("COLUMNS")) or (terminal.columns if terminal.stdout else 0) or PIPE_WIDTH
+    return Screen(
+        width=min(max(columns, NARROWEST), WIDEST),
+        height=_positive(environment.get("LINES")) or terminal.lines or PIPE_HEIGHT,
+        colour=_shows_colour(environment, terminal, is_dumb) if colour == "auto" else colour == "always",
+        interactive=terminal.stdout and _can_draw(terminal.encoding),
+        pages=pager and terminal.stdin and terminal.stdout and not is_dumb and not environment.get("CI"),
+    )
+
+
+def screen(*, colour: Colour = "auto", pager: bool = True) -> Screen:
+    """Return how a report on the stdout of this process looks."""
+    return screen_of(os.environ, _terminal(), colour=colour, pager=pager)
+
+
+def _shows_colour(environment: Mapping[str, str], terminal: Terminal, is_dumb: bool) -> bool:
+    if environment.get("NO_COLOR"):
+        return False
+    if environment.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
+    return terminal.stdout and not is_dumb and (os.name != "nt" or "WT_SESSION" in environment)
+
+
+def _terminal() -> Terminal:
+    if not _is_terminal(sys.stdout):
+        return Terminal(stdin=_is_terminal(sys.stdin))
+    try:
+        columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        columns, lines = 0, 0
+    return Terminal(_is_terminal(sys.stdin), True, columns, lines, sys.stdout.encoding or "utf-8")
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _positive(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 0
+
+
+def _can_draw(encoding: str) -> bool:
+    try:
+        _DRAWN.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

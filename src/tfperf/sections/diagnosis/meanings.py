@@ -1,0 +1,76 @@
+"""What each cause of the diagnosis is, in words: for `tfperf explain`, and the table of docs/diagnosis.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class CauseMeaning(Struct, frozen=True):
+    """A cause in words; Markdown, relative to docs/."""
+
+    text: str
+    """What costs the time."""
+    taken_from: str
+    """Where the number is from."""
+
+
+CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
+    "input_wait": CauseMeaning("the step waits for the next batch of tf.data", "part of the category Input"),
+    "input_copy": CauseMeaning(
+        "batches are copied to the device while nothing else goes on", "part of the category Input"
+    ),
+    "input_contention": CauseMeaning(
+        (
+            "the threads of the input pipeline use cores that the step needs ([how it is "
+            "estimated](tfdata.md#what-input-costs))"
+        ),
+        "part of the categories Host compute and All others",
+    ),
+    "output_copy": CauseMeaning("results are copied to the host while nothing else goes on", "category Output"),
+    "compilation": CauseMeaning("functions are traced or compiled in the steps", "category Compilation"),
+    "warm_up": CauseMeaning(
+        "only the first steps of the capture are traced, or take very long",
+        "category Compilation, or the steps that averages omit",
+    ),
+    "launch_bound": CauseMeaning("the device waits for the host to launch kernels", "category Kernel launch"),
+    "small_work_per_step": CauseMeaning(
+        (
+            "what a step costs whatever its size (calls, launches, Python of the framework) takes 20 % of it or "
+            "more; on a GPU: the device computes for less than a quarter of it"
+        ),
+        "Kernel launch, Host compute without ops, All others",
+    ),
+    "host_ops": CauseMeaning(
+        "ops run on host threads and launch nothing, while the device has nothing to do",
+        "part of Host compute, as [idle.md](idle.md) counts it",
+    ),
+    "waiting_for_results": CauseMeaning(
+        "the program waits for results, while the device has nothing to do",
+        "part of Host compute and All others, as [idle.md](idle.md) counts it",
+    ),
+    "python_between_steps": CauseMeaning(
+        "the thread that makes the calls is in none of them", "part of the category All others"
+    ),
+    "waiting_in_calls": CauseMeaning(
+        "the program is in a call, and nothing is recorded of what the call does", "part of the category All others"
+    ),
+    "eager_ops": CauseMeaning("Python runs ops one by one", "part of Host compute, Kernel launch and All others"),
+    "collectives": CauseMeaning(
+        "replicas exchange gradients, or wait for each other to do so",
+        "category Device collectives; on CPUs a part of Host compute",
+    ),
+    "straggler": CauseMeaning(
+        "one host does more work than the others, which wait for it", "part of the category Host compute of that host"
+    ),
+    "device_compute_32bit": CauseMeaning(
+        "kernels that tensor cores could do in 16 bit", "part of the category Device compute"
+    ),
+    "profiling_overhead": CauseMeaning(
+        "the profiler makes steps longer, as the capture measured", "part of Host compute, Kernel launch and All others"
+    ),
+    "idle_devices": CauseMeaning("devices do nothing in the steps", "no part of the step: the cost is unknown"),
+    "memory_pressure": CauseMeaning("memory is nearly full, fragmented, or grows", "no part of the step"),
+}
+"""Every cause by its code."""

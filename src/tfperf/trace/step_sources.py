@@ -1,0 +1,37 @@
+"""The rules that find steps, in words: for `tfperf explain`, and the table of docs/architecture.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class StepSource(Struct, frozen=True):
+    """What a rule takes for a step, and how sure it is; Markdown."""
+
+    step: str
+    confidence: str
+
+
+STEP_SOURCES: Mapping[str, StepSource] = {
+    "markers": StepSource("an event with `step_num`, or of the name given with `--step-marker`", "high"),
+    "device steps": StepSource("an event on the step line of a TPU", "high"),
+    "stored groups": StepSource("a group that the profiler stored in the file (TensorFlow 2.2 to 2.4)", "high"),
+    "tf.function calls": StepSource(
+        (
+            "a call of the function that takes most time, with its fetch from tf.data inside; or one turn of the "
+            "repeating sequence of fetches and calls"
+        ),
+        "high, or medium if nothing is fetched or nothing repeats regularly",
+    ),
+    "tf.data fetches inside a call": StepSource(
+        "from fetch to fetch, inside a call that loops over the data", "medium"
+    ),
+    "executor runs": StepSource("a run of the executor that tf.data did not start", "low"),
+    "tf.data fetches": StepSource("from fetch to fetch, without any call", "medium, or low for fewer than four"),
+    "device modules": StepSource("a run of the XLA module that takes most device time", "low"),
+    "groups": StepSource("attribution `tensorflow`: a group as TensorFlow's profiler makes it", "high"),
+    "none": StepSource("no rule finds a step; the report says why, and gives no verdict", "none"),
+}
+"""Every rule by its name, in the order in which they are tried, but a step line of a TPU before markers."""

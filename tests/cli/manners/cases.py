@@ -1,0 +1,237 @@
+r"""One table: what is typed, and what a person sees first.
+
+A row is (what is typed, first line, exit code). In front of the command stand variables, as in a shell. The first line
+is that of stdout, or if that is empty the error's, or else that of stderr; `*` in it stands for any text. In a
+terminal, where `CLEAR` and others are codes for colours, a row is a line of bash, and may have keys to press.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+class Case(NamedTuple):
+    """A row; `keys` are pressed when `waits_for` is on the screen."""
+
+    typed: str
+    first: str
+    code: int = 0
+    waits_for: str = ""
+    keys: str = ""
+    columns: int = 80
+
+
+RUN = "2026_11_21_12_00_00"
+USAGE = "Usage: tfperf"
+
+IN_PROCESS = (
+    # tfperf itself
+    Case("", f"{USAGE} [OPTIONS] COMMAND [ARGS]...", 2),
+    Case("--help", f"{USAGE} [OPTIONS] COMMAND [ARGS]..."),
+    Case("-h", f"{USAGE} [OPTIONS] COMMAND [ARGS]..."),
+    Case("-V", "tfperf, version *"),
+    Case("--version", "tfperf, version *"),
+    Case("-q", "Error: Missing command.", 2),
+    Case("--verison", "Error: No such option*--verison*Did you mean*--version*", 2),
+    # wrong commands
+    Case("analyse logs", "Error: no such command 'analyse': did you mean analyze?", 2),
+    Case("ANALYZE logs", "Error: no such command 'ANALYZE': did you mean analyze?", 2),
+    Case("chek logs", "Error: no such command 'chek': did you mean check?", 2),
+    Case("export logs", "Error: no such command 'export': did you mean export-csv?", 2),
+    Case("timline logs", "Error: no such command 'timline': did you mean timeline*?", 2),
+    Case("captrue", "Error: no such command 'captrue': did you mean capture?", 2),
+    Case("explian", "Error: no such command 'explian': did you mean explain*?", 2),
+    Case("xyzzy", "Error: no such command 'xyzzy': choose one of run, capture, *", 2),
+    Case("logs", "Error: 'logs' is no command; to read that profile: tfperf analyze logs", 2),
+    Case("'\x1b[31m'", r"Error: no such command '\x1b[31m': *", 2),
+    # help of every command
+    Case("run --help", f"{USAGE} run [OPTIONS] SCRIPT [ARGS]..."),
+    Case("capture --help", f"{USAGE} capture [OPTIONS]"),
+    Case("doctor -h", f"{USAGE} doctor [OPTIONS]"),
+    Case("analyze --help", f"{USAGE} analyze [OPTIONS] *PATH*"),
+    Case("check --help", f"{USAGE} check [OPTIONS] *PATH*"),
+    Case("diff --help", f"{USAGE} diff [OPTIONS] BEFORE AFTER [MORE]..."),
+    Case("export-csv --help", f"{USAGE} export-csv [OPTIONS] *PATH*"),
+    Case("timeline --help", f"{USAGE} timeline [OPTIONS] *PATH*"),
+    Case("query --help", f"{USAGE} query [OPTIONS] *PATH* *SQL*"),
+    Case("explain --help", f"{USAGE} explain [OPTIONS] [TERM]..."),
+    Case("completion --help", f"{USAGE} completion [OPTIONS] {{bash|zsh|fish}}"),
+    # colour
+    Case("analyze logs", f"{RUN}  sample"),
+    Case("analyze logs --color auto", f"{RUN}  sample"),
+    Case("analyze logs --color always", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("--color always analyze logs", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("--color always analyze logs --color never", f"{RUN}  sample"),
+    Case("--color never analyze logs --color always", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("analyze logs --color sometimes", "Error: Invalid value for '--color': 'sometimes' is not one of *", 2),
+    Case("FORCE_COLOR=1 analyze logs", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("FORCE_COLOR=1 TERM=dumb analyze logs", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("FORCE_COLOR=0 analyze logs", f"{RUN}  sample"),
+    Case("FORCE_COLOR= analyze logs", f"{RUN}  sample"),
+    Case("FORCE_COLOR=1 NO_COLOR=1 analyze logs", f"{RUN}  sample"),
+    Case("FORCE_COLOR=1 analyze logs --color never", f"{RUN}  sample"),
+    Case("NO_COLOR=1 analyze logs --color always", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("FORCE_COLOR=1 analyze logs -o -", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("FORCE_COLOR=1 analyze logs --format json", "{"),
+    Case("FORCE_COLOR=1 check logs --max-step-time 1s", f"Run     {BOLD}{RUN}{PLAIN}"),
+    Case("diff logs fixed --color always", f"Runs         {BOLD}logs, fixed{PLAIN}"),
+    Case("explain retrace --color always", f"{BOLD}retrace{PLAIN}{DIM} (flag){PLAIN}"),
+    # width
+    Case("COLUMNS=60 analyze logs", f"{RUN}  sample"),
+    Case("COLUMNS=10 analyze logs", f"{RUN}  sample"),
+    Case("COLUMNS=wide analyze logs", f"{RUN}  sample"),
+    Case("COLUMNS=60 query --schema", "Tables"),
+    Case("COLUMNS=50 explain", "Kind                 Words  For example"),
+    # analyze: what is shown
+    Case("analyze logs -q", f"{RUN}  sample"),
+    Case("analyze logs --no-pager", f"{RUN}  sample"),
+    Case("analyze logs --full", f"Run          {RUN}"),
+    Case("analyze logs -s steps", f"Run          {RUN}"),
+    Case("analyze logs --format csv", "# causes"),
+    Case("analyze logs --format markdown", "## Diagnosis"),
+    Case("analyze logs --list", "Folder  logs"),
+    Case("analyze logs/plugins/profile/*", f"{RUN}  sample"),
+    # analyze: wrong words
+    Case("analyze logs -s overveiw", "Error: *'overveiw' is not a section: did you mean overview?", 2),
+    Case("analyze logs --section tf_data", "Error: *'tf_data' is not a section: did you mean tfdata?", 2),
+    Case("analyze logs -s xyzzy", "Error: *'xyzzy' is not a section: choose one of diagnosis, *", 2),
+    Case("analyze logs -s ''", "Error: *'' is not a section: choose one of diagnosis, *", 2),
+    Case("analyze logs --fromat json", "Error: No such option*--fromat*Did you mean*--format*", 2),
+    Case("analyze logs --format jsn", "Error: *'jsn' is not one of *'json'*", 2),
+    Case("analyze logs --by layr -s ops", "Error: *'layr' is not one of *'layer'*", 2),
+    Case("analyze logs --top 0", "Error: Invalid value for '--top': 0 is not in the range x>=1.", 2),
+    Case("analyze logs --top x", "Error: Invalid value for '--top': 'x' is not a valid integer.", 2),
+    Case("analyze logs --filter '(' -s ops", "Error: *'(' is not a regular expression: *", 2),
+    Case("analyze logs --filter x", "Error: --by and --filter are about ops, *", 2),
+    Case("analyze logs --full -s steps", "Error: --full shows all sections, -s some of them: omit one of the two", 2),
+    Case("analyze logs --run nope", "Error: there is no run named 'nope'*", 1),
+    Case("analyze logs --host nope", f"Error: run {RUN} has no host named 'nope'*", 1),
+    Case("analyze logs --attribution tensorflow --step-marker x", "Error: --step-marker has no meaning with *", 2),
+    Case("analyze logs --skip-first 2", "Error: --skip-first is about the baseline: pass --save-baseline FILE too", 2),
+    Case("analyze logs more", "Error: Got unexpected extra argument*more*", 2),
+    # odd paths and files
+    Case("analyze nowhere", "Error: nowhere does not exist; *", 1),
+    Case("analyze ''", "Error: Invalid value for '*PATH*': the path is empty *", 2),
+    Case("analyze empty", "Error: no *.xplane.pb file below empty; *", 1),
+    Case("analyze text.xplane.pb", "Error: text.xplane.pb *", 1),
+    Case("analyze empty.xplane.pb", "Error: empty.xplane.pb is empty (0 bytes)*", 1),
+    Case("analyze cut.xplane.pb", "Error: cut.xplane.pb is damaged *", 1),
+    # -o
+    Case("analyze logs -o old.txt", "Error: old.txt exists; pass --force to replace it", 1),
+    Case("analyze logs -o missing/x.txt", "Error: cannot write missing/x.txt: missing does not exist; *", 1),
+    Case("analyze logs -o empty", "Error: empty is a folder; name a file", 1),
+    Case("analyze logs --save-baseline old.txt", "Error: old.txt exists; pass --force to replace it", 1),
+    Case("analyze logs -q -o quiet.html", ""),
+    Case("analyze logs -q --color always -o quiet.txt", ""),
+    # check
+    Case("check logs --max-input-bound 90%", f"Run     {RUN}"),
+    Case("check logs --max-input-bound 10%", f"Run     {RUN}", 3),
+    Case("-q check logs --max-input-bound 10%", f"Run     {RUN}", 3),
+    Case("check logs --max-step-time 1s --min-steps 500", f"Run     {RUN}", 1),
+    Case("check logs", "Error: there is no limit to check: *", 2),
+    Case("check logs --max-input-bound", "Error: Option '--max-input-bound' requires an argument.", 2),
+    Case(
+        "check logs --max-inputbound 10%", "Error: No such option*--max-inputbound*Did you mean*--max-input-bound*", 2
+    ),
+    Case("check logs --fail-on compilaton", "Error: *there is no cause 'compilaton': did you mean compilation?", 2),
+    Case("check logs --limit 'step_tme < 5ms'", "Error: *there is no figure step_tme: did you mean step_time?", 2),
+    Case("check logs --limit 'step_time < 5'", "Error: *'5' has no unit: write 50ms", 2),
+    Case("check logs --config bad.toml", "Error: bad.toml: check has no key 'max-inputbound': did you mean *", 2),
+    Case("check logs --config nowhere.toml", "Error: nowhere.toml: it cannot be read: *", 2),
+    Case("check logs --max-step-time 1s --junit -", "Error: --junit - would mix with the report: name a file", 2),
+    Case("check logs --baseline text.xplane.pb", "Error: *text.xplane.pb*", 1),
+    Case("check nowhere --max-step-time 1s", "Error: nowhere does not exist; *", 1),
+    # diff
+    Case("diff logs fixed", "Runs *logs, fixed"),
+    Case("diff logs", "Error: give at least two runs: tfperf diff BEFORE AFTER", 2),
+    Case("diff logs nowhere", "Error: nowhere does not exist; *", 1),
+    Case("diff logs fixed --stat avg", "Error: *'avg' is not one of 'mean', 'median', 'p95'.", 2),
+    # export-csv
+    Case("export-csv logs -o tables", "wrote * files to tables*"),
+    Case("export-csv -q logs -o tables2", ""),
+    Case("export-csv logs", "Error: Missing option '-o' / '--output'.", 2),
+    Case("export-csv logs -o old.txt", "Error: old.txt is a file; name a folder", 1),
+    # timeline
+    Case("timeline logs -o t.pftrace", "wrote t.pftrace (*"),
+    Case("timeline logs -q -o t.json", ""),
+    Case("timeline logs -o t.txt", "Error: t.txt: end the file name in *", 2),
+    Case("timeline logs", "Error: name the file to write with -o, *", 2),
+    Case("timeline logs -o u.json --steps 5..3", "Error: *'5..3' ends before it starts: write 3..5", 2),
+    Case("timeline logs -o u.json --steps 1000..2000", "Error: there are no steps 1000..2000; the steps are 0..19", 1),
+    Case("timeline logs -o u.json --min-duration 5", "Error: *'5' is not a duration: write 2s, 500ms or 1.5m", 2),
+    # query
+    Case("query --schema", "Tables"),
+    Case("query logs 'select name from events' --top 1 --format csv", "name"),
+    Case("query logs 'select nope from events'", 'Error: Binder Error: *"nope"*', 2),
+    Case("query logs 'drop table events'", "Error: DROP is refused, *", 2),
+    Case("query logs", "Error: give exactly one of: a query, -f FILE, --schema", 2),
+    Case("query logs -f nowhere.sql", "Error: *'nowhere.sql': No such file or directory", 2),
+    # doctor, capture, run
+    Case("doctor --port 99999", "Error: Invalid value for '--port': 99999 is not in the range 1<=x<=65535.", 2),
+    Case("doctor --worker nope", "Error: 'nope' is not the address of a profiler server; *", 2),
+    Case("doctor --port 1 --worker a:1", "Error: name one job: *", 2),
+    Case("capture --port x", "Error: Invalid value for '--port': 'x' is not a valid integer.", 2),
+    Case("capture --port 1 --worker localhost:1", "Error: a worker is named twice; name each once", 2),
+    Case("capture --port 1 --duration 2", "Error: *'2' is not a duration: write 2s, 500ms or 1.5m", 2),
+    Case("capture --port 1 --on-slow-step 5ms", "Error: --on-slow-step needs --continuous", 2),
+    Case("capture --port 1", "Error: nothing listens on localhost:1; *", 1),
+    Case("run", "Error: Missing argument 'SCRIPT [ARGS]...'.", 2),
+    Case("run nowhere.py", "Error: nowhere.py does not exist; *", 2),
+    Case("run --steps x train.py", "Error: *'x' is not a range of steps: write 3..5, or 3", 2),
+    Case("run --steps 1..2 --after 3s train.py", "Error: --steps and --after exclude each other: *", 2),
+    # explain, completion
+    Case("explain", "Kind                 Words  For example"),
+    Case("explain input-bound", "input-bound (term)"),
+    Case("explain all others", "all others (term)"),
+    Case("explain output_copy", "output_copy (cause)"),
+    Case("explain keep_signature", "keep_signature (action)"),
+    Case("explain --max-step-time", "--max-step-time (option)"),
+    Case("explain inptu_wait", "Error: 'inptu_wait' is no word of tfperf: did you mean input wait*", 2),
+    Case("explain xyzzy", "Error: 'xyzzy' is no word of tfperf: tfperf explain lists what there is", 2),
+    Case("completion bash", "_tfperf_completion() {"),
+    Case("completion zsh", "#compdef tfperf"),
+    Case("completion fish", "function _tfperf_completion;"),
+    Case("completion tcsh", "Error: *'tcsh' is not one of 'bash', 'zsh', 'fish'.", 2),
+    Case("completion", "Error: Missing argument '{bash|zsh|fish}'.*", 2),
+)
+
+_LONG = "tfperf analyze logs --full"
+_ENDLESS = "tfperf query logs 'select count(*) from range(1000000000000) where range % 7 = 3'"
+IN_TERMINAL = (
+    Case("tfperf analyze logs", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("NO_COLOR=1 tfperf analyze logs", f"{RUN}  sample"),
+    Case("TERM=dumb tfperf analyze logs", f"{RUN}  sample"),
+    Case("tfperf --color never analyze logs", f"{RUN}  sample"),
+    Case("tfperf analyze logs | cat", f"{RUN}  sample"),
+    Case("tfperf analyze logs -o seen.txt; head -1 seen.txt", f"*{RUN}  sample"),
+    Case("PYTHONIOENCODING=ascii tfperf analyze logs", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("tfperf analyze logs > seen2.txt; head -1 seen2.txt", f"{RUN}  sample"),
+    Case("tfperf check logs --max-input-bound 10%", f"Run     {BOLD}{RUN}{PLAIN}", 3),
+    # the pager
+    Case(f"PAGER='./pager A' {_LONG}", "pager A got Run*"),
+    Case(f"PAGER='./pager B' {_LONG} | head -1", f"Run          {RUN}"),
+    Case(f"PAGER='./pager C' {_LONG} --no-pager", f"Run          {BOLD}{RUN}{PLAIN}"),
+    Case(f"PAGER='./pager D' tfperf --no-pager {_LONG.removeprefix('tfperf ')}", f"Run          {BOLD}{RUN}{PLAIN}"),
+    Case(f"CI=true PAGER='./pager E' {_LONG}", f"Run          {BOLD}{RUN}{PLAIN}"),
+    Case(f"TERM=dumb PAGER='./pager F' {_LONG}", f"Run          {RUN}"),
+    Case(f"PAGER='./pager G' {_LONG} -o -", f"Run          {BOLD}{RUN}{PLAIN}"),
+    Case(f"PAGER='./pager H' {_LONG} < /dev/null", f"Run          {BOLD}{RUN}{PLAIN}"),
+    Case("PAGER='./pager I' tfperf explain input_copy", f"{BOLD}input_copy{PLAIN}{DIM} (cause){PLAIN}"),
+    Case("PAGER='./pager J' tfperf explain columns", "pager J got*"),
+    Case(f"PAGER= {_LONG}", f"Run          {BOLD}{RUN}{PLAIN}"),
+    Case(f"PAGER=no-such-pager {_LONG}", f"Run          {BOLD}{RUN}{PLAIN}"),
+    Case(f"PAGER='head -n 1' {_LONG}", f"Run          {BOLD}{RUN}{PLAIN}"),
+    Case("PAGER='head -n 1' tfperf check logs --max-input-bound 10% --format json", "{", 3),
+    Case(f"PAGER=less {_LONG}", f"*Run          {BOLD}{RUN}{PLAIN}*", waits_for="Diagnosis", keys="q"),
+    # pipes that close, and Ctrl-C
+    Case(f"{_LONG} | head -1", f"Run          {RUN}"),
+    Case(f"{_LONG} 2>&1 | head -1", f"Run          {RUN}"),
+    Case("tfperf --help | head -1", "Usage: tfperf [OPTIONS] COMMAND [ARGS]..."),
+    Case(f"echo go; {_ENDLESS}", "go", 130, waits_for="go", keys="\x03"),
+    Case("echo go; tfperf query logs -", "go", 130, waits_for="go", keys="\x03"),
+    # narrow windows
+    Case("tfperf analyze logs --color never", f"{RUN}  sample", columns=60),
+    Case("tfperf explain --color never", "Kind                 Words  For example", columns=60),
+)

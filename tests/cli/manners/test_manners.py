@@ -1,0 +1,174 @@
+"""Output manners: every row of the table, in this process or in a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.manners.cases import IN_PROCESS, IN_TERMINAL, Case
+from click.testing import CliRunner
+
+import tfperf
+from tfperf.cli import main
+from tfperf.render import RenderOptions, render
+from tfperf.render.text_table import cells
+
+pexpect = pytest.importorskip("pexpect", reason="there is no pseudo-terminal")
+
+SAMPLES = Path(__file__).parents[3] / "sample_traces"
+WIDTHS = (60, 72, 80, 100, 132, 200)
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two logdirs, odd files, `tfperf` as a program, and a pager that says what it got."""
+    folder = tmp_path_factory.mktemp("manners")
+    shutil.copytree(SAMPLES / "input_bound", folder / "logs")
+    shutil.copytree(SAMPLES / "input_fixed", folder / "fixed")
+    (folder / "empty").mkdir()
+    trace = next(folder.glob("logs/plugins/profile/*/*.xplane.pb"))
+    (folder / "cut.xplane.pb").write_bytes(trace.read_bytes()[:20_000])
+    (folder / "empty.xplane.pb").touch()
+    (folder / "text.xplane.pb").write_text("hello world\n")
+    (folder / "old.txt").write_text("old\n")
+    (folder / "bad.toml").write_text('[check]\nmax-inputbound = "10%"\n')
+    programs = {
+        "tfperf": f"#!{sys.executable}\nfrom tfperf.__main__ import run\nrun()\n",
+        "pager": "#!/bin/sh\nread first\necho pager $1 got $first\ncat > /dev/null\n",
+    }
+    for name, code in programs.items():
+        (folder / name).write_text(code)
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def name_of(case: Case) -> str:
+    return f"{case.typed} [{case.columns}]" if case.columns != 80 else case.typed or "nothing"
+
+
+def matches(first: str, line: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, first.split("*"))), line) is not None
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len(IN_PROCESS) >= 120
+    assert len(IN_TERMINAL) >= 20
+    assert len(set(map(name_of, IN_PROCESS + IN_TERMINAL))) == len(IN_PROCESS + IN_TERMINAL)
+    commands = main.list_commands(None)  # type: ignore[arg-type]
+    assert {name for name in commands if any(name in case.typed.split() for case in IN_PROCESS)} == set(commands)
+
+
+@pytest.mark.parametrize("case", IN_PROCESS, ids=name_of)
+def test_in_this_process(case: Case, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
+    words, environment = shlex.split(case.typed), {}
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        name, _, environment[name] = words.pop(0).partition("=")
+    words = [str(next(Path().glob(word))) if word.endswith("/*") else word for word in words]
+    result = CliRunner().invoke(main, words, env=environment)
+    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    lines = result.stdout.splitlines() or errors or result.stderr.splitlines() or [""]
+    assert result.exit_code == case.code, result.output
+    assert matches(case.first, lines[0]), lines[0]
+    assert len(errors) == (case.code in (1, 2) and not result.stdout and bool(words)), errors
+
+
+@pytest.mark.parametrize("case", IN_TERMINAL, ids=name_of)
+def test_in_a_terminal(case: Case, workplace: Path) -> None:
+    environment = {
+        **os.environ,
+        "PATH": f"{workplace}{os.pathsep}{os.environ['PATH']}",
+        "TERM": "xterm",
+        "LC_ALL": "C.UTF-8",
+    }
+    line = f"set -o pipefail; {case.typed}"
+    size = (40, case.columns)
+    child = pexpect.spawn(
+        "bash", ["--norc", "-c", line], cwd=workplace, env=environment, dimensions=size, timeout=30, encoding="utf-8"
+    )
+    before = ""
+    if case.keys:
+        child.expect_exact(case.waits_for)
+        before = child.before + child.after
+        # When Python itself starts, nobody can catch Ctrl-C.
+        child.expect(pexpect.TIMEOUT, timeout=2)
+        child.send(case.keys)
+    child.expect(pexpect.EOF)
+    child.close()
+    screen = (before + child.before).replace("\r", "")
+    assert child.exitstatus == case.code, screen
+    assert matches(case.first, screen.split("\n")[0]), screen
+    assert "Traceback" not in screen
+    assert "Exception ignored" not in screen
+    assert r"\u" not in screen
+    if case.code == 130:
+        assert screen.rstrip("\n").split("\n")[1:] == ["^C", "Interrupted"]
+
+
+def test_ctrl_c_while_the_program_is_loaded_is_one_line() -> None:
+    """Nothing can be sent at just that moment, so the import of a module is where Ctrl-C comes."""
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'tfperf.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from tfperf.__main__ import run\n"
+        "run()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted\n")
+
+
+def test_a_closed_stderr_changes_nothing(workplace: Path) -> None:
+    """Notes have no reader, and the exit code stays."""
+    line = "tfperf export-csv logs -o unheard 2>&1 >/dev/null | true; exit ${PIPESTATUS[0]}"
+    environment = {**os.environ, "PATH": f"{workplace}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", line], check=False, cwd=workplace, env=environment, timeout=60)
+    assert done.returncode == 0
+    assert len(list((workplace / "unheard").iterdir())) > 20
+
+
+@pytest.mark.parametrize("sample", ["input_bound", "retracing", "custom_loop"])
+def test_no_line_is_wider_than_the_window_and_no_number_is_cut(sample: str) -> None:
+    report = tfperf.load(SAMPLES / sample).report()
+    whole = numbers(render(report, "table", RenderOptions(width=200, view="sections")))
+    for width in (40, *WIDTHS):
+        for interactive in (False, True):
+            options = RenderOptions(width=width, view="sections", interactive=interactive)
+            text = render(report, "table", options)
+            assert max(map(cells, text.splitlines())) <= width
+            missing = whole - numbers(text)
+            assert not missing, (width, missing)
+
+
+def numbers(text: str) -> set[str]:
+    """Return the numbers of cells: those with spaces around, a digit behind the point, and no letters."""
+    return set(re.findall(r"(?<=  )\d[\d,]*\.\d+(?= |$)", text, re.MULTILINE))
+
+
+def test_quiet_leaves_out_notes_only(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
+    plain = CliRunner().invoke(main, ["export-csv", "logs", "-o", "noted"])
+    quiet = CliRunner().invoke(main, ["-q", "export-csv", "logs", "-o", "unnoted"])
+    assert plain.stderr.startswith("wrote ")
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "", "")
+    again = CliRunner().invoke(main, ["-q", "export-csv", "logs", "-o", "unnoted"])
+    assert again.exit_code == 1
+    assert again.stderr.startswith("Error: ")
+
+
+def test_files_have_no_colours_and_no_terminal_width(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
+    environment = {"COLUMNS": "200", "FORCE_COLOR": "1"}
+    options = ["--color", "always", "-q", "-o", "plain.txt"]
+    assert CliRunner().invoke(main, ["analyze", "logs", *options], env=environment).exit_code == 0
+    text = (workplace / "plain.txt").read_text(encoding="utf-8")
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80

@@ -1,0 +1,84 @@
+"""`tfperf explain`: what is printed, for words of all kinds and for none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tfperf.cli import main
+from tfperf.explain.entries import KINDS
+
+Run = Callable[..., Result]
+
+
+def test_a_word_with_one_meaning(run_tfperf: Run) -> None:
+    result = run_tfperf("explain", "output_copy")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "output_copy (cause)\n"
+        "  results are copied to the host while nothing else goes on\n"
+        "  where the number is from: category Output\n"
+        "  limit: tfperf check --fail-on output_copy\n"
+        "  see docs/diagnosis.md#the-causes\n",
+    )
+
+
+def test_words_need_no_quotes_and_options_no_dashes(run_tfperf: Run) -> None:
+    assert run_tfperf("explain", "slow", "first", "step").stdout == run_tfperf("explain", "slow first step").stdout
+    assert "--max-step-time (option)\n" in run_tfperf("explain", "max-step-time").stdout
+    assert run_tfperf("explain", "--max-step-time").stdout == run_tfperf("explain", "max-step-time").stdout
+    assert "  -s, --section" not in run_tfperf("explain", "-s").stderr
+
+
+def test_every_option_and_command_is_explained(run_tfperf: Run) -> None:
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        assert f"{name} (command)\n" in run_tfperf("explain", name).stdout
+        command = main.get_command(context, name)
+        assert command is not None
+        for option in command.params:
+            if isinstance(option, click.Option):
+                longest = max(option.opts, key=len)
+                result = run_tfperf("explain", longest.lstrip("-"))
+                assert f"{longest} (option)\n" in result.stdout, longest
+
+
+def test_without_a_word_the_kinds_are_listed(run_tfperf: Run) -> None:
+    result = run_tfperf("explain")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    rows = lines[2 : lines.index("")]
+    assert len(rows) == len(KINDS)
+    assert [row.split("  ")[0] for row in rows[:3]] == ["terms", "categories", "causes"]
+    assert all(int(row.split("  ", 1)[1].split()[0]) > 4 for row in rows)
+
+
+@pytest.mark.parametrize("word", ["cause", "causes", "Causes"])
+def test_the_name_of_a_kind_lists_its_words(word: str, run_tfperf: Run) -> None:
+    result = run_tfperf("explain", word)
+    assert "All 19 causes\n  input_wait, input_copy" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("inputbound", "'inputbound' is no word of tfperf: did you mean input bound"),
+        ("qqqqqq", "'qqqqqq' is no word of tfperf: tfperf explain lists what there is"),
+        ("\x1b[31m", r"'\x1b[31m' is no word of tfperf"),
+        ("", "'' is no word of tfperf"),
+    ],
+)
+def test_an_unknown_word_is_wrong_usage(word: str, message: str, run_tfperf: Run) -> None:
+    result = run_tfperf("explain", word)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Error: {message}" in result.stderr
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_it_keeps_to_the_width(width: int) -> None:
+    for words in ([], ["input"], ["columns"], ["causes"]):
+        result = CliRunner().invoke(main, ["explain", *words], env={"COLUMNS": str(width)})
+        assert max(map(len, result.stdout.splitlines())) <= min(width, 100)
