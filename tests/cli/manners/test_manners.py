@@ -32,6 +32,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(SAMPLES / "input_bound", folder / "logs")
     shutil.copytree(SAMPLES / "input_fixed", folder / "fixed")
     (folder / "empty").mkdir()
+    (folder / "events" / "train").mkdir(parents=True)
+    (folder / "events" / "train" / "events.out.tfevents.1").write_bytes(b"\0")
     trace = next(folder.glob("logs/plugins/profile/*/*.xplane.pb"))
     (folder / "cut.xplane.pb").write_bytes(trace.read_bytes()[:20_000])
     (folder / "empty.xplane.pb").touch()
