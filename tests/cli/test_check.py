@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import event, host, line, logdir_of, plane, space
 from cli.example_package import run_with_package
 from click.testing import Result
 
@@ -216,6 +216,25 @@ def test_a_setting_of_the_command_line_comes_before_the_file(run_tfperf: Run, tw
     Path("tfperf.toml").write_text('[check]\nmax-step-time = "20ms"\nmin-steps = 50\nskip-first = 8\n')
     assert run_tfperf("check", two_hosts).exit_code == 1
     assert run_tfperf("check", two_hosts, "--min-steps", "3", "--skip-first", "0").exit_code == 0
+
+
+def test_no_such_kernel_is_a_pass_only_if_the_limit_says_so(run_tfperf: Run, tmp_path: Path, two_hosts: Path) -> None:
+    marks = (event("train", 100 * number, 100, step_num=number) for number in range(5))
+    kernels = (event("sgemm", 100 * number, 50) for number in range(5))
+    gpu = plane("/device:GPU:0", line("Stream #1(Compute)", *kernels))
+    logdir, limit = logdir_of(tmp_path / "gpu", vm=space(host(*marks), gpu)), "sum(kernels.total_us[name~nccl]) < 500us"
+    result = run_tfperf("check", logdir, "--limit", limit)
+    assert result.exit_code == 1
+    reason = f"{limit} could not be judged: no such kernel ran; if that is fine, end the limit in: or none."
+    assert reason in " ".join(result.stdout.split())
+    found = run_tfperf("check", logdir, "--limit", f"{limit} or none", "--format", "json")
+    assert found.exit_code == 0
+    (row,) = json.loads(found.stdout)["sections"]["check"]["tables"]["limits"]["rows"]
+    assert (row["result"], row["measured"], row["measured_text"]) == ("pass", None, "none")
+    assert row["why"] == "no such kernel ran."
+    assert run_tfperf("check", logdir, "--limit", "sum(kernels.total_us[name~gemm]) < 5us or none").exit_code == 3
+    # Where no device was traced, nobody knows what ran.
+    assert run_tfperf("check", two_hosts, "--limit", f"{limit} or none").exit_code == 1
 
 
 # --- the baseline ---

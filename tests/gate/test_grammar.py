@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tfperf.gate.bounds import bound_text
 from tfperf.gate.grammar import (
@@ -93,7 +94,16 @@ def test_a_limit_is_read_into_its_parts(text: str, metric: Metric, relation: str
     limit = read_limit(text, "here")
     assert (limit.metric, limit.relation, limit.bound) == (metric, relation, bound)
     assert unit_measured(limit.metric) == unit
+    assert not limit.or_none
     assert (limit.text, limit.origin) == (text.strip(), "here")
+
+
+@pytest.mark.parametrize("end", [" or none", "  or\tnone ", "\nor none"])
+def test_a_limit_may_hold_where_there_is_no_row(end: str) -> None:
+    text = "kernels.total_us[name~'x or none'] < 5us"
+    plain, with_end = read_limit(text), read_limit(text + end)
+    assert (plain.or_none, with_end.or_none) == (False, True)
+    assert with_end == replace(plain, or_none=True, text=(text + end).strip())
 
 
 @pytest.mark.parametrize(
@@ -131,6 +141,9 @@ def test_a_limit_is_read_into_its_parts(text: str, metric: Metric, relation: str
         ("input_bound <= 300%", 16, "could never be breached"),
         ("input_bound >= 300%", 16, "could never hold"),
         ("input_bound <= 10% or so", 16, "'10% or so' is not a number"),
+        ("input_bound <= 10% or none", 19, "`or none` is for limits on a column of a table"),
+        ("kernels.total_us < or none", 20, "'or none' is not a number"),
+        ("kernels.total_us < 5us ornone", 20, "'5us ornone' is not a number"),
         ("input_bound <= nan", 16, "'nan' is not a number"),
         ("step_time < 50", 13, "has no unit: write 50ms"),
         ("kernels.percent < 0.5", 19, "may mean 50% or 0.5%"),

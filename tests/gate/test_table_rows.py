@@ -130,7 +130,7 @@ def test_a_function_says_over_how_many_rows() -> None:
             "kernels.mean_us is unknown in 1 row; it is unknown whether 1 row meets the conditions",
         ),
         ("count(kernels.kernel[occurrences>=5]) <= 2", "it is unknown whether 1 row meets the conditions"),
-        ("kernels.total_us[name~xyz] < 5", "no row of kernels meets the conditions"),
+        ("kernels.total_us[name~xyz] < 5", "no such kernel ran; if that is fine, end the limit in: or none"),
     ],
 )
 def test_what_is_unknown_is_reported(text: str, gap: str) -> None:
@@ -140,7 +140,22 @@ def test_what_is_unknown_is_reported(text: str, gap: str) -> None:
 def test_a_table_without_rows_has_only_a_count() -> None:
     empty: Data = {key: [] for key in KERNELS}
     assert judged("count(kernels.kernel) <= 0", empty) == ("pass", 0)
-    assert measured("kernels.total_us < 5", empty).gap == "the table kernels has no rows"
+    assert measured("kernels.total_us < 5", empty).gap == "no kernel ran; if that is fine, end the limit in: or none"
+
+
+@pytest.mark.parametrize("function", ["", "sum", "max", "min", "mean"])
+@pytest.mark.parametrize("relation", ["<", ">="])
+def test_a_limit_may_hold_where_no_row_is_chosen(function: str, relation: str) -> None:
+    def judge(condition: str, column: str = "total_us") -> tuple[Status, float | None]:
+        text = f"kernels.{column}[{condition}]"
+        return judged(f"{function}({text}) {relation} 5 or none" if function else f"{text} {relation} 5 or none")
+
+    assert judge("name~xyz") == ("pass", None)
+    assert judge("name~nccl")[0] == ("breach" if relation == "<" else "pass")
+    # That it is unknown whether a row is chosen, or what a row holds, is not that there is none.
+    assert judge("name~xyz,occurrences>5") == ("pass", None)
+    assert judge("kernel=copy,occurrences>5") == ("unknown", None)
+    assert judge("kernel=gemm", "mean_us") == ("unknown", None)
 
 
 def test_titles_are_the_metric_in_words() -> None:

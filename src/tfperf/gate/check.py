@@ -223,6 +223,7 @@ def _measure_worst(limit: Limit, hosts: Sequence[JudgedHost]) -> Measurement:
     statuses = [measurement.status(limit) for measurement in measurements]
     status = min(statuses, key=_WORST_FIRST.index)
     rows = [row for row, other in enumerate(statuses) if other == status]
+    rows = [row for row in rows if not measurements[row].is_none] or rows
     if status == "unknown":
         more = len(rows) - 1
         others = f"; {counted(more, 'other host')} cannot be judged either" if more else ""

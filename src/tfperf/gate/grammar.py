@@ -1,6 +1,6 @@
 """Limits as text: `input_bound <= 10%`, `sum(kernels.total_us[name~nccl]) < 500us`.
 
-    limit     = measured , relation , bound ;
+    limit     = measured , relation , bound , [ "or" , "none" ] ;
     measured  = figure | column | function , "(" , ( figure | column ) , ")" ;
     figure    = name , [ "[" , cause , "]" ] ;
     column    = table , "." , key , [ "[" , condition , { "," , condition } , "]" ] ;
@@ -20,7 +20,7 @@ Figures are `input_bound`, `step_time`, `kernel_launch`, `all_others`, `device_b
 those that `tfperf query --schema` lists, without the recorded ones. White space between parts has no meaning. Without a
 function, every row must hold the limit. `~` and `!~` search for a regular expression of RE2, which
 is case-sensitive unless it starts with `(?i)`. `name` stands for the column that names the rows, if none is called so.
-A bound without a unit is in the unit of the column.
+A bound without a unit is in the unit of the column. `or none` lets a limit hold where no row meets the conditions.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from tfperf.units import Unit, did_you_mean
 
 FUNCTIONS = ("sum", "max", "min", "mean", "median", "p95", "count")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OR_NONE = re.compile(r"\s+or\s+none\s*$")
 _RELATION = re.compile(r"<=|>=|<|>")
 _OPERATOR = re.compile(r"!~|!=|<=|>=|~|=|<|>")
 _BARE = re.compile(r"[^\s\[\]\"',=~!<>][^\s\[\]\"',]*")
@@ -121,7 +122,11 @@ def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
         known = " ".join(RELATIONS)
         reader.wrong(f"{operator[0]} is not one of {known}" if operator else f"one of {known} is missing")
     relation = cast("Relation", match[0])
-    return Limit(text.strip(), metric, relation, _bound(reader, metric, relation), origin)
+    or_none = _OR_NONE.search(text, reader.at)
+    if or_none and not metric.table:
+        reader.wrong("`or none` is for limits on a column of a table", or_none.start())
+    bound = text[reader.at : or_none.start() if or_none else None]
+    return Limit(text.strip(), metric, relation, _bound(reader, bound, metric, relation), origin, bool(or_none))
 
 
 def metric_text(metric: Metric) -> str:
@@ -223,8 +228,8 @@ def _no_table(table: str) -> str:
     return f"there is no table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
 
 
-def _bound(reader: _Reader, metric: Metric, relation: Relation) -> float:
-    text, unit = reader.text[reader.at :], unit_measured(metric)
+def _bound(reader: _Reader, text: str, metric: Metric, relation: Relation) -> float:
+    unit = unit_measured(metric)
     of_table = bool(metric.table)
     try:
         if not text:

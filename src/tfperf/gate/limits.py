@@ -71,6 +71,8 @@ class Limit(Struct, frozen=True):
     bound: float
     """In the unit of what is measured: ms, us, % (0 to 100), bytes, count."""
     origin: str = COMMAND_LINE
+    or_none: bool = False
+    """Whether it holds too where no row is chosen."""
 
 
 class Measurement(Struct, frozen=True):
@@ -86,6 +88,8 @@ class Measurement(Struct, frozen=True):
     gap: str = ""
     host: str = ""
     """The host with this value, where the metric itself is about several."""
+    is_none: bool = False
+    """Whether there is nothing to measure, and the limit says that this is fine."""
 
     @property
     def reason(self) -> str:
@@ -94,6 +98,8 @@ class Measurement(Struct, frozen=True):
 
     def status(self, limit: Limit) -> Status:
         """Return the result of a limit, unrounded: a breach counts in spite of gaps, and unknown is never a pass."""
+        if self.is_none:
+            return "pass"
         if self.value is None or not math.isfinite(self.value):
             return "unknown"
         if not RELATIONS[limit.relation](self.value, limit.bound):

@@ -172,6 +172,8 @@ def _row(judged: Judged) -> dict[str, Any]:
 
 def _measured_text(judged: Judged) -> str | None:
     """Return what was measured as text; of a comparison with its interval, which is what decides."""
+    if judged.measured is None and judged.status == "pass":
+        return "none"
     if judged.measured is None or not math.isfinite(judged.measured):
         return None
     if judged.limit.metric.name == CAUSE:

@@ -23,6 +23,7 @@ from tfperf.report.model import Data
 from tfperf.units import counted
 
 _LONGEST_LABEL = 120
+_KERNEL_TABLES = ("kernels", "kernels_by_name")
 
 
 class _Kept(Struct, frozen=True):
@@ -97,7 +98,8 @@ def _worst(limit: Limit, data: Data, values: Float64s, kept: _Kept) -> Measureme
     harmless = _compared(values, limit.relation, limit.bound)
     gap = _gap(limit, kept.surely & ~is_known, kept.perhaps & ~harmless)
     if not len(rows):
-        return unknown(gap or _undecided(kept.perhaps) or _no_row(limit))
+        gap = gap or _undecided(kept.perhaps)
+        return unknown(gap) if gap else _nothing(limit)
     worst = values[rows].argmax() if limit.relation.startswith("<") else values[rows].argmin()
     row = int(rows[worst])
     host = str(data["host"][row]) if "host" in data and column_of(limit.metric.table, "host") else ""
@@ -109,7 +111,7 @@ def _of_all(limit: Limit, values: Float64s, kept: _Kept) -> Measurement:
     known_values = values[kept.surely & is_known]
     gap = _gap(limit, kept.surely & ~is_known, kept.perhaps)
     if not len(known_values):
-        return unknown(gap or _no_row(limit))
+        return unknown(gap) if gap else _nothing(limit)
     # More rows could only enlarge a sum of non-negative numbers: if it is breached without them, it is with them.
     is_least = limit.metric.function == "sum" and limit.relation.startswith("<") and bool((known_values >= 0).all())
     if gap and not is_least:
@@ -143,9 +145,15 @@ def _rows(count: int) -> str:
     return counted(count, "row")
 
 
-def _no_row(limit: Limit) -> str:
+def _nothing(limit: Limit) -> Measurement:
+    """Return what a limit measures where it is known that no row is chosen."""
     table = limit.metric.table
-    return f"no row of {table} meets the conditions" if limit.metric.conditions else f"the table {table} has no rows"
+    why = f"no row of {table} meets the conditions" if limit.metric.conditions else f"the table {table} has no rows"
+    if table in _KERNEL_TABLES:
+        why = "no such kernel ran" if limit.metric.conditions else "no kernel ran"
+    if limit.or_none:
+        return Measurement(None, why, is_none=True)
+    return unknown(f"{why}; if that is fine, end the limit in: or none")
 
 
 def _which(limit: Limit, data: Data, row: int, count: int) -> str:
