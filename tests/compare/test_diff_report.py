@@ -64,8 +64,8 @@ def test_the_verdict_in_one_sentence(factor: float, code: str, start: str) -> No
     report = diff_report([run_of(), slower(factor)])
     (text,) = texts(report, code)
     assert text.startswith(start)
-    assert text.endswith("from 50 and 50 steps.")
-    assert report.summary["verdict"] == text
+    assert text.removesuffix(" Nothing else changed by 1% of a step.").endswith("from 50 and 50 steps.")
+    assert text.startswith(report.summary["verdict"])
 
 
 def test_too_few_steps_are_said_and_nothing_is_explained() -> None:
@@ -337,12 +337,103 @@ def test_only_programs_see_all_sections() -> None:
     assert len(section_names(report)) == 9
 
 
+def kernels_of(factor: float) -> dict[str, Any]:
+    return {"kernels": ranking_of(*((f"k{n}", factor * (n + 1)) for n in range(30)))}
+
+
 def test_top_cuts_long_tables_and_keeps_their_length() -> None:
-    rankings = {"kernels": ranking_of(*((f"k{n}", float(n)) for n in range(30)))}
-    report = diff_report([run_of(rankings=rankings), slower(rankings=rankings)])
+    report = diff_report([run_of(rankings=kernels_of(1)), slower(rankings=kernels_of(2))])
     for top, rows in ((None, 10), (5, 5), (40, 30)):
         kernels = table(shown(report, Detail("brief", "brief", top=top)), "kernels_changes")
         assert (len(kernels), kernels.total_rows) == (rows, 30)
+
+
+# --- what people see: what changed ---
+
+
+def test_people_see_what_changed_by_a_hundredth_of_a_step() -> None:
+    before = {"kernels": ranking_of(("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 0.01))}
+    after = {"kernels": ranking_of(("a", 1.11), ("b", 1.0), ("c", 3.12), ("e", 0.02))}
+    report = diff_report([run_of(rankings=before), slower(1.2, rankings=after)])
+    seen = table(shown(report, Detail("brief", "brief")), "kernels_changes")
+    assert seen.data["kernel"] == ["b", "c"], "steps take 12 ms at most, of which 0.12 ms is a hundredth"
+    assert [row["kernel_name"] for row in rows(report, "kernels_changes")] == ["b", "c", "a", "e", "d"]
+    page = table(shown(report, Detail("brief", "data", for_people=False)), "kernels_changes")
+    assert len(page) == 5
+
+
+def test_a_table_of_which_nothing_changed_is_for_programs() -> None:
+    rankings = {"kernels": ranking_of(("gemm", 1.0)), "copies": ranking_of(("H2D", 1.0))}
+    now = {"kernels": ranking_of(("gemm", 2.0)), "copies": ranking_of(("H2D", 1.0))}
+    report = diff_report([run_of(rankings=rankings), slower(rankings=now)])
+    text = render(report, "table")
+    assert "Kernels by change" in text
+    assert "Copies by change" not in text
+    assert rows(report, "copies_changes")[0]["change_ms"] == 0.0
+
+
+def test_a_function_that_is_traced_more_often_changed() -> None:
+    before, after = ({"functions": ranking_of(RankedEntry("step", "", 5.0, count))} for count in (0, 3))
+    report = diff_report([run_of(rankings=before), slower(rankings=after)])
+    assert len(table(shown(report, Detail("brief", "brief")), "functions_changes")) == 1
+
+
+def test_runs_that_do_not_differ_take_one_line(samples: Path) -> None:
+    path = samples / "input_bound"
+    text = render(diff(path, path), "table")
+    heading, sentence = text.split("==========\n")
+    assert heading.split() == [
+        "Runs",
+        "1:",
+        "input_bound,",
+        "2:",
+        "input_bound",
+        "Attribution",
+        "corrected",
+        "Comparison",
+    ]
+    assert " ".join(sentence.split()) == (
+        "i No clear change: mean step time 19.4 -> 19.4 ms, ratio 1.000 (90% interval 0.957 to 1.046), "
+        "from 19 and 19 steps. Nothing else changed by 1% of a step."
+    )
+    assert (
+        len(json.loads(render(diff(path, path), "json"))["sections"]["ops"]["tables"]["host_ops_changes"]["rows"]) > 9
+    )
+
+
+def test_what_changed_is_shown_though_the_steps_take_as_long() -> None:
+    report = diff_report([run_of(rankings=kernels_of(1)), run_of(label="after", rankings=kernels_of(2))])
+    text = render(report, "table")
+    assert "No clear change" in text
+    assert "Nothing else changed" not in text
+    assert "Kernels by change" in text
+
+
+def test_causes_of_idle_time_have_their_titles() -> None:
+    before, after = ({"idle": ranking_of(("host_compute", ms), ("python", 2 * ms))} for ms in (1.0, 3.0))
+    report = diff_report([run_of(rankings=before), slower(rankings=after)])
+    assert [row["cause"] for row in rows(report, "idle_changes")] == ["Python between calls", "Other host compute"]
+
+
+def test_kernels_have_the_names_of_their_functions_and_the_whole_beside_them() -> None:
+    names = [f"void cudnn::cnn::wgrad_alg0_engine<float, {n}, 6, 5, 3>(int, float*)" for n in (128, 512)]
+    before, after = ({"kernels": ranking_of((names[0], ms), (names[1], 2 * ms), ("gemm", ms))} for ms in (1.0, 3.0))
+    report = diff_report([run_of(rankings=before), slower(rankings=after)])
+    assert [(row["kernel"], row["kernel_name"]) for row in rows(report, "kernels_changes")] == [
+        ("wgrad_alg0_engine (1)", names[1]),
+        ("gemm", "gemm"),
+        ("wgrad_alg0_engine (2)", names[0]),
+    ]
+    text = render(report, "table")
+    assert "wgrad_alg0_engine (1)" in text
+    assert "cudnn::cnn" not in text
+    assert "for whole names see kernel_name in --format csv" in " ".join(text.split())
+
+
+def test_a_stage_is_named_only_if_it_explains_the_change() -> None:
+    before, after = ({"stages": ranking_of(RankedEntry("Root::Map", "Map", ms, 1.0))} for ms in (0.01, 0.02))
+    (text,) = texts(diff_report([run_of(rankings=before), slower(rankings=after)]), "diff_explained")
+    assert "stage" not in text
 
 
 def test_hostile_names_are_inert() -> None:

@@ -257,7 +257,9 @@ def test_skew_compares_hosts(tmp_path: Path) -> None:
 def test_steps_without_pauses_have_none(tmp_path: Path) -> None:
     judged = judged_host(tmp_path, cpu())
     assert measured("count(pauses.after_step) <= 0", judged).value == 0.0
-    assert measured("sum(pauses.duration_ms) < 1", judged).gap .startswith("the table pauses has no rows; if that is fine")
+    assert measured("sum(pauses.duration_ms) < 1", judged).gap.startswith(
+        "the table pauses has no rows; if that is fine"
+    )
 
 
 def test_without_steps_it_is_unknown_whether_there_are_pauses(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 
 Direction = Literal["slower", "faster", "no clear change", "unknown"]
 
+NOTABLE_SHARE = 0.01
+"""Share of the step time from which a change is shown to people."""
 _NUMBER = re.compile(r"_\d+(?=[/:]|$)")
 
 
@@ -71,6 +73,12 @@ class EntryChange(Struct, frozen=True):
         before_ms, after_ms = self.before_ms, self.after_ms
         return None if before_ms is None or after_ms is None else after_ms - before_ms
 
+    @property
+    def size_ms(self) -> float:
+        """Return how much changed, in either direction; where that is unknown, at most the time that is known."""
+        ms = self.change_ms if self.change_ms is not None else self.before_ms or self.after_ms
+        return abs(ms or 0.0)
+
 
 def category_changes(before: HostSummary, after: HostSummary) -> tuple[EntryChange, ...]:
     """Return the change of each category that one of the hosts knows, the largest first; `detail` is its key."""
@@ -104,13 +112,7 @@ def ranking_changes(before: RunSummary, after: RunSummary, name: RankingName) ->
 
 
 def _largest_first(changes: list[EntryChange]) -> tuple[EntryChange, ...]:
-    """Put the largest change first; where a change is unknown, it is at most the time that is known."""
-
-    def size(change: EntryChange) -> float:
-        ms = change.change_ms if change.change_ms is not None else change.before_ms or change.after_ms
-        return abs(ms or 0.0)
-
-    return tuple(sorted(changes, key=lambda change: (-size(change), change.entry.name, change.entry.detail)))
+    return tuple(sorted(changes, key=lambda change: (-change.size_ms, change.entry.name, change.entry.detail)))
 
 
 def _pairs(
@@ -155,6 +157,12 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     """The changes of the categories of the two hosts compared."""
     mean_change_ms: float | None
     """By how much the mean step time changed; None unless a change of the step time is clear."""
+
+    @property
+    def notable_ms(self) -> float:
+        """Return the least change that people are shown: 1 % of the longer mean step time; 0 if that is unknown."""
+        means = [statistic(host.step_ms, "mean") or 0.0 for host in self.hosts if host is not None]
+        return NOTABLE_SHARE * max(means, default=0.0)
 
 
 def compare_runs(runs: Sequence[RunSummary], stat: StepStatistic) -> RunComparison:

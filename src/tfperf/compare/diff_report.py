@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tfperf.analysis import Analysis, load
 from tfperf.compare.baseline_file import read_baseline
 from tfperf.compare.bootstrap import StepStatistic, statistic
-from tfperf.compare.changes import RunComparison, compare_runs, ranking_changes
+from tfperf.compare.changes import NOTABLE_SHARE, RunComparison, compare_runs, ranking_changes
 from tfperf.compare.diff_tables import (
     RANKING_TITLES,
     categories_table,
@@ -89,12 +89,42 @@ def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> 
         "runs": [run.label for run in runs],
         "attribution": " and ".join(dict.fromkeys(run.attribution for run in runs)),
     }
-    # Sections that have nothing to say are for programs only.
-    leveled = (
-        section if section.name in _ALWAYS_SHOWN or section.tables else replace(section, level="full")
-        for section in sections
+    if _is_unchanged(comparison, sections):
+        first, *others = sections
+        shown = [_one_line(first), *(replace(section, level="full") for section in others)]
+    else:
+        # Sections that have nothing to say are for programs only.
+        shown = [section if _has_news(section) else replace(section, level="full") for section in sections]
+    return Report(source, _summary(comparison), tuple(shown))
+
+
+def _has_news(section: Section) -> bool:
+    return section.name in _ALWAYS_SHOWN or any(table.level == "brief" for table in section.tables)
+
+
+def _is_unchanged(comparison: RunComparison, sections: Sequence[Section]) -> bool:
+    """Tell whether two runs differ in nothing that people are told of."""
+    if len(comparison.runs) > 2:
+        return False
+    rankings = {f"{name}_changes" for name in (*RANKING_TITLES, "memory")}
+    is_listed = any(table.level == "brief" and table.name in rankings for each in sections for table in each.tables)
+    notable = any(category.size_ms >= comparison.notable_ms for category in comparison.categories)
+    return comparison.direction == "no clear change" and not (is_listed or notable or any(comparison.differences))
+
+
+def _one_line(section: Section) -> Section:
+    """Return the comparison of runs that do not differ: for people its verdict alone."""
+    verdict, *others = section.findings
+    return replace(
+        section,
+        findings=(
+            replace(verdict, text=f"{verdict.text} Nothing else changed by {100 * NOTABLE_SHARE:.0f}% of a step."),
+            *(replace(finding, level="full") for finding in others),
+        ),
+        tables=tuple(replace(table, level="full") for table in section.tables),
+        notes=(),
+        detail_notes=section.notes,
     )
-    return Report(source, _summary(comparison), tuple(leveled))
 
 
 def _summary(comparison: RunComparison) -> dict[str, Any]:
@@ -118,6 +148,9 @@ def _overview(comparison: RunComparison) -> Section:
         "The interval covers the noise within each capture, not how the machine changes between captures: if that is "
         "large, capture both runs again, alternately."
     ]
+    notes.append(
+        f"Text lists what changed by {100 * NOTABLE_SHARE:.0f}% of a step or more; -o FILE.html, JSON and CSV have all."
+    )
     if len(comparison.runs) > 2:
         notes.insert(0, f"Everything below compares {comparison.before.label} with {comparison.after.label}.")
     if comparison.per == "example":
@@ -167,7 +200,8 @@ def _largest_change(comparison: RunComparison) -> Iterator[Finding]:
     text = f"{category.entry.name} changed most: {times} per {comparison.per} ({share}% of the change)"
     if category.entry.detail == "input":
         stages = ranking_changes(comparison.before, comparison.after, "stages")
-        for stage in [stage for stage in stages if (stage.change_ms or 0.0) * whole_ms > 0][:1]:
+        explaining = [stage for stage in stages if (stage.change_ms or 0.0) * whole_ms > 0]
+        for stage in [stage for stage in explaining if stage.size_ms >= comparison.notable_ms][:1]:
             times = format_times(stage.before_ms, stage.after_ms, unit)
             text += f"; of the tf.data stages, waiting for {stage.entry.detail} changed most, {times}"
     yield Finding("diff_explained", "hint", f"{text}.")
@@ -201,8 +235,9 @@ def _categories(comparison: RunComparison) -> Section:
     if not changes:
         return Section("categories", title, notes=("Unknown: a run has no whole steps.",))
     mean_ms = [statistic(host.step_ms, "mean") if host else None for host in comparison.hosts]
-    names = tuple(change.entry.name for change in changes)
-    bars = {side: tuple(getattr(change, f"{side}_ms") for change in changes) for side in ("before", "after")}
+    seen = [each for each in changes if max(each.before_ms or 0, each.after_ms or 0) >= comparison.notable_ms]
+    names = tuple(change.entry.name for change in seen)
+    bars = {side: tuple(getattr(change, f"{side}_ms") for change in seen) for side in ("before", "after")}
     chart = GroupedBars(f"Milliseconds per {OF_TABLES[comparison.per]}", "ms", names, bars)
     whole = "step time" if comparison.per == "step" else f"time of {OF_TABLES[comparison.per]}"
     notes = [f"The categories add up to the mean {whole}: {format_times(mean_ms[0], mean_ms[1])}."]
@@ -268,7 +303,13 @@ _SECTIONS: tuple[Callable[[RunComparison], Section], ...] = (
         ("device_ops", "host_ops"),
         "Times are self time, summed over parallel threads, streams and devices, so their changes overlap.",
     ),
-    _ranking_section("kernels", "Kernels and copies", ("kernels", "copies"), "Times are summed over streams."),
+    _ranking_section(
+        "kernels",
+        "Kernels and copies",
+        ("kernels", "copies"),
+        "Times are summed over streams. Kernels have the names of their functions; for whole names see kernel_name in "
+        "--format csv.",
+    ),
     _ranking_section(
         "tfdata", "tf.data", ("stages",), "Waited: time in which the step waits for this stage. Work: for one element."
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import statistic
-from tfperf.compare.changes import EntryChange, RunComparison, ranking_changes
+from tfperf.compare.changes import NOTABLE_SHARE, EntryChange, RunComparison, ranking_changes
 from tfperf.compare.per_example import OF_TABLES
 from tfperf.compare.regression import STATISTIC_TITLES, format_ratio, slowest_host
 from tfperf.compare.run_summary import HostSummary, RankingName, RunSummary
 from tfperf.report.model import Column, Level, Ranked, Table, at_levels, table_of
+from tfperf.sections.idle.tables import CAUSE_TEXTS
+from tfperf.trace.kernel_details import short_name
 
 RANKING_TITLES: dict[RankingName, str] = {
     "device_ops": "Device ops",
@@ -74,7 +77,12 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "device_ops_changes": _OPS,
     "host_ops_changes": _OPS,
-    "kernels_changes": (Column("kernel_name", "Kernel", str, "", "name of the kernel"), *_ENTRY, _RENAMED),
+    "kernels_changes": (
+        Column("kernel", "Kernel", str, "", "name of the kernel's function; a number tells those of one name apart"),
+        *_ENTRY,
+        Column("kernel_name", "Full name", str, "", "name of the kernel", "data"),
+        _RENAMED,
+    ),
     "copies_changes": (Column("kind", "Kind", str, "", "H2D, D2H, D2D, P2P, H2H, Memset or Unknown"), *_ENTRY),
     "stages_changes": (
         Column("stage", "Stage", str, "", "kind of stage"),
@@ -168,6 +176,7 @@ def percent_of(part: float | None, whole: float | None) -> float | None:
 def categories_table(comparison: RunComparison, mean_ms: Sequence[float | None]) -> Table:
     """Return the change of each category; `mean_ms` are the mean step times of the two hosts."""
     changes = comparison.categories
+    of_step = [comparison.notable_ms <= max(change.before_ms or 0.0, change.after_ms or 0.0) for change in changes]
     data: dict[str, Any] = {
         "category": [change.entry.name for change in changes],
         **_times(changes),
@@ -175,7 +184,7 @@ def categories_table(comparison: RunComparison, mean_ms: Sequence[float | None])
         "before_percent": [percent_of(change.before_ms, mean_ms[0]) for change in changes],
         "after_percent": [percent_of(change.after_ms, mean_ms[1]) for change in changes],
     }
-    return _table("category_changes", f"Change by category{_of(comparison)}", data)
+    return _for_people(_table("category_changes", f"Change by category{_of(comparison)}", data), of_step)
 
 
 def _of(comparison: RunComparison) -> str:
@@ -215,10 +224,29 @@ def ranking_tables(comparison: RunComparison, names: Sequence[RankingName]) -> l
     return [_ranking_table(comparison, name, listed) for name, listed in changes.items() if listed]
 
 
+def _for_people(table: Table, is_notable: Sequence[bool]) -> Table:
+    """Return a table of which people see only some rows, or nothing; pages and programs have all."""
+    rows = tuple(row for row, is_shown in enumerate(is_notable) if is_shown)
+    return replace(table, rows_for_people=rows, level="brief" if rows else "full")
+
+
+def _short_kernels(names: Sequence[str]) -> list[str]:
+    """Return the functions' names of kernels; what looks the same is numbered."""
+    shorts = [short_name(name) for name in names]
+    counts, seen = Counter(shorts), Counter[str]()
+    labels = []
+    for short in shorts:
+        seen[short] += 1
+        labels.append(f"{short} ({seen[short]})" if counts[short] > 1 else short)
+    return labels
+
+
 def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequence[EntryChange]) -> Table:
     names, details = [change.entry.name for change in changes], [change.entry.detail for change in changes]
     data: dict[str, Any] = {
-        **dict.fromkeys(("op_name", "kernel_name", "kind", "path", "function", "cause"), names),
+        **dict.fromkeys(("op_name", "kernel_name", "kind", "path", "function"), names),
+        "kernel": _short_kernels(names) if name == "kernels" else names,
+        "cause": [CAUSE_TEXTS[cause].title if cause in CAUSE_TEXTS else cause for cause in names],
         **dict.fromkeys(("op_type", "stage"), details),
         **_times(changes),
         "state": [change.state for change in changes],
@@ -234,7 +262,11 @@ def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequen
         if run.ranking(name).is_cut:
             notes.append(f"Of {run.label}, only the {kept:,} largest of {total:,} were kept.")
     title = f"{RANKING_TITLES[name]} by change" + (" of waiting time" if name == "stages" else "")
-    return _table(f"{name}_changes", f"{title}{_of(comparison)}", data, " ".join(notes))
+    tracings = zip(data["before_tracings"], data["after_tracings"], strict=True)
+    is_traced = [name == "functions" and (before or 0) != (after or 0) for before, after in tracings]
+    is_large = [change.size_ms >= comparison.notable_ms for change in changes]
+    is_notable = [large or traced for large, traced in zip(is_large, is_traced, strict=True)]
+    return _for_people(_table(f"{name}_changes", f"{title}{_of(comparison)}", data, " ".join(notes)), is_notable)
 
 
 def memory_table(comparison: RunComparison) -> Table | None:
@@ -248,7 +280,10 @@ def memory_table(comparison: RunComparison) -> Table | None:
         "after_bytes": [after[name] for name in names],
         "change_bytes": [after[name] - before[name] for name in names],
     }
-    return _table("memory_changes", "Peak memory in each capture", data) if names else None
+    if not names:
+        return None
+    is_notable = [abs(after[name] - before[name]) > NOTABLE_SHARE * before[name] for name in names]
+    return _for_people(_table("memory_changes", "Peak memory in each capture", data), is_notable)
 
 
 def differences_table(comparison: RunComparison) -> Table | None:
