@@ -99,6 +99,16 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
         raise OutputError(f"{names} exist in {files[0].parent}; pass --force to replace them")
 
 
+def refuse_unwritable(target: Path) -> None:
+    """Raise OutputError where a file could not be written, which making one beside it tells surely; it is removed."""
+    try:
+        if target.is_file() or not target.exists():
+            with temporary_beside(Path(os.path.realpath(target))) as temporary:
+                temporary.touch(exist_ok=False)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+
+
 def elsewhere(path: Path) -> str:
     """Return what to do for a path that is an address of another machine (`s3://bucket/logs`); empty for others."""
     url = _address(path)

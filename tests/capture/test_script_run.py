@@ -17,11 +17,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from capture.conftest import read_until
 from click.testing import Result
 
 import tfperf
+from tfperf.capture import script_run
 from tfperf.capture.script_child import _ScriptJob
-from tfperf.capture.script_plan import Orders, Plan
+from tfperf.capture.script_plan import Orders, Plan, choose_plan
 from tfperf.capture.tracer_options import TracerOptions
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
@@ -114,13 +116,19 @@ def wait_for_the_loop(process: subprocess.Popen[str]) -> None:
 JSON = ("-o", "report.json")
 
 
+def assert_steps_from_10(numbers: list[int]) -> None:
+    """Assert that these are the steps that run takes by itself: so many as ran in four seconds, but ten at least."""
+    assert numbers == list(range(10, 10 + len(numbers)))
+    assert len(numbers) >= 10
+
+
 def test_a_keras_script_gets_a_report_and_keeps_its_exit_code(run: Runs) -> None:
     code, out, err = run(_KERAS, "--flag", "3")
     assert code == 3
     assert out.startswith(f"arguments ['--flag', '3'] input hello\ntrained {run.folder}/train.py\n")
     assert "Step time" in out
     analysis = tfperf.load(run.folder / "logs")
-    assert analysis["steps"].steps.numbers.tolist() == list(range(10, 20))
+    assert_steps_from_10(analysis["steps"].steps.numbers.tolist())
     assert analysis["environment"][0].facts.batch_size == analysis["batch"].size == 4
     assert "the trace is in" in err
     assert len(list(run.folder.glob("logs/plugins/profile/*/*.xplane.pb"))) == 1
@@ -139,7 +147,7 @@ def test_a_script_with_steps_of_its_own(run: Runs) -> None:
     assert code == 0, err
     assert run.report()["summary"]["step_source"] == "markers"
     rows = run.report()["sections"]["steps"]["tables"]["steps"]["rows"]
-    assert [row["step"] for row in rows] == list(range(10, 20))
+    assert_steps_from_10([row["step"] for row in rows])
 
 
 def test_any_other_script_by_time(run: Runs) -> None:
@@ -150,7 +158,7 @@ def test_any_other_script_by_time(run: Runs) -> None:
 
 def test_a_script_that_ends_too_early_is_told_what_to_try(run: Runs) -> None:
     code, out, err = run(_LOOP.replace("SECONDS", "0.1"), options=("--after", "60s"))
-    assert (code, out) == (0, "")
+    assert (code, out) == (1, ""), "nothing was captured"
     assert "before profiling started at 60 s; pass --after" in err
     assert not (run.folder / "logs").exists()
 
@@ -185,7 +193,7 @@ def test_a_module(run: Runs) -> None:
     (run.folder / "package" / "train.py").write_text("import sys; print(__name__, sys.argv[1:])")
     command = [sys.executable, "-m", "tfperf", "run", "-m", "package.train", "--steps", "x"]
     done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "__main__ ['--steps', 'x']\n")
+    assert (done.returncode, done.stdout) == (1, "__main__ ['--steps', 'x']\n")
 
 
 def test_a_script_that_is_terminated_writes_its_trace_first(run: Runs) -> None:
@@ -248,7 +256,9 @@ def test_the_script_finds_the_modules_that_python_would_find(run: Runs) -> None:
     script = run.folder / "scripts" / "paths.py"
     script.write_text("import sys; print(sys.path)")
     alone, profiled = (
-        subprocess.run([sys.executable, *words], cwd=run.folder, capture_output=True, text=True, check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, *words], cwd=run.folder, capture_output=True, text=True, check=False, timeout=60
+        )
         for words in ([script], ["-m", "tfperf", "run", script])
     )
     assert profiled.stdout == alone.stdout
@@ -256,7 +266,7 @@ def test_the_script_finds_the_modules_that_python_would_find(run: Runs) -> None:
 
 def test_steps_are_not_asked_for_where_time_is(run: Runs) -> None:
     code, _, err = run(_KERAS, "0", options=("--after", "60s"))
-    assert code == 0, err
+    assert code == 1, err
     assert "before profiling started at 60 s; pass --after" in err
 
 
@@ -267,10 +277,81 @@ def test_a_report_that_exists_is_said_before_the_script_runs(run: Runs) -> None:
     assert "pass --force" in err
 
 
-def test_a_report_that_cannot_be_written_leaves_the_exit_code(run: Runs) -> None:
-    code, out, err = run("print('ran'); raise SystemExit(5)", options=("-o", "no/such/report.json"))
-    assert (code, out) == (5, "ran\n")
+def test_a_report_that_cannot_be_written_is_said_before_the_script_runs(run: Runs) -> None:
+    code, out, err = run("print('ran')", options=("-o", "no/such/report.json"))
+    assert (code, out) == (1, "")
     assert "does not exist; create it first" in err
+
+
+def test_a_report_may_go_to_the_logdir_that_is_made(run: Runs) -> None:
+    code, _, err = run(_STEPS, options=("-o", "logs/report.json"))
+    assert code == 0, err
+    assert json.loads((run.folder / "logs/report.json").read_text())["summary"]["captured"] == 1
+
+
+@pytest.mark.parametrize(("script_code", "code"), [(0, 1), (5, 5)])
+def test_a_report_that_cannot_be_written_in_the_end_goes_to_stdout(run: Runs, script_code: int, code: int) -> None:
+    """The script makes a folder where the report is to be; it is no use to run it again."""
+    script = f"{_STEPS}\nimport os, sys\nos.mkdir('report.json')\nsys.exit({script_code})"
+    done, out, err = run(script, options=JSON)
+    assert done == code
+    assert json.loads(out)["summary"]["captured"] == 1
+    assert "report.json is a folder; name a file; the report follows here" in err
+
+
+def test_steps_that_never_come_are_exit_code_1_unless_the_script_fails(run: Runs) -> None:
+    for script_code, expected in (("0", 1), ("3", 3)):
+        code, out, err = run(_KERAS, script_code, options=("--steps", "500..510"))
+        assert code == expected
+        assert "Step time" not in out
+        assert "nothing was captured: training ended after 40 batches, before batch 500; pass --steps" in err
+
+
+_ENDLESS = _STEPS.replace("range(30)", "__import__('itertools').count()")
+
+
+def test_the_profile_is_announced_while_the_script_goes_on(run: Runs) -> None:
+    process = run.start(_ENDLESS, options=("--steps", "10..29"))
+    said = read_until(process, "tfperf: ", times=2)
+    assert process.poll() is None
+    (trace,) = run.folder.rglob("*.xplane.pb")
+    first, second = (line for line in said.splitlines() if line.startswith("tfperf: "))
+    assert first.startswith(f"tfperf: the trace is in {trace} (")
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGINT, err
+    assert second.removeprefix("tfperf: ")[:30] in out, "the first conclusion of the report"
+    assert "the trace is in" not in err, "it is said once"
+
+
+def test_the_script_is_stopped_when_the_profile_is_written(run: Runs) -> None:
+    tail = "print('not reached')"
+    process = run.start(f"{_ENDLESS}\n{tail}", options=("--stop-after-profile", *JSON))
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, ""), err
+    assert "KeyboardInterrupt" not in err
+    assert_steps_from_10([row["step"] for row in run.report()["sections"]["steps"]["tables"]["steps"]["rows"]])
+
+
+def test_a_script_that_is_stopped_may_save_its_work_and_says_how_it_ended(run: Runs) -> None:
+    script = "import sys\ntry:\n    " + _ENDLESS.strip().replace("\n", "\n    ")
+    script += "\nexcept KeyboardInterrupt:\n    print('saved')\n    sys.exit(7)\n"
+    process = run.start(script, options=("--stop-after-profile", *JSON))
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (7, "saved\n"), err
+
+
+def test_a_script_that_does_not_stop_is_terminated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script_run, "GRACE_SECONDS", 0.5)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    script = tmp_path / "train.py"
+    script.write_text(f"import signal\nsignal.signal(signal.SIGINT, lambda *_: print('no', flush=True))\n{_ENDLESS}")
+    plan = choose_plan(tmp_path / "logs", TracerOptions(), steps=(10, 19))
+    code, captured = script_run.run_script([str(script)], plan, stop_after_profile=True)
+    assert (code, captured.reason, capfd.readouterr().out) == (0, "", "no\n")
+    assert captured.path is not None
 
 
 def test_a_logdir_that_cannot_be_is_said_before_the_script_runs(run: Runs) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tfperf.capture import local
 from tfperf.capture.keras_facts import facts_of_call, keras_facts
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.step_profile import LIMIT_SECONDS, StepProfile
+from tfperf.capture.step_profile import LIMIT_SECONDS, Extent, StepProfile
 from tfperf.capture.tracer_options import TracerOptions
 
 Hook = TypeVar("Hook", bound=Callable[..., None])
@@ -96,6 +96,8 @@ class ProfileCallback:
     _supports_tf_logs = True  # Keras 2 need not fetch losses for this callback: nothing waits for a GPU.
     _chief_worker_only: bool | None = None
     validation_data: Any = None
+    _enough_s: float | None = None
+    """For subclasses: a duration after which not all batches need be profiled."""
     _hint = "pass earlier batches, for example ({}, {})"
 
     def __init__(
@@ -110,8 +112,8 @@ class ProfileCallback:
         self.model: Any = None
         self.params: dict[str, Any] = {}
         self._logdir, self._verbose = logdir, verbose
-        first, last = batches
-        self._profile = StepProfile(logdir, (first, last), TracerOptions(**levels), limit_s, self._tell)
+        extent = Extent(*batches, enough_s=self._enough_s, limit_s=limit_s)
+        self._profile = StepProfile(logdir, extent, TracerOptions(**levels), self._tell)
         self._count: BatchCount | None = None
         self._marker: Any = None
         self._is_inside_watched = False

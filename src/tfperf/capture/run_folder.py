@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,11 +37,14 @@ def local_folder(logdir: str | Path) -> Path:
     folder = Path(logdir).expanduser().absolute()
     with _reported(folder):
         existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if not existing.is_dir():
-        raise CaptureError("not_written", f"{existing} is a file; name a folder for the traces")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise CaptureError("not_written", f"no permission to write in {existing}; name another logdir")
-    return folder
+        if not existing.is_dir():
+            raise CaptureError("not_written", f"{existing} is a file; name a folder for the traces")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return folder
+    except OSError as error:
+        problem = f"cannot write in {existing}: {error.strerror or error}"
+        raise CaptureError("not_written", f"{problem}; name another logdir") from error
 
 
 class RunFolder:

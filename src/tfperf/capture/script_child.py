@@ -49,6 +49,8 @@ def main() -> None:
     try:
         _run_as_main(sys.argv[2:], is_module=orders.is_module)
     except KeyboardInterrupt:
+        if Path(orders.result_file).with_suffix(".stop").exists():
+            sys.exit(0)  # As asked: the profile is taken.
         job.is_interrupted = True
         raise
     finally:
@@ -168,6 +170,10 @@ class _TimedProfile:
     def run(self) -> None:
         """Wait for the moment and profile, until there is a result."""
         pause_s = self._after_s
+        # Importing takes long, and training comes after it.
+        while self._plan.steps and not _is_imported("tensorflow"):
+            if self._is_over.wait(_IMPORT_POLL_SECONDS):
+                return
         while not self._is_over.wait(pause_s) and self.result is None:
             if "tensorflow" not in sys.modules:
                 pause_s = _IMPORT_POLL_SECONDS
@@ -192,6 +198,12 @@ class _TimedProfile:
             self._tell()
 
 
+def _is_imported(name: str) -> bool:
+    """Tell whether a module is there, and no longer in the making."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return spec is not None and not getattr(spec, "_initializing", False)
+
+
 class _ScriptCallback(ProfileCallback):
     """The callback that every call of Keras in the script gets."""
 
@@ -199,6 +211,7 @@ class _ScriptCallback(ProfileCallback):
 
     def __init__(self, job: _ScriptJob, plan: Plan) -> None:
         steps = plan.steps or _NEVER
+        self._enough_s = plan.enough_s
         super().__init__(plan.logdir, steps, verbose=False, **asdict(plan.options))
         self._job = job
 

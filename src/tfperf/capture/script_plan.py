@@ -7,24 +7,27 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from tfperf.capture.outcomes import Captured
+from tfperf.capture.step_profile import ENOUGH_SECONDS
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.files import replace_file
 
 AFTER_SECONDS = 10.0
-DURATION_SECONDS = 2.0
-STEPS = (10, 19)
+STEPS = (10, 209)
+"""Of a training: at most these; fewer of longer steps (`Plan.enough_s`)."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """When to profile a script: at `steps` of its training (first and last), or `after_s` seconds after its start.
 
-    With both, time counts only if no step of a training has started by then.
+    With both, time counts only if no step of a training has started by then. `enough_s` says after how long not all
+    steps need be profiled; with None, they all are.
     """
 
     logdir: str
     steps: tuple[int, int] | None
     after_s: float | None
     duration_s: float
+    enough_s: float | None = None
     options: TracerOptions
 
 
@@ -41,7 +44,8 @@ def choose_plan(
         logdir=str(logdir.absolute()),
         steps=None if after_s else steps or STEPS,
         after_s=None if steps else after_s or AFTER_SECONDS,
-        duration_s=duration_s or DURATION_SECONDS,
+        duration_s=duration_s or ENOUGH_SECONDS,
+        enough_s=None if steps else ENOUGH_SECONDS,
         options=options,
     )
 

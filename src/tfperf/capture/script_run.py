@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -27,14 +27,31 @@ _CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.cap
 _STOP_SECONDS = 30.0
 """How long a script that is to be ended may take to write its trace."""
 _POLL_SECONDS = 0.05
+_LOOK_SECONDS = 0.2
+GRACE_SECONDS = 30.0
+"""How long a script may take to end after a profile, for example to save what it has learnt."""
 
 
-def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Captured]:
+Tell = Callable[[Captured], bool]
+"""Takes a result with a trace, and returns whether it is what was wanted."""
+
+
+def run_script(
+    command: Sequence[str],
+    plan: Plan,
+    tell: Tell = lambda _: True,
+    *,
+    is_module: bool = False,
+    stop_after_profile: bool = False,
+) -> tuple[int, Captured]:
     """Run `python COMMAND...` (or `python -m COMMAND...`) and profile it as planned.
 
     Returns its exit code, as a shell shows it (128 + N for signal N), and the result of profiling it. Its stdin, stdout
     and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is passed on once the
-    trace is written. Raises CaptureError `not_written` if the logdir cannot be used; then nothing was run.
+    trace is written. `tell` gets the result when the trace is written, in another thread, if the script goes on then.
+    With `stop_after_profile`, the script gets a SIGINT once `tell` returns true, as from Ctrl-C, and a SIGTERM if it
+    still runs after `GRACE_SECONDS`; the exit code is 0 if it ends by one of them. Raises CaptureError `not_written` if
+    the logdir cannot be used; then nothing was run.
     """
     local_folder(plan.logdir)
     with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
@@ -49,11 +66,55 @@ def run_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -
                 [sys.executable, "-c", _CHILD, json.encode(orders).decode(), *command],
                 pass_fds=[end for end in (stop_fd,) if end is not None],
             )
-            with _signals_passed_on(process, result_file, ask_fd):
+            watch = _Watch(process, result_file, tell, stops=stop_after_profile)
+            with watch, _signals_passed_on(process, result_file, ask_fd):
                 status = process.wait()
         exit_code = status if status >= 0 else 128 - status
+        if exit_code in watch.expected:
+            exit_code = 0
         killed = f"the script was killed (exit code {exit_code}) before a trace could be written"
         return exit_code, read_result(result_file) or no_trace("no_result", killed)
+
+
+class _Watch:
+    """Looks for the result while the script runs: tells it, and stops the script if that is wanted.
+
+    `expected` are the exit codes of a script that ends because it was stopped.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], result_file: Path, tell: Tell, *, stops: bool) -> None:
+        self._process, self._result_file, self._tell, self._stops = process, result_file, tell, stops
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="tfperf-watch", daemon=True)
+        self.expected: tuple[int, ...] = ()
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        told: Path | None = None
+        while not self._is_over.wait(_LOOK_SECONDS):
+            captured = read_result(self._result_file)
+            if captured is not None and captured.path not in (None, told):
+                told = captured.path
+                if self._tell(captured) and self._stops:
+                    self._stop()
+                    return
+
+    def _stop(self) -> None:
+        self.expected = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+        # The process of the script looks for this file, to end without a traceback.
+        self._result_file.with_suffix(".stop").touch()
+        if os.name == "posix":
+            self._process.send_signal(signal.SIGINT)
+            if self._is_over.wait(GRACE_SECONDS):
+                return
+        self._process.terminate()
 
 
 @contextmanager

@@ -8,9 +8,11 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tfperf.capture import local
@@ -20,6 +22,28 @@ from tfperf.errors import CaptureError, Reason, TfperfError
 from tfperf.units import counted
 
 LIMIT_SECONDS = 120.0
+ENOUGH_SECONDS = 4.0
+"""How long to profile where nobody says so: 40 steps of 100 ms, 200 of 20 ms, which is what a comparison takes."""
+FEWEST_STEPS = 10
+
+
+class Extent(Struct, frozen=True):
+    """Which steps to profile: `first` to `last`, both included.
+
+    With `enough_s`, fewer: profiling ends once it has lasted so long and has `FEWEST_STEPS`. It never lasts longer than
+    `limit_s`, whatever the steps. Raises TfperfError unless 0 <= first <= last.
+    """
+
+    first: int
+    last: int
+    enough_s: float | None = None
+    limit_s: float = LIMIT_SECONDS
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        if not 0 <= self.first <= self.last:
+            problem = f"{(self.first, self.last)} is not a range of steps"
+            raise TfperfError(f"{problem}; write (FIRST, LAST) with 0 <= FIRST <= LAST")
 
 
 class SafeProfile:
@@ -81,29 +105,22 @@ class SafeProfile:
 
 
 class StepProfile:
-    """Profiles the steps `first` to `last`, both included, as it is told about them; never raises once constructed.
+    """Profiles the steps of an extent as it is told about them; never raises once constructed.
 
     Several steps may run at once (`steps_per_execution` of Keras): then all executions with a step of the range are
     profiled, at least one, but never the first of all, which builds the functions. `tell` gets each result at once.
     """
 
     def __init__(
-        self,
-        logdir: str | Path,
-        steps: tuple[int, int],
-        options: TracerOptions,
-        limit_s: float,
-        tell: Callable[[Captured], object],
+        self, logdir: str | Path, extent: Extent, options: TracerOptions, tell: Callable[[Captured], object]
     ) -> None:
-        self._first, last = steps
-        if not 0 <= self._first <= last:
-            raise TfperfError(f"{steps} is not a range of steps; write (FIRST, LAST) with 0 <= FIRST <= LAST")
-        self._stop = last + 1
-        self._limit_s, self._tell = limit_s, tell
+        self._extent, self._first, self._stop = extent, extent.first, extent.last + 1
+        self._tell = tell
         self._session = SafeProfile(logdir, options, self.close)
         self._reporting = threading.RLock()
         self._timer: threading.Timer | None = None
         self._started_at = self._next = self._first
+        self._started_s = 0.0
         self.result: Captured | None = None
 
     @property
@@ -132,7 +149,7 @@ class StepProfile:
 
     def steps_ended(self, next_step: int) -> None:
         """Note that all steps before `next_step` have ended."""
-        if self.is_running and next_step >= self._stop:
+        if self.is_running and self._is_complete(next_step):
             local.step_times.mark()  # The last step ends here.
         self._advance(next_step)
 
@@ -159,24 +176,36 @@ class StepProfile:
         if not self._session.start():
             self._report()
             return
-        early = f"profiling was stopped after {self._limit_s:g} s, after"
-        self._timer = threading.Timer(self._limit_s, self._finish, (early,))
+        limit_s = self._extent.limit_s
+        early = f"profiling was stopped after {limit_s:g} s, after"
+        self._timer = threading.Timer(limit_s, self._finish, (early,))
         self._timer.daemon = True
         self._timer.start()
+        self._started_s = time.monotonic()
         local.step_times.mark()  # The time that starting took belongs to no step.
 
     def _advance(self, next_step: int) -> None:
         if self.is_running:
             self._next = next_step
-            if next_step >= self._stop and next_step > self._started_at:
+            if self._is_complete(next_step) and next_step > self._started_at:
                 self._finish()
+
+    def _is_complete(self, next_step: int) -> bool:
+        """Tell whether the steps before `next_step` are all that is wanted."""
+        enough_s = self._extent.enough_s
+        if enough_s is None or next_step - self._started_at < FEWEST_STEPS:
+            return next_step >= self._stop
+        return next_step >= self._stop or time.monotonic() - self._started_s >= enough_s
 
     def _finish(self, early: str = "") -> None:
         """Stop if it runs; `early` says why that is before the last step."""
         if self.is_running:
+            count = self._next - self._started_at
             wanted = max(self._stop - self._started_at, 1)
-            batches = f"{self._next - self._started_at} of the {counted(wanted, 'batch', 'batches')} to profile"
-            self._session.stop(f"{early} {batches}" if early else "")
+            if self._extent.enough_s is not None:
+                wanted = min(wanted, FEWEST_STEPS)
+            batches = f"{count} of the {counted(wanted, 'batch', 'batches')} to profile"
+            self._session.stop(f"{early} {batches}" if early and count < wanted else "")
             self._report()
 
     def _report(self) -> None:

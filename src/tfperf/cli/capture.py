@@ -10,6 +10,7 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import options
+from tfperf.cli.manners import INTERRUPTED
 
 if TYPE_CHECKING:
     from tfperf.capture.remote import CaptureRequest
@@ -82,7 +83,7 @@ def command(
     if slow_step_s is not None and not continuous:
         raise click.UsageError("--on-slow-step needs --continuous")
     request = _request(**values)
-    options.check_output(output, format_name, force=force)
+    options.check_output(output, format_name, force=force, made=logdir)
     if continuous:
         sampled = sample_continuously(request, logdir, options.say, keep=keep, slow_step_s=slow_step_s)
     else:
@@ -92,8 +93,9 @@ def command(
     if analyze:
         sampled = sampled.analyzed()
     format_name = options.chosen_format(format_name, output)
+    is_shown = True
     if sampled.kept or format_name != "table":
-        options.show(sampled.report(), format_name, output, force=force, top=top)
+        is_shown = options.show_surely(sampled.report(), format_name, output, force=force, top=top)
     if sampled.kept and not analyze:
         options.say(f"next: tfperf analyze {logdir}")
     try:
@@ -101,8 +103,10 @@ def command(
     except CaptureError as error:
         if error.reason != "interrupted":
             raise
-        options.say(f"interrupted; {len(sampled.kept)} of {len(request.workers)} workers gave a trace")
-        raise Exit(options.INTERRUPTED) from error
+        options.say(f"interrupted; {len(sampled.kept)} of {len(request.workers)} workers gave a trace", always=True)
+        raise Exit(INTERRUPTED) from error
+    if not is_shown:
+        raise Exit(1)
 
 
 def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> CaptureRequest:

@@ -138,8 +138,6 @@ PATH = NonEmptyPath(path_type=Path, readable=False)
 """Whether a file can be read is found when it is opened."""
 DEFAULT_LOGDIR = "logs"
 STATISTIC = click.Choice(("mean", "median", "p95"))
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
 COUNT, AT_LEAST_ONE, PORT = _Integer(0), _Integer(1), _Integer(1, 65535)
 
 
@@ -242,21 +240,26 @@ def answers(format_name: str | None, output: Path | None) -> bool:
     return FORMATS[chosen_format(format_name, output)].answers
 
 
-def check_output(output: Path | None, format_name: str | None, *, force: bool) -> None:
-    """Raise an error if the report cannot be written as it is asked for: before the work, not after."""
+def check_output(output: Path | None, format_name: str | None, *, force: bool, made: Path | None = None) -> None:
+    """Raise an error if the report cannot be written as it is asked for: before the work, not after.
+
+    `made` is a folder that the command makes if it is not there.
+    """
     suffix = output.suffix if output else ""
     if output and suffix and not format_name and format_of_file(output) is None:
         known = ", ".join(each.suffixes[0] for each in FORMATS.values())
         raise click.UsageError(f"{output.name}: no format has the suffix {suffix}; end it in {known}, or pass --format")
-    refuse_existing(output, force=force)
+    refuse_existing(output, force=force, made=made)
 
 
-def refuse_existing(output: Path | None, *, force: bool) -> None:
-    """Raise OutputError if a file could not be written for what is there."""
+def refuse_existing(output: Path | None, *, force: bool, made: Path | None = None) -> None:
+    """Raise OutputError if a file could not be written; `made` as for `check_output`."""
     from tfperf import files
 
     if output is not None and output != STDOUT:
         files.refuse_existing([output], force=force)
+        if made is None or made.exists() or output.absolute().parent != made.absolute():
+            files.refuse_unwritable(output)
 
 
 def suitable_for(output: Path | None) -> RenderOptions:
@@ -279,6 +282,21 @@ def show(report: Report, format_name: str | None, output: Path | None, *, force:
     write(text if is_file else without_commands(text), output, force=force, screen=stdout_screen())
     if is_file:
         say(f"wrote {output}: report ({name})")
+
+
+def show_surely(report: Report, format_name: str, output: Path | None, *, force: bool, **options: Any) -> bool:
+    """Show a report that cannot be made again: if its file cannot be written, on stdout; then return False."""
+    from tfperf.errors import OutputError
+
+    try:
+        show(report, format_name, output, force=force, **options)
+    except OutputError as error:
+        if output in (None, STDOUT):
+            raise
+        say(f"Error: {error}; the report follows here", always=True)
+        show(report, "table" if format_name == "html" else format_name, None, force=False, **options)
+        return False
+    return True
 
 
 def load_analysis(path: Path, **options: Any) -> Analysis:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import options
+from tfperf.cli.manners import manners
 
 
 @click.command(
@@ -20,12 +23,15 @@ from tfperf.cli import options
     "--steps",
     type=options.step_range,
     metavar="A..B",
-    help="Profile steps A to B of the training, both included (10..19).",
+    help="Profile steps A to B of the training, both included (50..59).",
 )
 @click.option(
     "--after", "after_s", type=options.DURATION, help="Profile by time instead, this long after the script starts."
 )
-@click.option("--duration", "duration_s", type=options.DURATION, help="How long to profile by time (2s).")
+@click.option("--duration", "duration_s", type=options.DURATION, help="How long to profile by time (4s).")
+@click.option(
+    "--stop-after-profile", is_flag=True, help="End the script when the profile is written: SIGINT, after 30 s SIGTERM."
+)
 @options.logdir_option("Where the trace goes.")
 @options.tracer_options
 @options.report_options
@@ -35,18 +41,19 @@ from tfperf.cli import options
 def command(command: tuple[str, ...], format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Run a Python script, profile some steps of it, and print the report when it ends.
 
-    Steps are those of Keras, and of `tfperf.step` in the script. A script without either is profiled by time: for 2 s,
-    10 s after its start, unless --after and --duration say otherwise. Put options before SCRIPT; what follows goes to
-    the script. The exit code is the script's.
+    Steps are those of Keras, and of `tfperf.step` in the script: from step 10 on, as many as run in 4 s, but 10 to 200.
+    A script without either is profiled by time: for 4 s, 10 s after it has imported TensorFlow, unless --after and
+    --duration say otherwise. Put options before SCRIPT; what follows goes to the script. The exit code is that of the
+    script, but 1 instead of 0 if nothing was captured, or if the report cannot be written.
 
     \b
     Example:
       tfperf run train.py --epochs 3
       tfperf run --steps 50..59 train.py
+      tfperf run --stop-after-profile -o report.html train.py
       tfperf run --after 30s --duration 2s -m project.train
     """
     from tfperf.capture.script_plan import choose_plan
-    from tfperf.errors import TfperfError
     from tfperf.sampling.jobs import sample_script
 
     if values["steps"] and values["after_s"]:
@@ -55,16 +62,28 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
         raise click.UsageError("--duration needs --after; --steps A..B says how many steps to profile")
     if not values["is_module"] and not Path(command[0]).exists():
         raise click.UsageError(f"{command[0]} does not exist; name a script, or a module after -m")
-    options.check_output(output, format_name, force=force)
+    options.check_output(output, format_name, force=force, made=values["logdir"])
     is_module, top, levels = values.pop("is_module"), values.pop("top"), options.take_tracer_options(values)
-    exit_code, sampled = sample_script(command, choose_plan(options=levels, **values), is_module=is_module)
-    sampled = sampled.analyzed()
+    stop = values.pop("stop_after_profile")
+    plan = choose_plan(options=levels, **values)
+    tell = _tell_beside(click.get_current_context())
+    exit_code, sampled = sample_script(command, plan, tell, is_module=is_module, stop_after_profile=stop)
+    for line in filter(None, (sampled.error,) if sampled.kept else sampled.lines):
+        options.say(f"tfperf: {line}", always=True)
     format_name = options.chosen_format(format_name, output)
-    for line in sampled.lines:
-        options.say(line)
+    is_shown = True
     if sampled.kept or format_name != "table":
-        try:
-            options.show(sampled.report(), format_name, output, force=force, top=top)
-        except TfperfError as error:  # The exit code stays the script's.
-            options.say(str(error))
-    raise Exit(exit_code)
+        is_shown = options.show_surely(sampled.report(), format_name, output, force=force, top=top)
+    raise Exit(exit_code or int(not (sampled.kept and is_shown)))
+
+
+def _tell_beside(context: click.Context) -> Callable[[str], None]:
+    """Return what tells a line on stderr, from any thread, beside a script that may have a progress bar there."""
+
+    def tell(line: str) -> None:
+        with context.scope(cleanup=False):
+            if sys.stderr is not None and sys.stderr.isatty() and not manners().quiet:
+                click.echo(err=True)
+            options.say(f"tfperf: {line}")
+
+    return tell

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,9 @@ from tfperf.capture.script_plan import Plan
 from tfperf.capture.script_run import run_script
 from tfperf.errors import TfperfError
 from tfperf.sampling.result import Sampled, longest_step_s
+
+_LARGEST_BESIDE = 200_000_000
+"""Bytes of a trace that is analyzed beside the job that it is of: a larger one would take its memory and time."""
 
 
 def sample(*workers: str, logdir: str | Path = "logs", **options: Any) -> Sampled:
@@ -56,7 +63,49 @@ def sample_continuously(
     return Sampled(Path(logdir) / "plugins" / "profile", tuple(captured))
 
 
-def sample_script(command: Sequence[str], plan: Plan, *, is_module: bool = False) -> tuple[int, Sampled]:
-    """Run a script and profile it as planned, by `run_script`; return its exit code and the result."""
-    exit_code, captured = run_script(command, plan, is_module=is_module)
-    return exit_code, Sampled(captured.path.parent if captured.path else Path(plan.logdir), (captured,))
+def sample_script(
+    command: Sequence[str],
+    plan: Plan,
+    say: Say = lambda _: None,
+    *,
+    is_module: bool = False,
+    stop_after_profile: bool = False,
+) -> tuple[int, Sampled]:
+    """Run a script and profile it as planned, by `run_script`; return its exit code and the result, analyzed.
+
+    `say` gets a line when the profile is written, and one with its first conclusion, while the script goes on.
+    """
+    told: list[Sampled] = []
+
+    def tell(captured: Captured) -> bool:
+        sampled = _sampled(plan, captured)
+        if (captured.size_bytes or 0) <= _LARGEST_BESIDE:
+            _yield_to_the_job()
+            with contextlib.suppress(MemoryError):
+                sampled = sampled.analyzed()
+        # Taken for want of steps, it is not the last word: they may come yet.
+        is_wanted = plan.steps is None or plan.after_s is None or sampled.analysis is None or sampled.has_steps
+        if is_wanted:
+            told.append(sampled)
+            for line in filter(None, (captured.describe(), sampled.headline)):
+                say(line)
+        return is_wanted
+
+    exit_code, captured = run_script(command, plan, tell, is_module=is_module, stop_after_profile=stop_after_profile)
+    is_told = bool(told) and told[-1].captured[0].path == captured.path
+    if captured.path and not is_told:
+        say(captured.describe())
+    sampled = told[-1] if is_told else _sampled(plan, captured)
+    sampled = sampled if sampled.is_analyzed else sampled.analyzed()
+    return exit_code, sampled
+
+
+def _yield_to_the_job() -> None:
+    """Let this thread have a processor only where nobody else wants it (Linux has priorities of threads)."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
+def _sampled(plan: Plan, captured: Captured) -> Sampled:
+    return Sampled(captured.path.parent if captured.path else Path(plan.logdir), (captured,))

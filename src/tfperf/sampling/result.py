@@ -54,6 +54,19 @@ class Sampled(Struct, frozen=True):
         except TfperfError as error:
             return replace(self, is_analyzed=True, error=str(error))
 
+    @property
+    def headline(self) -> str:
+        """The first conclusion of the analysis; empty if there is none."""
+        if self.analysis is None:
+            return ""
+        (section, *_) = self.analysis.report(("diagnosis",)).sections
+        return section.findings[0].text if section.findings else ""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the analysis found steps."""
+        return self.analysis is not None and any(len(host["steps"].steps) for host in self.analysis.hosts)
+
     def report(self, *, sections: Sequence[str] = ()) -> Report:
         """Return what came of each worker, followed by the report on the newest run if that is analyzed."""
         report = capture_report(self.folder, self.captured, self._step_counts() if self.is_analyzed else None)
