@@ -43,7 +43,8 @@ def local_folder(logdir: str | Path) -> Path:
         with tempfile.TemporaryFile(dir=existing):
             return folder
     except OSError as error:
-        problem = f"cannot write in {existing}: {error.strerror or error}"
+        place = f"{folder}" if existing == folder else f"{folder} (in {existing})"
+        problem = f"cannot write to {place}: {error.strerror or error}"
         raise CaptureError("not_written", f"{problem}; name another logdir") from error
 
 
