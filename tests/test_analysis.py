@@ -100,9 +100,9 @@ def test_an_unknown_section_names_those_that_there_are(tmp_path: Path) -> None:
         tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["kernel"])
 
 
-def test_a_section_about_devices_has_no_result_without_one(tmp_path: Path) -> None:
+def test_a_section_about_devices_is_empty_without_one(tmp_path: Path) -> None:
     analysis = tfperf.load(logdir_of(tmp_path, a=job(30)))
-    assert analysis["kernels"] is None
+    assert analysis["kernels"].table.empty
     (section,) = analysis.report(["kernels"]).sections
     assert (section.level, section.tables) == ("full", ())
     assert "no device" in section.notes[0]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import pydoc
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,4 +46,67 @@ def test_errors_share_one_base() -> None:
 
 def test_another_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'anything_else'"):
-        tfperf.anything_else  # noqa: B018
+        getattr(tfperf, "anything_else")  # noqa: B009
+
+
+def declared_imports() -> dict[str, str]:
+    """Return what type checkers are told: where each public name is."""
+    tree = ast.parse(Path(str(tfperf.__file__)).read_text(encoding="utf-8"))
+    conditions = (node for node in tree.body if isinstance(node, ast.If))
+    block = next(node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING")
+    imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
+    return {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+
+
+def test_one_name_is_the_same_for_type_checkers_and_for_programs() -> None:
+    declared = declared_imports()
+    assert sorted(declared) == [name for name in tfperf.__all__ if name != "__version__"]
+    for name, place in declared.items():
+        value = getattr(tfperf, name)
+        module, _, attribute = place.rpartition(".")
+        assert value is (sys.modules[place] if place == "tfperf.keras" else getattr(sys.modules[module], attribute))
+
+
+def test_dir_has_the_public_names_and_imports_nothing() -> None:
+    code = "import sys, tfperf; print(*dir(tfperf)); assert 'numpy' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert {*tfperf.__all__, "__doc__"} <= set(done.stdout.split())
+    assert [name for name in done.stdout.split() if not name.startswith("__")] == [
+        name for name in tfperf.__all__ if name != "__version__"
+    ]
+
+
+def test_help_has_a_line_for_each_name() -> None:
+    text = pydoc.plain(pydoc.render_doc(tfperf))
+    names = text.split("Public names:")[1].split("PACKAGE CONTENTS")[0].strip().splitlines()
+    lines = dict(line.strip().split(maxsplit=1) for line in names)
+    assert sorted(lines) == [name for name in tfperf.__all__ if name != "__version__"]
+    assert max(map(len, lines.values())) < 80
+
+
+@pytest.mark.parametrize("name", [name for name in tfperf.__all__ if name[0].isupper()])
+def test_help_knows_the_fields_of_each_class(name: str) -> None:
+    assert name in pydoc.render_doc(getattr(tfperf, name))
+
+
+def test_an_editor_completes_the_public_names(root: Path) -> None:
+    import jedi
+
+    project = jedi.Project(root / "src", smart_sys_path=False, added_sys_path=[str(root / "src")])
+    script = jedi.Script("import tfperf\ntfperf.", path=root / "example.py", project=project)
+    found = {completion.name for completion in script.complete(2, 7)}
+    assert set(tfperf.__all__) - {"__version__"} <= found
+
+
+def test_a_type_checker_knows_the_public_names(tmp_path: Path) -> None:
+    file = tmp_path / "example.py"
+    names = [name for name in tfperf.__all__ if name != "__version__"]
+    lines = ["import tfperf", *(f"reveal_type(tfperf.{name})" for name in names), "tfperf.lod"]
+    file.write_text("\n".join(lines))
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path), str(file)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    *notes, error = done.stdout.splitlines()
+    assert "has no attribute" in error
+    revealed = [line for line in notes if "Revealed type" in line]
+    assert len(revealed) == len(names)
+    assert [line for line in revealed if '"Any"' in line] == []

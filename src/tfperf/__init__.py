@@ -68,38 +68,51 @@ __all__ = [
 ]
 __version__ = "0.2.0"
 
-_HOMES = {
-    "Captured": "capture.outcomes",
-    "Column": "report.model",
-    "Fact": "report.model",
-    "Finding": "report.model",
-    "HostResults": "sections.results",
-    "Ranked": "report.model",
-    "Section": "report.model",
-    "SectionSpec": "sections.registry",
-    "TableSpec": "sections.registry",
-    "Sampled": "sampling.result",
-    "diff": "compare.diff_report",
-    "profile": "capture.local",
-    "sample": "sampling.jobs",
-    "serve": "capture.server",
-    "sql": "query.engine",
-    "start": "capture.local",
-    "step": "capture.local",
-    "stop": "capture.local",
-    "write_timeline": "timeline.export",
+_PUBLIC = {
+    "load": ("analysis:load", "read and analyze a profile; returns an Analysis"),
+    "check": ("gate.check:check_profile", "judge a profile by limits, as tfperf check does"),
+    "diff": ("compare.diff_report:diff", "compare two runs or more"),
+    "sql": ("query.engine:sql", "query a profile by SQL; returns a DataFrame"),
+    "write_timeline": ("timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),
+    "profile": ("capture.local:profile", "profile the block of a with statement"),
+    "start": ("capture.local:start", "start to profile this process"),
+    "stop": ("capture.local:stop", "stop, and write the profile"),
+    "step": ("capture.local:step", "mark a step of a training loop of one's own"),
+    "serve": ("capture.server:serve", "let tfperf capture profile this process from outside"),
+    "sample": ("sampling.jobs:sample", "profile running jobs from outside; returns a Sampled"),
+    "keras": ("keras", "the module with ProfileCallback"),
+    "Analysis": ("analysis:Analysis", 'a profile, analyzed: analysis["kernels"] is the result of a section'),
+    "Captured": ("capture.outcomes:Captured", "what came of profiling one worker"),
+    "Sampled": ("sampling.result:Sampled", "what came of profiling jobs"),
+    "CaptureError": ("errors:CaptureError", "a job could not be profiled"),
+    "OutputError": ("errors:OutputError", "a file could not be written"),
+    "TfperfError": ("errors:TfperfError", "the base of all errors of tfperf"),
+    "TraceFormatError": ("errors:TraceFormatError", "a file is no profile, or a damaged one"),
+    "TraceNotFoundError": ("errors:TraceNotFoundError", "there is no profile"),
+    "Column": ("report.model:Column", "for sections of one's own: a column of a table"),
+    "Fact": ("report.model:Fact", "... a named value"),
+    "Finding": ("report.model:Finding", "... a conclusion in words"),
+    "HostResults": ("sections.results:HostResults", "... the results of one host"),
+    "Ranked": ("report.model:Ranked", "... by which column a table is ranked"),
+    "Section": ("report.model:Section", "... what a section shows"),
+    "SectionSpec": ("sections.registry:SectionSpec", "... a section, declared"),
+    "TableSpec": ("sections.registry:TableSpec", "... a table, declared"),
 }
+"""Where each public name is in the package, imported when it is first used, and its line in help(tfperf)."""
+
+__doc__ += "\nPublic names:\n\n" + "".join(f"{name:19} {line}\n" for name, (_, line) in _PUBLIC.items())
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the command line must start without numpy and Arrow."""
-    if name not in __all__:
-        raise AttributeError(f"module 'tfperf' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker would take any name for one that is here
 
-    if name == "keras":
-        return import_module("tfperf.keras")
-    if name == "check":
-        return import_module("tfperf.gate.check").check_profile
-    home = "errors" if name.endswith("Error") else _HOMES.get(name, "analysis")
-    return getattr(import_module(f"tfperf.{home}"), name)
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used: the command line must start without numpy and Arrow."""
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'tfperf' has no attribute {name!r}")
+        from pkgutil import resolve_name
+
+        return resolve_name(f"tfperf.{_PUBLIC[name][0]}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tfperf.display import cut
 from tfperf.errors import TfperfError
 from tfperf.patterns import pattern
-from tfperf.report.model import Column, Deferred, Finding, Report, Section, table_of
+from tfperf.report.model import Column, Deferred, Finding, Quantity, Report, Section, table_of
 from tfperf.sections import registry
 from tfperf.sections.host import Host
 from tfperf.sections.results import By, HostResults, Results, View
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names
 from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
 from tfperf.trace.soundness import find_flaws
+from tfperf.units import counted
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tfperf.sections.overview.summary import Overview
     from tfperf.trace.activities import Attribution
 
 
@@ -34,6 +37,16 @@ class Analysis(Results, frozen=True):
     """
 
     step_marker: str | None = None
+
+    def __repr__(self) -> str:
+        overview: Overview = self["overview"]
+        damage = "damaged; " if any(flaw.level == "unsound" for _, flaw in self.flaws) else ""
+        found = "no step time"
+        if overview.step_time_ms is not None:
+            average = Quantity("average_ms", overview.step_time_ms.average, "ms")
+            share = "unknown" if overview.input_percent is None else Quantity("input", overview.input_percent)
+            found = f"{counted(overview.averaged_count, 'step')} of {average} on average, input {share}"
+        return cut(f"<Analysis of {self.run.name}: {damage}{found}; {counted(len(self.hosts), 'host')}>")
 
     def more(self, sections: Iterable[str]) -> Analysis:
         """Return an analysis that has these sections too; the files are read again if any is missing."""

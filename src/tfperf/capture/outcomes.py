@@ -7,13 +7,14 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tfperf.display import Shown
 from tfperf.errors import CaptureError, Reason
 from tfperf.units import counted, format_bytes
 
 Status = Literal["ok", "warn", "fail"]
 
 
-class Captured(Struct, frozen=True, kw_only=True):
+class Captured(Shown, Struct, frozen=True, kw_only=True):
     """The result of profiling one worker.
 
     `path` is the trace file, None if none was kept. `reason` is empty if the trace has all that was asked for, else

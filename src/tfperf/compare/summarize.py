@@ -188,13 +188,11 @@ def _rankings(results: Results) -> Rankings:
     if not steps:
         return Rankings()
     ops, kernels, functions = results["ops"], results["kernels"], results["functions"].functions
-    kernel_rows, copy_rows = [], []
-    if kernels is not None:
-        columns = kernels.kernels, kernels.total_ps.tolist(), kernels.occurrences.tolist()
-        kernel_rows = [(kernel.name, "", total_ps, count) for kernel, total_ps, count in zip(*columns, strict=True)]
-        copy_rows = [(copy.kind, "", copy.total_ps, copy.count) for copy in kernels.copies]
+    columns = kernels.kernels, kernels.total_ps.tolist(), kernels.occurrences.tolist()
+    kernel_rows = [(kernel.name, "", total_ps, count) for kernel, total_ps, count in zip(*columns, strict=True)]
+    copy_rows = [(copy.kind, "", copy.total_ps, copy.count) for copy in kernels.copies]
     entries: dict[RankingName, Iterable[RankedEntry]] = {
-        "device_ops": _per_step(_op_rows(ops.device), steps) if ops.device is not None else (),
+        "device_ops": _per_step(_op_rows(ops.device), steps),
         "host_ops": _per_step(_op_rows(ops.host), steps),
         "kernels": _per_step(kernel_rows, steps),
         "copies": _per_step(copy_rows, steps),
@@ -252,7 +250,7 @@ def _stage_entries(results: Results, steps: int) -> list[RankedEntry]:
 
 def _idle_entries(results: Results) -> list[RankedEntry]:
     idle = results["idle"]
-    if idle is None or idle.without_steps:
+    if not results.has_device or idle.without_steps:
         return []
     columns = idle.columns()
     causes = zip(columns["cause"], columns["per_step_ms"], strict=True)

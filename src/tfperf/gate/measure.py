@@ -128,7 +128,7 @@ def _share(host: JudgedHost, category: str) -> Measurement:
 
 def _device_busy(host: JudgedHost) -> Measurement:
     idle = host.host["idle"]
-    if idle is None or not idle.devices:
+    if not idle.devices:
         return unknown(NO_DEVICE)
     if host.breakdown.attribution == "tensorflow":
         return unknown(

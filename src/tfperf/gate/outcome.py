@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from tfperf.display import Shown
 from tfperf.gate.limits import Limit, Status
 from tfperf.report.model import Finding
+from tfperf.units import Unit
 
 if TYPE_CHECKING:
     from tfperf.compare.regression import StepComparison
-    from tfperf.units import Unit
+else:  # help(Judged) looks the name up
+    StepComparison = Any
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class Judged(Shown, Struct, frozen=True, kw_only=True):
     """One limit, judged on the worst host for it."""
 
     limit: Limit
@@ -35,7 +38,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     """For a limit on the regression against a baseline."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Outcome(Shown, Struct, frozen=True, kw_only=True):
     """A gate, judged: the result of each limit, and which profile it is about.
 
     `exit_code` is 3 if a limit is breached, else 1 if one could not be judged (or there is none), else 0.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.units import Unit, format_ms, format_percent
+from tfperf.display import Shown, cut
+from tfperf.units import Unit, counted, format_ms, format_percent
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
@@ -22,7 +26,7 @@ Data = Mapping[str, Sequence[Any]]
 """The columns of a table by their keys, all of one length."""
 
 
-class Column(Struct, frozen=True):
+class Column(Shown, Struct, frozen=True):
     """One declared column: `key` names it in JSON, CSV and SQL (with its unit), `title` heads it for people."""
 
     key: str
@@ -45,7 +49,7 @@ def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[C
     return tuple(replace(column, level=levels.get(column.key, column.level)) for column in columns)
 
 
-class Ranked(Struct, frozen=True):
+class Ranked(Shown, Struct, frozen=True):
     """That the column `by` ranks a table, the largest number first: people see `top` rows, unless they say how many.
 
     `each` is what has a row, however many there are: "hosts", "devices". Then rows are in any order, and of many,
@@ -61,7 +65,7 @@ class Ranked(Struct, frozen=True):
     value has percentiles of its own."""
 
 
-class Table(Struct, frozen=True):
+class Table(Shown, Struct, frozen=True):
     """Rows by column; `total_rows` says how many there were before `head` cut the list."""
 
     name: str
@@ -89,6 +93,17 @@ class Table(Struct, frozen=True):
     def __len__(self) -> int:
         """Return the number of rows held."""
         return len(self.data[self.columns[0].key]) if self.columns else 0
+
+    def __repr__(self) -> str:
+        cells = f"{len(self):,} of {self.total_rows:,} rows, {len(self.columns)} columns"
+        return cut(f"<Table {self.name}: {cells}>")
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return it as a DataFrame: the columns that people see first, then the others; what is unknown is NA."""
+        from tfperf.report.frame import frame
+
+        return frame(self.columns, self.data)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Iterate over rows as tuples in column order."""
@@ -125,7 +140,7 @@ class Quantity(Struct, frozen=True):
         return f"{format_percent(self.value)}%" if self.unit == "%" else f"{format_ms(self.value)} ms"
 
 
-class Fact(Struct, frozen=True):
+class Fact(Shown, Struct, frozen=True):
     """One named value, shown as a line: `Average step time  15.9 ms`."""
 
     key: str
@@ -138,7 +153,7 @@ class Fact(Struct, frozen=True):
     """What it states that stands elsewhere too, and every share in its note."""
 
 
-class Finding(Struct, frozen=True):
+class Finding(Shown, Struct, frozen=True):
     """One conclusion in words: what was seen (with its number), and what to do about it."""
 
     code: str
@@ -207,7 +222,7 @@ class Sparkline(Struct, frozen=True, kw_only=True):
 Chart = StepChart | BarChart | GroupedBars | Sparkline
 
 
-class Section(Struct, frozen=True):
+class Section(Shown, Struct, frozen=True):
     """What one `-s NAME` shows, in the order findings, facts, charts, tables, notes."""
 
     name: str
@@ -246,7 +261,7 @@ class Deferred(Mapping[str, Any]):
         return len(self._made())
 
 
-class Report(Struct, frozen=True):
+class Report(Shown, Struct, frozen=True):
     """A whole analysis. `source` says what was read, `summary` holds the fixed JSON keys."""
 
     source: Mapping[str, Any]
@@ -256,6 +271,11 @@ class Report(Struct, frozen=True):
     """A line for each section of another package that is missing, with the reason."""
     documents: Mapping[str, Any] = {}
     """Objects that stand at the top of the JSON document, by their keys."""
+
+    def __repr__(self) -> str:
+        return cut(
+            f"<Report of {counted(len(self.sections), 'section')}: {', '.join(each.name for each in self.sections)}>"
+        )
 
     def tables(self) -> Iterator[Table]:
         """Iterate over every table of every section."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.capture.outcomes import Captured
+from tfperf.display import Shown
 from tfperf.errors import CaptureError, TfperfError
 from tfperf.sampling.reports import capture_report
 
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from tfperf.analysis import Analysis
     from tfperf.report.model import Report
     from tfperf.trace.steps import Steps
+else:  # help(Sampled) looks the name up
+    Analysis = Any
 
 
-class Sampled(Struct, frozen=True):
+class Sampled(Shown, Struct, frozen=True):
     """The result of profiling jobs: `captured` has one entry for each trace and for each worker that failed.
 
     `folder` is the run folder of the traces, or that of all runs if there are several. After `analyzed`, `analysis` is

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.display import Shown
 from tfperf.report.model import Column, Data, Ranked, Table, table_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tfperf.sections.results import Results
+else:  # help(TableSpec) looks the name up
+    Results = Any
 
 Function = Callable[..., Any] | str
 """A function, or where it is ("package.module:function"): then its module is imported when it is first called."""
@@ -28,7 +29,7 @@ def call(function: Function, *arguments: Any) -> Any:
     return (resolve_name(function) if isinstance(function, str) else function)(*arguments)
 
 
-class TableSpec(Struct, frozen=True, kw_only=True):
+class TableSpec(Shown, Struct, frozen=True, kw_only=True):
     """A table, declared: its name and columns are the same in JSON, CSV, SQL and `--limit`."""
 
     name: str
@@ -64,25 +65,12 @@ class TableSpec(Struct, frozen=True, kw_only=True):
     def build(self, results: Results, **attributes: Any) -> Table | None:
         """Return the table of a profile, None if it has none; `attributes` replace fields of the `Table`."""
         data = self.data(results)
-        if data is None:
-            return None
+        return None if data is None else replace(self.of(data), **attributes)
+
+    def of(self, data: Data) -> Table:
+        """Return the table of these columns, of which there may be more than are declared."""
         rows = {"ranked": self.ranked, "brief_rows": self.brief_rows}
-        return replace(table_of(self.name, self.title, self.columns, data, **rows), **attributes)
-
-
-class Tabular(Struct, frozen=True):
-    """A result that is a table too."""
-
-    def columns(self) -> dict[str, Any]:
-        """Return the columns of `table` without pandas."""
-        raise NotImplementedError
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return the columns as a table of pandas, times in milliseconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
+        return table_of(self.name, self.title, self.columns, data, **rows)
 
 
 def fields(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Sequence[Any]]:
@@ -100,7 +88,7 @@ def present(*tables: Table | None) -> tuple[Table, ...]:
     return tuple(table for table in tables if table is not None)
 
 
-class SectionSpec(Struct, frozen=True, kw_only=True):
+class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     """A section, declared: a question about a profile, and everything that answers it.
 
     `analyze(host)` gets a `tfperf.sections.host.Host` and returns a small, picklable result; `combine(results)` gets

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tfperf.display import Shown
 from tfperf.errors import TfperfError
 from tfperf.sections.registry import OURS, call, described, find_section, find_table, omission
+from tfperf.trace.activities import Attribution
+from tfperf.trace.logdir import Run
+from tfperf.trace.soundness import Flaw
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,9 +24,6 @@ if TYPE_CHECKING:
     from tfperf.patterns import Pattern
     from tfperf.report.model import Data
     from tfperf.sections.steps.breakdown import Breakdown
-    from tfperf.trace.activities import Attribution
-    from tfperf.trace.logdir import Run
-    from tfperf.trace.soundness import Flaw
 
 Grouping = Literal["type", "scope", "layer"]
 By = Literal["pattern", "op"] | Grouping | Literal["kernel"]
@@ -41,7 +43,7 @@ class View(Struct, frozen=True):
         return "pattern" if self.by == "kernel" else self.by
 
 
-class HostResults(Struct, frozen=True):
+class HostResults(Shown, Struct, frozen=True):
     """What the sections found out about one host: `results` by section. `host` is the name of its file."""
 
     host: str
@@ -57,7 +59,7 @@ class HostResults(Struct, frozen=True):
     """Whether these are of another kind."""
 
     def __getitem__(self, section: str) -> Any:
-        """Return the result of a section; None if it needs a device and the host has none."""
+        """Return the result of a section; if it needs a device and the host has none, it is empty."""
         return self.results[section]
 
     def counting(self, rows: Int64s) -> HostResults:
@@ -83,7 +85,7 @@ def _averaged_starts(breakdown: Breakdown) -> list[int]:
     return starts
 
 
-class Results(Struct, frozen=True, dict=True):
+class Results(Shown, Struct, frozen=True, dict=True):
     """What is known about a run. `results["kernels"]` is what the section kernels found out, over all hosts.
 
     `hosts` holds the same for each host. The sections that were analyzed are `sections`.
@@ -100,7 +102,7 @@ class Results(Struct, frozen=True, dict=True):
         return {}
 
     def __getitem__(self, section: str) -> Any:
-        """Return the result of a section over all hosts; None if it needs a device and no host has one.
+        """Return the result of a section over all hosts; if it needs a device and no host has one, it is empty.
 
         Raises KeyError if the section was not analyzed, TfperfError if it is of another package and failed.
         """
@@ -182,3 +184,10 @@ class Results(Struct, frozen=True, dict=True):
         shown = replace(self, view=view)
         shown._combined.update(self._combined)
         return shown
+
+
+def alone(section: str, result: Any) -> Results:
+    """Return the results of a run of which only that of one section is known."""
+    results = Results(Run("", Path(), ()), "corrected", (), (section,))
+    results._combined[section] = result
+    return results

@@ -12,6 +12,7 @@ from tfperf.arrays import overlap
 from tfperf.sections.host import Host
 from tfperf.sections.idle.analysis import Idle, combine, narrow
 from tfperf.sections.idle.longest_gaps import MOST_GAPS
+from tfperf.sections.idle.tables import CAUSE_TEXTS
 from tfperf.trace.read import read_host
 
 US = 1_000_000
@@ -42,7 +43,7 @@ def test_shares_are_of_the_step_and_of_the_idle_time(tmp_path: Path) -> None:
     idle = analyzed(tmp_path, cpu(fetch, event(CALL, 70, 30)), gpu(kernel(0, 10), kernel(75, 25)))
     assert idle.idle_percent == pytest.approx(65)
     assert idle.ranked == ("input", "python", "launch")
-    assert idle.table["cause"].tolist() == ["input", "python", "launch"]
+    assert idle.table["cause"].tolist() == [CAUSE_TEXTS[cause].title for cause in idle.ranked]
     assert idle.columns()["step_percent"] == pytest.approx([40, 20, 5])
     assert idle.columns()["idle_percent"] == pytest.approx([100 * 40 / 65, 100 * 20 / 65, 100 * 5 / 65])
     assert idle.columns()["gaps"] == [1, 1, 1]
@@ -76,9 +77,10 @@ def test_flagged_steps_count_in_no_share_but_are_listed(tmp_path: Path) -> None:
     assert idle.idle_percent == pytest.approx(10)
 
 
-def test_a_host_without_device_has_no_result(tmp_path: Path) -> None:
+def test_the_result_of_a_host_without_device_is_empty(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, cpu(event(CALL, 0, 50)), plane("/device:GPU:0"))
-    assert host_of(trace, "idle")["idle"] is None
+    idle: Idle = host_of(trace, "idle")["idle"]
+    assert (idle.devices, idle.idle_percent, idle.table.empty) == ((), None, True)
 
 
 def test_a_device_that_recorded_only_moments_is_not_attributed(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def shared(*folders: str) -> list[Path]:
 def test_real_traces_add_up_and_agree_with_device_time(path: Path) -> None:
     host = host_of(read_host(path), "idle")
     if not host.trace.devices:
-        assert host["idle"] is None
+        assert not host["idle"].devices
         return
     steps = host["steps"].steps
     for idle, device in zip(host["idle"].devices, host.device_times, strict=True):

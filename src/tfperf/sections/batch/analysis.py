@@ -21,6 +21,7 @@ from tfperf.sections.batch.evidence import (
     usual,
 )
 from tfperf.sections.host import Host
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.step_calls import Fetches, find_fetches
@@ -47,12 +48,14 @@ class HostBatch(Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
 
 
-class Batch(Struct, frozen=True, kw_only=True):
+class Batch(Tabular, frozen=True, kw_only=True):
     """The batch of all hosts together, which is the sum over those with steps.
 
     `size` counts the examples of all replicas, `per_replica` those of each. What is unknown is None; `reason` says why
     `size` is.
     """
+
+    home = ("batch", "batch_evidence")
 
     size: int | None
     per_replica: int | None

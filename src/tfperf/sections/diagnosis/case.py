@@ -137,7 +137,7 @@ def count_devices(case: Case) -> tuple[int, int]:
     """Return how many devices recorded nothing, or nothing in the steps, and how many the trace lists."""
     environment, idle = case.results["environment"], case.results["idle"]
     silent = sum(host.idle_devices for host in environment)
-    if idle is not None and idle.devices:
+    if idle.devices:
         silent += len(idle.idle_devices) - sum(device.use == "silent" for device in idle.uses)
     return silent, sum(host.device_count + host.idle_devices for host in environment)
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tfperf.report.model import Quantity
 from tfperf.sections.overview.summary import Summary
+from tfperf.sections.tabular import Tabular
 
 Confidence = Literal["high", "medium", "low"]
 
@@ -94,8 +95,10 @@ class Cause(Struct, frozen=True, kw_only=True):
         return self.gain_ms / self.step_ms if self.step_ms else 0.0
 
 
-class Diagnosis(Struct, frozen=True):
+class Diagnosis(Tabular, frozen=True):
     """The causes found, the one that is best fixed first; `headline` says the first, or that there is none."""
+
+    home = ("diagnosis", "causes")
 
     headline: str
     causes: tuple[Cause, ...]

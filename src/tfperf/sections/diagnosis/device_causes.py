@@ -25,8 +25,8 @@ def launch_bound(case: Case) -> Cause | None:
     """Judge the time in which the device waits for the host to launch work."""
     if not case.matters("kernel_launch"):
         return None
-    kernels: Kernels | None = case.results["kernels"]
-    launches = max(kernels.launches, key=lambda each: each.kernels, default=None) if kernels else None
+    kernels: Kernels = case.results["kernels"]
+    launches = max(kernels.launches, key=lambda each: each.kernels, default=None)
     detail, rests_on = "the device waits for the host's launches", [in_categories("kernel_launch")]
     quantities = []
     if launches is not None and not case.results.is_narrowed:
@@ -54,9 +54,7 @@ def launch_bound(case: Case) -> Cause | None:
 
 def compute_in_32_bit(case: Case) -> Cause | None:
     """Judge kernels that tensor cores could do in 16 bit, averaged over the devices that work."""
-    kernels: Kernels | None = case.results["kernels"]
-    if kernels is None:
-        return None
+    kernels: Kernels = case.results["kernels"]
     pairs = [(each.eligible_percent, each.most_eligible_percent) for each in kernels.precision]
     known = [(low, high) for low, high in pairs if low is not None and high is not None]
     if not known:
@@ -147,8 +145,8 @@ def waiting_for_results(case: Case) -> Cause | None:
 
 def _idle_cost(case: Case, state: IdleCause, *parts: str) -> Range | None:
     """Return the share of the step in which a device is idle for this cause; None if it is too small, or unknown."""
-    idle: Idle | None = case.results["idle"]
-    if idle is None or idle.without_steps or case.results.is_other_kind:
+    idle: Idle = case.results["idle"]
+    if not case.results.has_device or idle.without_steps or case.results.is_other_kind:
         return None
     share = min(idle.percent(state), case.ledger.left(*parts))
     return case.ledger.claim(*parts, most=share) if share >= LEAST_PERCENT else None

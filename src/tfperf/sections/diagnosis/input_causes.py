@@ -136,8 +136,8 @@ def input_copy(case: Case) -> Cause | None:
     """Judge copying batches to the device while nothing else goes on."""
     if not case.matters("host_to_device"):
         return None
-    kernels: Kernels | None = case.results["kernels"]
-    copies = [copy for copy in kernels.copies if copy.kind == "H2D"] if kernels else []
+    kernels: Kernels = case.results["kernels"]
+    copies = [copy for copy in kernels.copies if copy.kind == "H2D"]
     detail, rests_on = "nothing else goes on meanwhile", [in_categories("input")]
     if copies:
         worst = max(copies, key=lambda copy: copy.total_ps)

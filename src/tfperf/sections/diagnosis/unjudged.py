@@ -56,7 +56,7 @@ def _fixed_work(case: Case) -> str:
 
 
 def _idle_time(case: Case) -> str:
-    if case.results["idle"] is None:
+    if not case.results.has_device:
         return NO_DEVICE
     return "why devices are idle is known of the main kind of steps only" if case.results.is_other_kind else ""
 
@@ -73,7 +73,7 @@ def _straggler(case: Case) -> str:
 
 def _precision(case: Case) -> str:
     kernels = case.results["kernels"]
-    is_known = case.share("device_compute") < LEAST_PERCENT or (kernels is not None and kernels.precision)
+    is_known = case.share("device_compute") < LEAST_PERCENT or kernels.precision
     return "" if is_known else "the trace does not show in what precision the device computes"
 
 

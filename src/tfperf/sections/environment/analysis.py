@@ -7,6 +7,7 @@ import math
 from msgspec import Struct
 
 from tfperf.sections.host import Host
+from tfperf.sections.tabular import HasTable
 from tfperf.trace.cores import usable_cores
 from tfperf.trace.host_trace import Plane
 from tfperf.wire.capture_plane import CaptureFacts
@@ -38,6 +39,13 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     """What a capture of tfperf added."""
     cores: float | None
     """How many cores' time of its CPU the job can use."""
+
+
+class Environment(HasTable, tuple[HostEnvironment, ...]):
+    """What each host has."""
+
+    __slots__ = ()
+    home = ("environment", "environment")
 
 
 def analyze(host: Host) -> HostEnvironment:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tfperf.arrays import group_sums
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
 from tfperf.sections.host import Host
-from tfperf.sections.registry import Tabular
 from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import parents, self_time
 from tfperf.units import PS_PER_MS
@@ -24,6 +24,8 @@ _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "conc
 
 class Functions(Tabular, frozen=True):
     """The tf.functions that were called, the one with the largest self time first, and the ops run eagerly."""
+
+    home = ("functions", "tf_functions")
 
     functions: tuple[FunctionStats, ...]
     eager: EagerOps

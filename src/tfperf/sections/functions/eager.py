@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from tfperf.arrays import MOST, Bools, Int64s, covers, distinct, overlap, union
-from tfperf.sections.registry import Tabular
+from tfperf.report.model import Data
 from tfperf.sections.steps.counted import CountedSteps
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
@@ -28,6 +29,8 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
 
     `eager_ps` is the wall time of each step in which an op runs eagerly, `step_calls` the ops run eagerly in it.
     """
+
+    home = ("functions", "eager_ops")
 
     op_types: tuple[str, ...]
     calls: Int64s
@@ -48,6 +51,9 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
         """Return how many ops a step runs eagerly; None is unknown."""
         count = self.steps.count
         return self.steps.sum(self.step_calls) / count if count and self.is_recorded else None
+
+    def _data(self) -> Data:
+        return self.columns()
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per op type."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tfperf.arrays import union
+from tfperf.sections.tabular import HasTable
 
 if TYPE_CHECKING:
     from tfperf.sections.host import Host
@@ -49,6 +50,14 @@ def analyze(host: Host) -> tuple[ThreadTime, ...]:
     return tuple(threads)
 
 
-def combine(hosts: Sequence[tuple[ThreadTime, ...]]) -> tuple[ThreadTime, ...]:
-    """Return the threads of all hosts, the one with the most event time first."""
-    return tuple(sorted((thread for threads in hosts for thread in threads), key=lambda thread: -thread.event_time_ps))
+class HostThreads(HasTable, tuple[ThreadTime, ...]):
+    """The threads of all hosts, the one with the most event time first."""
+
+    __slots__ = ()
+    home = ("host_threads", "host_threads")
+
+
+def combine(hosts: Sequence[tuple[ThreadTime, ...]]) -> HostThreads:
+    """Put the threads of all hosts in order."""
+    every = (thread for threads in hosts for thread in threads)
+    return HostThreads(sorted(every, key=lambda thread: -thread.event_time_ps))

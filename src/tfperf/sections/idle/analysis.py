@@ -17,7 +17,7 @@ from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of
 from tfperf.sections.idle.devices import DOES_NOTHING, DeviceIdle, DeviceUse, use_of
 from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
-from tfperf.sections.registry import Tabular
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.host_trace import HostTrace
 from tfperf.units import PS_PER_MS
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class Idle(Tabular, frozen=True, kw_only=True):
-    """The idle time of the devices of one host, or of several."""
+    """The idle time of the devices of one host, or of several; without a device, all is empty."""
+
+    home = ("idle", "idle_causes")
 
     listed: tuple[tuple[str, str], ...]
     """Host and plane of each device that the trace lists, with or without work."""

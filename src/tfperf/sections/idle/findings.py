@@ -49,12 +49,12 @@ _CATEGORIES: dict[Cause, tuple[str, str]] = {
 """The part of the step that is about the same, and its name; docs/idle.md says how they differ."""
 
 
-def idle_findings(idle: Idle | None, summary: Summary) -> tuple[Finding, ...]:
+def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
     """Return the causes with a share of the step from `NAMED_PERCENT` on, the largest first; else that there is none.
 
     Without a device there is nothing to say.
     """
-    if idle is None or not idle.devices:
+    if not idle.devices:
         return ()
     large = [cause for cause in idle.ranked if idle.percent(cause) >= NAMED_PERCENT]
     if large:

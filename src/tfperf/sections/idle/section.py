@@ -144,7 +144,7 @@ def _notes(results: Results) -> tuple[str, ...]:
     if len(idle.averaged) > 1:
         notes.append(f"Shares are averages over devices, each of its idle time / {whole_of(idle)} of its host.")
     notes += _notes_on_devices(idle)
-    without_device = [host.host for host in results.hosts if host["idle"] is None or not host["idle"].devices]
+    without_device = [host.host for host in results.hosts if not host["idle"].devices]
     if without_device:
         recorded_none = f"{len(without_device)} of {len(results.hosts)} hosts recorded no device"
         notes.append(f"{recorded_none}: {listed(without_device)}.")

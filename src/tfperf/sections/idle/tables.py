@@ -49,7 +49,7 @@ USE_TEXTS: dict[Use, str] = {
 
 def _causes(results: Results) -> Data | None:
     idle = results["idle"]
-    if idle is None or not idle.devices:
+    if not idle.devices:
         return None
     return {
         **idle.columns(),
@@ -60,19 +60,19 @@ def _causes(results: Results) -> Data | None:
 
 def _devices(results: Results) -> Data | None:
     idle = results["idle"]
-    return idle.device_columns() if idle is not None and idle.devices else None
+    return idle.device_columns() if idle.devices else None
 
 
 def _uses(results: Results) -> Data | None:
     idle = results["idle"]
-    if idle is None or not idle.devices:
+    if not idle.devices:
         return None
     return {**fields(_USE_COLUMNS, idle.uses), "use": [USE_TEXTS[device.use] for device in idle.uses]}
 
 
 def _gaps(results: Results) -> Data | None:
     idle = results["idle"]
-    if idle is None or not idle.gaps:
+    if not idle.gaps:
         return None
     return {**idle.gap_columns(), "cause": [CAUSE_TEXTS[gap.cause].title for gap in idle.gaps]}
 

@@ -16,7 +16,7 @@ from tfperf.arrays import union_all
 from tfperf.sections.host import Host
 from tfperf.sections.input.classes import INPUT_PARTS, InputOp, InputPart
 from tfperf.sections.input.found_ops import ops_by_event, ops_by_stage
-from tfperf.sections.registry import Tabular
+from tfperf.sections.tabular import Tabular
 from tfperf.units import PS_PER_MS
 
 _SUMMED = ("count", "total_ps", "self_ps", "wall_ps", "threads")
@@ -33,6 +33,8 @@ class PartTime(Struct, frozen=True):
 
 class InputPipeline(Tabular, frozen=True):
     """The host's side of input, on one host or summed over hosts; `ops` has the largest self time first."""
+
+    home = ("input", "input_ops")
 
     ops: tuple[InputOp, ...]
     parts: dict[InputPart, PartTime]

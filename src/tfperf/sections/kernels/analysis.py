@@ -18,7 +18,7 @@ from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
 from tfperf.sections.kernels.precision import DevicePrecision, precision_of
 from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels
-from tfperf.sections.registry import Tabular
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_work import DeviceOp
 from tfperf.trace.kernel_details import Dim, short_name
 from tfperf.units import PS_PER_MS
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 
 class Kernels(Tabular, frozen=True, kw_only=True):
-    """Kernels, the one with the largest total first, as columns of equal length; times are int64 picoseconds."""
+    """Kernels, the one with the largest total first, as columns of equal length; times are int64 picoseconds.
+
+    Without a device that recorded anything, all is empty.
+    """
+
+    home = ("kernels", "kernels")
 
     kernels: tuple[Kernel, ...]
     occupancy_percent: tuple[float | None, ...]
@@ -150,7 +155,7 @@ def combine(parts: list[Kernels]) -> Kernels:
         devices=tuple(device for part in parts for device in part.devices),
         launches=tuple(device for part in parts for device in part.launches),
         precision=tuple(device for part in parts for device in part.precision),
-        has_tensor_cores=any_has(part.has_tensor_cores for part in parts),
+        has_tensor_cores=any_has(part.has_tensor_cores for part in parts if part.devices),
     )
 
 

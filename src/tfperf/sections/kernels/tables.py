@@ -136,13 +136,13 @@ _DEVICE_TIME_COLUMNS = (
 
 def _kernels(method: str, results: Results) -> Data | None:
     kernels = results["kernels"]
-    columns: Data | None = getattr(kernels, method)() if kernels else None
+    columns: Data | None = getattr(kernels, method)() if len(kernels) else None
     return columns
 
 
 def _copies(results: Results) -> Data | None:
     kernels = results["kernels"]
-    if kernels is None or not kernels.copies:
+    if not kernels.copies:
         return None
     rates = [copies.gb_per_second for copies in kernels.copies]
     return {
@@ -154,7 +154,7 @@ def _copies(results: Results) -> Data | None:
 
 def _launches(results: Results) -> Data | None:
     kernels = results["kernels"]
-    if kernels is None or not kernels.launches:
+    if not kernels.launches:
         return None
     devices = kernels.launches
     data = fields(_LAUNCH_COLUMNS, devices)
@@ -168,7 +168,7 @@ def _launches(results: Results) -> Data | None:
 
 def _device_time(results: Results) -> Data | None:
     kernels = results["kernels"]
-    if kernels is None:
+    if not kernels.devices:
         return None
     times = ("compute", "copies_alone", "idle", "wall", "kernel_sum", "copies")
     return {
@@ -179,7 +179,7 @@ def _device_time(results: Results) -> Data | None:
 
 def _precision(results: Results) -> Data | None:
     kernels = results["kernels"]
-    if kernels is None or not kernels.precision:
+    if not kernels.precision:
         return None
     devices = kernels.precision
     parts: tuple[Part, ...] = ("compute_16", "compute_32", "compute_unknown", "eligible")

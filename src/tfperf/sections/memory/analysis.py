@@ -14,7 +14,7 @@ from tfperf.sections.memory.alive import by_op, by_scope
 from tfperf.sections.memory.allocator import Allocator, describe
 from tfperf.sections.memory.events import Place, events_by_allocator
 from tfperf.sections.memory.tables import ALLOCATORS
-from tfperf.sections.registry import Tabular
+from tfperf.sections.tabular import Tabular
 
 if TYPE_CHECKING:
     from tfperf.sections.host import Host
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class Memory(Tabular, frozen=True):
     """The allocators of all hosts, the fullest of those that matter most first (devices, then the others)."""
+
+    home = ("memory", "memory_allocators")
 
     allocators: tuple[Allocator, ...]
     host_count: int

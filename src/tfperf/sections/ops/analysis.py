@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 
 from tfperf.sections.ops.device_ops import gpu_ops, tensorflow_gpu_ops, tpu_ops
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally, merge
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_work import device_work
 
 if TYPE_CHECKING:
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from tfperf.trace.host_ops import HostOps
 
 
-class Ops(Struct, frozen=True):
-    """The op tables of a capture; `device` is None without a device."""
+class Ops(Tabular, frozen=True):
+    """The op tables of a capture; that of `device` is of no place without a device."""
 
-    device: OpTable | None
+    home = ("ops", "ops")
+    device: OpTable
     host: OpTable
 
     @property
     def sides(self) -> tuple[OpTable, ...]:
         """Return the tables that have rows, the device's first."""
-        return tuple(table for table in (self.device, self.host) if table is not None and len(table))
+        return tuple(table for table in (self.device, self.host) if len(table))
 
 
 def analyze(host: Host) -> Ops:
@@ -40,14 +41,14 @@ def analyze(host: Host) -> Ops:
 
 def combine(parts: list[Ops]) -> Ops:
     """Add up the op tables of several hosts."""
-    devices = [part.device for part in parts if part.device is not None]
-    return Ops(merge(devices) if devices else None, merge([part.host for part in parts]))
+    devices = [part.device for part in parts if part.device.places]
+    return Ops(merge(devices or [parts[0].device]), merge([part.host for part in parts]))
 
 
-def _device_table(host: Host) -> OpTable | None:
+def _device_table(host: Host) -> OpTable:
     trace = host.trace
     if not trace.device_kind:
-        return None
+        return Tallies().table("device", idle_ps=None, time_ps=None, places=0)
     if host.as_tensorflow and trace.device_kind == "gpu":
         return tensorflow_gpu_ops(trace, device_work(trace, "tensorflow"))
     sums = tpu_ops(trace) if trace.device_kind == "tpu" else gpu_ops(trace, host.device_work)

@@ -9,19 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tfperf.arrays import MOST, Bools, Int64s, capped_sum
+from tfperf.report.model import Data
 from tfperf.sections.ops.device_ops import COPY_TYPES, KERNEL_WITHOUT_OP
 from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
-from tfperf.sections.registry import Tabular
+from tfperf.sections.registry import TableSpec
+from tfperf.sections.results import Grouping
+from tfperf.sections.tabular import Tabular, declared
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    from tfperf.sections.results import Grouping
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 
@@ -58,6 +57,12 @@ class GroupTable(Tabular, frozen=True, kw_only=True):
     backward_ps: Int64s
     all_self_ps: int
     time_ps: int | None
+
+    def _spec(self) -> TableSpec:
+        return declared("ops", f"op_{self.by}s")
+
+    def _data(self) -> Data:
+        return self.columns()
 
     def __len__(self) -> int:
         """Return the number of groups."""

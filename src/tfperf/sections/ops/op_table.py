@@ -10,7 +10,9 @@ from msgspec import Struct, field
 
 from tfperf.arrays import MOST, Bools, Int64s
 from tfperf.patterns import Pattern
-from tfperf.sections.registry import Tabular
+from tfperf.report.model import Data
+from tfperf.sections.registry import TableSpec
+from tfperf.sections.tabular import Tabular, declared
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 from tfperf.units import PS_PER_MS
 
@@ -101,6 +103,12 @@ class OpTable(Tabular, frozen=True, kw_only=True):
     idle_ps: int | None
     time_ps: int | None
     places: int
+
+    def _spec(self) -> TableSpec:
+        return declared("ops", f"{self.side}_ops")
+
+    def _data(self) -> Data:
+        return self.columns()
 
     def __len__(self) -> int:
         """Return the number of ops."""

@@ -38,7 +38,7 @@ def build(results: Results) -> Section:
     ops: Ops = results["ops"]
     is_default_view = results.view == View()
     level: Level = "full" if is_default_view else "brief"
-    tables_with_facts = [table for table in (ops.device, ops.host) if table is not None]
+    tables_with_facts = [table for table in (ops.device, ops.host) if table.places or table is ops.host]
     facts = tuple(fact for side in tables_with_facts for fact in _facts(side, results.attribution, level))
     if not ops.sides:
         return Section("ops", "Ops", facts=facts, notes=(_NO_OPS,))
@@ -64,7 +64,7 @@ def build(results: Results) -> Section:
 def _count_notes(results: Results) -> tuple[str, ...]:
     """Say of how many ops kernels are counted instead of runs; TensorFlow's own count is of kernels always."""
     device = results["ops"].device
-    count = 0 if device is None or results.attribution == "tensorflow" else int(device.counts_kernels.sum())
+    count = 0 if results.attribution == "tensorflow" else int(device.counts_kernels.sum())
     if not count:
         return ()
     return (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +11,12 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tfperf.arrays import Bools, median, percentile
+from tfperf.report.model import Data
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.section import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
+from tfperf.sections.tabular import Tabular
 from tfperf.units import PS_PER_MS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 InputClass = Literal["high", "moderate", "possible", "none", "unknown"]
 ShareClass = Literal["high", "moderate", "none"]
@@ -55,7 +55,7 @@ def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
     )
 
 
-class Summary(Struct, frozen=True, kw_only=True):
+class Summary(Tabular, frozen=True, kw_only=True):
     """Averages over the steps of one kind on one host (or over hosts).
 
     `step_time_ms` is None without steps. `percent` maps each category to its share of step time (sum over sum); for
@@ -66,29 +66,28 @@ class Summary(Struct, frozen=True, kw_only=True):
     step_count: int
     averaged_count: int
     step_time_ms: Statistics | None = None
-    category_ms: dict[str, Statistics] = {}
-    percent: dict[str, float] = {}
+    category_ms: Mapping[str, Statistics] = {}
+    percent: Mapping[str, float] = {}
     unknown: frozenset[str] = frozenset()
     input_percent: float | None = None
     input_class: InputClass = "unknown"
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return one row per category: milliseconds per step, and percent of step time."""
-        import pandas as pd
+    home = ("overview", "categories")
 
-        keys = [key for key in CATEGORIES if self.percent]
-        known_ms = [None if key in self.unknown else self.category_ms[key] for key in keys]
-        columns = {
-            **{
-                f"{time}_ms": [getattr(times, time, None) for times in known_ms]
-                for time in ("average", "standard_deviation", "minimum", "maximum")
-            },
+    def columns(self) -> dict[str, list[object]]:
+        """Return one row per category: milliseconds per step, and percent of step time; None where that is unknown."""
+        keys = CATEGORIES if self.percent else ()
+        times = [None if key in self.unknown else self.category_ms[key] for key in keys]
+        return {
+            "category": [CATEGORY_TITLES[key] for key in keys],
+            "average_ms": [each and each.average for each in times],
+            "standard_deviation_ms": [each and each.standard_deviation for each in times],
             "percent": [None if key in self.unknown else self.percent[key] for key in keys],
+            "meaning": [CATEGORY_MEANINGS[key] for key in keys],
         }
-        return pd.DataFrame(
-            {"category": keys, **{name: pd.Series(values, dtype=float) for name, values in columns.items()}}
-        )
+
+    def _data(self) -> Data:
+        return self.columns()
 
 
 class Overview(Summary, frozen=True, kw_only=True):

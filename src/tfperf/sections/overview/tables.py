@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary
@@ -26,17 +25,8 @@ _TIMES = (
 
 
 def _categories(results: Results) -> Data | None:
-    breakdown, summary = results["steps"], results["overview"]
-    if summary.step_time_ms is None:
-        return None
-    averages = {key: summary.category_ms[key] for key in CATEGORIES}
-    return {
-        "category": list(CATEGORY_TITLES.values()),
-        "average_ms": [breakdown.known(key, times.average) for key, times in averages.items()],
-        "standard_deviation_ms": [breakdown.known(key, times.standard_deviation) for key, times in averages.items()],
-        "percent": [breakdown.known(key, summary.percent[key]) for key in CATEGORIES],
-        "meaning": list(CATEGORY_MEANINGS.values()),
-    }
+    overview: Summary = results["overview"]
+    return None if overview.step_time_ms is None else overview.columns()
 
 
 def _kinds(results: Results) -> Data | None:

@@ -13,9 +13,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import EMPTY, Bools, Int64s, distinct, overlap, union_all
+from tfperf.report.model import Data
 from tfperf.sections.host import Host
-from tfperf.sections.registry import Tabular
 from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
+from tfperf.sections.tabular import Tabular
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.activity_times import (
     ActivityTimes,
@@ -60,6 +61,8 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
     picoseconds per step. `compute_16_ps`, `compute_32_ps` and `compute_unknown_ps` are device compute by precision over
     the whole capture (`trace/precision.py`).
     """
+
+    home = ("steps", "steps")
 
     steps: Steps
     attribution: Attribution
@@ -114,14 +117,21 @@ class Breakdown(Tabular, frozen=True, kw_only=True):
         time_ps = {category: values[rows] for category, values in self.time_ps.items()}
         return replace(self, steps=self.steps.only(rows), time_ps=time_ps)
 
-    def columns(self) -> dict[str, object]:
+    def columns(self) -> dict[str, list[object]]:
         """Return one row per step; None for what is unknown, but 0 for the categories of a device where there is none.
 
         In attribution tensorflow, unknown categories are 0, as TensorFlow writes them.
         """
-        steps, unknown = self.steps, self.unknown if self.attribution == "corrected" else frozenset()
+        unknown = self.unknown if self.attribution == "corrected" else frozenset()
         if not self.has_device:
             unknown -= {*DEVICE_CATEGORIES, "host_to_device"} if self.input_visible else {*DEVICE_CATEGORIES}
+        return self._columns(unknown)
+
+    def _data(self) -> Data:
+        return self._columns(self.unknown)
+
+    def _columns(self, unknown: frozenset[str]) -> dict[str, list[object]]:
+        steps = self.steps
         times_ms = {
             f"{category}_ms": [None] * len(steps) if category in unknown else (values / PS_PER_MS).tolist()
             for category, values in self.time_ps.items()

@@ -13,12 +13,12 @@ from functools import partial
 from itertools import count
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import Intervals, percentile, union_all
 from tfperf.sections.host import Host
 from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.tabular import Tabular
 from tfperf.sections.tfdata.contention import Rivals, find_rivals
 from tfperf.sections.tfdata.cores_at_work import threads_at_work
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
@@ -40,9 +40,10 @@ from tfperf.units import PS_PER_MS
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
 
 
-class TfData(Struct, frozen=True):
+class TfData(Tabular, frozen=True):
     """The pipelines of a host, or of all hosts: the main one first, then those that were waited for longest."""
 
+    home = ("tfdata", "tfdata_stages")
     pipelines: tuple[Pipeline, ...]
     outlook: Outlook | None = None
     """What changes of the main pipeline would gain; None without steps, or without calls of a pipeline in them."""

@@ -1,0 +1,80 @@
+"""How values show themselves: as one line, in a notebook, and as a picture.
+
+A value does not import what shows it: notebooks stand above everything that they show. So the functions of the room
+`notebook` are named here, as text, and imported when somebody looks at a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LONGEST_LINE = 160
+_LONGEST_TEXT = 60
+_HTML = "tfperf.notebook.html:html_of"
+_PLOT = "tfperf.notebook.plots:plot"
+
+
+class Shown:
+    """A value with a `repr` of one line, of at most 160 characters, and HTML for notebooks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        fields = ((name, getattr(self, name)) for name in getattr(self, "__struct_fields__", ()))
+        texts = (f"{name}={_short(value)}" for name, value in fields if value not in _LEFT_OUT)
+        return cut(f"{type(self).__name__}({', '.join(texts)})")
+
+    def _repr_html_(self) -> str:
+        html: str = resolve_name(_HTML)(self)
+        return html
+
+
+class Plotted:
+    """A value that can be drawn."""
+
+    __slots__ = ()
+
+    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draw it into the axes `ax`, or a figure of its own, and return the axes.
+
+        `top` is how many rows a ranking shows. Raises TfperfError without matplotlib (pip install "tfperf[plot]"), and
+        if there is nothing to draw.
+        """
+        axes: Axes = resolve_name(_PLOT)(self, ax, **options)
+        return axes
+
+
+class _LeftOut:
+    """What a line does not mention: nothing at all, and what is empty."""
+
+    def __contains__(self, value: object) -> bool:
+        return value is None or (isinstance(value, Sized) and not isinstance(value, Shown) and not len(value))
+
+
+_LEFT_OUT = _LeftOut()
+
+
+def cut(line: str) -> str:
+    """Return a line of at most 160 characters, what does not print as escapes."""
+    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line[: 2 * _LONGEST_LINE])
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 4]}...{line[-1]}"
+
+
+def _short(value: Any) -> str:
+    """Return a text or a number as it is, if it is short, and of anything else what it is."""
+    if isinstance(value, (str, Path)):
+        text = str(value)
+        return repr(text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 3]}...")
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value)
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, (Sized, Mapping)) and not isinstance(value, Shown):
+        return f"<{len(value):,}>"
+    return f"<{type(value).__name__}>"
