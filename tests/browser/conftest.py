@@ -68,10 +68,16 @@ def browser() -> Iterator[Browser]:
 
 Open = Callable[..., Opened]
 
+_ALL_DRAWN = """() => [...document.querySelectorAll('.chart:empty')].every(
+    place => isEmpty(chartData[place.id.slice('chart-'.length)]))"""
+
 
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Return a function that opens a report as a page; options are those of a context (colours, size, no scripts)."""
+    """Return a function that opens a report as a page; options are those of a context (colours, size, no scripts).
+
+    Every section is unfolded, unless the test says otherwise.
+    """
     contexts: list[BrowserContext] = []
 
     def refuse_dialogs(opened: Opened) -> Callable[[Dialog], None]:
@@ -81,7 +87,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
         return refuse
 
-    def open_report(report: Report | str, **options: Any) -> Opened:
+    def open_report(report: Report | str, *, anchor: str = "", unfold: bool = True, **options: Any) -> Opened:
         file = tmp_path / f"page{len(contexts)}.html"
         file.write_text(report if isinstance(report, str) else render(report, "html"), encoding="utf-8")
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
@@ -93,9 +99,12 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         page.on("dialog", refuse_dialogs(opened))
         page.on("request", lambda request: opened.requests.append(request.url))
-        page.goto(file.as_uri())
+        page.goto(file.as_uri() + anchor)
         if options.get("java_script_enabled", True):
             page.wait_for_selector("html[data-state=ready]", state="attached")
+            if unfold and page.locator("details.section:not([open])").count():
+                page.evaluate("allSections().forEach(section => (section.open = true))")
+                page.wait_for_function(_ALL_DRAWN)
         return opened
 
     yield open_report

@@ -249,11 +249,123 @@ def test_all_can_be_done_with_the_keyboard(open_page: Open) -> None:
 
 def test_without_scripts_verdict_facts_findings_and_first_rows_are_there(open_page: Open) -> None:
     page = open_page(whole_report(), java_script_enabled=False).page
+    for summary in page.locator("details.section:not([open]) > summary").all()[::-1]:
+        summary.click()
     for text in ("64.4% of the step time", "15.9 ms", "Something else.", "A note.", "The first 10 of 60 rows"):
         assert page.get_by_text(text).first.is_visible(), text
     assert names(page) == [f"op{at}" for at in range(10)]
     assert page.get_by_text("19 of 20 steps (flagged ones omitted)").is_visible()
     assert page.get_by_text("a 60.0%, b 40.0%").is_visible()
+
+
+# --- folding ---
+
+
+def unfolded(page: Page) -> list[str]:
+    ids: list[str] = page.locator("details.section[open] .inside").evaluate_all("places => places.map(({id}) => id)")
+    return ids
+
+
+def test_the_first_sections_are_unfolded_and_charts_of_others_wait(open_page: Open) -> None:
+    page = open_page(whole_report(), unfold=False).page
+    assert unfolded(page) == ["section-overview", "section-ops"]
+    assert page.locator("#section-tfdata").is_hidden()
+    before = page.evaluate("drawn.length")
+    page.locator("summary", has_text="tf.data").click()
+    page.wait_for_function("before => drawn.length === before + 1", arg=before)
+    assert page.locator("#section-tfdata canvas").is_visible()
+    page.get_by_role("button", name="Unfold all").click()
+    page.get_by_role("button", name="Fold all").click()
+    assert unfolded(page) == []
+
+
+def test_a_copied_link_unfolds_what_was_unfolded(open_page: Open) -> None:
+    page = open_page(whole_report(), unfold=False).page
+    for title in ("tf.data", "Gaps"):
+        page.locator("summary", has_text=title).click()
+    page.wait_for_function("() => location.hash === '#section-gaps,section-tfdata'")
+    copied = open_page(whole_report(), unfold=False, anchor="#section-gaps,section-tfdata").page
+    assert unfolded(copied) == ["section-overview", "section-ops", "section-tfdata", "section-gaps"]
+    assert copied.evaluate("scrollY") > 0
+    page.locator("summary", has_text="Gaps").click()
+    page.wait_for_function("() => location.hash === '#section-tfdata'")
+
+
+def test_a_link_unfolds_its_section_and_leaves_its_heading_in_sight(open_page: Open) -> None:
+    hint = Finding("f", "problem", "Slow input: -s tfdata.")
+    report = whole_report()
+    first = Section("diagnosis", "Diagnosis", findings=(hint,))
+    for size in ({"width": 1400, "height": 700}, {"width": 420, "height": 700}):
+        page = open_page(Report({}, {}, (first, *report.sections)), unfold=False, viewport=size).page
+        page.locator("main").get_by_role("link", name="tf.data").click()
+        page.wait_for_function("() => document.querySelector('#section-tfdata').closest('details').open")
+        heading = page.get_by_role("heading", name="tf.data")
+        page.wait_for_function("() => scrollY > 100")
+        box = heading.bounding_box()
+        assert box is not None
+        assert 0 < box["y"] < 250
+        bar = page.locator("nav").get_by_role("link", name="tf.data").bounding_box()
+        assert bar is not None
+        assert 0 <= bar["y"] < 700
+
+
+def test_without_scripts_a_link_unfolds_its_section(open_page: Open) -> None:
+    page = open_page(whole_report(), java_script_enabled=False).page
+    page.locator("nav").get_by_role("link", name="tf.data").click()
+    page.get_by_text("a 60.0%, b 40.0%").wait_for()
+
+
+def test_paper_has_every_section(open_page: Open) -> None:
+    page = open_page(whole_report(), unfold=False).page
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert len(unfolded(page)) == 4
+    assert page.evaluate("drawn.length") == 5
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert len(unfolded(page)) == 2
+
+
+# --- names and axes ---
+
+
+def test_names_of_bars_keep_what_tells_them_apart(open_page: Open) -> None:
+    page = open_page(whole_report()).page
+    names = [f"model/transformer/encoder/layer_{layer}/attention/query/MatMul" for layer in (1, 11, 2)]
+    short = page.evaluate("names => shortApart(names, 30)", names)
+    assert len(set(short)) == 3
+    assert all(len(name) <= 30 for name in short)
+    assert all(f"{layer}/" in name for layer, name in zip((1, 11, 2), short, strict=True))
+    assert page.evaluate("twoLines('gradient_tape/sequential/conv2d', 20)") == "gradient_tape/\nsequential/conv2d"
+
+
+@pytest.mark.parametrize(
+    ("most", "end", "step"), [(11.6, 12, 2), (256e6, 300e6, 50e6), (0.7, 0.7, 0.1), (5119, 6000, 1000)]
+)
+def test_axes_start_at_zero_and_have_round_marks(open_page: Open, most: float, end: float, step: float) -> None:
+    axis = open_page(whole_report()).page.evaluate("most => roundAxis(most)", most)
+    assert axis["min"] == 0
+    assert (axis["max"], axis["interval"]) == pytest.approx((end, step))
+
+
+def test_long_names_break_where_words_end_and_show_the_whole(open_page: Open) -> None:
+    columns = (Column("short", "Kernel", str, whole_key="name"), Column("name", "Name", str, level="data"))
+    data = {"short": ["volta_scudnn_winograd_128x128_ldg1_ldg4_relu"], "name": ["void volta(float)"]}
+    cell = open_page(Report({}, {}, (Section("s", "S", tables=(Table("t", "T", columns, data, 1),)),))).page.locator(
+        "td"
+    )
+    assert cell.get_attribute("title") == "void volta(float)"
+    assert cell.inner_html().startswith("volta_<wbr>scudnn_<wbr>")
+    assert cell.text_content() == data["short"][0]
+
+
+def test_bars_of_another_kind_of_step_are_striped(open_page: Open) -> None:
+    chart = StepChart("Steps", ("0", "1"), {"Input": [1.0, 2.0]}, ("", ""), ("train", "eval"))
+    page = open_page(Report({}, {}, (Section("s", "S", charts=(chart,)),))).page
+    items = "drawn[0].chart.getOption().series[0].data"
+    assert page.evaluate(f"[typeof {items}[0], {items}[1].itemStyle.color.repeat]") == ["number", "repeat"]
+    assert page.evaluate("stepTooltip(drawn[0].data, [1, 2])([{dataIndex: 1}])").startswith("Step 1 eval: 2.00 ms")
+
+
+# --- paper ---
 
 
 def test_it_prints_light_and_without_controls(open_page: Open, tmp_path: Path) -> None:

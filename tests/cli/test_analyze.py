@@ -378,7 +378,7 @@ def test_missing_path_is_one_line_and_exit_code_1(command: tuple[str, ...], tmp_
 def test_ops_are_grouped_also_in_a_whole_report(samples: Path, run_tfperf: Run) -> None:
     result = run_tfperf("analyze", samples / "input_bound", "--full", "--by", "layer")
     assert result.exit_code == 0
-    assert "Host ops by layer" in result.stdout
+    assert "Ops by layer: host" in result.stdout
 
 
 def test_filters_keep_ops_and_say_of_how_many(samples: Path, run_tfperf: Run) -> None:

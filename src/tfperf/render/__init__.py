@@ -90,7 +90,9 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     else:
         sections: Level = "brief" if is_whole and chosen.level == "full" else "data"
         is_page = chosen.level == "full"
-        detail = Detail(sections, "data", options.top, for_people=False, every_row=not is_page, leads_first=is_page)
+        detail = Detail(
+            sections, "data", options.top, for_people=False, apart=is_page, every_row=not is_page, leads_first=is_page
+        )
     renderer: Callable[[Report, RenderOptions], str] = resolve_name(FORMATS[format_name].renderer)
     return renderer(shown(report, detail), options)
 

@@ -86,7 +86,7 @@ class Table(Shown, Struct, frozen=True):
     all_rows_in: str = ""
     """Where people see all rows of a table that is cut; empty: where they say how many they want."""
     split_key: str = ""
-    """If set, people see a table for each value of this column, and not the column."""
+    """If set, people see a table for each value of this column, a page too, and not the column."""
     rows_for_people: tuple[int, ...] | None = None
     """The rows that people see, if not all."""
 

@@ -29,6 +29,8 @@ class Detail(Struct, frozen=True):
     parts: Level
     top: int | None = None
     for_people: bool = True
+    apart: bool = True
+    """Whether tables are split by their `split_key`."""
     every_row: bool = False
     """Whether tables with a row for each host or device have them all, and not the worst and percentiles."""
     leads_first: bool = False
@@ -37,7 +39,7 @@ class Detail(Struct, frozen=True):
     """Whether sections that lead are all that is shown, if there are any."""
 
 
-EVERYTHING = Detail("data", "data", for_people=False, every_row=True)
+EVERYTHING = Detail("data", "data", for_people=False, apart=False, every_row=True)
 
 
 def shown(report: Report, detail: Detail) -> Report:
@@ -75,7 +77,7 @@ def _tables(table: Table, section: str, detail: Detail) -> list[Table]:
     """Return a table as it is read: the rows for people, apart what `split_key` tells apart, and percentiles."""
     if detail.for_people and table.rows_for_people is not None:
         table = table.only(table.rows_for_people)
-    tables = _split(table) if detail.for_people and table.split_key else [table]
+    tables = _split(table) if detail.apart and table.split_key else [table]
     return [part for each in tables for part in _rows(each, section, detail)]
 
 
@@ -102,9 +104,8 @@ def _first(table: Table, ranked: Ranked, count: int) -> Table:
 def _split(table: Table) -> list[Table]:
     """Return a table for each value of the column `split_key`, in the order of their first rows."""
     columns = tuple(column for column in table.columns if column.key != table.split_key)
-    title = table.title[:1].lower() + table.title[1:]
     return [
-        replace(table.only(rows), columns=columns, title=f"{str(value).capitalize()} {title}")
+        replace(table.only(rows), columns=columns, title=f"{table.title}: {value}")
         for value, rows in _rows_of(table, table.split_key).items()
     ]
 

@@ -53,6 +53,7 @@ def test_steps_travel_without_empty_categories() -> None:
         "kind": "steps",
         "labels": ["7", "8", "9"],
         "flags": ["", "", "retrace"],
+        "kinds": [],
         "series": [
             {"name": "Input", "values": [6.0, 2.0, 90.0]},
             {"name": "Device compute", "values": [6.0, 6.0, 10.0]},
@@ -114,6 +115,12 @@ def test_steps() -> None:
         "2 of 3 steps (flagged ones omitted): the shortest takes 8.00 ms (step 8), the longest 12.0 ms (step 7). "
         "Of their time: Device compute 60.0%, Input 40.0%. Cut off at 14 ms: 100 ms (step 9)."
     )
+
+
+def test_kinds_of_steps_are_said() -> None:
+    chart = StepChart("Steps", ("0", "1"), {"Input": [1.0, 2.0]}, ("", ""), ("train", "eval"))
+    assert chart_data(chart)["kinds"] == ["train", "eval"]
+    assert chart_words(chart).endswith("Filled bars are train steps, striped ones eval steps.")
 
 
 def test_a_single_step_and_flagged_steps_only() -> None:

@@ -96,7 +96,7 @@ def test_the_verdict_is_said_in_words_before_all_else() -> None:
     assert "<b>See:</b> input_wait in -s diagnosis" in main
     assert "<dt>Step time</dt><dd>15.9 ms <small>± 1 ms</small></dd>" in main
     badge = '<span class="badge">1<span class="visually-hidden"> problem</span></span>'
-    assert f'<a href="#section-0">Overview {badge}</a>' in page
+    assert f'<a href="#section-overview">Overview {badge}</a>' in page
     assert "<title>night: tfperf report</title>" in page
 
 
@@ -261,8 +261,40 @@ def test_ids_count_through_the_page() -> None:
     first, second = page_parts(sections)
     assert [chart.id for chart in first.all_charts()] == ["chart-0", "chart-1", "chart-2"]
     assert [table.id for table in first.tables] == ["table-0", "table-1"]
-    assert (second.id, second.tables[0].id) == ("section-1", "table-2")
+    assert (second.id, second.tables[0].id) == ("section-b", "table-2")
     assert [chart.id for chart in second.all_charts()] == ["chart-3"]
+
+
+def test_odd_and_repeated_names_get_numbers_as_anchors() -> None:
+    parts = page_parts([Section(name, "T") for name in ("tfdata", "ops", "ops", "<b>", "", "host_threads", "x" * 99)])
+    assert [part.id.removeprefix("section-") for part in parts] == ["tfdata", "1", "2", "3", "4", "host_threads", "6"]
+
+
+def test_the_first_sections_are_open_and_a_folded_one_says_its_first_finding() -> None:
+    page = page_of(*(Section(name, name, findings=(Finding("f", "hint", f"of {name}"),)) for name in "abcd"))
+    assert re.findall(r'<details class="section"( open)?>', page) == [" open", " open", "", ""]
+    assert re.findall(r'<span class="gist">(.*?)</span>', page) == ["of b", "of c", "of d"]
+
+
+def test_hints_at_sections_are_links_to_those_on_the_page() -> None:
+    finding = Finding("f", "hint", "see <i> -s tfdata or -s gone", "-s tfdata --top 9; -s overview.", causes=("input",))
+    notes = ("x-s tfdata", "-s tfdatax")
+    page = page_of(Section("overview", "Over & all", findings=(finding,), notes=notes), Section("tfdata", "tf.data"))
+    main = page.partition("<main")[2].partition('<script type="application/json"')[0]
+    assert 'see &lt;i&gt; <a href="#section-tfdata">tf.data</a> or -s gone' in main
+    assert '-s tfdata --top 9; <a href="#section-overview">Over &amp; all</a>.' in main
+    assert "input in -s diagnosis" in main
+    assert "<li>-s tfdatax</li>" in main
+
+
+def test_a_fact_that_is_a_sentence_is_no_big_number() -> None:
+    facts = (Fact("a", "A", 1.5, "ms"), Fact("b", "B", "markers"), Fact("c", "C", "96.6 ms compute + 31.8 ms copies"))
+    page = page_of(Section("s", "S", facts=facts))
+    assert re.findall(r'<div( class="\w+")?><dt>([ABC])</dt>', page) == [
+        ("", "A"),
+        (' class="word"', "B"),
+        (' class="sentence"', "C"),
+    ]
 
 
 def test_a_section_with_bars_draws_none_for_its_tables() -> None:

@@ -39,6 +39,7 @@ def test_tables_travel_as_columns_with_texts_once() -> None:
         "unit": "",
         "main": True,
         "tree": False,
+        "whole": None,
         "kind": "text",
         "words": ["a", "b"],
         "places": [0, 1, 0, -1],
@@ -46,6 +47,12 @@ def test_tables_travel_as_columns_with_texts_once() -> None:
     assert data["columns"][1]["title"] == "Self (ms)"
     assert data["columns"][1]["values"] == [1.5, None, None, 2.0]
     assert [column["main"] for column in data["columns"]] == [True, True, False]
+
+
+def test_a_short_name_knows_the_column_of_the_whole() -> None:
+    columns = (Column("short", "Short", str, whole_key="name"), Column("name", "Name", str, level="data"))
+    data = unpacked(Table("t", "T", columns, {"short": ["k"], "name": ["void k()"]}, 1))
+    assert [column["whole"] for column in data["columns"]] == [1, None]
 
 
 def test_a_tree_travels_with_its_depths() -> None:

@@ -239,7 +239,7 @@ def test_a_filter_chooses_ops_before_they_are_added_up(tmp_path: Path) -> None:
 def test_groups_replace_the_ops_of_each_side(tmp_path: Path) -> None:
     results = example(tmp_path).seen(View("layer"))
     for section in (in_whole_report(results), alone(results)):
-        assert titles(section) == ["Device ops by layer", "Host ops by layer"]
+        assert titles(section) == ["Ops by layer: device", "Ops by layer: host"]
         device = section.tables[0].data
         assert list(zip(device["group"], device["ops"], device["self_percent"], strict=True)) == [
             ("a", 2, 80),
@@ -253,7 +253,7 @@ def test_groups_replace_the_ops_of_each_side(tmp_path: Path) -> None:
 
 def test_types_are_drawn_too(tmp_path: Path) -> None:
     section = alone(example(tmp_path).seen(View("type")))
-    assert titles(section) == ["Device ops by type", "Host ops by type"]
+    assert titles(section) == ["Ops by type: device", "Ops by type: host"]
     assert len(section.charts) == 4
 
 

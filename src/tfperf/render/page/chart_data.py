@@ -6,6 +6,7 @@ long series of values over time keeps the largest of each stretch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, plain_items
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import brief, cell_text, measure_text, plain
 from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart, Table
-from tfperf.units import counted
+from tfperf.units import counted, listed
 
 MOST_STEPS = 1_500
 MOST_BARS = 15
@@ -22,6 +23,8 @@ _NAMED = 5
 """How many names a sentence lists."""
 _CUT_FROM = 1.5
 _CUT_AT = 1.15
+_MARKS = 7
+"""At most so many marks has an axis, as in static/charts.js."""
 
 
 def chart_data(chart: Chart) -> JsonObject:
@@ -66,7 +69,14 @@ def step_totals(chart: StepChart) -> list[float]:
 def cut_limit(chart: StepChart, totals: Sequence[float]) -> float | None:
     """Return where bars are cut, in ms: one long flagged step (the first, a traced one) must not make others tiny."""
     longest = max((total for total, flag in zip(totals, chart.flags, strict=True) if not flag), default=0.0)
-    return float(f"{_CUT_AT * longest:.2g}") if 0 < _CUT_FROM * longest < max(totals) else None
+    return _round_above(_CUT_AT * longest) if 0 < _CUT_FROM * longest < max(totals) else None
+
+
+def _round_above(value: float) -> float:
+    """Return the next number above at which an axis has a mark: a multiple of 1, 2 or 5 and a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value / _MARKS))
+    size = next(step * power for step in (1, 2, 5, 10) if step * power * _MARKS >= value)
+    return float(f"{size * math.ceil(value / size):.6g}")
 
 
 def steps_per_bar(count: int) -> int:
@@ -93,6 +103,7 @@ def _step_data(chart: StepChart) -> JsonObject:
         "kind": "steps",
         "labels": [_short_name(chart.labels[step]) for step in steps],
         "flags": [_short_name(chart.flags[step]) for step in steps],
+        "kinds": [_short_name(chart.kinds[step]) for step in steps] if chart.kinds else [],
         "series": [{"name": _short_name(name), "values": values} for name, values in shown.items() if any(values)],
         "limit": cut_limit(chart, totals),
     }
@@ -111,8 +122,6 @@ def _line_data(chart: Sparkline) -> JsonObject:
         "kind": "line",
         "times": [_six_digits(chart.times[point]) for point in points],
         "values": [_six_digits(chart.values[point]) for point in points],
-        "low": _six_digits(chart.low),
-        "high": _six_digits(chart.high),
         "unit": chart.unit,
     }
 
@@ -181,6 +190,9 @@ def _step_words(chart: StepChart) -> str:
     if (limit := cut_limit(chart, totals)) is not None:
         cut = [time_of(step) for step, total in enumerate(totals) if total > limit]
         sentences.append(f"Cut off at {limit:g} ms: {_listed(cut, len(cut))}.")
+    if chart.kinds:
+        first, *others = dict.fromkeys(map(_short_name, chart.kinds))
+        sentences.append(f"Filled bars are {first} steps, striped ones {listed(others)} steps.")
     if count > MOST_STEPS:
         sentences.append(f"Of every {steps_per_bar(count)} steps in a row, the longest is drawn.")
     return " ".join(sentences)

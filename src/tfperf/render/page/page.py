@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -31,11 +32,14 @@ from tfperf.report.model import BarChart, Chart, GroupedBars, Report, Section, T
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from jinja2.runtime import Context
 
 LIMIT_BYTES = 4_900_000
 """Below 5 MB, whatever is in the report."""
 LONGEST_TEXT = 2_000
 """Characters of a sentence; a longer one loses its middle."""
+OPEN_SECTIONS = 2
+"""How many sections are unfolded when the page is opened without a link to another one."""
 FIRST_ROWS = 10
 """Rows of a table that are there without scripts."""
 
@@ -43,6 +47,9 @@ _LONGEST_CELL = 120
 _STATIC = ("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js", "page.js")
 _REMARK_BYTES = 400
 """What the remarks of a table that is cut may take."""
+_ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_HINT = re.compile(r"-s ([a-z0-9_]+)\b(?! --)")
+"""The option that shows a section in a terminal; with more options behind it, it is part of a command."""
 _OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSON has them."
 
 
@@ -88,6 +95,11 @@ class PageSection(NamedTuple):
     charts: Sequence[PageChart] = ()
     tables: Sequence[PageTable] = ()
 
+    @property
+    def gist(self) -> str:
+        """Return what is read while the section is folded: its first finding."""
+        return self.section.findings[0].text if self.section.findings else ""
+
     def all_charts(self) -> Iterator[PageChart]:
         """Yield the charts of the section and of its tables, in the order of the page."""
         yield from self.charts
@@ -111,7 +123,7 @@ def _cut_page(report: Report, sections: Sequence[PageSection]) -> str:
         kept -= 1
         names = [part.section.name for part in sections[kept:]]
         note = Section("omitted", "Omitted", notes=(_OMITTED.format(len(names), ", ".join(names[:20])),))
-        shown = [*sections[:kept], PageSection(f"section-{kept}", note)]
+        shown = [*sections[:kept], PageSection("section-omitted", note)]
     return _page(report, _with_tables(shown, fit([table.packed for part in shown for table in part.tables], room)))
 
 
@@ -141,6 +153,8 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         script=Markup(script),
         source=source_facts(report),
         sections=sections,
+        open_sections=OPEN_SECTIONS,
+        links={part.section.name: part for part in reversed(sections)},
         charts=Markup(_script_data(charts)),
     )
     # Nothing of it is in scripts and the style sheet, where entities mean nothing.
@@ -177,7 +191,7 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         name = f"chart-{next(chart_numbers)}"
         return PageChart(name, chart.title, chart_words(chart), has_numbers, chart_data(chart))
 
-    parts = []
+    parts, anchors = [], _anchors([section.name for section in sections])
     for number, section in enumerate(sections):
         has_bars = any(isinstance(chart, BarChart) for chart in section.charts)
         charts = list(map(numbered, section.charts))
@@ -186,14 +200,34 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
             bars = None if has_bars else table_bars(table)
             name = f"table-{next(table_numbers)}"
             tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
-        parts.append(PageSection(f"section-{number}", section, charts, tables))
+        parts.append(PageSection(anchors[number], section, charts, tables))
     return parts
+
+
+def _anchors(names: Sequence[str]) -> list[str]:
+    """Return what links to sections end with: their names, so that a link stays right; numbers where a name is odd."""
+    return [
+        f"section-{name if _ANCHOR.fullmatch(name) and names.count(name) == 1 else number}"
+        for number, name in enumerate(names)
+    ]
+
+
+def _linked(context: Context, text: str) -> Markup:
+    """Return a text in which `-s NAME` is a link to that section of the page, by its title."""
+    parts, after = Markup(), 0
+    text, sections = brief(text, LONGEST_TEXT), context.get("links", {})
+    for hint in _HINT.finditer(text):
+        if (part := sections.get(hint[1])) is not None:
+            title = brief(part.section.title, LONGEST_TEXT)
+            parts += Markup('{}<a href="#{}">{}</a>').format(text[after : hint.start()], part.id, title)
+            after = hint.end()
+    return parts + text[after:]
 
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """Return the engine; Jinja2 is imported for pages only."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 
     environment = Environment(
         loader=PackageLoader("tfperf.render.page"),
@@ -209,5 +243,6 @@ def environment() -> Environment:
         "cell": lambda text: brief(text, _LONGEST_CELL),
         "grouped": lambda number: f"{number:,}",
         "measure": measure_text,
+        "linked": pass_context(_linked),
     }
     return environment

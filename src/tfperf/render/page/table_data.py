@@ -1,6 +1,8 @@
 """A table as data in the page: columns, strings once, numbers with the digits that are shown, compressed.
 
-    {"columns": [{"title", "unit", "main", "tree", "kind", ...}], "depths": [0, 1, ...] or null}
+    {"columns": [{"title", "unit", "main", "tree", "whole", "kind", ...}], "depths": [0, 1, ...] or null}
+
+`whole` is the number of the column that has the whole names of what a column shortens, or null.
 
 A column of kind `number` has `values`, null for what is unknown. One of kind `text` has `words`, all different, and
 `places`: for each row the place of its word, or -1. In a long table numbers are cut to six digits, two more than are
@@ -104,6 +106,7 @@ def _table_data(table: Table) -> JsonObject:
             "unit": column.unit,
             "main": column.key in main,
             "tree": bool(column.depth_key),
+            "whole": next((at for at, other in enumerate(table.columns) if other.key == column.whole_key), None),
             **_column_data(table.data[column.key], column, is_long=len(table) > _LONG),
         }
         for column in table.columns

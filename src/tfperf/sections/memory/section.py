@@ -72,10 +72,10 @@ def _tables(results: Results) -> tuple[Table, ...]:
     has_scopes = any(by_scope.data["scope"][row] for row in by_scope.rows_for_people or ())
     return present(
         ALLOCATORS.build(results, columns=at_levels(ALLOCATORS.columns, levels), note=_clock_note(memory)),
-        ALIVE.build(results, level="data"),
+        ALIVE.build(results, level="data", split_key="allocator"),
         replace(by_op, note=" ".join(remarks)),
         by_scope if has_scopes else replace(by_scope, level="data"),
-        TIMELINE.build(results, level="data"),
+        TIMELINE.build(results, level="data", split_key="allocator"),
     )
 
 
@@ -92,7 +92,7 @@ def _clock_note(memory: Memory) -> str:
 
 def _of_fullest(spec: TableSpec, results: Results) -> Table:
     """Return a table of all allocators, of which people see the rows of the fullest."""
-    table = spec.build(results, level="full")
+    table = spec.build(results, level="full", split_key="allocator")
     assert table is not None
     fullest = results["memory"].allocators[0]
     owners = zip(table.data["host"], table.data["allocator"], strict=True)

@@ -10,6 +10,7 @@ const OTHER_COLOURS = ["accent", "host", "device", "launch", "input", "collectiv
 const GROUP_COLOURS = ["others", "accent", "host", "device", "launch", "input", "collectives"];
 const ZOOM_FROM = 80;
 const LETTER_WIDTH = 7;
+const MOST_MARKS = 7;
 const drawn = [];
 
 // A colour of the style sheet in the current theme.
@@ -24,6 +25,55 @@ function colour(name) {
 
 function colourOf(name, number) {
   return colour(COLOURS[name.toLowerCase()] ?? OTHER_COLOURS[number % OTHER_COLOURS.length]);
+}
+
+// An axis from zero whose marks are round numbers: multiples of 1, 2 or 5 and a power of ten.
+function roundAxis(most) {
+  if (!(most > 0)) return { min: 0 };
+  const power = 10 ** Math.floor(Math.log10(most / MOST_MARKS));
+  const interval = [1, 2, 5, 10].map((step) => step * power).find((size) => size * MOST_MARKS >= most);
+  return { min: 0, max: interval * Math.ceil(most / interval - 1e-9), interval };
+}
+
+// The same unit at each mark: that of the largest, so that 200 MB stands below 1,000 MB.
+function markText(most, unit) {
+  if (unit === "ms" || unit === "us") return (value) => `${numberText(value, true)} ${unit}`;
+  if (unit !== "bytes") return (value) => measureText(value, unit);
+  const place = Math.min(Math.max(Math.floor(Math.log10(most) / 3), 0), BYTE_UNITS.length - 1);
+  return (value) => (value ? `${numberText(value / 1000 ** place, true)} ${BYTE_UNITS[place]}` : "0");
+}
+
+// --- names ---
+
+// Names of at most `limit` characters. What most of them share is cut first, so that they still differ: the number of a
+// layer stays, the scope around it goes.
+function shortApart(names, limit) {
+  const sharedBy = new Map();
+  for (const name of new Set(names)) for (const part of new Set(partsOf(name))) sharedBy.set(part, (sharedBy.get(part) ?? 0) + 1);
+  return names.map((name) => {
+    if (name.length <= limit) return name;
+    const parts = partsOf(name).map((text, place) => ({ text, place, shared: sharedBy.get(text), cut: false }));
+    const middle = (parts.length - 1) / 2;
+    // The first part and the last say what it is; between equals, those in the middle go first.
+    const order = parts.slice(0, -1).sort((a, b) => b.shared - a.shared || Math.abs(a.place - middle) - Math.abs(b.place - middle));
+    const shown = () => parts.map(({ text, cut }, at) => (cut ? (parts[at - 1]?.cut ? "" : "…") : text)).join("");
+    for (const part of order) {
+      part.cut = true;
+      if (shown().length <= limit) return shown();
+    }
+    return short(name, limit);
+  });
+}
+
+// Text on up to two lines of about equal length, broken where a word ends.
+function twoLines(text, limit) {
+  if (text.length <= limit) return text;
+  let before = "";
+  for (const part of partsOf(text)) {
+    if (before && (before + part).length > Math.max(limit, text.length / 2)) break;
+    before += part;
+  }
+  return [before, text.slice(before.length)].filter(Boolean).map((line) => short(line, limit)).join("\n");
 }
 
 // At most `limit` characters: a longer text loses its middle, as in the other formats.
@@ -73,7 +123,8 @@ function stepTooltip(data, totals) {
     const parts = data.series.filter(({ values }) => values[step])
       .map(({ name, values }) => `${name}  ${timeText(values[step])} ms`);
     const flag = data.flags[step] ? `  (${data.flags[step]})` : "";
-    return [`Step ${data.labels[step]}${flag}: ${timeText(totals[step])} ms`, ...parts.reverse()].join("\n");
+    const kind = data.kinds.length ? ` ${data.kinds[step]}` : "";
+    return [`Step ${data.labels[step]}${kind}${flag}: ${timeText(totals[step])} ms`, ...parts.reverse()].join("\n");
   };
 }
 
@@ -93,12 +144,32 @@ function zoom(count) {
   return [slider, { type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false }];
 }
 
+// A colour with white stripes, so that kinds of steps differ without colour.
+function striped(plain) {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 8, height: 8 });
+  const context = canvas.getContext("2d");
+  context.fillStyle = plain;
+  context.fillRect(0, 0, 8, 8);
+  context.strokeStyle = colour("surface");
+  context.lineWidth = 2;
+  for (const shift of [-8, 0, 8]) {
+    context.beginPath();
+    context.moveTo(shift - 1, 9);
+    context.lineTo(shift + 9, -1);
+    context.stroke();
+  }
+  return { image: canvas, repeat: "repeat" };
+}
+
 function stepOption(data) {
   const totals = totalsOf(data);
-  const bars = data.series.map(({ name, values }, number) => ({
-    type: "bar", stack: "step", name, data: values, color: colourOf(name, number), barCategoryGap: "12%",
-    barMaxWidth: 60, large: false, emphasis: { disabled: true },
-  }));
+  const bars = data.series.map(({ name, values }, number) => {
+    const plain = colourOf(name, number);
+    const stripes = data.kinds.length ? { color: striped(plain) } : {};
+    const items = values.map((value, step) => (data.kinds[step] === data.kinds[0] ? value : { value, itemStyle: stripes }));
+    return { type: "bar", stack: "step", name, data: items, color: plain, barCategoryGap: "12%", barMaxWidth: 60,
+      large: false, emphasis: { disabled: true } };
+  });
   const series = data.flags.some(Boolean) ? [...bars, flagSeries(data, totals)] : bars;
   const base = basics();
   const hasZoom = data.labels.length >= ZOOM_FROM;
@@ -108,7 +179,7 @@ function stepOption(data) {
     grid: { top: data.limit ? 62 : 44, left: 8, right: 12, bottom: hasZoom ? 56 : 24, containLabel: true },
     xAxis: nameAxis(data.labels, { name: "step", nameLocation: "middle", nameGap: 28, nameTextStyle: { color: colour("muted") },
       axisLabel: { color: colour("muted"), hideOverlap: true, formatter: (text) => short(text, 12) } }),
-    yAxis: valueAxis((value) => `${numberText(value, true)} ms`, data.limit ? { max: data.limit } : {}),
+    yAxis: valueAxis(markText(0, "ms"), roundAxis(data.limit ?? Math.max(...totals))),
   };
 }
 
@@ -118,10 +189,17 @@ function longestLabel() {
   return Math.min(440, Math.round(document.querySelector("main").clientWidth * 0.42));
 }
 
+// The names of bars, apart, on one line or two.
+function barNames(data) {
+  const limit = Math.floor(longestLabel() / LETTER_WIDTH);
+  return shortApart(data.labels, 2 * limit - 4).map((text) => twoLines(text, limit));
+}
+
 function barOption(data) {
   const series = data.series ?? [{ name: "", values: data.values }];
   const base = basics();
   const isGroup = Boolean(data.series);
+  const names = barNames(data);
   const label = { show: true, position: "right", color: colour("text"),
     formatter: (point) => measureText(series[point.seriesIndex].values[point.dataIndex], data.unit) };
   return {
@@ -130,8 +208,8 @@ function barOption(data) {
     legend: isGroup ? legend() : { show: false },
     grid: { top: isGroup ? 34 : 4, left: 8, right: 76, bottom: 4, containLabel: true },
     xAxis: valueAxis(null, { axisLabel: { show: false }, splitLine: { show: false } }),
-    yAxis: nameAxis(data.labels, { inverse: true, axisLabel: { color: colour("text"), width: longestLabel(),
-      overflow: "truncate", formatter: (text) => short(text, Math.floor(longestLabel() / LETTER_WIDTH)), interval: 0 } }),
+    yAxis: nameAxis(data.labels, { inverse: true, axisLabel: { color: colour("text"), lineHeight: 14,
+      formatter: (_, row) => names[row], interval: 0 } }),
     series: series.map(({ name, values }, number) => ({
       type: "bar", name, data: values, label, barMaxWidth: 18, emphasis: { disabled: true },
       color: isGroup ? colour(GROUP_COLOURS[number % GROUP_COLOURS.length]) : undefined,
@@ -149,13 +227,16 @@ function barColour(label) {
 function lineOption(data) {
   const base = basics();
   const points = data.times.map((time, number) => [time, data.values[number]]);
+  const most = Math.max(...data.values, 0);
   return {
     ...base,
     tooltip: { ...base.tooltip, trigger: "axis", axisPointer: { type: "line" },
       formatter: ([point]) => `${timeText(point.value[0])} ms\n${measureText(point.value[1], data.unit)}` },
     grid: { top: 12, left: 8, right: 24, bottom: 8, containLabel: true },
-    xAxis: valueAxis((time) => `${numberText(time, true)} ms`, { min: "dataMin", max: "dataMax", splitLine: { show: false } }),
-    yAxis: valueAxis((value) => measureText(value, data.unit), data.high > data.low ? { min: data.low, max: data.high } : {}),
+    // The first and the last time are not round; marks within are.
+    xAxis: valueAxis(markText(0, "ms"), { min: "dataMin", max: "dataMax", splitLine: { show: false },
+      axisLabel: { color: colour("muted"), formatter: markText(0, "ms"), hideOverlap: true, showMinLabel: false, showMaxLabel: false } }),
+    yAxis: valueAxis(markText(most, data.unit), roundAxis(most)),
     series: [{ type: "line", step: "end", data: points, symbol: "none", color: colour("accent"),
       lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.18 } }],
   };
@@ -168,7 +249,8 @@ const OPTIONS = { steps: stepOption, bars: barOption, groups: barOption, line: l
 function heightOf(data) {
   if (data.kind === "steps") return data.labels.length >= ZOOM_FROM ? 360 : 320;
   if (data.kind === "line") return 180;
-  const rowHeight = data.series ? 10 + 20 * data.series.length : 26;
+  const single = barNames(data).some((name) => name.includes("\n")) ? 36 : 26;
+  const rowHeight = data.series ? 10 + 20 * data.series.length : single;
   return Math.max(data.labels.length * rowHeight, 40) + (data.series ? 44 : 10);
 }
 
@@ -176,8 +258,15 @@ function isEmpty(data) {
   return (data.labels ?? data.times).length === 0;
 }
 
-function drawChart(data, number) {
-  const place = document.getElementById(`chart-${number}`);
+let chartData;
+
+// Charts in a folded section have no width, so they are drawn when it is unfolded.
+function drawChartsIn(section) {
+  chartData ??= JSON.parse(document.getElementById("charts").textContent);
+  for (const place of section.querySelectorAll(".chart:empty")) drawChart(chartData[place.id.slice("chart-".length)], place);
+}
+
+function drawChart(data, place) {
   if (isEmpty(data)) return;
   place.style.height = `${heightOf(data)}px`;
   // An element inside, so that the style sheet shows the place, which then has a width, before the chart is drawn.
@@ -185,7 +274,7 @@ function drawChart(data, number) {
   const chart = echarts.init(place, null, { renderer: "canvas", devicePixelRatio: Math.max(devicePixelRatio, 2) });
   chart.setOption(OPTIONS[data.kind](data));
   drawn.push({ chart, data });
-  new ResizeObserver(() => chart.resize()).observe(place);
+  new ResizeObserver(() => place.clientWidth && chart.resize()).observe(place);
 }
 
 function redrawCharts(size = undefined) {

@@ -9,6 +9,27 @@ function element(name, properties = {}, children = []) {
   return created;
 }
 
+const LONGEST_WORD = 20;
+const LONG_WORD = /\S{18,}/;
+const WORD_ENDS = /(?<=[^/:_,<][/:_,<]+)(?=[^/:_,<])/;
+const HUMPS = /(?<=[A-Za-z0-9])(?=[A-Z][a-z])/;
+
+// The words of a name, each with what ends it; those of over `limit` letters in parts: `conv2d_`, `1/`, `Backprop`, `Filter`.
+function partsOf(name, limit = 0) {
+  return name.split(WORD_ENDS).flatMap((word) => (word.length > limit ? word.split(HUMPS) : word));
+}
+
+// Let long names break where their words end: after `/`, `_`, `::`. Nothing is added that copying would take along.
+function breakable(place) {
+  const walker = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+  const long = [];
+  while (walker.nextNode()) if (LONG_WORD.test(walker.currentNode.data)) long.push(walker.currentNode);
+  for (const node of long) {
+    const [first, ...rest] = partsOf(node.data, LONGEST_WORD);
+    node.replaceWith(first, ...rest.flatMap((part) => [document.createElement("wbr"), part]));
+  }
+}
+
 function visibleColumns(state) {
   const columns = state.table.columns.map((column, number) => ({ ...column, number }));
   return state.allColumns ? columns : columns.filter((column) => column.main);
@@ -61,7 +82,12 @@ function bodyRow(state, columns, row) {
     const text = cellText(column, row);
     const inTree = column.tree && isTree(state);
     const kind = isNumeric(column) ? "number" : text.length > 24 ? "wide" : "short";
-    return element("td", { className: kind }, [inTree ? branch(state, row, text) : text]);
+    const cell = element("td", { className: kind }, [inTree ? branch(state, row, text) : text]);
+    const whole = column.whole === null ? text : cellText(state.table.columns[column.whole], row);
+    if (whole !== text) cell.title = whole;
+    // A short name stays on one line, wherever a word in it ends.
+    if (kind === "wide") breakable(cell);
+    return cell;
   });
   const tableRow = element("tr", {}, cells);
   tableRow.dataset.row = row;

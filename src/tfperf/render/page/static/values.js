@@ -48,7 +48,7 @@ function numberText(value, grouped) {
   if (grouped && Math.abs(value) >= 99.95) return Number(fixed(value, 0)).toLocaleString("en-US");
   const most = grouped ? 3 : 6;
   const [digits, power] = value.toExponential(most - 1).split("e");
-  if (power >= -4 && power < most) return String(Number(value.toPrecision(most)));
+  if (power >= -4 && power < most) return String(Number(fixed(value, most - 1 - power)));
   return `${Number(digits)}e${power[0]}${power.slice(1).padStart(2, "0")}`;
 }
 

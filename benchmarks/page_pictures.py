@@ -1,0 +1,107 @@
+"""Pictures of the HTML page in Chromium, at two widths, light and dark, to be looked at.
+
+    python benchmarks/page_pictures.py PICTURES TRACE...
+    python benchmarks/page_pictures.py --readme TRACE     writes docs/images/page.png
+
+Needs Debian's `chromium` and the package playwright (extra `dev`). Of each trace, PICTURES gets a picture for each
+width and theme, as the page opens, and one with all sections unfolded; heights are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tfperf
+from tfperf.render import render
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+README_PICTURE = Path(__file__).parent.parent / "docs" / "images" / "page.png"
+_SIZES = (1400, 420)
+_README_SIZE = (1200, 975)
+_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu")
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """Yield Chromium, or end with the reason why there is none."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        sys.exit("chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
+
+
+@contextmanager
+def opened(chromium: Browser, trace: Path, width: int, height: int, theme: str, scale: float = 1) -> Iterator[Page]:
+    """Yield the page of a trace in a window of its own; width and height in CSS pixels."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "page.html"
+        report = tfperf.load(trace).report()
+        file.write_text(render(report, "html"), encoding="utf-8")
+        context = chromium.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if theme == "dark" else "light",
+            device_scale_factor=scale,
+        )
+        page = context.new_page()
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-state=ready]", state="attached")
+        yield page
+        context.close()
+
+
+def all_pictures(folder: Path, traces: list[Path]) -> None:
+    """Write pictures of whole pages, and print how high they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with browser() as chromium:
+        for trace in traces:
+            for width in _SIZES:
+                for theme in ("light", "dark"):
+                    with opened(chromium, trace, width, 900, theme) as page:
+                        height = page.evaluate("document.documentElement.scrollHeight")
+                        page.screenshot(path=folder / f"{trace.name}-{width}-{theme}.png", full_page=True)
+                        page.evaluate("allSections().forEach(section => (section.open = true))")
+                        page.wait_for_timeout(500)
+                        unfolded = page.evaluate("document.documentElement.scrollHeight")
+                        page.screenshot(path=folder / f"{trace.name}-{width}-{theme}-unfolded.png", full_page=True)
+                    print(f"{trace.name} {width} {theme}: {height} pixels, {unfolded} unfolded")
+
+
+def readme_picture(trace: Path) -> None:
+    """Write the picture of README: the top of the page, light, at two pixels for each of CSS, with few colours."""
+    from PIL import Image
+
+    README_PICTURE.parent.mkdir(exist_ok=True)
+    width, height = _README_SIZE
+    with browser() as chromium, opened(chromium, trace, width, height, "light", scale=2) as page:
+        page.screenshot(path=README_PICTURE)
+    with Image.open(README_PICTURE) as picture:
+        picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(README_PICTURE, optimize=True)
+    print(f"wrote {README_PICTURE}: {README_PICTURE.stat().st_size:,} bytes")
+
+
+def main() -> None:
+    """Write what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--readme", action="store_true", help="write the picture of README, of the one TRACE")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    arguments = parser.parse_args()
+    if arguments.readme:
+        readme_picture(arguments.paths[0])
+    else:
+        all_pictures(arguments.paths[0], arguments.paths[1:])
+
+
+if __name__ == "__main__":
+    main()
