@@ -59,6 +59,8 @@ def _up_to(level: Level, parts: Sequence[Part]) -> tuple[Part, ...]:
 
 def _section(section: Section, detail: Detail) -> Section:
     is_brief = detail.parts == "brief"
+    # The answer says where the rest is, unless that follows.
+    has_pointer = is_brief and section.pointer and (detail.only_leads or not section.is_lead)
     notes = section.notes if is_brief else (*section.notes, *section.detail_notes)
     tables = (part for table in _up_to(detail.parts, section.tables) for part in _tables(table, section.name, detail))
     return replace(
@@ -67,7 +69,7 @@ def _section(section: Section, detail: Detail) -> Section:
         facts=_up_to(detail.parts, section.facts),
         charts=_up_to(detail.parts, section.charts),
         tables=tuple(replace(table, columns=_up_to(detail.parts, table.columns)) for table in tables),
-        notes=(*notes, section.pointer) if is_brief and section.pointer else notes,
+        notes=(*notes, section.pointer) if has_pointer else notes,
         detail_notes=(),
         pointer="",
     )

@@ -87,8 +87,10 @@ def _with_partial_ends(calls: FunctionCalls, steps: Steps) -> Steps:
     first = steps.numbers[:1] - np.arange(len(before), 0, -1)
     last = steps.numbers[-1:] + 1 + np.arange(len(after))
     label = steps.names[0].rsplit(" ", 1)[0]
+    added = len(before) + len(after)
     return replace(
         steps,
+        explanation=f"{steps.explanation}, and the capture cut off {added} more",
         start_ps=np.concatenate((start[before], steps.start_ps, start[after])),
         end_ps=np.concatenate((end[before], steps.end_ps, end[after])),
         numbers=np.concatenate((first, steps.numbers, last)),
@@ -208,7 +210,7 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
         why = "fewer than three complete steps"
     elif float(counted.std()) > float(counted.mean()):
         why = "step times vary a lot (standard deviation above their mean)"
-    notes = (*closed.notes, f"confidence lowered: {why}")
+    notes = (*closed.notes, f"Confidence is lowered: {why}.")
     return replace(closed, confidence=_LOWER[closed.confidence], notes=notes) if why else closed
 
 

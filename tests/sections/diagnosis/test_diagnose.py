@@ -186,7 +186,7 @@ def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps((OP, 40), ("ExecutorState::Process", 30))))
     (cause,) = found.causes
     assert (cause.code, cause.cost_percent) == ("small_work_per_step", Range(60.0, 60.0))
-    assert cause.detail == "ops run for 40.0% of the step"
+    assert cause.detail == "ops run for 40.0% of it"
     # Half of it for the same number of examples, in batches twice as large.
     assert cause.actions[0].code == "larger_batch"
 

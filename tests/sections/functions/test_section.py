@@ -128,8 +128,8 @@ def test_tracing_from_20_percent_of_the_self_time_on_is_a_problem() -> None:
     )
     assert (finding.code, finding.severity) == ("retracing", "problem")
     assert finding.text == (
-        "Calls that trace Python or run eagerly take 20% or more of the self time of loss (2 of 12 calls traced, "
-        "50.0%), train (1 of 11 calls traced, 20.0%)."
+        "Calls that trace Python or run eagerly take 20% or more: loss (2 of 12 calls traced, 50.0% of its self time), "
+        "train (1 of 11 calls traced, 20.0% of its self time)."
     )
     assert (finding.action, finding.causes) == ("", ("compilation", "warm_up"))
 
@@ -138,12 +138,14 @@ def test_tracing_more_than_five_times_is_a_hint() -> None:
     assert findings(function("train", traced=5, traced_ms=10)) == ()
     (finding,) = findings(function("train", traced=6, traced_ms=10))
     assert (finding.code, finding.severity) == ("retracing_often", "hint")
-    assert finding.text == "Traced more than 5 times in this capture: train (6 of 16 calls traced, 9.1%)."
+    assert (
+        finding.text == "Traced more than 5 times in this capture: train (6 of 16 calls traced, 9.1% of its self time)."
+    )
 
 
 def test_three_functions_are_named() -> None:
     (finding,) = findings(*(function(f"f{n}", traced=1, traced_ms=100) for n in range(5)))
-    assert finding.text.endswith("f2 (1 of 11 calls traced, 50.0%) and 2 more.")
+    assert finding.text.endswith("f2 (1 of 11 calls traced, 50.0% of its self time) and 2 more.")
 
 
 def test_eager_ops_from_10_percent_of_the_step_time_on() -> None:

@@ -75,7 +75,10 @@ def test_of_several_hosts_people_see_the_stages_of_the_one_that_waits_longest(tm
     section = build(results_of(idle, slow, sections=["tfdata"]))
     stages = seen(section, BY_NAME).tables[0]
     assert set(stages.data["host"]) == {"slow"}
-    assert stages.note == "Text and Markdown show slow only; JSON, CSV and HTML show all 2 hosts."
+    assert stages.note == (
+        "! is waited for most, * limits the pipeline most. "
+        "Text and Markdown show slow, one of 2 hosts; JSON, CSV and HTML show all."
+    )
     assert set(section.tables[0].data["host"]) == {"idle", "slow"}
 
 
@@ -117,8 +120,8 @@ def test_steps_without_a_call_of_the_pipeline_cannot_tell_either(tmp_path: Path)
     (verdict,) = section.findings
     assert (verdict.code, verdict.severity) == ("tfdata_no_calls", "info")
     assert verdict.text == (
-        "1 of 1 calls of the pipeline take longer than 50 us (mean 0.060 ms). Whether steps wait for it is unknown: "
-        "no call of it starts in the averaged step (1 before)."
+        "1 of 1 calls of the pipeline take longer than 50 us (mean 0.060 ms). Whether other steps wait for it is "
+        "unknown: no call of it starts in the averaged step (1 before)."
     )
 
 

@@ -32,9 +32,9 @@ def launch_bound(case: Case) -> Cause | None:
     if launches is not None and not case.results.is_narrowed:
         per_step = launches.kernels_per_step
         tiny = Quantity("tiny_kernels", launches.tiny_kernel_percent, of=launches.device)
-        detail = f"{per_step:.0f} in each" if per_step else f"{launches.kernels:,} in all"
+        detail = f"{per_step:.0f} kernels in each" if per_step else f"{launches.kernels:,} kernels in all"
         if tiny.value is not None:
-            detail, quantities = f"{detail}, {tiny} below 10 us", [tiny]
+            detail, quantities = f"{detail}, {tiny} of them shorter than 10 us", [tiny]
         rests_on.append(Evidence("kernels", "launches", launches.device))
     functions = case.results["functions"].functions
     is_compiled = bool(functions) and all(function.is_compiled for function in functions)
@@ -84,7 +84,7 @@ def collectives(case: Case) -> Cause | None:
     if share < LEAST_PERCENT:
         return None
     is_on_host = not case.ledger.left("device_collectives")
-    detail = f"gradients are exchanged, or waited for{', a part of host compute' * is_on_host}"
+    detail = f"exchanging gradients, and waiting for them{' (counted as host compute)' * is_on_host}"
     cost = case.ledger.claim("device_collectives", "host_compute", most=share)
     rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"),)
     title = "Communication between replicas"

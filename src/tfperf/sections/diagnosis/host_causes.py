@@ -90,7 +90,7 @@ def eager_ops(case: Case) -> Cause | None:
     of_whole, wholes = case.of_whole(case.quantity("eager", share), cost)
     return case.cause(
         "eager_ops",
-        "Ops run one by one",
+        "Running ops one by one",
         cost,
         detail + of_whole,
         actions=("use_function",),
@@ -115,9 +115,9 @@ def small_work_per_step(case: Case) -> Cause | None:
     is_done = int(case.results["steps"].steps.batches.max()) > 1
     return case.cause(
         "small_work_per_step",
-        "What each step costs whatever its size",
+        "Fixed overhead of each step",
         Range(sum(claims), sum(claims)),
-        f"{_WORKING[shown_by.key]} for {shown_by} of the step",
+        f"{_WORKING[shown_by.key]} for {shown_by} of it",
         actions=["larger_batch", *([] if is_done else once)],
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
@@ -183,7 +183,7 @@ def waiting_in_calls(case: Case) -> Cause | None:
         "waiting_in_calls",
         "Waiting inside calls",
         cost,
-        "the trace does not show for what: locks, other hosts, a busy CPU",
+        "for locks, other hosts or a busy CPU; the trace does not show which",
         actions=(),
         rests_on=(in_categories("all_others"),),
         confidence="low",

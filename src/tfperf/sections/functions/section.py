@@ -108,8 +108,7 @@ def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:
     findings = []
     if expensive:
         expensive.sort(key=lambda function: -function.expensive_percent)
-        self_time = f"{EXPENSIVE_PERCENT:.0f}% or more of the self time of {_listed(expensive)}"
-        text = f"Calls that trace Python or run eagerly take {self_time}."
+        text = f"Calls that trace Python or run eagerly take {EXPENSIVE_PERCENT:.0f}% or more: {_listed(expensive)}."
         findings.append(Finding("retracing", "problem", text, causes=_TRACING, quantities=_shares(expensive)))
     if often:
         text = f"Traced more than {_MANY_TRACINGS} times in this capture: {_listed(often)}."
@@ -139,5 +138,5 @@ def _listed(functions: list[FunctionStats]) -> str:
     parts = []
     for function in functions:
         traced = f"{function.calls.get('traced', 0)} of {counted(function.call_count, 'call')} traced"
-        parts.append(f"{function.name} ({traced}, {_share(function)})")
+        parts.append(f"{function.name} ({traced}, {_share(function)} of its self time)")
     return listed(parts, _NAMED)

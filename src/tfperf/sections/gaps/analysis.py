@@ -67,7 +67,7 @@ def build(results: Results) -> Section:
         for number, gap in enumerate(host["gaps"]):
             # A profiler may report one error several times.
             hosts_of.setdefault((gap, host["gaps"][:number].count(gap)), []).append(host.host)
-    notes = [f"{_named(hosts, results)}{gap}" for (gap, _), hosts in hosts_of.items()]
+    notes = [f"{gap}{_named(hosts, results)}" for (gap, _), hosts in hosts_of.items()]
     return Section("gaps", "What this trace cannot tell", notes=(*notes, *_of_run(results)))
 
 
@@ -75,7 +75,7 @@ def _named(hosts: Sequence[str], results: Results) -> str:
     """Name the hosts that a gap is about, if there are others."""
     if not results.has_several_hosts:
         return ""
-    return "all hosts: " if len(hosts) == len(results.hosts) else f"{listed(hosts)}: "
+    return f" Hosts: {'all' if len(hosts) == len(results.hosts) else listed(hosts)}."
 
 
 def topics(results: Results) -> tuple[str, ...]:

@@ -36,13 +36,14 @@ def build(results: Results) -> Section:
     batches = int(steps.batches.max())
     label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
     deviation = time.standard_deviation
-    notes = ["average over hosts"] if results.has_several_hosts else []
+    over_hosts = "average over hosts" if results.has_several_hosts else ""
+    notes = [over_hosts] if over_hosts else []
     notes += [] if deviation is None else [f"± {format_ms(deviation)} ms over steps"]
     average, over_hosts_note = step_time(summary), " (average over hosts)" * results.has_several_hosts
     facts = [
         Fact("average_step_time", "Average step time", average.value, "ms", ", ".join(notes), quantities=(average,)),
-        Fact("minimum_step_time", "Shortest step", time.minimum, "ms"),
-        Fact("maximum_step_time", "Longest step", time.maximum, "ms"),
+        Fact("minimum_step_time", "Shortest step", time.minimum, "ms", over_hosts),
+        Fact("maximum_step_time", "Longest step", time.maximum, "ms", over_hosts),
         Fact(
             "steps",
             "Steps averaged",

@@ -33,10 +33,11 @@ _CUT = (
     "How long anyone waits is unknown: no call of the outermost stage lies wholly in the capture. Capture more steps."
 )
 _RANGE = "Each change is estimated alone, as a range: work that should overlap does so only in part."
+_MARKS = "! is waited for most, * limits the pipeline most."
 _HOW_TO_READ = (
     "Self is a stage's own work for one element of the pipeline, added up over threads; busy is the share of the "
     "capture in which it or its function runs, without any waiting; waited is the share of the time that the step "
-    "waits in which this stage is what it waits for. - is unknown. Marks: ! is waited for most, * limits most."
+    "waits in which this stage is what it waits for. - is unknown."
 )
 
 
@@ -49,7 +50,7 @@ def build(results: Results) -> Section:
         step, _, share = _waiting(tfdata.outlook, of)
         now = f"A step takes {step} now{_on(host)}, {share} of it waiting for tf.data. {_RANGE}"
     tables = present(
-        _of_first_host(STAGES, results, bar_key="waited_percent"),
+        _of_first_host(STAGES, results, bar_key="waited_percent", note=_MARKS),
         _of_first_host(FUNCTIONS, results, level="full"),
         PIPELINES.build(results, level="full"),
         WHAT_IF.build(results, note=now),
@@ -78,8 +79,10 @@ def _of_first_host(spec: TableSpec, results: Results, **attributes: Any) -> Tabl
     if table is None or len(hosts) < 2:
         return table
     rows = tuple(row for row, host in enumerate(table.data["host"]) if host == hosts[0])
-    note = f"Text and Markdown show {hosts[0]} only; JSON, CSV and HTML show all {len(hosts)} hosts."
-    return replace(table, rows_for_people=rows, note=note, level=table.level if rows else "data")
+    note = f"Text and Markdown show {hosts[0]}, one of {len(hosts)} hosts; JSON, CSV and HTML show all."
+    return replace(
+        table, rows_for_people=rows, note=f"{table.note} {note}".strip(), level=table.level if rows else "data"
+    )
 
 
 def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:
@@ -100,15 +103,20 @@ def _unknown(main: Pipeline, lacks: NoOutlook) -> Finding:
     """Say what the trace lacks to judge the pipeline."""
     text = (
         f"{main.slow_calls} of {main.calls} calls of the pipeline take longer than {_SLOW_US} us (mean "
-        f"{format_ms(main.mean_ps / PS_PER_MS)} ms). Whether steps wait for it is unknown: "
+        f"{format_ms(main.mean_ps / PS_PER_MS)} ms). "
     )
     if not lacks.steps:
-        return Finding("tfdata_no_steps", "hint", f"{text}no step counts in this trace.")
+        unknown = "Whether steps wait for it is unknown: no step counts in this trace."
+        return Finding("tfdata_no_steps", "hint", f"{text}{unknown}")
     steps = "the averaged step" if lacks.steps == 1 else f"any of the {lacks.steps} averaged steps"
     between = main.calls - lacks.calls_before - lacks.calls_behind
     where = {"before": lacks.calls_before, "between": between, "behind": lacks.calls_behind}
     places = ", ".join(f"{count} {place}" for place, count in where.items() if count)
-    return Finding("tfdata_no_calls", "info", f"{text}no call of it starts in {steps} ({places}).")
+    return Finding(
+        "tfdata_no_calls",
+        "info",
+        f"{text}Whether other steps wait for it is unknown: no call of it starts in {steps} ({places}).",
+    )
 
 
 def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, of: str) -> Finding:
