@@ -226,3 +226,11 @@ def test_ranked_tables_are_in_that_order(tmp_path: Path, samples: Path) -> None:
                 assert ranks == sorted(ranks, reverse=True), table.name
     declared = {spec.name for spec in all_tables() if spec.ranked and not spec.ranked.each and spec.in_report}
     assert declared - found == {"device_op_patterns", "host_op_patterns"}, "in these profiles, no op repeats"
+
+
+def test_an_answer_says_where_the_rest_is_unless_that_follows() -> None:
+    lead, other = Section("a", "A", pointer="More: --full", is_lead=True), Section("b", "B", pointer="More: -s b")
+    report = Report({}, {}, (lead, other))
+    answer, whole = shown(report, Detail("brief", "brief", only_leads=True)), shown(report, BRIEF)
+    assert [section.notes for section in answer.sections] == [("More: --full",)]
+    assert [section.notes for section in whole.sections] == [(), ("More: -s b",)]

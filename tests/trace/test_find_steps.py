@@ -74,6 +74,7 @@ def test_calls_outside_the_markers_are_partial_steps(tmp_path: Path) -> None:
     marks = [event("train", 100 * n + 5, 90, step_num=n) for n in range(1, 4)]
     steps = find_steps(trace_of(tmp_path, host(*sorted(calls + marks, key=lambda e: e.start_us))))
     assert steps.flags == (PARTIAL, "", "", "", PARTIAL)
+    assert steps.explanation == "the program marked 3 steps (train), and the capture cut off 2 more"
     assert steps.numbers.tolist() == [0, 1, 2, 3, 4]
     assert steps.averaged.tolist() == [False, True, True, True, False]
 
