@@ -15,7 +15,8 @@ def run() -> None:
 
         run_commands()
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted\n")
+        # A terminal shows ^C where the cursor is.
+        sys.stderr.write("\n" * sys.stderr.isatty() + "Interrupted\n")
         sys.stderr.flush()
         # Nothing has begun, so there is nothing to put in order; and a second Ctrl-C finds nobody to tell.
         os._exit(130)

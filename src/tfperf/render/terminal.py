@@ -176,20 +176,22 @@ def _whole_names(table: Table, width: int) -> Block:
 
 
 def parts_that_fit(table: TextTable, width: int) -> list[TextTable]:
-    """Return the table, or where it is too wide, parts of it with the columns that fit, each behind the name's column.
+    """Return the table, or where it is too wide, parts of it with the columns that fit, each with the names.
 
     No line is then broken by the window, which would cut numbers.
     """
     if fits(table, width):
         return [table]
-    names = next((number + 1 for number, is_number in enumerate(table.numeric) if not is_number), 0)
+    name = next((number for number, is_number in enumerate(table.numeric) if not is_number), 0)
     parts: list[list[int]] = []
-    for column in range(names, len(table.headers)):
-        if parts and fits(_columns(table, [*range(names), *parts[-1], column]), width):
+    for column in range(len(table.headers)):
+        if column == name:
+            continue
+        if parts and fits(_columns(table, sorted([name, *parts[-1], column])), width):
             parts[-1].append(column)
         else:
             parts.append([column])
-    return [_columns(table, [*range(names), *part]) for part in parts] or [table]
+    return [_columns(table, sorted([name, *part])) for part in parts] or [table]
 
 
 def _columns(table: TextTable, columns: Sequence[int]) -> TextTable:

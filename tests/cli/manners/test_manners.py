@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import logdir_of
 from cli.manners.cases import IN_PROCESS, IN_TERMINAL, Case
 from click.testing import CliRunner
+from synthetic_gpu import synthetic_gpu
 
 import tfperf
 from tfperf.cli import main
@@ -22,7 +24,7 @@ from tfperf.render.text_table import cells
 pexpect = pytest.importorskip("pexpect", reason="there is no pseudo-terminal")
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
-WIDTHS = (60, 72, 80, 100, 132, 200)
+WIDTHS = (40, 60, 72, 80, 100, 132, 200)
 
 
 @pytest.fixture(scope="module")
@@ -137,11 +139,13 @@ def test_a_closed_stderr_changes_nothing(workplace: Path) -> None:
     assert len(list((workplace / "unheard").iterdir())) > 20
 
 
-@pytest.mark.parametrize("sample", ["input_bound", "retracing", "custom_loop"])
-def test_no_line_is_wider_than_the_window_and_no_number_is_cut(sample: str) -> None:
-    report = tfperf.load(SAMPLES / sample).report()
+@pytest.mark.parametrize("sample", ["input_bound", "retracing", "custom_loop", "gpu"])
+def test_no_line_is_wider_than_the_window_and_no_number_is_cut(sample: str, tmp_path: Path) -> None:
+    path = SAMPLES / sample if sample != "gpu" else logdir_of(tmp_path, a=synthetic_gpu())
+    report = tfperf.load(path).report()
     whole = numbers(render(report, "table", RenderOptions(width=200, view="sections")))
-    for width in (40, *WIDTHS):
+    assert len(whole) > 50
+    for width in WIDTHS:
         for interactive in (False, True):
             options = RenderOptions(width=width, view="sections", interactive=interactive)
             text = render(report, "table", options)
