@@ -269,8 +269,10 @@ def suitable_for(output: Path | None) -> RenderOptions:
     return stdout_options() if output in (None, STDOUT) else RenderOptions()
 
 
-def show(report: Report, format_name: str | None, output: Path | None, *, force: bool, **options: Any) -> None:
-    """Render a report and write it to a file or to stdout; `options` are fields of `RenderOptions`."""
+def show(
+    report: Report, format_name: str | None, output: Path | None, *, force: bool, pager: bool = True, **options: Any
+) -> None:
+    """Render a report and write it to a file or to stdout, in a pager if need be; `options` are of `RenderOptions`."""
     from tfperf.render import render, write
     from tfperf.render.values import without_commands
 
@@ -279,22 +281,25 @@ def show(report: Report, format_name: str | None, output: Path | None, *, force:
     name = chosen_format(format_name, output)
     text = render(report, name, suitable_for(output)._replace(**options))
     is_file = output not in (None, STDOUT)
-    write(text if is_file else without_commands(text), output, force=force, screen=stdout_screen())
+    write(text if is_file else without_commands(text), output, force=force, screen=stdout_screen() if pager else None)
     if is_file:
         say(f"wrote {output}: report ({name})")
 
 
 def show_surely(report: Report, format_name: str, output: Path | None, *, force: bool, **options: Any) -> bool:
-    """Show a report that cannot be made again: if its file cannot be written, on stdout; then return False."""
+    """Show a report that cannot be made again: if its file cannot be written, on stdout; then return False.
+
+    What took long may run unattended: no pager waits at its end.
+    """
     from tfperf.errors import OutputError
 
     try:
-        show(report, format_name, output, force=force, **options)
+        show(report, format_name, output, force=force, pager=False, **options)
     except OutputError as error:
         if output in (None, STDOUT):
             raise
         say(f"Error: {error}; the report follows here", always=True)
-        show(report, "table" if format_name == "html" else format_name, None, force=False, **options)
+        show(report, "table" if format_name == "html" else format_name, None, force=False, pager=False, **options)
         return False
     return True
 

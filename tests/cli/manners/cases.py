@@ -231,6 +231,9 @@ IN_TERMINAL = (
     Case(f"PAGER='head -n 1' {_LONG}", f"Run          {BOLD}{RUN}{PLAIN}"),
     Case("PAGER='head -n 1' tfperf check logs --max-input-bound 10% --format json", "{", 3),
     Case(f"PAGER=less {_LONG}", f"*Run          {BOLD}{RUN}{PLAIN}*", waits_for="Diagnosis", keys="q"),
+    Case("LINES=9 PAGER='./pager K' python show.py show", "pager K got*"),
+    Case("LINES=9 PAGER='./pager L' python show.py show_surely", f"{DIM}{RUN}  sample{PLAIN}"),
+    Case("tfperf run quick.py", "the script", 1),
     # pipes that close, and Ctrl-C
     Case(f"{_LONG} | head -1", f"Run          {RUN}"),
     Case(f"{_LONG} 2>&1 | head -1", f"Run          {RUN}"),

@@ -44,6 +44,13 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "bad.toml").write_text('[check]\nmax-inputbound = "10%"\n')
     programs = {
         "tfperf": f"#!{sys.executable}\nfrom tfperf.__main__ import run\nrun()\n",
+        # What ends something long, such as a script, has no pager.
+        "show.py": (
+            "import sys, tfperf\n"
+            "from tfperf.cli import options\n"
+            "getattr(options, sys.argv[1])(tfperf.load('logs').report(), 'table', None, force=False)\n"
+        ),
+        "quick.py": "print('the script')\n",
         "pager": "#!/bin/sh\nread first\necho pager $1 got $first\ncat > /dev/null\n",
     }
     for name, code in programs.items():
@@ -87,7 +94,7 @@ def test_in_this_process(case: Case, workplace: Path, monkeypatch: pytest.Monkey
 def test_in_a_terminal(case: Case, workplace: Path) -> None:
     environment = {
         **os.environ,
-        "PATH": f"{workplace}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join((str(workplace), str(Path(sys.executable).parent), os.environ["PATH"])),
         "TERM": "xterm",
         "LC_ALL": "C.UTF-8",
     }
