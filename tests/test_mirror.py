@@ -28,7 +28,6 @@ TESTED_IN = {
     "timeline/host_timeline.py": "timeline/test_perfetto.py",
     "timeline/track_groups.py": "timeline/test_perfetto.py",
     "trace/pipeline_tree.py": "trace/test_pipelines.py",
-    "wire/decoder.py": "wire/test_against_protobuf.py",
     "wire/schema.py": "wire/test_against_protobuf.py",
     "wire/stats.py": "wire/test_against_protobuf.py",
     "wire/json_lines.py": "timeline/test_chrome.py",

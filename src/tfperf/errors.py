@@ -28,6 +28,10 @@ class OutputError(TfperfError):
     """A report could not be written where it was asked for."""
 
 
+class TfperfWarning(RuntimeWarning):
+    """Something works, but worse than it could; one line that says what to do."""
+
+
 Reason = Literal[
     "already_started", "bad_address", "bad_reply", "busy", "died", "gpu_missing", "idle", "interrupted",
     "no_python_frames", "no_result", "no_steps", "no_tensorflow", "not_a_profiler", "not_listening", "not_started",

@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +18,8 @@ import click
 from click.exceptions import Exit
 
 from tfperf import __version__
-from tfperf.cli.manners import INTERRUPTED, with_manners
-from tfperf.errors import TfperfError
+from tfperf.cli.manners import INTERRUPTED, say, with_manners
+from tfperf.errors import TfperfError, TfperfWarning
 
 
 class _Commands(click.Group):
@@ -58,7 +59,9 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except TfperfError as error:
             from tfperf.render.values import for_people, without_commands
 
@@ -82,6 +85,14 @@ def _no_such_command(name: str, known: Sequence[str]) -> str:
     if Path(name).exists():
         return f"'{shown}' is no command; to read that profile: tfperf analyze {shown}"
     return f"no such command '{shown}': {did_you_mean(name, known)}"
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Show a warning of tfperf as one line, and others as Python does."""
+    if issubclass(category, TfperfWarning):
+        say(f"Warning: {message}")
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, *where[:2]))
 
 
 @click.group(

@@ -1,36 +1,104 @@
 """Serialized messages to Arrow columns: the only module that calls the decoder (`ptars`), and access to its arrays.
 
-`ptars` is fast, and young: nested groups (a wire type that no XSpace uses) make it recurse without limit until the
-process dies, and some lengths make it panic. So protobuf's own parser, which refuses both, sees every message first
-that is long enough to nest deeply: of lines only the outline, which takes little time, of events and stats those few
-that are long by themselves.
+`ptars` is fast, and young. Where it is missing, or of a version that was not tried, protobuf does its work
+(`protobuf_columns.py`), with a warning; TFPERF_DECODER names one of the two.
+
+Nested groups (a wire type that no XSpace uses) make `ptars` recurse without limit until the process dies, and some
+lengths make it panic. So protobuf's own parser, which refuses both, sees every message first that is long enough to
+nest deeply: of lines only the outline, which takes little time, of events and stats those few that are long by
+themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import ptars
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from tfperf.arrays import Int32s, Uint8s, ranges
+from tfperf.errors import TfperfError, TfperfWarning
 from tfperf.wire import schema
 from tfperf.wire.trace_file import TraceFile
 
+_INSTALL = "pip install 'ptars>=0.0.25,<0.1'"
 _SHORT = 1 << 12
+_DECODED = ("Lines", "Line", "Event", "PlaneHeader", "Stat")
 _OUTLINES = {"Lines": "LinesOutline", "Line": "LineOutline"}
 
+_NO_VALUE = dict.fromkeys(("double_value", "uint64_value", "int64_value", "str_value", "bytes_value", "ref_value"))
+_PROBE: Mapping[str, Any] = {
+    "id": -7,
+    "name": b"",
+    "lines": [b"line", b""],
+    "event_metadata": [
+        {"key": 1, "value": {"name": b"name", "display_name": b"", "stats": [b"stat"]}},
+        {"key": 2, "value": None},
+    ],
+    "stat_metadata": [],
+    "stats": [{"metadata_id": 3, **_NO_VALUE}, {"metadata_id": 4, **_NO_VALUE, "ref_value": 0}],
+}
+"""A plane header with some of all that there is, and what becomes of it: its fields, None for what is not there."""
 
-@lru_cache(maxsize=1)
-def _handlers() -> Mapping[str, Any]:
+_ToColumns = Callable[[str, Any, list[bytes]], Any]
+"""From a message, an array of serialized ones, and those of them that are doubtful, to a record batch."""
+
+
+@cache
+def _to_columns(wanted: str) -> _ToColumns:
+    """Return the decoder that is wanted: ptars, protobuf, or (with no text) the best that there is."""
+    if wanted not in ("", "ptars", "protobuf"):
+        raise TfperfError(f"TFPERF_DECODER is {wanted!r}: set it to ptars or protobuf, or to nothing")
+    if wanted == "protobuf":
+        return _with_protobuf
+    try:
+        return _with_ptars()
+    except Exception as error:
+        # Whatever a version does that is not there yet: reading must not depend on it.
+        why = f"ptars cannot be used ({' '.join(str(error).split())[:200]}); {_INSTALL}"
+        if wanted:
+            raise TfperfError(f"TFPERF_DECODER is ptars, but {why}") from error
+        warnings.warn(f"reading profiles is slow: {why}, or set TFPERF_DECODER=protobuf", TfperfWarning, stacklevel=2)
+        return _with_protobuf
+
+
+def _with_ptars() -> _ToColumns:
+    import ptars
+
+    if not is_known(ptars.__version__):
+        raise ImportError(f"version {ptars.__version__} was not tried with tfperf")
     pool = ptars.HandlerPool([schema.descriptor("XSpace").file])
-    names = ("Lines", "Line", "Event", "PlaneHeader", "Stat")
-    return {name: pool.get_for_message(schema.descriptor(name)) for name in names}
+    handlers = {name: pool.get_for_message(schema.descriptor(name)).array_to_record_batch for name in _DECODED}
+    probe = schema.message_class("PlaneHeader")(**_PROBE).SerializeToString()
+    if handlers["PlaneHeader"](binary(np.array([0, len(probe)], np.int32), probe)).to_pylist() != [_PROBE]:
+        raise ImportError(f"version {ptars.__version__} decodes otherwise than protobuf")
+
+    def to_columns(message: str, payloads: Any, doubtful: list[bytes]) -> Any:
+        parser = schema.message_class(_OUTLINES.get(message, message))
+        for payload in doubtful:
+            parser.FromString(payload)
+        return handlers[message](payloads)
+
+    return to_columns
+
+
+def is_known(version: str) -> bool:
+    """Tell whether tfperf was tried with this version of `ptars`: those that pyproject.toml allows."""
+    patch = re.fullmatch(r"0\.0\.(\d+)", version)
+    return patch is not None and int(patch[1]) >= 25
+
+
+def _with_protobuf(message: str, payloads: Any, _: list[bytes]) -> Any:
+    from tfperf.wire.protobuf_columns import record_batch
+
+    return record_batch(message, payloads)
 
 
 def decode(file: TraceFile, message: str, payload: bytes, position: int) -> Any:
@@ -48,11 +116,9 @@ def decode_all(file: TraceFile, message: str, payloads: Any, position: int) -> A
 
 
 def _decode(file: TraceFile, message: str, payloads: Any, doubtful: list[bytes], position: int) -> Any:
-    parser = schema.message_class(_OUTLINES.get(message, message))
+    to_columns = _to_columns(os.environ.get("TFPERF_DECODER", ""))
     try:
-        for payload in doubtful:
-            parser.FromString(payload)
-        return _handlers()[message].array_to_record_batch(payloads)
+        return to_columns(message, payloads, doubtful)
     except BaseException as error:
         # A panic of the Rust code is no Exception, and its class cannot be imported.
         if isinstance(error, ValueError | DecodeError) or type(error).__name__ == "PanicException":

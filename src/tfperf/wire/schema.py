@@ -28,7 +28,7 @@ LARGEST_MESSAGE = (1 << 31) - 1
 Messages = Mapping[str, str]
 """message -> fields as `name number type`: "[]" marks repeated, a capital letter a message, a last word a oneof."""
 
-_MESSAGES: Messages = {
+MESSAGES: Messages = {
     "XStat": (
         "metadata_id 1 int64, double_value 2 double value, uint64_value 3 uint64 value, int64_value 4 int64 value, "
         "str_value 5 bytes value, bytes_value 6 bytes value, ref_value 7 uint64 value"
@@ -124,5 +124,5 @@ class Schema:
         return message_factory.GetMessageClass(self.descriptor(message_name))
 
 
-_SCHEMA = Schema(PACKAGE, _MESSAGES)
+_SCHEMA = Schema(PACKAGE, MESSAGES)
 descriptor, message_class = _SCHEMA.descriptor, _SCHEMA.message_class
