@@ -3,14 +3,18 @@
 # make quick   run the tests that need neither TensorFlow nor a browser (a minute)
 # make lint    style, types, import contracts
 # make bench   speed and memory against peers, on a trace that it makes (minutes)
+# make fuzz    10,000 damaged profiles through all commands (half an hour; COUNT=300 for a short one)
+# make oldest  a part of the tests with the lowest versions of the dependencies that pyproject.toml allows
+# make newest  the same with the newest
 # make docs    write gold files and the generated parts of pages anew
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+COUNT ?= 10000
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test quick lint bench docs clean
+.PHONY: demo test quick lint bench fuzz oldest newest docs clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/tfperf analyze sample_traces/input_bound
@@ -30,6 +34,15 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench.py
+
+fuzz: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python tests/hostile/fuzz.py $(COUNT)
+
+oldest:
+	.ci/versions oldest
+
+newest:
+	.ci/versions newest
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-gold
@@ -53,4 +66,4 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	touch $@ $(VENV)/.test $(VENV)/.runtime
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-oldest .venv-newest

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from builders import event, host, line, plane, ref, space
 from protobytes import varint
+
+from tfperf.wire import schema
 
 pytestmark = pytest.mark.timing
 
@@ -39,7 +43,48 @@ def orphans() -> bytes:
     return space(host(*calls))
 
 
+def sample() -> bytes:
+    """The profile of a job that waits for its input: 19.4 ms a step, 64 % of it input."""
+    (path,) = (Path(__file__).parents[2] / "sample_traces" / "input_bound").rglob("*.xplane.pb")
+    return path.read_bytes()
+
+
+def changed(change: Callable[[Any, set[int]], None]) -> bytes:
+    """The sample after a change of each thread, which is given the thread and the ids of tf.data's events."""
+    space = schema.message_class("XSpace").FromString(sample())
+    for each in space.planes:
+        of_data = {entry.key for entry in each.event_metadata if entry.value.name.startswith(b"Iterator")}
+        for thread in each.lines:
+            change(thread, of_data)
+    if change is negative:
+        space.errors.append(b"events dropped")
+    data: bytes = space.SerializeToString()
+    return data
+
+
+def negative(thread: Any, of_data: set[int]) -> None:
+    """Half of the events of tf.data end before they start, and the profiler says that it lost some."""
+    for call in list(thread.events)[1::2]:
+        if call.metadata_id in of_data:
+            call.duration_ps = -1 - call.duration_ps
+
+
+def clock(thread: Any, of_data: set[int]) -> None:
+    """The thread of tf.data is 5 s off."""
+    if any(call.metadata_id in of_data for call in thread.events):
+        thread.timestamp_ns += 5 * 10**9
+
+
+def command_of_a_runner() -> bytes:
+    name = "::set-output name=deploy::true"
+    return space(host(event(name, 0, 1000, tf_function_call="traced-nonXla", tracing_count=2)))
+
+
 FILES = {
+    "concat": lambda: sample() * 2,
+    "negative": lambda: changed(negative),
+    "clock": lambda: changed(clock),
+    "fn": command_of_a_runner,
     "gpuzero": lambda: space(plane("/device:GPU:0", line("s", event("k", 0, 0)))),
     "iterator": lambda: space(host(event("Iterator" + "::Map" * 20_000, 0, 9, id=1))),
     "planes": lambda: space(*(plane("/device:GPU:0", line("s", event("k", 0, 9))) for _ in range(2000))),
@@ -91,12 +136,42 @@ def assert_ended_well(done: Ended) -> None:
         ("digits", ("timeline", "-o", "{out}.pftrace")),
         ("planes", ("timeline", "-o", "{out}.pftrace")),
         ("iterator", ("check", "--max-input-bound", "10%")),
+        ("clock", ("export-csv", "-o", "{out}")),
+        ("fn", ("check", "--max-retraces", "9", "--github")),
     ],
 )
 def test_no_file_stalls_a_command(name: str, command: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "vm.xplane.pb"
     path.write_bytes(FILES[name]())
     assert_ended_well(run(path, command, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("concat", ("--max-step-time", "15ms")),
+        ("negative", ("--max-input-bound", "45%")),
+        ("clock", ("--max-input-bound", "45%")),
+    ],
+)
+def test_damage_makes_no_limit_pass(name: str, limit: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "vm.xplane.pb"
+    path.write_bytes(sample())
+    assert run(path, ("check", "--no-config", *limit), tmp_path).returncode == 3
+    path.write_bytes(FILES[name]())
+    done = run(path, ("check", "--no-config", *limit), tmp_path)
+    assert_ended_well(done)
+    assert done.returncode == 1
+    assert "the profile is damaged" in " ".join(done.stdout.split())
+    assert "damaged: " in run(path, ("analyze",), tmp_path).stdout
+
+
+def test_every_file_that_once_did_harm_is_tried(root: Path) -> None:
+    tool = root.parent / "shared" / "hostile" / "make_hostile.py"
+    once = {"concat", "negative", "clock", "gpuzero", "iterator", "planes", "choose", "digits", "lines", "fn"}
+    assert once <= FILES.keys()
+    if tool.exists():
+        assert set(re.findall(r'save\("(\w+)"', tool.read_text())) == once
 
 
 @pytest.mark.parametrize("size", [9 << 30, 1900 << 20])

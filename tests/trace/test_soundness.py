@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Line, Plane, event, line, plane, trace_of
+from builders import Event, Line, Plane, event, line, plane, space, trace_of
 
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.read import read_host
 from tfperf.trace.soundness import Flaw, find_flaws, level_of
+from tfperf.wire import schema
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 FETCH = "IteratorGetNextOp::DoCompute"
@@ -62,6 +63,89 @@ def test_events_that_are_there_twice(tmp_path: Path) -> None:
     work = [event("work", 10 * number, 5) for number in range(20)]
     assert codes(tmp_path, line("python", *work, *work)) == ["repeated_events"]
     assert codes(tmp_path, line("python", *work), line("other", *work, id=2)) == []
+
+
+def run_of_function(number: int, call_us: float, run_us: float, fetch_us: float) -> tuple[Event, Event, Event]:
+    return (
+        event("FunctionRun", call_us, 5, id=number),
+        event("ExecutorState::Process", run_us, 80, id=number),
+        event(FETCH, fetch_us, 20, id=number),
+    )
+
+
+@pytest.mark.parametrize(
+    ("run_us", "fetch_us", "expected"), [(10, 20, []), (-10, 20, ["run_before_call"]), (10, 8, ["run_before_call"])]
+)
+def test_runs_begin_after_their_calls_and_fetch_after_they_begin(
+    run_us: float, fetch_us: float, expected: list[str], tmp_path: Path
+) -> None:
+    calls, runs, fetched = zip(
+        *(run_of_function(n + 1, 100 * n, 100 * n + run_us, 100 * n + fetch_us) for n in range(5)), strict=True
+    )
+    lines = line("python", *marks(), *calls), line("executor", *runs, id=2), line("worker", *fetched, id=3)
+    assert codes(tmp_path, *lines) == expected
+    for flaw in flaws(tmp_path, plane("/host:CPU", *lines)):
+        assert flaw.level == "unsound"
+        assert flaw.text == "5 of 10 runs and fetches begin before what starts them: clocks disagree"
+
+
+def test_runs_that_all_begin_long_after_their_calls(tmp_path: Path) -> None:
+    for late_us, expected in ((4_000, []), (6_000, ["late_runs"])):
+        calls, runs, _ = zip(*(run_of_function(n + 1, 100 * n, 100 * n + late_us, 0) for n in range(5)), strict=True)
+        found = flaws(tmp_path, plane("/host:CPU", line("python", *calls), line("executor", *runs, id=2)))
+        assert [flaw.code for flaw in found] == expected
+        assert {flaw.level for flaw in found} <= {"doubtful"}
+    (flaw,) = found
+    assert flaw.text == "every run of a function begins 6.0 ms or more after its call: clocks may disagree"
+
+
+def test_calls_without_a_duration(tmp_path: Path) -> None:
+    calls = (event(FETCH, 5, 0), event("Iterator::Map", 5, 0), event("FunctionRun", 5, 0))
+    (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", *marks(), *calls, event("work", 5, 0))))
+    assert flaw == Flaw("timeless_calls", "3 calls of tf.data or of functions without a duration", "doubtful")
+
+
+def test_one_run_of_many_that_begins_early_is_a_doubt(tmp_path: Path) -> None:
+    calls, runs, _ = zip(*(run_of_function(n + 1, 100 * n, 100 * n + 10, 0) for n in range(20)), strict=True)
+    odd = event("ExecutorState::Process", 5, 1, id=2)
+    (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", *calls), line("executor", *runs, odd, id=2)))
+    assert (flaw.code, flaw.level) == ("run_before_call", "doubtful")
+
+
+def test_events_and_stats_without_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "made.xplane.pb"
+    made = schema.message_class("XSpace").FromString(space(plane("/host:CPU", line("python", *marks()))))
+    made.planes[0].lines[0].events[0].metadata_id = 99
+    made.planes[0].lines[0].events[1].stats.add(metadata_id=99, int64_value=1)
+    path.write_bytes(made.SerializeToString())
+    trace = read_host(path)
+    assert find_flaws(trace, find_steps(trace)) == (
+        Flaw("nameless_events", "1 event of 5 without a name"),
+        Flaw("nameless_stats", "1 stat of events without a name"),
+    )
+
+
+NESTED = (event("a:A", 0, 100), event("b:B", 0, 50), event("c:C", 50, 50), event("d:D", 60, 40))
+
+
+@pytest.mark.parametrize(
+    ("odd", "count"),
+    [
+        (event("e:E", 90, 20), 1),  # ends after what is around it
+        (event("e:E", 40, 30), 1),  # ends after the event before it
+        (event("EagerExecute", 99, 20), 1),
+        (event("mark of a user", 90, 20), 0),
+        (event("ExecutorState::Process", 90, 20), 0),
+        (event("$script.py:1 main", 90, 20), 0),
+        (event("e:E", 100, 20), 0),
+    ],
+)
+def test_what_ends_inside_another_event_of_its_thread(odd: Event, count: int, tmp_path: Path) -> None:
+    found = flaws(tmp_path, plane("/host:CPU", line("python", *NESTED, odd)))
+    assert [flaw.code for flaw in found] == ["crossing_events"] * bool(count)
+    assert level_of(found) == ("doubtful" if count else "sound")
+    assert not flaws(tmp_path, plane("/host:CPU", line("python", *NESTED), line("other", odd, id=2)))
+    assert not flaws(tmp_path, plane("/device:GPU:0", line("stream", *NESTED, odd)))
 
 
 def test_fetches_that_are_beside_no_step(tmp_path: Path) -> None:

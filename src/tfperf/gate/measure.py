@@ -153,9 +153,12 @@ def _memory(host: JudgedHost) -> Measurement:
     fullest = fullest_allocator(host)
     if fullest is None:
         return unknown("no allocator of a device recorded anything, so nothing is known about its memory")
-    count = memory.malformed_events
-    unknown_at = f"how much is in use is unknown at {counted(count, 'event')}"
-    gap = f"{unknown_at} of allocators, so the peak may be higher" if count else ""
+    silent, odd = memory.malformed_events, sum(allocator.contradictions for allocator in memory.allocators)
+    gaps = (
+        f"how much is in use is unknown at {counted(silent, 'event')} of allocators" if silent else "",
+        f"{counted(odd, 'event')} of allocators contradict the one before, so some are missing" if odd else "",
+    )
+    gap = next((f"{why}; the peak may be higher" for why in gaps if why), "")
     part = ", which records only what it allocates itself" if fullest.place == "host" else ""
     why = f"in {fullest.name}{part}; in the whole capture, at {format_ms(fullest.peak_ms)} ms"
     return Measurement(float(fullest.peak_bytes), why, gap)
@@ -173,6 +176,9 @@ def _retraces(host: JudgedHost) -> Measurement:
     functions: tuple[FunctionStats, ...] = host.host["functions"].functions
     if not functions:
         return unknown("no call of a tf.function is in the trace, so nothing is known about tracing")
+    odd = sum(function.unknown_count for function in functions)
+    if odd:
+        return unknown(f"the profile does not say of {counted(odd, 'call')} of tf.functions whether they traced")
     counts = [retraces_of(function) for function in functions]
     known = [count for count in counts if count is not None]
     silent = len(counts) - len(known)

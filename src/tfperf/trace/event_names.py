@@ -100,6 +100,11 @@ def is_input_function(name: str) -> bool:
     return name.startswith("InstantiatedCapturedFunction")
 
 
+def takes_time(name: str) -> bool:
+    """Tell whether the event always has a duration: a call of tf.data, of a function, or a run of an executor."""
+    return is_iterator(name) or is_fetch(name) or name == "FunctionRun" or name.startswith("ExecutorState::Process")
+
+
 def is_memory(name: str) -> bool:
     """Tell whether the event notes an allocation, which takes no time."""
     return name in ("MemoryAllocation", "MemoryDeallocation")

@@ -109,6 +109,11 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """Events omitted because they stand for several that have no time of their own."""
     cut_names: int = 0
     """Names and texts that were too long, and are cut."""
+    nameless_events: int = 0
+    nameless_stats: int = 0
+    """Of all events, those whose name the file does not hold, and the stats of events for which that is so."""
+    timeless_calls: int = 0
+    """Calls of tf.data and of functions without a duration, which no profiler writes."""
 
     @property
     def event_count(self) -> int:

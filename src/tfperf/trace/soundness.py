@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s
-from tfperf.trace.event_names import is_fetch, is_root_iterator, mask
+from tfperf.arrays import Bools, Int64s, lookup
+from tfperf.trace.event_names import (
+    is_eager_call,
+    is_fetch,
+    is_input_function,
+    is_iterator,
+    is_python_frame,
+    is_root_iterator,
+    mask,
+    parse_op,
+)
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS, counted
@@ -27,6 +36,8 @@ _APART_PS = 1_000 * PS_PER_MS
 """Fetches and steps of one capture are not this far apart, all of them, unless their clocks disagree."""
 _REPEATED = 0.1
 """Share of the events of a host thread that repeat the one before: next to none do in a sound trace."""
+_LATE_PS = 5 * PS_PER_MS
+"""The first of the runs of functions begins within a tenth of a millisecond of its call."""
 _FEW = 3
 """Of so many fetches and steps, one fetch at least is beside a step."""
 
@@ -43,7 +54,8 @@ class Flaw(Struct, frozen=True):
 
 def find_flaws(trace: HostTrace, steps: Steps) -> tuple[Flaw, ...]:
     """Return what is wrong with the trace of a host, and with the steps found in it; nothing if it is sound."""
-    return (*_of_profiler(trace), *_of_times(trace), *_of_planes(trace), *_of_threads(trace), *_of_steps(trace, steps))
+    of_trace = (_of_profiler, _of_times, _of_names, _of_planes, _of_threads)
+    return (*chain.from_iterable(find(trace) for find in of_trace), *_of_steps(trace, steps))
 
 
 def level_of(flaws: Iterable[Flaw]) -> Level:
@@ -62,9 +74,22 @@ def _of_profiler(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_times(trace: HostTrace) -> Iterator[Flaw]:
+    if trace.timeless_calls:
+        # Where a clock counts in microseconds, a few can be.
+        calls = counted(trace.timeless_calls, "call")
+        yield Flaw("timeless_calls", f"{calls} of tf.data or of functions without a duration", "doubtful")
     if trace.malformed_events:
         events = counted(trace.malformed_events, "event")
         yield Flaw("impossible_times", f"{events} of {trace.event_count:,} with impossible times (omitted)")
+
+
+def _of_names(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield what the tables of names lack: what has no name is taken for something else, or for nothing."""
+    if trace.nameless_events:
+        events = counted(trace.nameless_events, "event")
+        yield Flaw("nameless_events", f"{events} of {trace.event_count:,} without a name")
+    if trace.nameless_stats:
+        yield Flaw("nameless_stats", f"{counted(trace.nameless_stats, 'stat')} of events without a name")
 
 
 def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
@@ -88,8 +113,81 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
             text = f"some threads end {_seconds(start_ps - end_ps)} before all others start: their clocks may disagree"
             yield Flaw("clocks_disagree", text, "doubtful")
             break
+    yield from _of_runs(trace)
+    crossing = _crossings(trace)
+    if crossing:
+        # Nothing on a thread ends inside of what it calls. A few can be a glitch of the clock.
+        text = f"{counted(crossing, 'event')} of host threads, of {trace.event_count:,}, end inside of another one"
+        yield Flaw("crossing_events", text, "doubtful")
     if _repeats(trace) > _REPEATED:
         yield Flaw("repeated_events", "events of host threads are there twice")
+
+
+def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield runs of functions that begin before they are called, fetch before they begin, or all begin late.
+
+    A call, the executor that runs it on another thread, and what the run fetches from tf.data carry the same id.
+    """
+    calls, runs, fetches = (_first_of_runs(trace, wanted) for wanted in (_calls_function, _runs_function, is_fetch))
+    called_ps, fetched_ps = _waits(calls, runs), _waits(runs, fetches)
+    early, count = int((called_ps < 0).sum() + (fetched_ps < 0).sum()), len(called_ps) + len(fetched_ps)
+    if early:
+        text = f"{early:,} of {counted(count, 'run')} and fetches begin before what starts them: clocks disagree"
+        yield Flaw("run_before_call", text, "unsound" if early > _REPEATED * count else "doubtful")
+    if len(called_ps) >= _FEW and called_ps.min() > _LATE_PS:
+        late = f"every run of a function begins {called_ps.min() / PS_PER_MS:.1f} ms or more after its call"
+        yield Flaw("late_runs", f"{late}: clocks may disagree", "doubtful")
+
+
+def _first_of_runs(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int64s, Int64s]:
+    """Return the ids that the wanted events carry, ascending, and when the first event with each starts."""
+    ids = trace.stat("id")
+    is_wanted = mask(trace.names, wanted)[trace.name[ids.event]] & trace.on_host[ids.event]
+    run, start_ps = ids.value[is_wanted], trace.start_ps[ids.event[is_wanted]]
+    order = np.lexsort((start_ps, run))
+    run, start_ps = run[order], start_ps[order]
+    is_first = np.concatenate((np.ones(min(len(run), 1), np.bool_), run[1:] != run[:-1]))
+    return run[is_first], start_ps[is_first]
+
+
+def _waits(causes: tuple[Int64s, Int64s], effects: tuple[Int64s, Int64s]) -> Int64s:
+    """Return how long after its cause each effect begins, of those whose cause is there."""
+    place = lookup(causes[0], effects[0])
+    return effects[1][place >= 0] - causes[1][place[place >= 0]]
+
+
+def _calls_function(name: str) -> bool:
+    return name == "FunctionRun" or is_input_function(name)
+
+
+def _runs_function(name: str) -> bool:
+    return name.startswith("ExecutorState::Process")
+
+
+def _crossings(trace: HostTrace) -> int:
+    """Return how many events of TensorFlow on host threads begin inside another event and end after it.
+
+    Each is compared with the event before it, and with what ends last of all before it. Frames of Python and runs of
+    the executor are left out: the first are cut where tracing starts, the second overlap in sound traces too. What
+    users mark may overlap as they like.
+    """
+    of_tensorflow = mask(trace.names, _is_of_tensorflow)
+    excluded = mask(trace.names, lambda name: is_python_frame(name) or _runs_function(name))
+    found = 0
+    for line in trace.host_lines:
+        rows = slice(line.start, line.stop)
+        name = trace.name[rows]
+        keep = ~excluded[name]
+        start_ps, end_ps, ours = trace.start_ps[rows][keep], trace.end_ps[rows][keep], of_tensorflow[name[keep]]
+        before_ps, reach_ps = end_ps[:-1], np.maximum.accumulate(end_ps)[:-1]
+        crosses = [(start_ps[1:] < limit_ps) & (limit_ps < end_ps[1:]) for limit_ps in (before_ps, reach_ps)]
+        found += int(((crosses[0] | crosses[1]) & ours[1:]).sum())
+    return found
+
+
+def _is_of_tensorflow(name: str) -> bool:
+    """Tell whether the event is one that TensorFlow writes, which ends before the call around it does."""
+    return is_iterator(name) or is_fetch(name) or is_eager_call(name) or (":" in name and bool(parse_op(name).kind))
 
 
 def _repeats(trace: HostTrace) -> float:

@@ -133,7 +133,8 @@ class EventColumns(NamedTuple):
 
     `name` indexes the names of events; `start_ps` counts from the timestamp of the line. `aggregated` marks events
     that stand for several without a time of their own. `continued`: the first line is the one that the columns before
-    ended with. `every` holds all stats, where they are wanted.
+    ended with. `every` holds all stats, where they are wanted. `nameless_stats` counts stats, of all events that were
+    read, whose name the file does not say.
     """
 
     lines: tuple[Line, ...]
@@ -144,6 +145,7 @@ class EventColumns(NamedTuple):
     stats: dict[str, Stat]
     every: StatRows | None = None
     continued: bool = False
+    nameless_stats: int = 0
 
     def only(self, keep: Bools) -> EventColumns:
         """Return the rows to keep; lines stay, even without any row."""

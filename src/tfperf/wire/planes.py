@@ -252,6 +252,7 @@ class _EventReader(Struct, frozen=True):
             stats=stats,
             every=every,
             continued=continued,
+            nameless_stats=serialized.count_nameless(self.header.stat_names),
         )
 
     def _lines(self, lines: Any, bounds: list[int]) -> tuple[Line, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -43,26 +44,44 @@ class Narrowed(Struct, frozen=True):
     allows: Bools
 
 
-class SerializedStats(Struct, frozen=True):
+class SerializedStats(Struct, frozen=True, dict=True):
     """Serialized XStats, a list for each event; `position` is where in the file they come from."""
 
     file: TraceFile
     lists: Any
     position: int
 
+    @cached_property
+    def flat(self) -> Any:
+        """Return the stats of all events, one after the other."""
+        return decoder.items(self.lists)
+
+    @cached_property
+    def ids(self) -> tuple[npt.NDArray[np.int16], Bools]:
+        """Return the metadata id of each stat where it is below 2^14, and whether it is."""
+        return _stat_ids(self.flat)
+
+    def count_nameless(self, names: Mapping[int, str]) -> int:
+        """Return how many stats have an id below 2^14 that `names` does not know."""
+        if not len(self.flat):
+            return 0
+        nameless = np.ones(_TABLE_SIZE, np.bool_)
+        nameless[[key for key, name in names.items() if name and 0 <= key < _TABLE_SIZE]] = False
+        key, readable = self.ids
+        return int(np.count_nonzero(nameless[key] & readable))
+
 
 def wanted_stats(
     serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
 ) -> dict[str, Stat]:
     """Pick the wanted stats; `names` maps the metadata ids of the plane to stat names."""
-    flat = decoder.items(serialized.lists)
     ids = {key: name for key, name in names.items() if name in wanted.types}
-    if not ids or not len(flat):
+    if not ids or not len(serialized.flat):
         return {}
-    chosen, owner = _choose(serialized.lists, flat, ids, narrowed)
+    chosen, owner = _choose(serialized, ids, narrowed)
     if not len(chosen):
         return {}
-    flat = decoder.take(flat, chosen)
+    flat = decoder.take(serialized.flat, chosen)
     return _columns(_decoded(serialized, flat, owner), flat, names, wanted, narrowed)
 
 
@@ -70,7 +89,7 @@ def all_stats(
     serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
 ) -> tuple[dict[str, Stat], StatRows]:
     """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
-    flat = decoder.items(serialized.lists)
+    flat = serialized.flat
     owner = np.repeat(np.arange(len(serialized.lists), dtype=np.int32), np.diff(decoder.offsets(serialized.lists)))
     rows = _decoded(serialized, flat, owner)
     ids, which = distinct_index(rows.key)
@@ -118,14 +137,14 @@ def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
     )
 
 
-def _choose(lists: Any, flat: Any, ids: Mapping[int, str], narrowed: Sequence[Narrowed]) -> tuple[Int64s, Int32s]:
-    """Return which items of `flat` may be wanted, and the index of the list that each is in."""
-    key, readable = _stat_ids(flat)
+def _choose(serialized: SerializedStats, ids: Mapping[int, str], narrowed: Sequence[Narrowed]) -> tuple[Int64s, Int32s]:
+    """Return which of all stats may be wanted, and the index of the list that each is in."""
+    key, readable = serialized.ids
     table = np.zeros(_TABLE_SIZE, np.bool_)
     small = {stat_id: name for stat_id, name in ids.items() if 0 <= stat_id < _TABLE_SIZE}
     table[list(small)] = True
     chosen = np.flatnonzero(table[key] | ~readable)
-    ends = decoder.offsets(lists)
+    ends = decoder.offsets(serialized.lists)
     owner = (np.searchsorted(ends, chosen + ends[0], side="right") - 1).astype(np.int32)
     keep = np.ones(len(chosen), np.bool_)
     for only in narrowed:

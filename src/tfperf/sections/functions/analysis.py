@@ -78,6 +78,11 @@ class FunctionStats(Struct, frozen=True):
         return sum(self.calls.values())
 
     @property
+    def unknown_count(self) -> int:
+        """Return the number of calls whose mode is none that TensorFlow writes."""
+        return self.call_count - sum(self.calls.get(mode, 0) for mode in _MODES.values())
+
+    @property
     def total_self_ps(self) -> int:
         """Return the self time of all calls."""
         return sum(self.self_ps.values())
