@@ -386,7 +386,7 @@ def test_the_page_of_the_json_document_has_keys_of_a_check(
     workplace: Path, samples: Path, run_tfperf: Callable[..., Result]
 ) -> None:
     found: dict[str, set[str]] = {}
-    for path in (samples, *every_kind_of_trace(workplace)):
+    for path in (samples / "input_bound", *every_kind_of_trace(workplace)):
         document = json.loads(run_tfperf("check", path, "--max-input-bound", "1%", "--format", "json").stdout)
         for key, kind in leaves({"summary": document["summary"]}):
             found.setdefault(key, set()).add(kind)

@@ -200,9 +200,16 @@ def test_a_file_that_counts_is_named(run_tfperf: Run, two_hosts: Path, monkeypat
     Path("below").mkdir()
     monkeypatch.chdir("below")
     report = json.loads(run_tfperf("check", two_hosts, "--format", "json").stdout)
-    note = f"Limits and settings are also those of {Path('../tfperf.toml').resolve()}."
-    assert note in report["sections"]["check"]["notes"]
-    assert "are also those of" not in run_tfperf("check", two_hosts, "--no-config", *HOLDS).stdout
+    file = str(Path("../tfperf.toml").resolve())
+    assert report["source"]["limits_from"] == file
+    lines = run_tfperf("check", two_hosts, "--junit", "a.xml").stdout.partition("\n\n")[0].splitlines()
+    assert (
+        "".join(line[13:] for line in lines[lines.index(next(x for x in lines if x.startswith("Limits from"))) :])
+        == file
+    )
+    properties = {each.get("name"): each.get("value") for each in ElementTree.parse("a.xml").getroot().iter("property")}
+    assert properties["limits from"] == file
+    assert "Limits from" not in run_tfperf("check", two_hosts, "--no-config", *HOLDS).stdout
 
 
 def test_a_mistake_in_a_file_is_wrong_usage(run_tfperf: Run, two_hosts: Path) -> None:

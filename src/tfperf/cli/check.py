@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tfperf.cli import options, trace_path
 from tfperf.errors import OutputError, TfperfError
+from tfperf.files import refuse_existing
 from tfperf.gate.limits import NAMED, LimitError
 
 if TYPE_CHECKING:
@@ -90,19 +91,23 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
     from tfperf.gate.check import check, needed_sections
     from tfperf.gate.ci_output import is_own_junit
     from tfperf.gate.outcome import not_judged
+    from tfperf.render import STDOUT
 
     junit, github = values.pop("junit"), values.pop("github")
     reading = {key: values.pop(key) for key in options.READING}
     config = _config(**values)
-    if junit == Path("-"):
+    if junit == STDOUT:
         raise click.UsageError("--junit - would mix with the report: name a file")
     if junit is not None and output is not None and junit.absolute() == output.absolute():
         raise click.UsageError("-o and --junit name the same file")
-    options.check_output(output, format_name, force=force)
+    options.check_suffix(output, format_name)
     # What an earlier run of the job left there is no file of the user's.
     replaces = force or (junit is not None and is_own_junit(junit))
     try:
-        options.refuse_existing(junit, force=replaces)
+        # Whether they can be written is found at the end: the verdict is the exit code all the same.
+        for file, may_replace in ((output, force), (junit, replaces)):
+            if file is not None and file != STDOUT:
+                refuse_existing([file], force=may_replace)
         outcome = check(options.load_analysis(path, sections=needed_sections(config), **reading), config)
     except LimitError as error:
         raise options.usage_error(error) from error

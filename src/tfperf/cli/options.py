@@ -245,11 +245,15 @@ def check_output(output: Path | None, format_name: str | None, *, force: bool, m
 
     `made` is a folder that the command makes if it is not there.
     """
-    suffix = output.suffix if output else ""
-    if output and suffix and not format_name and format_of_file(output) is None:
-        known = ", ".join(each.suffixes[0] for each in FORMATS.values())
-        raise click.UsageError(f"{output.name}: no format has the suffix {suffix}; end it in {known}, or pass --format")
+    check_suffix(output, format_name)
     refuse_existing(output, force=force, made=made)
+
+
+def check_suffix(output: Path | None, format_name: str | None) -> None:
+    """Raise an error if the suffix of a file asks for no format, and nothing else does."""
+    if output and output.suffix and not format_name and format_of_file(output) is None:
+        known, suffix = ", ".join(each.suffixes[0] for each in FORMATS.values()), output.suffix
+        raise click.UsageError(f"{output.name}: no format has the suffix {suffix}; end it in {known}, or pass --format")
 
 
 def refuse_existing(output: Path | None, *, force: bool, made: Path | None = None) -> None:

@@ -141,6 +141,7 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         step_kind=next((host.summary.kind for host in single if host.summary.averaged_count), ""),
         other_kinds=hosts[-1].other_kinds,
         notes=_notes(hosts, config),
+        config_file=str(config.file or ""),
     )
 
 
@@ -278,8 +279,6 @@ def _judge_regression(
 
 def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
     notes, others, skip_first, hosts = [], hosts[-1].other_kinds, config.skip_first or 0, _single(hosts)
-    if config.file is not None:
-        notes.append(f"Limits and settings are also those of {config.file}.")
     figures_of_steps = [limit for limit in config.limits if rests_on_steps(limit.metric)]
     if others and (config.by_kind or config.baseline or figures_of_steps):
         rest = "Limits on steps are" if config.by_kind else "Figures are"

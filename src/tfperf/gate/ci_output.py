@@ -121,6 +121,7 @@ def junit_text(outcome: Outcome) -> str:
         "run": outcome.run,
         "folder": outcome.folder,
         "hosts": ", ".join(outcome.hosts),
+        "limits from": outcome.config_file,
         "verdict": headline(outcome),
     }
     for name, value in values.items():

@@ -47,6 +47,8 @@ class Outcome(Shown, Struct, frozen=True, kw_only=True):
     judged: tuple[Judged, ...]
     run: str = ""
     folder: str = ""
+    config_file: str = ""
+    """Where limits and settings come from, besides the command line; empty: from nowhere else."""
     hosts: tuple[str, ...] = ()
     step_count: int = 0
     """Whole steps judged, of the host that has fewest."""

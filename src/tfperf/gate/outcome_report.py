@@ -68,7 +68,12 @@ BASELINE_COLUMNS = (
 
 def check_report(outcome: Outcome) -> Report:
     """Return the report of a gate; `summary` has the verdict (pass, breach or unknown), exit code and counts."""
-    source = {"run": outcome.run, "folder": outcome.folder, "hosts": list(outcome.hosts)}
+    source = {
+        "run": outcome.run,
+        "folder": outcome.folder,
+        "hosts": list(outcome.hosts),
+        "limits_from": outcome.config_file,
+    }
     summary = {
         "verdict": VERDICTS[outcome.exit_code],
         "exit_code": outcome.exit_code,
