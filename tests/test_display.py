@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import event, host, logdir_of, space
 from msgspec import Struct
 
 import tfperf
@@ -68,6 +69,15 @@ def test_everything_public_says_one_short_line(samples: Path) -> None:
 def test_an_analysis_says_what_it_found(samples: Path) -> None:
     line = repr(tfperf.load(samples / "input_bound"))
     assert line == "<Analysis of 2026_11_21_12_00_00: 19 steps of 19.4 ms on average, input 64.4%; 1 host>"
+
+
+def test_the_input_of_several_hosts_is_that_of_the_worst(tmp_path: Path) -> None:
+    def job(wait: float) -> bytes:
+        steps = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
+        return space(host(*steps, *(event("IteratorGetNextOp::DoCompute", 100 * n, wait) for n in range(5))))
+
+    line = repr(tfperf.load(logdir_of(tmp_path, a=job(10), b=job(30))))
+    assert line.endswith("input 30.0% on the host that waits longest; 2 hosts>")
 
 
 def test_a_report_names_its_sections() -> None:

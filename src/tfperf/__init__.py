@@ -116,3 +116,11 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is here
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Make the magic `%%tfperf` known to a notebook: `%load_ext tfperf` calls this."""
+    from pkgutil import resolve_name
+
+    # By its name, as all that is public: no module imports itself by way of others.
+    resolve_name("tfperf.notebook.magic:register")(shell)

@@ -45,7 +45,8 @@ class Analysis(Results, frozen=True):
         if overview.step_time_ms is not None:
             average = Quantity("average_ms", overview.step_time_ms.average, "ms")
             share = "unknown" if overview.input_percent is None else Quantity("input", overview.input_percent)
-            found = f"{counted(overview.averaged_count, 'step')} of {average} on average, input {share}"
+            of_worst = "" if overview.worst_host is None else " on the host that waits longest"
+            found = f"{counted(overview.averaged_count, 'step')} of {average} on average, input {share}{of_worst}"
         return cut(f"<Analysis of {self.run.name}: {damage}{found}; {counted(len(self.hosts), 'host')}>")
 
     def more(self, sections: Iterable[str]) -> Analysis:

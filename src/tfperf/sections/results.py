@@ -62,6 +62,9 @@ class HostResults(Shown, Struct, frozen=True):
         """Return the result of a section; if it needs a device and the host has none, it is empty."""
         return self.results[section]
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.results)
+
     def counting(self, rows: Int64s) -> HostResults:
         """Return the results over the steps at `rows` alone, where sections can tell; the rest is as it was."""
         before: Breakdown = self["steps"]
@@ -111,6 +114,9 @@ class Results(Shown, Struct, frozen=True, dict=True):
                 raise KeyError(f"{section} was not analyzed; name it in the sections to load")
             self._combined[section] = self._combine(section)
         return self._combined[section]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.sections)
 
     def _combine(self, section: str) -> Any:
         spec = find_section(section)

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import MOST, Int64s
+from tfperf.display import Plotted
 from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copies_of, has_tensor_cores
 from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
 from tfperf.sections.kernels.precision import DevicePrecision, precision_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tfperf.sections.steps.breakdown import Breakdown
 
 
-class Kernels(Tabular, frozen=True, kw_only=True):
+class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
     """Kernels, the one with the largest total first, as columns of equal length; times are int64 picoseconds.
 
     Without a device that recorded anything, all is empty.

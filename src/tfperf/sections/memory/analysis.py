@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tfperf.display import Plotted
 from tfperf.sections.memory.alive import by_op, by_scope
 from tfperf.sections.memory.allocator import Allocator, describe
 from tfperf.sections.memory.events import Place, events_by_allocator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tfperf.sections.host import Host
 
 
-class Memory(Tabular, frozen=True):
+class Memory(Plotted, Tabular, frozen=True):
     """The allocators of all hosts, the fullest of those that matter most first (devices, then the others)."""
 
     home = ("memory", "memory_allocators")

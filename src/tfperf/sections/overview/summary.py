@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tfperf.arrays import Bools, median, percentile
+from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
@@ -55,7 +56,7 @@ def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
     )
 
 
-class Summary(Tabular, frozen=True, kw_only=True):
+class Summary(Plotted, Tabular, frozen=True, kw_only=True):
     """Averages over the steps of one kind on one host (or over hosts).
 
     `step_time_ms` is None without steps. `percent` maps each category to its share of step time (sum over sum); for

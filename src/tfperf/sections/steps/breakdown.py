@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import EMPTY, Bools, Int64s, distinct, overlap, union_all
+from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.host import Host
 from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
@@ -54,7 +55,7 @@ _ACTIVITIES: dict[str, tuple[Activity, ...]] = {
 _INPUT_PARTS = ("input_wait_ms", "host_to_device_ms")
 
 
-class Breakdown(Tabular, frozen=True, kw_only=True):
+class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     """The time of each step by category.
 
     `time_ps` maps each of `CATEGORIES`, and the two parts of input (`input_wait`, `host_to_device`), to int64

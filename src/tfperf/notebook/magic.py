@@ -1,0 +1,148 @@
+"""The magic `%%tfperf`: profile a cell of a notebook, and show the answer below it.
+
+This module imports IPython, so only `%load_ext tfperf` imports it: then IPython is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import inspect
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import MagicArgumentParser
+from IPython.display import display
+
+from tfperf.analysis import Analysis, load
+from tfperf.capture.local import start, stop
+from tfperf.capture.outcomes import Captured
+from tfperf.errors import CaptureError, TfperfError
+from tfperf.notebook.html import html_of
+from tfperf.render import RenderOptions, render
+from tfperf.sections.registry import section_names
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+_AWAITS = (
+    "%%tfperf profiles no cell with await outside of a function, because the notebook's event loop would have to run "
+    'inside itself; profile it by: with tfperf.profile("logs"): ...'
+)
+
+
+class TfperfMagic:
+    """What `%%tfperf` does in one shell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+
+    def run(self, line: str, cell: str) -> None:
+        """Profile a cell with TensorFlow's profiler, and show where its time goes.
+
+        %%tfperf [LOGDIR] [-s SECTION ...] [--as NAME]
+
+        LOGDIR is where the profile is kept; without it, it is deleted when the kernel ends. -s shows a section in full,
+        and --as puts the analysis into a variable. The profile is of all that TensorFlow does in the cell, also the
+        tracing of functions: run a few steps before, in another cell.
+
+        Example:
+            %%tfperf -s tfdata --as analysis
+            model.fit(dataset, steps_per_epoch=20)
+        """
+        try:
+            options = _parser().parse_args(shlex.split(line))
+        except ValueError as error:
+            raise UsageError(f"%%tfperf: {error}") from error
+        captured = self._profile(self._compiled(cell), Path(options.logdir or _folder()))
+        if captured.path is None:
+            raise UsageError(f"%%tfperf: {captured.message}")
+        with _in_one_line():
+            analysis = load(captured.path)
+        if options.name:
+            self._shell.user_ns[options.name] = analysis
+        if captured.message:
+            print(f"tfperf: {captured.message}", file=sys.stderr)
+        print(f"profile: {captured.path}")
+        _show(analysis, options.section)
+
+    def _compiled(self, cell: str) -> list[CodeType]:
+        """Return the code of a cell as IPython would run it: the last expression is shown."""
+        source = self._shell.transform_cell(cell)
+        name = self._shell.compile.cache(source, self._shell.execution_count, raw_code=cell)
+        tree = self._shell.transform_ast(ast.parse(source, name))
+        if compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT).co_flags & inspect.CO_COROUTINE:
+            raise UsageError(_AWAITS)
+        last = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+        shown = [compile(ast.Interactive(last), name, "single")] if last else []
+        return [compile(tree, name, "exec"), *shown]
+
+    def _profile(self, codes: list[CodeType], logdir: Path) -> Captured:
+        """Run code in the user's variables while it is profiled; what it raises is raised."""
+        with _in_one_line():
+            start(logdir)
+        try:
+            for code in codes:
+                exec(code, self._shell.user_ns)
+        except BaseException:
+            # What the cell raised matters more than its trace.
+            with suppress(CaptureError):
+                stop()
+            raise
+        with _in_one_line():
+            return stop()
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Turn errors of tfperf into those that IPython shows without a traceback."""
+    try:
+        yield
+    except TfperfError as error:
+        raise UsageError(f"%%tfperf: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MagicArgumentParser:
+    """Return the parser, whose errors are one line."""
+    parser = MagicArgumentParser("%%tfperf", add_help=False)
+    parser.add_argument("logdir", nargs="?", metavar="LOGDIR")
+    parser.add_argument("-s", "--section", action="append", default=[], choices=section_names(), metavar="SECTION")
+    parser.add_argument("--as", dest="name", type=_variable, metavar="NAME")
+    return parser
+
+
+def _variable(name: str) -> str:
+    if not name.isidentifier():
+        raise ValueError(name)
+    return name
+
+
+@lru_cache(maxsize=1)
+def _folder() -> str:
+    """Return the folder of profiles that nobody wants to keep; it is deleted when the kernel ends."""
+    folder = TemporaryDirectory(prefix="tfperf-")
+    atexit.register(folder.cleanup)
+    return folder.name
+
+
+def _show(analysis: Analysis, sections: list[str]) -> None:
+    """Show the answer, or sections: as HTML, or as text where a terminal is the host."""
+    report = analysis.report(sections)
+    view = RenderOptions(view="sections" if sections else "answer")
+    html = html_of(report if sections else analysis)
+    display({"text/plain": render(report, "table", view), "text/html": html}, raw=True)
+
+
+def register(shell: InteractiveShell) -> None:
+    """Make `%%tfperf` known to a shell."""
+    shell.register_magic_function(TfperfMagic(shell).run, magic_kind="cell", magic_name="tfperf")

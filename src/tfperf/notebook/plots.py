@@ -1,0 +1,200 @@
+"""Pictures of results, drawn by matplotlib: steps, categories, kernels, memory.
+
+What is unknown is not drawn, and the picture names it. Steps that do not count in averages are pale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfperf.arrays import Float64s
+from tfperf.errors import TfperfError
+from tfperf.render.values import brief, measure_text
+from tfperf.sections.kernels.analysis import Kernels
+from tfperf.sections.memory.analysis import Memory
+from tfperf.sections.overview.summary import Summary
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
+from tfperf.units import PS_PER_MS, format_bytes, format_percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {
+    "compilation": "#8c564b",
+    "output": "#e377c2",
+    "input": "#d1495b",
+    "kernel_launch": "#edae49",
+    "host_compute": "#66a182",
+    "device_collectives": "#7b5ea7",
+    "device_to_device": "#9fc5e8",
+    "device_compute": "#2e6f9e",
+    "all_others": "#a6a6a6",
+}
+"""The colour of each category, the same in every picture."""
+_ROWS = 10
+_LINES = 4
+_LONGEST_NAME = 44
+_LEAST_SHARE = 0.005
+"""A category with less of the time has no place in the key of a picture of steps."""
+_PALE = 0.65
+"""How much of the background lies over steps that do not count."""
+_HALF = 0.45
+_STEP_TICKS = 14
+_LEAST_WIDTH = 5.0
+_ROOM = 1.25
+"""How far the axis goes, for the number behind the longest bar."""
+_NOTE_WIDTH = 90
+
+
+def plot(result: Any, ax: Axes | None = None, *, top: int | None = None) -> Axes:
+    """Draw a result into the axes `ax`, or a figure of its own, and return the axes.
+
+    `top` is how many kernels or allocators are drawn. Raises TfperfError without matplotlib, and where there is nothing
+    to draw.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise TfperfError('pictures need matplotlib: pip install "tfperf[plot]"') from error
+    if not len(result.as_table()):
+        raise TfperfError(f"there is nothing to plot: {_reason(result)}")
+    if top is not None and top < 1:
+        raise TfperfError(f"top is {top}; name 1 or more")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    _draw(result, ax, top)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _reason(result: Any) -> str:
+    if isinstance(result, Breakdown):
+        return f"no steps, {result.steps.explanation}"
+    if isinstance(result, Kernels):
+        return "no device ran a kernel in this profile"
+    if isinstance(result, Memory):
+        return "no allocator recorded anything in this profile"
+    return "no step time was measured"
+
+
+@singledispatch
+def _draw(result: Any, ax: Axes, top: int | None) -> None:
+    raise TfperfError(f"there is no picture of {type(result).__name__}")
+
+
+@_draw.register(Breakdown)
+def _(result: Breakdown, ax: Axes, top: int | None) -> None:
+    count, averaged = len(result.steps), result.averaged
+    edges = (np.arange(count)[:, None] + [-_HALF, _HALF]).ravel()
+    base = np.zeros(count)
+    whole_ps = max(int(result.steps.duration_ps.sum()), 1)
+    for key in CATEGORIES:
+        times = result.time_ps[key]
+        if key not in result.unknown and int(times.sum()) >= _LEAST_SHARE * whole_ps:
+            above = base + times / PS_PER_MS
+            heights, start = _with_gaps(above), _with_gaps(base)
+            ax.stairs(heights, edges, baseline=start, fill=True, color=COLOURS[key], label=CATEGORY_TITLES[key])
+            base = above
+    if not averaged.all():
+        over = np.where(averaged, np.nan, base)
+        ax.stairs(_with_gaps(over), edges, fill=True, color=ax.get_facecolor(), alpha=_PALE, zorder=3)
+    places = np.arange(0, count, -(-count // _STEP_TICKS))
+    ax.set_xticks(places, [str(number) for number in result.steps.numbers[places].tolist()])
+    # One step or two are no wall.
+    ax.set(xlim=(-0.6, max(count - 0.4, _LEAST_WIDTH)), ylim=(0, None))
+    omitted = int((~averaged).sum())
+    notes = [f"pale: {omitted} of {count} do not count in averages"] if omitted else []
+    ax.set(xlabel=_with_notes("Step", [*notes, *_unknown(result.unknown)]), ylabel="Time (ms)", title="Step time")
+    # In the order of the stack.
+    handles, labels = ax.get_legend_handles_labels()
+    ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def _with_gaps(values: Float64s) -> Float64s:
+    """Return the heights of bars and, between two bars, of the gap: none."""
+    between = np.full(len(values), np.nan)
+    return np.stack([values, between], axis=1).ravel()[:-1]
+
+
+@_draw.register(Summary)
+def _(result: Summary, ax: Axes, top: int | None) -> None:
+    keys = [key for key in CATEGORIES if key not in result.unknown and result.percent[key]]
+    shares = [result.percent[key] for key in keys]
+    times = [result.category_ms[key].average for key in keys]
+    texts = [
+        f"{format_percent(share)}% ({measure_text(time, 'ms')})" for share, time in zip(shares, times, strict=True)
+    ]
+    labels = [CATEGORY_TITLES[key] for key in keys]
+    _bars(ax, labels, shares, texts, [COLOURS[key] for key in keys])
+    average = result.step_time_ms.average if result.step_time_ms is not None else None
+    title = f"Where a step of {measure_text(average, 'ms')} goes, on average over {result.averaged_count:,}"
+    ax.set(xlabel=_with_notes("Share of the step (%)", _unknown(result.unknown)), title=title)
+
+
+@_draw.register(Kernels)
+def _(result: Kernels, ax: Axes, top: int | None) -> None:
+    rows = result.by_name()
+    most = top or _ROWS
+    names = [_label(str(name)) for name in rows["kernel"][:most]]
+    times: list[float] = [float(str(time)) for time in rows["total_ms"][:most]]
+    columns = rows["percent"][:most], rows["occurrences"][:most]
+    texts = [f"{measure_text(share, '%')}, {count:,}x" for share, count in zip(*columns, strict=True)]
+    _bars(ax, names, times, texts, [COLOURS["device_compute"]] * len(times))
+    count = len(rows["kernel"])
+    title = f"The {len(times)} kernels with most time, of {count:,}" if count > most else "Kernels by time"
+    ax.set(xlabel="Total time, summed over streams (ms)", title=title)
+
+
+@_draw.register(Memory)
+def _(result: Memory, ax: Axes, top: int | None) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    shown = result.allocators[: top or _LINES]
+    for number, allocator in enumerate(shown):
+        timeline = allocator.timeline
+        name = allocator.name if result.host_count == 1 else f"{allocator.host} {allocator.name}"
+        label = f"{_label(name)}: peak {format_bytes(allocator.peak_bytes)}"
+        if allocator.capacity_bytes:
+            label += f" of {format_bytes(allocator.capacity_bytes)}"
+        (line,) = ax.step(timeline.time_ms, timeline.in_use_bytes, where="post", label=label, color=f"C{number}")
+        ax.fill_between(timeline.time_ms, timeline.in_use_bytes, step="post", alpha=0.15, color=line.get_color())
+        ax.plot([allocator.peak_ms], [allocator.peak_bytes], "v", color=line.get_color())
+    ax.set_ylim(bottom=0)
+    ax.margins(x=0.01)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(size)))
+    others = len(result.allocators) - len(shown)
+    title = f"Memory in use: {len(shown)} of {len(result.allocators)} allocators" if others else "Memory in use"
+    ax.set(xlabel="Time (ms)", ylabel="In use", title=title)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def _bars(
+    ax: Axes, names: Sequence[str], values: Sequence[float], texts: Sequence[str], colours: Sequence[str]
+) -> None:
+    """Draw a bar for each name, the first on top, with a text behind it."""
+    places = np.arange(len(names))
+    bars = ax.barh(places, values, color=colours, height=0.7)
+    ax.bar_label(bars, labels=texts, padding=4)
+    ax.set_yticks(places, names)
+    ax.invert_yaxis()
+    ax.set_xlim(0, max(values) * _ROOM or 1.0)
+
+
+def _label(name: str) -> str:
+    """Return a name on one line, shortened; a dollar is no formula."""
+    return brief(name, _LONGEST_NAME).replace("$", r"\$")
+
+
+def _unknown(keys: frozenset[str]) -> list[str]:
+    names = [CATEGORY_TITLES[key].lower() for key in CATEGORIES if key in keys]
+    return [f"unknown: {', '.join(names)}"] if names else []
+
+
+def _with_notes(label: str, notes: Sequence[str]) -> str:
+    return "\n".join([label, *("\n".join(wrap(note, _NOTE_WIDTH)) for note in notes)])

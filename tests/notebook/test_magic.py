@@ -1,0 +1,147 @@
+"""`%%tfperf` in IPython, in this process: what it shows, and its errors, which are one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import CapturedIO, capture_output
+from traitlets.config import Config
+
+import tfperf
+
+Run = Callable[[str], tuple[CapturedIO, BaseException | None]]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    """An IPython without history, in a folder of its own, with the magic."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    shell.run_line_magic("load_ext", "tfperf")
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def run(shell: InteractiveShell) -> Run:
+    """Run a cell, and return what it printed and displayed, and the error."""
+
+    def run_cell(cell: str) -> tuple[CapturedIO, BaseException | None]:
+        with capture_output() as captured:
+            result = shell.run_cell(cell)
+        return captured, result.error_before_exec or result.error_in_exec
+
+    return run_cell
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("%%tfperf --nonsense\n1", "unrecognized arguments: --nonsense"),
+        ("%%tfperf -s nonsense\n1", "invalid choice: 'nonsense'"),
+        ("%%tfperf --as 1a\n1", "argument --as"),
+        ("%%tfperf 'a\n1", "No closing quotation"),
+        ("%%tfperf\nimport asyncio\nawait asyncio.sleep(0)", "await outside of a function"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(cell: str, words: str, run: Run) -> None:
+    captured, error = run(cell)
+    assert type(error).__name__ == "UsageError"
+    (line,) = captured.stderr.strip().splitlines()
+    assert words in line
+
+
+def test_code_that_is_none_is_a_syntax_error_as_anywhere(run: Run) -> None:
+    assert isinstance(run("%%tfperf\nx = (")[1], SyntaxError)
+
+
+def test_help_shows_an_example(run: Run) -> None:
+    captured, error = run("print(get_ipython().find_cell_magic('tfperf').__doc__)")
+    assert error is None
+    assert "%%tfperf -s tfdata --as analysis" in captured.stdout
+
+
+def test_without_tensorflow_it_says_so_in_one_line(
+    run: Run, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    captured, error = run("%%tfperf\nran = True")
+    assert type(error).__name__ == "UsageError"
+    (line,) = captured.stderr.strip().splitlines()
+    assert "TensorFlow" in line
+    assert "ran" not in shell.user_ns
+
+
+def test_ipython_is_imported_by_its_host_only(samples: Path) -> None:
+    code = (
+        "import sys, tfperf\n"
+        "a = tfperf.load(sys.argv[1])\n"
+        "a._repr_html_(), a['steps'].table, repr(a), dir(tfperf), tfperf.load_ipython_extension\n"
+        "print([name for name in ('IPython', 'matplotlib', 'tensorflow') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(samples / "input_bound")]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_names_of_sections_are_completed(shell: InteractiveShell, samples: Path) -> None:
+    analysis = tfperf.load(samples / "input_bound", sections=["steps", "ops"])
+    shell.user_ns["analysis"] = analysis
+    with provisionalcompleter():
+        found = {completion.text.strip("\"'[]") for completion in shell.Completer.completions('analysis["o', 11)}
+    assert found == {"overview", "ops"}
+    assert set(analysis.hosts[0]._ipython_key_completions_()) < set(analysis._ipython_key_completions_())
+
+
+JOB = """
+import tensorflow as tf
+import tfperf
+work = tf.function(lambda x: tf.reduce_sum(x @ x))
+data = iter(tf.data.Dataset.from_tensors(tf.ones((200, 200))).repeat())
+def train(steps):
+    for number in range(steps):
+        with tfperf.step(number):
+            work(next(data)).numpy()
+train(2)
+"""
+
+
+@pytest.mark.tensorflow
+def test_a_cell_is_profiled_and_the_answer_shown(run: Run, shell: InteractiveShell, tmp_path: Path) -> None:
+    assert run(JOB)[1] is None
+    logdir = tmp_path / "kept"
+    captured, error = run(f"%%tfperf {logdir} --as found\ntrain(20)\nlast = 'the end'\nlast")
+    assert error is None
+    user: dict[str, Any] = shell.user_ns
+    assert isinstance(user["found"], tfperf.Analysis)
+    assert len(user["found"]["steps"].steps) == 20
+    assert user["last"] == "the end"
+    assert f"profile: {logdir}" in captured.stdout
+    assert "'the end'" in captured.stdout
+    (shown,) = [output for output in captured.outputs if "text/html" in output.data]
+    assert "Step time" in shown.data["text/plain"]
+    assert '<div class="tfperf' in shown.data["text/html"]
+    assert len(list(logdir.rglob("*.xplane.pb"))) == 1
+
+    captured, error = run("%%tfperf -s steps\ntrain(5)")
+    assert error is None
+    (shown,) = [output for output in captured.outputs if "text/html" in output.data]
+    assert shown.data["text/plain"].count("\nSteps\n=====") == 1
+    assert "tfperf-" in captured.stdout
+
+    captured, error = run("%%tfperf\ntrain(5)\nboom = 1 / 0")
+    assert isinstance(error, ZeroDivisionError)
+    assert [output for output in captured.outputs if "text/html" in output.data] == []
+    captured, error = run("%%tfperf\nraise tfperf.TfperfError('of the cell')")
+    assert isinstance(error, tfperf.TfperfError)
+
+    assert run(f"tfperf.start({str(tmp_path)!r})")[1] is None
+    captured, error = run("%%tfperf\ntrain(5)")
+    assert "already profiles this process" in captured.stderr
+    assert run("tfperf.stop()")[1] is None
