@@ -41,6 +41,7 @@ def found(word: str) -> list[tuple[str, str]]:
         ("duration", "term", "start, end, duration"),
         ("own work", "term", "own work (of a stage)"),
         ("kernels", "term", "kernel"),
+        ("Self (ms)", "column", "self_ms"),
         ("categories", "term", "category"),
     ],
 )

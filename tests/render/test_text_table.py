@@ -260,3 +260,11 @@ def test_each_line_ends_with_a_newline() -> None:
     lines = [line_of("a", "bold"), line_of("")]
     assert joined(lines, colour=False) == "a\n\n"
     assert joined(lines, colour=True) == "\x1b[1ma\x1b[0m\n\n"
+
+
+def test_words_are_not_cut_for_a_person_but_long_names_are() -> None:
+    words, name = "tracing or compiling functions", "gradient_tape/sequential/conv2d_1/Conv2D"
+    table = TextTable(("What",), ((words,), (name,), ("a b " * 40 + "c",)), (False,))
+    lines = [plain_text(line) for line in table_lines(table, 20, interactive=True)][2:]
+    folded = ["tracing or", "  compiling", "  functions"]
+    assert lines == [*folded, "gradie…nv2d_1/Conv2D", "a b a …a b a b a b c"]

@@ -61,7 +61,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
     if values["steps"] and values["duration_s"]:
         raise click.UsageError("--duration needs --after; --steps A..B says how many steps to profile")
     if not values["is_module"] and not Path(command[0]).exists():
-        raise click.UsageError(f"{command[0]} does not exist; name a script, or a module after -m")
+        raise click.UsageError(_no_script(command[0]))
     options.check_output(output, format_name, force=force, made=values["logdir"])
     is_module, top, levels = values.pop("is_module"), values.pop("top"), options.take_tracer_options(values)
     stop = values.pop("stop_after_profile")
@@ -87,3 +87,13 @@ def _tell_beside(context: click.Context) -> Callable[[str], None]:
             options.say(f"tfperf: {line}")
 
     return tell
+
+
+def _no_script(name: str) -> str:
+    """Say that there is no such script, or no such option: click lets any pass, for those of the script."""
+    from tfperf.units import did_you_mean
+
+    if not name.startswith("-"):
+        return f"{name} does not exist; name a script, or a module after -m"
+    options_of_run = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
+    return f"no such option {name}: {did_you_mean(name, options_of_run)}"

@@ -75,9 +75,11 @@ def entries() -> tuple[Entry, ...]:
 
 
 def find(word: str, known: Sequence[Entry]) -> list[Entry]:
-    """Return what the word names, in the order of `KINDS`; a plural finds its singular too."""
+    """Return what the word names, in the order of `KINDS`; a plural finds its singular too, and a header
+    of a table may have its unit."""
     wanted = key_of(word)
-    keys = {wanted, wanted.removesuffix("s"), re.sub("ies$", "y", wanted)} - {""}
+    without_unit = re.sub(r" \(.*\)$", "", wanted)
+    keys = {wanted, without_unit, wanted.removesuffix("s"), re.sub("ies$", "y", wanted)} - {""}
     found = [entry for entry in known if not keys.isdisjoint(map(key_of, entry.names))]
     return sorted(found, key=lambda entry: KINDS.index(entry.kind))
 

@@ -17,6 +17,10 @@ PLAIN_ELLIPSIS = "..."
 _AFTER_WORD = re.compile(r"(?<=[^/: _,<])[/: _,<]+")
 _INSIDE_WORD = re.compile(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])")
 """Where a long name may be broken: after what ends a word, else before a capital."""
+_WORDS = re.compile(r"[\w.,:;()%'/-]+( [\w.,:;()%'/-]+)+")
+"""Words with spaces between, as sentences have, and no name of a kernel with its template arguments."""
+_MOST_LINES = 3
+"""How many lines of a cell are folded on a person's terminal, about."""
 _ONE_CELL_EACH = re.compile("[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2500-\u259f]*")
 """Latin letters, dashes, dots and lines. To measure anything else, rich is imported, which takes 10 ms."""
 
@@ -307,13 +311,20 @@ def _shared(widths: list[int], room: int) -> list[int]:
 
 
 def _fitted(texts: Sequence[str], width: int, *, interactive: bool) -> list[Cell]:
-    """Return a column's cells: one line each for a person, unless two names would look the same; else folded."""
+    """Return a column's cells: one line each for a person, unless two names would look the same; else folded.
+
+    Words are folded for a person too, if a few lines have room for them: without their middle they say nothing.
+    """
     cut = [shorten(text, width) for text in texts]
     meanings = Counter(short for short, _ in set(zip(cut, texts, strict=True)))
     return [
-        [short] if interactive and meanings[short] == 1 else fold(text, width, hang=2)
+        [short] if interactive and meanings[short] == 1 and not _is_foldable(text, width) else fold(text, width, hang=2)
         for short, text in zip(cut, texts, strict=True)
     ]
+
+
+def _is_foldable(text: str, width: int) -> bool:
+    return bool(_WORDS.fullmatch(text)) and cells(text) <= _MOST_LINES * width
 
 
 def _side_by_side(row: Sequence[Cell], widths: Sequence[int], numeric: Sequence[bool]) -> list[str]:

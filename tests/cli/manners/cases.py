@@ -127,6 +127,7 @@ IN_PROCESS = (
     Case("analyze logs -o missing/x.txt", "Error: cannot write missing/x.txt: missing does not exist; *", 1),
     Case("analyze logs -o empty", "Error: empty is a folder; name a file", 1),
     Case("analyze logs --save-baseline old.txt", "Error: old.txt exists; pass --force to replace it", 1),
+    Case("analyze logs --open --format json", "Error: --open shows a page: omit --format, *", 2),
     Case("analyze logs -o new.pdf", "Error: new.pdf: no format has the suffix .pdf; end it in .txt, *", 2),
     Case("analyze logs -o new.md", "wrote new.md: report (markdown)"),
     Case("analyze logs -q -o quiet.html", ""),
@@ -142,6 +143,8 @@ IN_PROCESS = (
         "check logs --max-inputbound 10%", "Error: No such option*--max-inputbound*Did you mean*--max-input-bound*", 2
     ),
     Case("check logs --fail-on compilaton", "Error: *there is no cause 'compilaton': did you mean compilation?", 2),
+    Case("check logs --limit 'kernels.total_us[name~nccl] < 500us or none'", f"Run     {RUN}", 1),
+    Case("check logs --limit 'kernels.total_us < 500us or nothing'", "Error: *'500us or nothing' is not a number*", 2),
     Case("check logs --limit 'step_tme < 5ms'", "Error: *there is no figure step_tme: did you mean step_time?", 2),
     Case("check logs --limit 'step_time < 5'", "Error: *'5' has no unit: write 50ms", 2),
     Case("check logs --config bad.toml", "Error: bad.toml: check has no key 'max-inputbound': did you mean *", 2),
@@ -172,6 +175,7 @@ IN_PROCESS = (
     Case("query logs 'select name from events' --top 1 --format csv", "name"),
     Case("query logs 'select nope from events'", 'Error: Binder Error: *"nope"*', 2),
     Case("query logs 'drop table events'", "Error: DROP is refused, *", 2),
+    Case("query logs -", "Error: the query is empty: *", 2),
     Case("query logs", "Error: give exactly one of: a query, -f FILE, --schema", 2),
     Case("query logs -f nowhere.sql", "Error: cannot read the query nowhere.sql: *", 1),
     # doctor, capture, run
@@ -185,6 +189,12 @@ IN_PROCESS = (
     Case("capture --port 1", "Error: nothing listens on localhost:1; *", 1),
     Case("run", "Error: Missing argument 'SCRIPT [ARGS]...'.", 2),
     Case("run nowhere.py", "Error: nowhere.py does not exist; *", 2),
+    Case("run --logdr quick quick.py", "Error: no such option --logdr: did you mean --logdir*", 2),
+    Case("run --xyzzy quick.py", "Error: no such option --xyzzy: choose one of --steps, *", 2),
+    Case("run --stop-after-profile", "Error: Missing argument 'SCRIPT [ARGS]...'.", 2),
+    Case("run --logdir old.txt quick.py", "Error: *old.txt is a file; name a folder for the traces", 1),
+    Case("run -o missing/x.txt quick.py", "Error: cannot write missing/x.txt: missing does not exist; *", 1),
+    Case("capture --port 1 --logdir old.txt", "Error: *old.txt is a file; name a folder for the traces", 1),
     Case("run --steps x train.py", "Error: *'x' is not a range of steps: write 3..5, or 3", 2),
     Case("run --steps 1..2 --after 3s train.py", "Error: --steps and --after exclude each other: *", 2),
     # explain, completion
