@@ -346,6 +346,17 @@ def test_axes_start_at_zero_and_have_round_marks(open_page: Open, most: float, e
     assert (axis["max"], axis["interval"]) == pytest.approx((end, step))
 
 
+@pytest.mark.parametrize(
+    ("times", "start", "step"), [((129.0, 1939.0), 0, 500), ((2762.4, 2775.0), 2762, 2), ((2.06, 206.0), 0, 50)]
+)
+def test_times_begin_at_a_round_mark(open_page: Open, times: tuple[float, float], start: float, step: float) -> None:
+    line = Sparkline(title="Memory", times=times, values=(1e6, 2e6), low=1e6, high=2e6, unit="bytes")
+    page = open_page(Report({}, {}, (Section("s", "S", charts=(line,)),))).page
+    time, size = page.evaluate("['xAxis', 'yAxis'].map(axis => drawn[0].chart.getOption()[axis][0])")
+    assert (time["min"], time["interval"]) == (start, step)
+    assert (size["min"], size["max"]) == (0, 2e6)
+
+
 def test_long_names_break_where_words_end_and_show_the_whole(open_page: Open) -> None:
     columns = (Column("short", "Kernel", str, whole_key="name"), Column("name", "Name", str, level="data"))
     data = {"short": ["volta_scudnn_winograd_128x128_ldg1_ldg4_relu"], "name": ["void volta(float)"]}

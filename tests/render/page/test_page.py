@@ -278,13 +278,14 @@ def test_the_first_sections_are_open_and_a_folded_one_says_its_first_finding() -
 
 def test_hints_at_sections_are_links_to_those_on_the_page() -> None:
     finding = Finding("f", "hint", "see <i> -s tfdata or -s gone", "-s tfdata --top 9; -s overview.", causes=("input",))
-    notes = ("x-s tfdata", "-s tfdatax")
+    notes = ("analyze PATH -s tfdata", "-s tfdatax")
     page = page_of(Section("overview", "Over & all", findings=(finding,), notes=notes), Section("tfdata", "tf.data"))
     main = page.partition("<main")[2].partition('<script type="application/json"')[0]
     assert 'see &lt;i&gt; <a href="#section-tfdata">tf.data</a> or -s gone' in main
     assert '-s tfdata --top 9; <a href="#section-overview">Over &amp; all</a>.' in main
     assert "input in -s diagnosis" in main
     assert "<li>-s tfdatax</li>" in main
+    assert '<li>analyze <a href="#section-tfdata">PATH -s tfdata</a></li>' in main
 
 
 def test_a_fact_that_is_a_sentence_is_no_big_number() -> None:

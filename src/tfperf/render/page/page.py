@@ -48,8 +48,8 @@ _STATIC = ("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "t
 _REMARK_BYTES = 400
 """What the remarks of a table that is cut may take."""
 _ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
-_HINT = re.compile(r"-s ([a-z0-9_]+)\b(?! --)")
-"""The option that shows a section in a terminal; with more options behind it, it is part of a command."""
+_HINT = re.compile(r"(PATH )?-s ([a-z0-9_]+)\b(?! --)")
+"""The option that shows a section in a terminal; with more before it or behind it, it is part of a command."""
 _OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSON has them."
 
 
@@ -213,12 +213,12 @@ def _anchors(names: Sequence[str]) -> list[str]:
 
 
 def _linked(context: Context, text: str) -> Markup:
-    """Return a text in which `-s NAME` is a link to that section of the page, by its title."""
+    """Return a text in which `-s NAME` is a link to that section of the page, by its title where it is no command."""
     parts, after = Markup(), 0
     text, sections = brief(text, LONGEST_TEXT), context.get("links", {})
     for hint in _HINT.finditer(text):
-        if (part := sections.get(hint[1])) is not None:
-            title = brief(part.section.title, LONGEST_TEXT)
+        if (part := sections.get(hint[2])) is not None:
+            title = hint[0] if hint[1] else brief(part.section.title, LONGEST_TEXT)
             parts += Markup('{}<a href="#{}">{}</a>').format(text[after : hint.start()], part.id, title)
             after = hint.end()
     return parts + text[after:]

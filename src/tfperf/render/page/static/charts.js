@@ -27,11 +27,17 @@ function colourOf(name, number) {
   return colour(COLOURS[name.toLowerCase()] ?? OTHER_COLOURS[number % OTHER_COLOURS.length]);
 }
 
-// An axis from zero whose marks are round numbers: multiples of 1, 2 or 5 and a power of ten.
+// The distance of marks that are round numbers: 1, 2 or 5 and a power of ten; none on an axis of no length.
+function roundInterval(span) {
+  if (!(span > 0)) return undefined;
+  const power = 10 ** Math.floor(Math.log10(span / MOST_MARKS));
+  return [1, 2, 5, 10].map((step) => step * power).find((size) => size * MOST_MARKS >= span);
+}
+
+// An axis from zero with such marks.
 function roundAxis(most) {
-  if (!(most > 0)) return { min: 0 };
-  const power = 10 ** Math.floor(Math.log10(most / MOST_MARKS));
-  const interval = [1, 2, 5, 10].map((step) => step * power).find((size) => size * MOST_MARKS >= most);
+  const interval = roundInterval(most);
+  if (!interval) return { min: 0 };
   return { min: 0, max: interval * Math.ceil(most / interval - 1e-9), interval };
 }
 
@@ -228,14 +234,16 @@ function lineOption(data) {
   const base = basics();
   const points = data.times.map((time, number) => [time, data.values[number]]);
   const most = Math.max(...data.values, 0);
+  const interval = roundInterval(data.times.at(-1) - data.times[0]);
+  // Marks are counted from the start of the axis, which therefore is round; its end is that of the values.
+  const times = interval ? { min: Math.floor(data.times[0] / interval) * interval, max: "dataMax", interval } : {};
   return {
     ...base,
     tooltip: { ...base.tooltip, trigger: "axis", axisPointer: { type: "line" },
       formatter: ([point]) => `${timeText(point.value[0])} ms\n${measureText(point.value[1], data.unit)}` },
     grid: { top: 12, left: 8, right: 24, bottom: 8, containLabel: true },
-    // The first and the last time are not round; marks within are.
-    xAxis: valueAxis(markText(0, "ms"), { min: "dataMin", max: "dataMax", splitLine: { show: false },
-      axisLabel: { color: colour("muted"), formatter: markText(0, "ms"), hideOverlap: true, showMinLabel: false, showMaxLabel: false } }),
+    xAxis: valueAxis(markText(0, "ms"), { ...times, splitLine: { show: false },
+      axisLabel: { color: colour("muted"), formatter: markText(0, "ms"), hideOverlap: true, showMaxLabel: false } }),
     yAxis: valueAxis(markText(most, data.unit), roundAxis(most)),
     series: [{ type: "line", step: "end", data: points, symbol: "none", color: colour("accent"),
       lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.18 } }],
