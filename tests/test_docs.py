@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -53,7 +54,7 @@ TABLES = {
     **DIFF_COLUMNS,
 }
 _PART = re.compile(
-    r"<!-- (output|shared|columns|tables|priorities|sections|actions|causes|glossary|sources): (.*?) -->\n"
+    r"<!-- (output|shared|columns|tables|priorities|sections|actions|causes|glossary|sources|names): (.*?) -->\n"
     r".*?<!-- end -->",
     re.DOTALL,
 )
@@ -199,6 +200,15 @@ def of_shared_trace(name: str) -> str:
     return f"```text\n$ tfperf analyze {Path(name).name}\n{stdout.rstrip()}\n```\n"
 
 
+def public_names(names: str) -> str:
+    """Return a row for each public name; on the site, its docstring stands there."""
+    rows = ["| name | what it is |", "|---|---|"]
+    for name in names.split():
+        summary = str(attrgetter(name)(tfperf).__doc__).split("\n\n")[0].replace("\n", " ")
+        rows.append(f"| `tfperf.{name}` | {' '.join(summary.split())} |")
+    return "\n".join(rows) + "\n"
+
+
 MAKERS: dict[str, Callable[[str], str]] = {
     "shared": of_shared_trace,
     "actions": action_table,
@@ -210,6 +220,7 @@ MAKERS: dict[str, Callable[[str], str]] = {
     "tables": tables_of_sections,
     "priorities": priorities,
     "sections": sections,
+    "names": public_names,
 }
 
 
@@ -231,6 +242,12 @@ def test_every_command_is_on_the_page_of_commands() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     commands = main.list_commands(click.Context(main))
     assert re.findall(r"^## tfperf ?(.*)$", page, re.MULTILINE) == ["", *commands]
+
+
+def test_every_public_name_is_on_the_page_of_the_api() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    named = {name for names in re.findall("<!-- names: (.*?) -->", page) for name in names.split()}
+    assert {name.partition(".")[0] for name in named} == set(tfperf.__all__) - {"__version__"}
 
 
 def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf: Callable[..., Result]) -> None:
@@ -522,9 +539,9 @@ def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path:
 
 
 @pytest.mark.parametrize(("sample", "code"), [("input_fixed", 0), ("input_bound", 3), ("", 1)])
-def test_the_gate_of_the_readme_fails_bad_jobs(sample: str, code: int, workplace: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## Gate a CI job")[1]
-    gate = re.findall(r"^tfperf check .*$", readme, re.MULTILINE)[0]
+def test_the_first_gate_of_the_page_fails_bad_jobs(sample: str, code: int, workplace: Path) -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    gate = re.findall(r"^tfperf check .*$", page, re.MULTILINE)[0]
     shutil.rmtree(workplace / "logs")
     if sample:
         shutil.copytree(ROOT / "sample_traces" / sample, workplace / "logs")

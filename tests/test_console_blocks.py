@@ -1,0 +1,124 @@
+"""Every `console` block of a page is typed: commands that need a job, or files of an earlier day.
+
+`tests/test_docs.py` runs the other languages, and `tests/test_tutorial.py` the tutorial. Here the files and jobs that a
+page speaks of are made first. Durations are shortened, and names of machines become this one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import event, host, logdir_of, space
+from capture.serving_job import ServingJob
+from test_docs import PAGES, ROOT, follow
+
+SHORTER = {"--after 30s": "--after 500ms", "--duration 2s": "--duration 500ms", "--duration 5s": "--duration 1s"}
+_FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+_TRAIN = """
+import time
+from pathlib import Path
+import keras
+import tensorflow as tf
+
+dataset = tf.data.Dataset.from_tensors((tf.ones((2, 4)), tf.ones((2, 1)))).repeat(80)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(optimizer="sgd", loss="mse")
+until = time.monotonic() + 60
+while True:  # By time, a profile is taken when it is due.
+    model.fit(dataset, verbose=0)
+    if list(Path("logs").rglob("*.xplane.pb")) or time.monotonic() > until:
+        break
+"""
+
+
+def console_blocks() -> list[Any]:
+    """Return the commands of each block, without the output that some show."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in _FENCE.finditer(text if page.name != "tutorial.md" else ""):
+            lines = [line.strip() for line in match[1].splitlines()]
+            typed = [line[2:] for line in lines if line.startswith("$ ")] or lines
+            name = f"{page.name}:{text[: match.start()].count(chr(10)) + 1}"
+            needs_job = any(line.startswith(("tfperf run", "tfperf capture")) for line in typed)
+            marks = [pytest.mark.tensorflow, without_tensorflow] if needs_job else []
+            found.append(pytest.param(typed, id=name, marks=marks))
+    return found
+
+
+without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with all that the pages speak of: profiles, baselines, and a script that trains."""
+    starts_us = [1000 * number + 10 * (number % 3) for number in range(120)]
+    marks = [event("train", start, 900, step_num=number) for number, start in enumerate(starts_us)]
+    logdir_of(tmp_path, a=space(host(*marks)))
+    shutil.copytree(ROOT / "sample_traces", tmp_path / "sample_traces")
+    shutil.copytree(ROOT / "sample_traces" / "input_bound", tmp_path / "logs_before")
+    shutil.copytree(tmp_path / "logs", tmp_path / "logs_after")
+    for name in ("baseline", "monday", "tuesday"):
+        code, _, stderr = follow(f"tfperf analyze logs --save-baseline {name}.json -s overview", tmp_path)
+        assert code == 0, stderr
+    (tmp_path / "train.py").write_text(_TRAIN)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def ports() -> Iterator[tuple[int, int]]:
+    """The ports of two jobs at work."""
+    with tempfile.TemporaryFile("w") as errors:
+        jobs = [ServingJob(errors), ServingJob(errors)]
+        try:
+            for job in jobs:
+                job.work()
+            yield jobs[0].port, jobs[1].port
+        finally:
+            for job in jobs:
+                job.close()
+
+
+@pytest.mark.parametrize("lines", console_blocks())
+def test_what_a_page_tells_you_to_type_works(lines: list[str], workplace: Path, request: pytest.FixtureRequest) -> None:
+    for line in lines:
+        if line.startswith("make "):
+            assert re.search(rf"^{line.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+        elif line.startswith(("tfperf ", ".venv/bin/tfperf ", "git diff ")):
+            code, stdout, stderr = typed(line, workplace, request)
+            assert (code, "Traceback" in stderr) == (0, False), f"{line}\n{stdout}{stderr}"
+        else:
+            assert line == ". .venv/bin/activate", f"nobody runs {line!r}"
+
+
+def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int, str, str]:
+    """Run a line as it stands, but sooner, and with the jobs of this test."""
+    for long, short in SHORTER.items():
+        line = line.replace(long, short)
+    line = line.removeprefix(".venv/bin/").replace(" NAME", " overview")
+    if line.startswith("git "):
+        return follow(line, ROOT)
+    if "--save-baseline baseline.json" in line:
+        (folder / "baseline.json").unlink()
+    if line.startswith("tfperf run"):
+        shutil.rmtree(folder / "logs", ignore_errors=True)
+    if line.startswith("tfperf capture"):
+        first, second = request.getfixturevalue("ports")
+        line = line.replace("w0:6009", f"127.0.0.1:{first}").replace("w1:6009", f"127.0.0.1:{second}")
+        line = line.replace("--port 6009", f"--port {first}")
+        if "--continuous" in line:  # It goes on until Ctrl-C.
+            line = f"timeout --preserve-status --signal INT 4 {line}"
+    if not line.startswith(("tfperf analyze", "tfperf check", "tfperf diff", "tfperf timeline")):
+        line = f"{line}\n:"  # A process of its own, as what profiles and is stopped needs it.
+    return follow(line, folder)
+
+
+def test_make_demo_is_what_ci_runs_first() -> None:
+    assert re.findall(r"^make (\w+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)[0] == "demo"

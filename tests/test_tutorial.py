@@ -1,0 +1,116 @@
+"""docs/tutorial.md: its job is trained, its commands are typed, its change is made, and the outcome is what it says.
+
+The outputs on the page are of a real run. Numbers differ with each machine and each run, so what is compared is what
+must be the same everywhere: `SIGNS`. `python tests/test_tutorial.py` runs the tutorial and writes its outputs anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
+SIGNS = (
+    "HIGHLY input-bound",
+    "Waiting for tf.data takes",
+    "put .cache() behind map()",
+    "The pipeline is too slow",
+    "MapAndBatch !*",
+    "numpy_function",
+    "less time per step",
+    "Input changed most",
+    "Before: highly input-bound",
+    "The limit holds.",
+    "BREACHED: max-regression 10%",
+    "exit code 3",
+)
+_BLOCK = re.compile(r"^```(py|console|diff)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+
+
+def followed(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Do what the page says; yield the commands, the output that the page shows, and the real one."""
+    for language, block, shown in _BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+        if language == "py":
+            (folder / "train.py").write_text(block)
+        elif language == "diff":
+            change(folder / "train.py", block)
+        else:
+            yield block, shown, typed(block, folder)
+
+
+def change(path: Path, difference: str) -> None:
+    """Replace the lines that begin with `-` by those that begin with `+`."""
+    before, after = (
+        "".join(f"{line[1:]}\n" for line in difference.splitlines() if line[0] == mark) for mark in ("-", "+")
+    )
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after))
+
+
+def typed(commands: str, folder: Path) -> str:
+    """Return what the commands print to stdout; each must end with exit code 0."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "80",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    done = subprocess.run(
+        ["bash", "-e", "-c", commands],
+        check=False,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def signs(text: str) -> list[str]:
+    """Return what a reader is told in an output, on any machine; line breaks do not count."""
+    unbroken = " ".join(text.split())
+    return [sign for sign in SIGNS if sign in unbroken]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_the_tutorial_comes_out_as_it_says(tmp_path: Path) -> None:
+    told = set()
+    for commands, shown, real in followed(tmp_path):
+        cut = not shown or shown.endswith("...\n")
+        missing = set(signs(shown)) - set(signs(real))
+        assert not missing, f"{commands}{missing} missing in:\n{real}"
+        assert cut or signs(real) == signs(shown), f"{commands}{real}"
+        told.update(signs(shown))
+    assert told == set(SIGNS)
+
+
+def main() -> None:
+    """Run the tutorial, and write its outputs into the page; those that end with `...` keep their number of lines."""
+    page = PAGE.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as name:
+        for commands, shown, real in followed(Path(name)):
+            if not shown:
+                continue
+            kept = real.splitlines(keepends=True)[: len(shown.splitlines()) - 1] if shown.endswith("...\n") else [real]
+            ending = "...\n" if shown.endswith("...\n") else ""
+            page = page.replace(
+                f"{commands}```\n\n```text\n{shown}", f"{commands}```\n\n```text\n{''.join(kept)}{ending}"
+            )
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
