@@ -26,7 +26,7 @@ from tfperf.capture import local
 from tfperf.capture.server import serve
 from tfperf.errors import CaptureError
 
-server = serve()
+server = serve(0)
 works = threading.Event()
 
 number = 0

@@ -33,8 +33,7 @@ def ask(server: FileServer, method: str, path: str | None = None, host: str = ""
 
 
 def test_ends_when_the_file_was_fetched(server: FileServer) -> None:
-    fetched: list[bool] = []
-    thread = threading.Thread(target=lambda: fetched.append(server.serve()))
+    thread = threading.Thread(target=server.serve)
     thread.start()
     assert ask(server, "GET", "/etc/passwd")[0] == 404
     assert ask(server, "GET", "/../a%20trace.pftrace")[0] == 404
@@ -44,7 +43,7 @@ def test_ends_when_the_file_was_fetched(server: FileServer) -> None:
     assert thread.is_alive()
     status, headers, data = ask(server, "GET")
     thread.join(10)
-    assert (status, data, fetched) == (200, b"packets", [True])
+    assert (status, data, thread.is_alive(), server.fetched) == (200, b"packets", False, True)
     assert headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
 
 

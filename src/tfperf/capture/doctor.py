@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.capture.address import Address
 from tfperf.capture.doctor_software import has_gpu_tensorflow, software_checks
-from tfperf.capture.machine import UNKNOWN, Listener, Machine
+from tfperf.capture.machine import UNKNOWN, USUAL_PORT, Listener, Machine
 from tfperf.capture.outcomes import Check, Status
 from tfperf.capture.run_folder import local_folder
 from tfperf.capture.trace_problems import LIBRARY_FIX, PERMISSION_FIX, gpu_event_count, has_gpu_plane, missing_gpu
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tfperf.capture.client import ProfilerClient
     from tfperf.wire.contents import Contents
 
-USUAL_PORT = 6009
 _PERMISSION = "driver's permission"
 NOT_CHECKED = "not checked on this system"
 _NVIDIA_SMI_SECONDS = 5.0

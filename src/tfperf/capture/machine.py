@@ -30,8 +30,11 @@ _TOOLKIT_FOLDERS = (
 )
 _SOCKET_TABLES = ("proc/net/tcp", "proc/net/tcp6")
 _LISTENING = "0A"
+_PROFILER_LIBRARY = re.compile(r"/(?:_pywrap_tensorflow\w*|libtensorflow\w*|xla_extension|libjax\w*)[\w.-]*\.so\b")
 
 
+USUAL_PORT = 6009
+"""Where profiler servers listen in the examples of TensorFlow."""
 UNKNOWN = "unknown"  # Instead of the id of a process that cannot be seen: /proc has no folder of this name.
 
 
@@ -119,15 +122,30 @@ class Machine(Struct, frozen=True):
 
     def find_listener(self, port: int) -> Listener | None:
         """Return the process that listens on a TCP port, None if there is none."""
-        rows = [line.split() for table in _SOCKET_TABLES for line in self.text(table).splitlines()[1:]]
-        listening = [row for row in rows if len(row) > 9 and row[3] == _LISTENING and row[1].endswith(f":{port:04X}")]
-        sockets = {f"socket:[{row[9]}]" for row in listening}
+        sockets = {socket for socket, place in self._listening().items() if place == port}
         if not sockets:
             return None
         for folder in self.matching("proc/[0-9]*"):
             if any(file in sockets for file in self.open_files(folder.name)):
                 return Listener(int(folder.name), self._command(folder.name))
         return Listener(UNKNOWN, "a process of another user or container")
+
+    def listeners(self) -> Iterator[tuple[int, Listener]]:
+        """Iterate over the TCP ports on which processes listen that this user may look into."""
+        sockets = self._listening()
+        for folder in self.matching("proc/[0-9]*") if sockets else ():
+            for port in sorted({sockets[file] for file in self.open_files(folder.name) if file in sockets}):
+                yield port, Listener(int(folder.name), self._command(folder.name))
+
+    def has_profiler(self, process: int | str) -> bool:
+        """Return whether a process has loaded a library with the profiler of TensorFlow or JAX; False if unknown."""
+        return _PROFILER_LIBRARY.search(self.text(f"proc/{process}/maps")) is not None
+
+    def _listening(self) -> dict[str, int]:
+        """Return the port of each socket that listens, by the name that it has among the files of a process."""
+        rows = [line.split() for table in _SOCKET_TABLES for line in self.text(table).splitlines()[1:]]
+        listening = [row for row in rows if len(row) > 9 and row[3] == _LISTENING]
+        return {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in listening}
 
     def _command(self, process: str) -> str:
         """Return the program, with its script or module: `python train.py`. Other arguments may be secret."""

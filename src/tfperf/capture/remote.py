@@ -20,7 +20,7 @@ from tfperf.capture.ending import Ending, as_they_come, on_each
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import RunFolder
 from tfperf.capture.trace_problems import IDLE, captured_trace
-from tfperf.capture.tracer_options import TracerOptions
+from tfperf.capture.tracer_options import ENOUGH_SECONDS, TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.wire.schema import LARGEST_MESSAGE
 from tfperf.wire.trace_file import SUFFIX
@@ -40,7 +40,7 @@ class CaptureRequest(Struct, frozen=True, kw_only=True):
     """What to ask of which workers. Durations are in seconds."""
 
     workers: Sequence[Address]
-    duration_s: float = 2.0
+    duration_s: float = ENOUGH_SECONDS
     options: TracerOptions = field(default_factory=TracerOptions)
     delay_s: float = 0.0
     timeout_s: float = 60.0

@@ -7,8 +7,7 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.step_profile import ENOUGH_SECONDS
-from tfperf.capture.tracer_options import TracerOptions
+from tfperf.capture.tracer_options import ENOUGH_SECONDS, TracerOptions
 from tfperf.files import replace_file
 
 AFTER_SECONDS = 10.0

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from tfperf.capture.address import Address
 from tfperf.capture.daemon_threads import DaemonThreads
+from tfperf.capture.machine import USUAL_PORT, Machine
 from tfperf.capture.server_methods import ServerMethods
 from tfperf.capture.tensorflow_session import require_tensorflow
 from tfperf.errors import CaptureError
@@ -48,9 +49,9 @@ class Server:
     def command(self) -> str:
         """The command line that takes a profile of this job."""
         if self.host in ("127.0.0.1", "localhost"):  # What `--port` connects to.
-            return f"tfperf capture --port {self.port} --duration 2s"
+            return f"tfperf capture --port {self.port}"
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
-        return f"tfperf capture --worker {shlex.quote(str(Address(host, self.port)))} --duration 2s"
+        return f"tfperf capture --worker {shlex.quote(str(Address(host, self.port)))}"
 
     def stop(self) -> None:
         """Stop listening. A running session ends now, and what it recorded is still sent."""
@@ -68,7 +69,7 @@ class Server:
         self.stop()
 
 
-def serve(port: int = 0, *, host: str = "127.0.0.1") -> Server:
+def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
     """Start a profiler server in this job, and print to stderr the command that takes a profile from it.
 
     Port 0 is any free port. Only this machine can reach it unless `host` says otherwise: whoever reaches a profiler
@@ -112,7 +113,8 @@ def _check_address(host: str, port: int) -> None:
     except (OSError, UnicodeError) as error:
         number = getattr(error, "errno", None)
         if number == errno.EADDRINUSE:
-            message = f"another program or server uses {place}; use another port, or 0 for a free one"
+            who = Machine().find_listener(port) or "another program or server"
+            message = f"{who} uses {place}; use another port, as in tfperf.serve(6010), or 0 for a free one"
             raise CaptureError("port_taken", message) from error
         hint = "use a port above 1023" if number == errno.EACCES else "name an address of this machine"
         words = getattr(error, "strerror", None) or error

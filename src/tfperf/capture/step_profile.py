@@ -22,8 +22,6 @@ from tfperf.errors import CaptureError, Reason, TfperfError
 from tfperf.units import counted
 
 LIMIT_SECONDS = 120.0
-ENOUGH_SECONDS = 4.0
-"""How long to profile where nobody says so: 40 steps of 100 ms, 200 of 20 ms, which is what a comparison takes."""
 FEWEST_STEPS = 10
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,17 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import options
-from tfperf.cli.manners import INTERRUPTED
+from tfperf.cli.manners import INTERRUPTED, manners, shows_progress
 
 if TYPE_CHECKING:
+    from tfperf.capture.address import Address
     from tfperf.capture.remote import CaptureRequest
 
 
 @click.command("capture", short_help="Profile running jobs; say why if no trace comes.")
-@click.option("--port", type=options.PORT, help="Port of a profiler server on this machine.")
+@click.option(
+    "--port", type=options.PORT, help="Port of a profiler server on this machine (default: the one that is there)."
+)
 @click.option(
     "--worker",
     "workers",
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
 )
 @options.logdir_option("Where the traces go: LOGDIR/plugins/profile/TIME/HOST_PORT.xplane.pb.")
-@click.option("--duration", type=options.DURATION, default="2s", show_default=True, help="How long to profile.")
+@click.option("--duration", type=options.DURATION, default="4s", show_default=True, help="How long to profile.")
 @click.option("--delay", type=options.DURATION, default=0.0, help="Start this much later.")
 @click.option(
     "--timeout",
@@ -72,6 +76,7 @@ def command(
 
     \b
     Example:
+      tfperf capture
       tfperf capture --port 6009 --duration 2s
       tfperf capture --worker w0:6009 --worker w1:6009 --analyze
       tfperf capture --port 6009 --continuous --on-slow-step 50ms
@@ -87,9 +92,8 @@ def command(
     if continuous:
         sampled = sample_continuously(request, logdir, options.say, keep=keep, slow_step_s=slow_step_s)
     else:
-        if sys.stderr.isatty():
-            options.say(f"profiling {', '.join(map(str, request.workers))} for {request.duration_s:g} s")
-        sampled = sample_once(request, logdir, options.say)
+        with _countdown(request):
+            sampled = sample_once(request, logdir, options.say)
     if analyze:
         sampled = sampled.analyzed()
     format_name = options.chosen_format(format_name, output)
@@ -112,9 +116,7 @@ def command(
 def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> CaptureRequest:
     from tfperf.capture.remote import CaptureRequest
 
-    if port is None and not workers:
-        raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")
-    addresses = options.parse_addresses(port, workers)
+    addresses = options.parse_addresses(port, workers) or [_only_server_here()]
     if len(set(addresses)) < len(addresses):
         raise click.UsageError("a worker is named twice; name each once")
     levels = options.take_tracer_options(values)
@@ -122,3 +124,46 @@ def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> Captu
     if max_size := values.pop("max_size"):
         values["max_reply_bytes"] = int(max_size)
     return CaptureRequest(workers=addresses, options=levels, **durations, **values)
+
+
+def _only_server_here() -> Address:
+    """Return the profiler server of this machine, and say which it is; of several, the user is to choose."""
+    from tfperf.capture.connection import SERVER_SNIPPET
+    from tfperf.capture.machine import Machine
+    from tfperf.capture.servers_here import find_servers
+    from tfperf.errors import CaptureError
+
+    if not Machine().shows_listeners():
+        raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")
+    servers = find_servers()
+    if not servers:
+        problem = "no profiler server of this user is on this machine"
+        raise CaptureError("not_listening", f"{problem}; {SERVER_SNIPPET}; or name a job: --port, --worker")
+    if len(servers) > 1:
+        raise click.UsageError(
+            f"there are several profiler servers here, choose one: {', or '.join(map(str, servers))}"
+        )
+    options.say(f"found {servers[0].listener} on port {servers[0].address.port}")
+    return servers[0].address
+
+
+@contextmanager
+def _countdown(request: CaptureRequest) -> Iterator[None]:
+    """Show for how long the profile still takes, on a terminal; not while it waits for a job to start working."""
+    if not shows_progress() or request.wait_for_activity_s:
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, Task
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            left_s = (task.total or 0.0) - (task.elapsed or 0.0)
+            return Text(f"{left_s:.0f} s left" if left_s > 0 else "waiting for the trace")
+
+    console = Console(stderr=True, no_color=True if manners().color == "never" else None)
+    with Progress("{task.description}", Left(), console=console, transient=True) as progress:
+        shown = ", ".join(map(str, request.workers[:3])) + ", ..." * (len(request.workers) > 3)
+        progress.add_task(f"profiling {shown}:", total=request.delay_s + request.duration_s)
+        yield

@@ -65,5 +65,4 @@ def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
         is_open = has_browser() and webbrowser.open(url)
         options.say(f"{'opened' if is_open else 'open in a browser on this machine:'} {url}", always=not is_open)
         options.say("waiting for the browser to fetch the file (Ctrl-C stops)")
-        if not server.serve():
-            options.say("the file was not fetched")
+        server.serve()

@@ -27,7 +27,7 @@ def sample(*workers: str, logdir: str | Path = "logs", **options: Any) -> Sample
     """Profile running jobs at the same moment: `tfperf.sample("localhost:6009").analyzed().report()`.
 
     `workers` are addresses of profiler servers, `options` fields of `tfperf.capture.remote.CaptureRequest`
-    (`duration_s`, 2.0 by default, `delay_s`, `retries`, ...). A worker that fails does not raise: see `captured`, or
+    (`duration_s`, 4.0 by default, `delay_s`, `retries`, ...). A worker that fails does not raise: see `captured`, or
     call `raise_problem`. Raises CaptureError `bad_address`, or `not_written` if the logdir cannot be used.
     """
     return sample_once(CaptureRequest(workers=[parse_address(worker) for worker in workers], **options), logdir)

@@ -6,7 +6,6 @@ others. Nothing leaves the machine; the page runs in the browser.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -44,12 +43,11 @@ class FileServer(HTTPServer):
         """Return the address of the viewer with the file in it."""
         return f"{VIEWER}/#!/?url={self.url}"
 
-    def serve(self) -> bool:
-        """Wait until the file is fetched, or Ctrl-C; return whether it was, and free the port."""
-        with contextlib.suppress(KeyboardInterrupt), self:
+    def serve(self) -> None:
+        """Wait until the file is fetched, and free the port, after Ctrl-C too."""
+        with self:
             while not self.fetched:
                 self.handle_request()
-        return self.fetched
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: browsers hang up all the time."""

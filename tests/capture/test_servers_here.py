@@ -1,0 +1,77 @@
+"""Profiler servers of this machine are found among all that listens, with the process that each is in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from capture.conftest import Job
+from click.testing import Result
+
+from tfperf.capture import servers_here
+from tfperf.capture.address import Address
+from tfperf.capture.machine import Listener, Machine
+from tfperf.capture.servers_here import ServerHere, find_servers
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
+
+Run = Callable[..., Result]
+
+
+def test_finds_the_servers_of_jobs_and_their_processes(jobs: dict[str, Job]) -> None:
+    found = {server.address.port: server for server in find_servers()}
+    for job in jobs.values():
+        server = found[job.port]
+        assert server.listener.process == job.process.pid
+        assert str(server) == f"--port {job.port} ({server.listener.command} (pid {job.process.pid}))"
+
+
+def test_asks_no_port_of_other_programs() -> None:
+    with socket.socket() as plain:
+        plain.bind(("127.0.0.1", 0))
+        plain.listen()
+        port = plain.getsockname()[1]
+        assert (port, os.getpid()) in {(port, each.process) for port, each in Machine().listeners()}
+        assert port not in {server.address.port for server in find_servers()}
+        plain.settimeout(0.01)
+        with pytest.raises(TimeoutError):
+            plain.accept()
+
+
+def test_without_a_profiler_library_there_is_no_server(tmp_path: Path) -> None:
+    (tmp_path / "proc/7").mkdir(parents=True)
+    machine = Machine(root=tmp_path)
+    for line, expected in [
+        ("7f-7f r-xp 0 0 0 /usr/lib/libc.so.6", False),
+        ("7f-7f r-xp 0 0 0 /site/tensorflow/libtensorflow_cc.so.2", True),
+        ("7f-7f r-xp 0 0 0 /site/tensorflow/python/_pywrap_tensorflow_internal.so", True),
+        ("7f-7f r-xp 0 0 0 /site/jaxlib/xla_extension.so", True),
+    ]:
+        (tmp_path / "proc/7/maps").write_text(line)
+        assert machine.has_profiler(7) is expected, line
+    assert not machine.has_profiler(8)
+
+
+def server(port: int) -> ServerHere:
+    return ServerHere(Address("localhost", port), Listener(12, "python train.py"))
+
+
+@pytest.mark.parametrize(
+    ("ports", "code", "words"),
+    [
+        ((), 1, "no profiler server of this user is on this machine; start one in the job: tfperf.serve()"),
+        ((1, 2), 2, "choose one: --port 1 (python train.py (pid 12)), or --port 2 (python train.py (pid 12))"),
+        ((1,), 1, "found python train.py (pid 12) on port 1\nError: nothing listens on localhost:1"),
+    ],
+)
+def test_capture_takes_the_only_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_tfperf: Run, ports: tuple[int, ...], code: int, words: str
+) -> None:
+    monkeypatch.setattr(servers_here, "find_servers", lambda: [server(port) for port in ports])
+    done = run_tfperf("capture", "--logdir", tmp_path)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert words in done.stderr
