@@ -65,7 +65,7 @@ def test_a_narrow_interval_around_the_tolerance_is_not_slower() -> None:
 
 
 def test_a_wide_interval_is_inconclusive_and_says_how_many_steps_are_needed() -> None:
-    comparison = compare_steps(run_of(NOISY), run_of(NOISY), tolerance=0.05)
+    comparison = compare_steps(run_of(NOISY), run_of(scaled(1.0001, NOISY)), tolerance=0.05)
     assert comparison.verdict == "inconclusive"
     assert comparison.steps_needed is not None
     assert comparison.steps_needed > 50
@@ -73,7 +73,7 @@ def test_a_wide_interval_is_inconclusive_and_says_how_many_steps_are_needed() ->
 
 
 def test_noise_that_no_number_of_steps_averages_out_is_said() -> None:
-    comparison = compare_steps(run_of(NOISY), run_of(NOISY), tolerance=0.001)
+    comparison = compare_steps(run_of(NOISY), run_of(scaled(1.0001, NOISY)), tolerance=0.001)
     assert (comparison.verdict, comparison.steps_needed) == ("inconclusive", None)
     assert "more than 20,000 steps are needed, so reduce the noise" in comparison.why
 
@@ -124,6 +124,18 @@ def test_runs_without_steps_are_inconclusive() -> None:
 @settings(max_examples=40)
 def test_a_run_is_never_slower_than_itself(times: list[float]) -> None:
     assert compare_steps(run_of(times), run_of(times), tolerance=0.0).verdict != "slower"
+
+
+def test_a_capture_is_not_slower_than_itself_however_noisy() -> None:
+    noisy = [10.0, 31.0, 12.0, 45.0, 9.0, 28.0, 17.0, 52.0] * 2
+    comparison = compare_steps(run_of(noisy), run_of(noisy), tolerance=0.05)
+    assert (comparison.verdict, comparison.steps_needed) == ("not slower", None)
+    assert comparison.ratio is not None
+    assert comparison.ratio.half_width > 0.05
+    assert comparison.why.endswith("this is one capture twice, and not slower than itself.")
+    other = [*noisy[:-1], noisy[-1] + 0.001]
+    assert compare_steps(run_of(noisy), run_of(other), tolerance=0.05).verdict == "inconclusive"
+    assert compare_steps(run_of(noisy[:4]), run_of(noisy[:4]), tolerance=0.05).verdict == "inconclusive"
 
 
 @given(step_times)

@@ -66,7 +66,8 @@ def compare_steps(
 ) -> StepComparison:
     """Judge whether `after` is slower per step than `before` by more than `tolerance` (0.05: 5 %).
 
-    `per` is what the times of the runs are of.
+    A run with the step times of the other, to the last digit, is the other: not slower, whatever the interval. `per` is
+    what the times of the runs are of.
 
     Slower: the whole interval of the ratio lies above 1 + tolerance. Not slower: its upper end does not, or half of its
     width is at most the tolerance, so that a clear regression would show. Each run is that of its slowest host. The
@@ -79,7 +80,8 @@ def compare_steps(
     needed = None if enough else FEWEST_STEPS[stat]
     verdict: RegressionVerdict = "inconclusive"
     if ratio is not None:
-        verdict = _verdict(ratio, tolerance)
+        # A capture is not slower than itself, however noisy it is.
+        verdict = "not slower" if before_ms == after_ms else _verdict(ratio, tolerance)
         needed = ratio.steps_needed(tolerance) if verdict == "inconclusive" else None
     comparison = StepComparison(
         verdict=verdict,
@@ -192,6 +194,8 @@ def _why_of_two(comparison: StepComparison) -> str:
     fine = f"the interval overlaps the tolerance of {limit} and is narrow enough to show a regression"
     if ratio.high <= 1 + tolerance:
         fine = f"the whole interval is within the tolerance of {limit}"
+    if _verdict(ratio, tolerance) == "inconclusive":
+        fine = "every step time is the same, so this is one capture twice, and not slower than itself"
     advice = f"more than {MOST_STEPS_NEEDED:,} steps are needed, so reduce the noise (a quiet machine, fixed clocks)"
     if comparison.steps_needed:
         advice = f"capture about {counted(comparison.steps_needed, 'step')} in each run"
