@@ -72,7 +72,6 @@ def test_what_is_not_a_range_of_steps(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "--port PORT"),
         (["--port", "0"], "--port"),
         (["--port", "1", "--duration", "2"], "2s, 500ms"),
         (["--worker", "nowhere"], "HOST:PORT"),
