@@ -46,7 +46,7 @@ def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other)
     assert finding.text == (
         "While work is prepared and launched, the device is idle for 50.0% of the step time, average over 2 devices "
-        "(category Kernel launch, by other rules: 0.0%)."
+        "(the category Kernel launch has 0.0%, by other rules)."
     )
 
 
@@ -57,7 +57,7 @@ def test_the_only_device_at_work_is_named_beside_idle_ones(tmp_path: Path) -> No
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), *silent, after)
     assert finding.text == (
         "While work is prepared and launched, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time "
-        "(category Kernel launch, by other rules: 0.0%)."
+        "(the category Kernel launch has 0.0%, by other rules)."
     )
 
 

@@ -157,9 +157,10 @@ def test_gaps_in_what_is_known_are_said(tmp_path: Path) -> None:
         event("b", 65, 5, correlation_id=u64(2), tf_op=ref("a:Relu")),
         event("c", 80, 5, tf_op=ref("a:Relu")),
     ]
-    notes = " ".join(section(tmp_path, calls, gpu(*events)).notes)
+    made = section(tmp_path, calls, gpu(*events))
+    notes = " ".join(made.notes)
     assert "names no op for 50.0% of the kernel time" in notes
-    assert "static and dynamic together" in notes
+    assert "static and dynamic together" in " ".join(made.detail_notes), "only --by kernel shows shared memory"
     assert "1 of 2 kernels started before the call that launched them had returned" in notes
     assert "1 of 2 kernels start before the call that launched them: the clocks" in notes
     assert "No call of the host was found for 1 of 3 kernels" in notes

@@ -81,7 +81,7 @@ def _finding(idle: Idle, cause: Cause, summary: Summary) -> Finding:
         category, title = _CATEGORIES[cause]
         of_category = share_of_step(summary, category)
         if of_category.value is not None and str(of_category) != str(share):
-            text += f" (category {title}, by other rules: {of_category})"
+            text += f" (the category {title} has {of_category}, by other rules)"
             quantities.append(of_category)
     # One gap alone may be the start or the end of the capture, which no change of the program shortens.
     is_grave = idle.percent(cause) >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"

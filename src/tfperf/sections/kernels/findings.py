@@ -55,7 +55,7 @@ def _missed_tensor_cores(kernels: Kernels) -> Finding | None:
         return None
     share = Quantity("missed_tensor_cores", percent, of="kernel time")
     text = (
-        f"Ops that tensor cores could do take {share} of the kernel time without them (most: {next(iter(missed))}; "
+        f"Ops that could use tensor cores take {share} of the kernel time without them (most: {next(iter(missed))}; "
         f"threshold {MISSED_PERCENT:.0f}%)."
     )
     return Finding("no_tensor_cores", "hint", text, causes=("device_compute_32bit",), quantities=(share,))

@@ -57,7 +57,14 @@ def build(results: Results) -> Section:
             ),
         ),
         notes=_notes(kernels, results.attribution),
+        detail_notes=(_SHARED_MEMORY,) if _has_one_size(kernels) else (),
     )
+
+
+def _has_one_size(kernels: Kernels) -> bool:
+    """Tell whether the shared memory of some kernel is known as a sum only."""
+    launches = [kernel.launch for kernel in kernels.kernels]
+    return any(launch.shared_bytes is not None and launch.static_shared_bytes is None for launch in launches)
 
 
 def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
@@ -115,9 +122,6 @@ def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
     if without_op_ps:
         percent = format_percent(100.0 * without_op_ps / kernels.whole_ps)
         notes.append(f"The trace names no op for {percent}% of the kernel time.")
-    launches = [kernel.launch for kernel in kernels.kernels]
-    if any(launch.shared_bytes is not None and launch.static_shared_bytes is None for launch in launches):
-        notes.append(_SHARED_MEMORY)
     keys = ("launches", "kernels", "early", "before", "unmatched_kernels")
     sums = (sum(getattr(device, key) for device in kernels.launches) for key in keys)
     launched, all_kernels, early, before, unmatched = sums
