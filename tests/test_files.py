@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfperf.errors import OutputError
-from tfperf.files import cannot_write, refuse_existing, replace_file, temporary_beside, write_files
+from tfperf.files import cannot_write, elsewhere, refuse_existing, replace_file, temporary_beside, write_files
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -64,3 +64,21 @@ def test_what_is_wrong_with_the_place_is_said(tmp_path: Path) -> None:
     )
     assert "does not exist; create it first" in str(cannot_write(tmp_path / "a" / "x.html", missing))
     assert "tfperf writes to this machine only" in str(cannot_write(Path("s3://bucket/x.html"), missing))
+
+
+@pytest.mark.parametrize(
+    ("address", "command"),
+    [
+        ("s3://bucket/logs", "aws s3 cp --recursive s3://bucket/logs logs"),
+        ("s3://bucket/a.json", "aws s3 cp s3://bucket/a.json ."),
+        ("gs://bucket/vm.xplane.pb", "gcloud storage cp gs://bucket/vm.xplane.pb ."),
+        ("hdfs://host/logs", "hdfs dfs -get hdfs://host/logs logs"),
+        ("https://host/vm.xplane.pb", "curl --remote-name https://host/vm.xplane.pb"),
+    ],
+)
+def test_how_to_copy_from_another_machine(address: str, command: str) -> None:
+    assert elsewhere(Path(address)).endswith(f"copy it first: {command}")
+
+
+def test_a_path_of_this_machine_is_no_address(tmp_path: Path) -> None:
+    assert [elsewhere(path) for path in (tmp_path, Path("logs"), Path("C:/logs"), Path("a:b/c"))] == [""] * 4

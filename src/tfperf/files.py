@@ -18,11 +18,11 @@ TRACE_SUFFIX = ".xplane.pb"
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _COPY = {
-    "s3": "aws s3 cp --recursive {} logs",
-    "gs": "gcloud storage cp --recursive {} logs",
-    "hdfs": "hdfs dfs -get {} logs",
-    "http": "curl --output vm.xplane.pb {}",
-    "https": "curl --output vm.xplane.pb {}",
+    "s3": "aws s3 cp{recursive} {url} {to}",
+    "gs": "gcloud storage cp{recursive} {url} {to}",
+    "hdfs": "hdfs dfs -get {url} {to}",
+    "http": "curl --remote-name {url}",
+    "https": "curl --remote-name {url}",
 }
 """How people copy from other places: the tools of those who run them."""
 _NOT_HERE = "tfperf writes to this machine only; write a file here, then copy it with the tool of that place"
@@ -119,7 +119,9 @@ def elsewhere(path: Path) -> str:
         return f"{url} is an address; give the path without file://"
     if scheme not in _COPY:
         return f"{url} is an address of the unknown scheme {scheme}; give a path of this machine"
-    copy = _COPY[scheme].format(shlex.quote(url))
+    is_file = path.suffix in (".pb", ".json")
+    recursive, to = ("", ".") if is_file else (" --recursive", "logs")
+    copy = _COPY[scheme].format(url=shlex.quote(url), recursive=recursive, to=to)
     return f"{url} is not on this machine, and tfperf reads only what is; copy it first: {copy}"
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from tfperf.compare.run_summary import RANKING_NAMES, Ranking, Rankings, RunSummary
 from tfperf.errors import TraceFormatError, TraceNotFoundError
+from tfperf.files import elsewhere
 from tfperf.wire.trace_file import open_regular
 
 _KIND, _FORMAT = "tfperf baseline", 1
@@ -51,7 +52,7 @@ def read_baseline(path: Path) -> RunSummary:
             data = file.read(_READ_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise TraceNotFoundError(f"cannot read the baseline {path}: {reason}; {_HINT}") from error
+        raise TraceNotFoundError(elsewhere(path) or f"cannot read the baseline {path}: {reason}; {_HINT}") from error
     try:
         data = data.removeprefix(_BYTE_ORDER_MARK)
         if len(data) > _READ_BYTES:
