@@ -40,13 +40,13 @@ class Plotted:
 
     __slots__ = ()
 
-    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
+    def plot(self, ax: Axes | None = None, *, top: int | None = None) -> Axes:
         """Draw it into the axes `ax`, or a figure of its own, and return the axes.
 
-        `top` is how many rows a ranking shows. Raises TfperfError without matplotlib (pip install "tfperf[plot]"), and
-        if there is nothing to draw.
+        `top` is how many kernels or allocators are drawn. Raises TfperfError without matplotlib
+        (pip install "tfperf[plot]"), and if there is nothing to draw.
         """
-        axes: Axes = resolve_name(_PLOT)(self, ax, **options)
+        axes: Axes = resolve_name(_PLOT)(self, ax, top=top)
         return axes
 
 
