@@ -74,6 +74,24 @@ def test_bash_completes(words: tuple[str, ...], offered: list[str], shell_folder
     assert complete(shell_folder, *words) == offered
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_tab_completes_at_a_prompt(shell_folder: Path) -> None:
+    pexpect = pytest.importorskip("pexpect", reason="there is no pseudo-terminal")
+    path = f"{shell_folder}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "TERM": "dumb", "PS1": "> "}
+    bash = ["--norc", "--noprofile", "-i"]
+    child = pexpect.spawn("bash", bash, cwd=shell_folder, env=environment, encoding="utf-8", timeout=30)
+    child.sendline("source ./completion.sh; echo rea''dy")
+    child.expect_exact("ready")
+    child.send("tfperf ana\t")
+    child.expect_exact("tfperf analyze ")
+    child.send("-s kern\t")
+    child.expect_exact("-s kernels ")
+    child.send("--no-p\t")
+    child.expect_exact("--no-pager ")
+    child.close(force=True)
+
+
 @pytest.mark.parametrize(("shell", "said"), [("zsh", "#compdef tfperf"), ("fish", "function _tfperf_completion")])
 def test_scripts_for_other_shells(shell: str, said: str, run_tfperf: Run) -> None:
     result = run_tfperf("completion", shell)
