@@ -27,6 +27,7 @@ TRIED: tuple[tuple[str, int, str], ...] = (
     (f"tfperf export-csv {SAMPLE} -o tables", 0, ""),
     (f"tfperf check {SAMPLE} --max-input-bound 10%", 3, "BREACHED"),
     ("tfperf --help", 0, "analyze"),
+    ("tfperf explain capture", 0, "capture (term)"),
     ("tfperf --version", 0, "tfperf"),
     (f"tfperf analyze {SAMPLE} -o report.md", 0, ""),
     (f"tfperf check {SAMPLE} --max-step-time 5s", 0, "max-step-time"),

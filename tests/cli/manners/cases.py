@@ -184,6 +184,7 @@ IN_PROCESS = (
     Case("capture --port 1 --worker localhost:1", "Error: a worker is named twice; name each once", 2),
     Case("capture --port 1 --duration 2", "Error: *'2' is not a duration: write 2s, 500ms or 1.5m", 2),
     Case("capture --port 1 --on-slow-step 5ms", "Error: --on-slow-step needs --continuous", 2),
+    Case("capture -q --port 1 --retries 1", "Error: nothing listens on localhost:1; *", 1),
     Case("capture --port 1", "Error: nothing listens on localhost:1; *", 1),
     Case("run", "Error: Missing argument 'SCRIPT [ARGS]...'.", 2),
     Case("run nowhere.py", "Error: nowhere.py does not exist; *", 2),
