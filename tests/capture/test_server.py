@@ -265,6 +265,12 @@ def test_a_port_that_is_taken(job: ServingJob) -> None:
         assert job.do(f"reason(serve, {other.getsockname()[1]})")[0] == "port_taken"
 
 
+def test_the_usual_port_is_the_one_that_capture_is_told(job: ServingJob) -> None:
+    """Where another program of this machine has it, the error names it."""
+    assert "127.0.0.1:6009" in str(job.do("reason(lambda: globals().update(usual=serve()) or usual.address)"))
+    job.do("usual.stop() if 'usual' in globals() else None")
+
+
 @pytest.mark.parametrize("arguments", ["70000", "-1", "host=''", "host='no.such.name.invalid'", "host='192.0.2.1'"])
 def test_an_address_that_cannot_be(job: ServingJob, arguments: str) -> None:
     assert job.do(f"reason(serve, {arguments})")[0] == "bad_address"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import pytest
@@ -93,6 +94,7 @@ def test_a_logdir_that_cannot_be(run_tfperf: Callable[..., Result]) -> None:
     assert "not a local folder" in done.stderr
 
 
+XSPACE = space(host(event("a/b:MatMul", 0, 5), event("a/b:MatMul", 9, 5)))
 TRACE = Path("/l/plugins/profile/r/w0_1.xplane.pb")
 CAPTURED = (
     Captured(worker="w0:1", path=TRACE, size_bytes=5000, event_count=70, overhead_percent=3.21),
@@ -174,3 +176,54 @@ def test_top_says_how_many_rows_of_the_analysis_are_shown(tmp_path: Path, run_tf
     ops = sections["ops"]["tables"]["host_ops"]
     assert (len(ops["rows"]), ops["total_rows"]) == (2, 3)
     assert len(sections["steps"]["tables"]["steps"]["rows"]) == 5, "steps are not ranked"
+
+
+def test_a_report_that_cannot_be_written_is_said_before_the_job_is_asked(
+    run_tfperf: Callable[..., Result], tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+
+    def profile(request: Any, context: Any) -> bytes:
+        asked.append(request)
+        return response(XSPACE)
+
+    with serving({"Profile": profile}) as port:
+        logs, missing = tmp_path / "logs", tmp_path / "missing" / "report.json"
+        done = run_tfperf("capture", "--port", port, "--logdir", logs, "--analyze", "-o", missing)
+        assert (done.exit_code, done.stdout, asked, logs.exists()) == (1, "", [], False)
+        assert "create it first" in done.stderr
+        # In the folder that the command makes, it can be written.
+        done = run_tfperf("capture", "--port", port, "--logdir", logs, "--analyze", "-o", logs / "report.json")
+        assert (done.exit_code, len(asked)) == (0, 1), done.stderr
+        assert json.loads((logs / "report.json").read_text())["summary"]["captured"] == 1
+
+
+def test_a_report_that_cannot_be_written_in_the_end_is_printed(
+    run_tfperf: Callable[..., Result], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+
+    def profile(request: Any, context: Any) -> bytes:
+        report.mkdir()
+        return response(XSPACE)
+
+    with serving({"Profile": profile}) as port:
+        done = run_tfperf("capture", "--port", port, "--logdir", tmp_path / "logs", "-o", report)
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["summary"]["captured"] == 1
+    assert "report.json is a folder; name a file; the report follows here" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals of Linux")
+def test_it_counts_down_in_a_terminal(tmp_path: Path) -> None:
+    import pty
+
+    with serving({"Profile": lambda request, context: response(XSPACE)}) as port:
+        command = [sys.executable, "-m", "tfperf", "capture", "--port", str(port), "--duration", "90s"]
+        reader, terminal = pty.openpty()
+        done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=terminal, check=False, timeout=60)
+        os.close(terminal)
+        shown = os.read(reader, 1 << 16).decode()
+        os.close(reader)
+    assert done.returncode == 0
+    assert re.search(rf"profiling localhost:{port}: \d\d s left", shown)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from capture.handmade import listening, silent
 from click.testing import Result
 
 
@@ -76,3 +80,20 @@ def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_ctrl_c_is_exit_code_130(tmp_path: Path) -> None:
+    """While it waits for a job that takes connections and says nothing."""
+    accepted = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        accepted.set()
+        silent(connection)
+
+    with listening(handle) as port:
+        command = [sys.executable, "-m", "tfperf", "doctor", "--port", str(port), "--logdir", str(tmp_path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert accepted.wait(60)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "Interrupted\n")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from builders import event, host, logdir_of, space
+from capture.conftest import read_until
 from click.testing import CliRunner, Result
 from timeline.perfetto_reader import read_perfetto
 
@@ -70,3 +75,25 @@ def test_an_existing_file_is_kept(logdir: Path, tmp_path: Path) -> None:
     assert "pass --force" in str(result.exception)
     assert output.read_text() == "mine"
     assert run(logdir, "-o", output, "--force").exit_code == 0
+
+
+def test_ctrl_c_while_the_viewer_is_waited_for_is_exit_code_130(logdir: Path) -> None:
+    """On any free port: 9001, the one that the viewer takes files from, may be in use."""
+    code = (
+        "from tfperf.timeline.viewer_server import FileServer\n"
+        "FileServer.__init__.__defaults__ = (0,)\n"
+        "from tfperf.cli import run\n"
+        "run()\n"
+    )
+    environment = {**os.environ, "SSH_CONNECTION": "no browser"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "timeline", str(logdir), "--open"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    read_until(process, "(Ctrl-C stops)")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "Interrupted\n")
