@@ -161,6 +161,22 @@ def test_fetches_that_are_beside_no_step(tmp_path: Path) -> None:
     )
 
 
+def test_fetches_that_stop_while_steps_go_on(tmp_path: Path) -> None:
+    def found(*numbers: int) -> tuple[Flaw, ...]:
+        fetched = [event(FETCH, 100 * number + 10, 20) for number in numbers]
+        return flaws(tmp_path, plane("/host:CPU", line("python", *marks(10)), line("data", *fetched, id=2)))
+
+    (flaw,) = found(*range(6))
+    assert (flaw.code, flaw.level, flaw.about_steps) == ("fetches_stop", "doubtful", True)
+    assert flaw.text.startswith("no call of tf.data is in the last 4 of 10 steps, and one in each of the others")
+    (flaw,) = found(*range(3, 10))
+    assert "in the first 3 of 10 steps" in flaw.text
+    assert not found(*range(8)), "the last two may be cut off"
+    assert not found(*range(2, 10))
+    assert not found(*range(0, 10, 5), 1, 2), "not in each of the others"
+    assert not found(*range(10))
+
+
 @pytest.mark.parametrize(
     ("message", "is_error", "code", "level"),
     [

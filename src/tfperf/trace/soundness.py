@@ -214,11 +214,26 @@ def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:
     fetches: Int64s = trace.host_events(mask(trace.names, lambda name: is_fetch(name) or is_root_iterator(name)))
     if min(len(fetches), len(steps)) < _FEW:
         return
+    halt = _halt_of(trace.start_ps[fetches], steps)
+    if halt:
+        yield Flaw("fetches_stop", f"{halt}: data of some thread may be missing", "doubtful", about_steps=True)
     first_ps, last_ps = int(steps.start_ps.min()), int(steps.end_ps.max())
     away_ps = np.maximum(first_ps - trace.end_ps[fetches], trace.start_ps[fetches] - last_ps).min()
     if away_ps > _APART_PS:
         text = f"no call of tf.data is within {_seconds(away_ps)} of a step: clocks disagree"
         yield Flaw("fetches_apart", text, about_steps=True)
+
+
+def _halt_of(fetched_ps: Int64s, steps: Steps) -> str:
+    """Say that fetches begin late or end early, if all steps up to one fetch and all others do not; else nothing."""
+    place = np.searchsorted(np.sort(steps.start_ps), fetched_ps, side="right") - 1
+    fetches = np.bincount(place[place >= 0], minlength=len(steps)) > 0
+    changes = np.flatnonzero(fetches[1:] != fetches[:-1]) + 1
+    if len(changes) != 1 or not _FEW <= changes[0] <= len(steps) - _FEW:
+        return ""
+    which = "last" if fetches[0] else "first"
+    without = int((~fetches).sum())
+    return f"no call of tf.data is in the {which} {without} of {len(steps)} steps, and one in each of the others"
 
 
 def _seconds(duration_ps: int) -> str:
