@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s, lookup
 from tfperf.trace.event_names import (
+    Op,
     is_eager_call,
     is_fetch,
     is_input_function,
@@ -119,6 +120,10 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
         # Nothing on a thread ends inside of what it calls. A few can be a glitch of the clock.
         text = f"{counted(crossing, 'event')} of host threads, of {trace.event_count:,}, end inside of another one"
         yield Flaw("crossing_events", text, "doubtful")
+    misplaced = _misplaced(trace)
+    if misplaced:
+        text = f"{counted(misplaced, 'call')} of tf.data directly inside ops that run none: names may be exchanged"
+        yield Flaw("misplaced_calls", text, "doubtful")
     if _repeats(trace) > _REPEATED:
         yield Flaw("repeated_events", "events of host threads are there twice")
 
@@ -188,6 +193,19 @@ def _crossings(trace: HostTrace) -> int:
 def _is_of_tensorflow(name: str) -> bool:
     """Tell whether the event is one that TensorFlow writes, which ends before the call around it does."""
     return is_iterator(name) or is_fetch(name) or is_eager_call(name) or (":" in name and bool(parse_op(name).kind))
+
+
+def _misplaced(trace: HostTrace) -> int:
+    """Return how many calls of tf.data are the first thing inside an op that is not about tf.data."""
+    calls, ops = mask(trace.names, is_iterator)[trace.name], mask(trace.names, _is_other_op)[trace.name]
+    is_inside = (trace.end_ps[1:] <= trace.end_ps[:-1]) & (trace.line_of[1:] == trace.line_of[:-1])
+    return int((calls[1:] & ops[:-1] & is_inside).sum())
+
+
+def _is_other_op(name: str) -> bool:
+    """Tell whether the event is a TensorFlow op that calls no iterator, as `ReduceDataset` does."""
+    op = parse_op(name) if ":" in name and not is_fetch(name) else Op("", name, "")
+    return op.kind == "tensorflow" and not re.search("Dataset|Iterator", op.type)
 
 
 def _repeats(trace: HostTrace) -> float:
