@@ -87,6 +87,19 @@ def test_exit_code_1_with_a_damaged_trace(run_tfperf: Run, tmp_path: Path) -> No
     assert run_tfperf("check", logdir_of(tmp_path, a=b"\xff" * 100), *HOLDS).exit_code == 1
 
 
+def test_a_doubtful_profile_is_judged_and_called_doubtful(run_tfperf: Run, tmp_path: Path) -> None:
+    marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
+    odd = (event("a:MatMul", 410, 20), event("b:MatMul", 420, 20))
+    doubtful, sound = space(host(*marks, *odd)), space(host(*marks))
+    said = "events of host threads end inside another one (1 of 7)"
+    result = run_tfperf("check", logdir_of(tmp_path, a=doubtful), "--max-step-time", "1ms")
+    assert result.exit_code == 0
+    assert f"The profile may be incomplete or wrong: {said}." in " ".join(result.stdout.split())
+    result = run_tfperf("check", logdir_of(tmp_path, a=doubtful, b=sound), "--max-step-time", "1ms")
+    assert f"The profile of host a may be incomplete or wrong: {said}." in " ".join(result.stdout.split())
+    assert result.stdout.count("incomplete or wrong") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

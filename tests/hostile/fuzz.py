@@ -4,7 +4,7 @@
     make fuzz COUNT="1 --seed 4711 --keep mutant.xplane.pb"
 
 Each mutant is checked against limits that its sample breaches by far, and then given to one more command, in turn. A
-limit that now passes must come with a word: a profile that is called damaged or doubtful. A limit on a number of
+limit that now passes must come with a word in the same report: that the profile may be wrong. A limit on a number of
 things is left out where things were taken away: what is not recorded cannot be missed.
 """
 
@@ -174,9 +174,7 @@ class Fuzz:
         passed = [row for row in rows if row["result"] == "pass"]
         if not passed:
             return
-        analyzed = invoke(("analyze", str(self.mutant), "--format", "json"))
-        level = json.loads(analyzed.stdout)["summary"]["soundness"]["level"]
-        if level == "sound" and not checked.stderr:
+        if "may be incomplete or wrong" not in checked.stdout and not checked.stderr:
             text = ", ".join(f"{row['limit']}: {row['measured_text']} ({row['why']})" for row in passed)
             yield Fault("silent pass", seed, "check", mutant.operators, text)
 

@@ -134,6 +134,7 @@ NESTED = (event("a:A", 0, 100), event("b:B", 0, 50), event("c:C", 50, 50), event
         (event("e:E", 90, 20), 1),  # ends after what is around it
         (event("e:E", 40, 30), 1),  # ends after the event before it
         (event("EagerExecute", 99, 20), 1),
+        (event("ExecutorState::ProcessAsync::Done", 90, 20), 1),
         (event("mark of a user", 90, 20), 0),
         (event("ExecutorState::Process", 90, 20), 0),
         (event("$script.py:1 main", 90, 20), 0),

@@ -278,7 +278,12 @@ def _judge_regression(
 
 
 def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
-    notes, others, skip_first, hosts = [], hosts[-1].other_kinds, config.skip_first or 0, _single(hosts)
+    others, skip_first, hosts = hosts[-1].other_kinds, config.skip_first or 0, _single(hosts)
+    notes = [
+        f"The profile{f' of host {host.name}' * bool(host.name)} may be incomplete or wrong: {host.doubt}."
+        for host in hosts
+        if host.doubt
+    ]
     figures_of_steps = [limit for limit in config.limits if rests_on_steps(limit.metric)]
     if others and (config.by_kind or config.baseline or figures_of_steps):
         rest = "Limits on steps are" if config.by_kind else "Figures are"

@@ -71,6 +71,11 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         texts = [flaw.text for flaw in flaws if is_over_steps or not flaw.about_steps]
         return f"the profile is damaged: {texts[0]}" if texts else ""
 
+    @property
+    def doubt(self) -> str:
+        """Say what makes the profile doubtful, though not so much that nothing is judged; empty if nothing does."""
+        return "; ".join(flaw.text for _, flaw in self.results.flaws if flaw.level == "doubtful")
+
     def over(self, summary: Summary) -> str:
         """Say over which steps a figure is, and which are not judged."""
         others = f"; {unjudged_steps(self.other_kinds)}" if self.other_kinds else ""

@@ -118,7 +118,7 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
     crossing = _crossings(trace)
     if crossing:
         # Nothing on a thread ends inside of what it calls. A few can be a glitch of the clock.
-        text = f"{counted(crossing, 'event')} of host threads, of {trace.event_count:,}, end inside of another one"
+        text = f"events of host threads end inside another one ({crossing:,} of {trace.event_count:,})"
         yield Flaw("crossing_events", text, "doubtful")
     misplaced = _misplaced(trace)
     if misplaced:
@@ -172,12 +172,12 @@ def _runs_function(name: str) -> bool:
 def _crossings(trace: HostTrace) -> int:
     """Return how many events of TensorFlow on host threads begin inside another event and end after it.
 
-    Each is compared with the event before it, and with what ends last of all before it. Frames of Python and runs of
-    the executor are left out: the first are cut where tracing starts, the second overlap in sound traces too. What
-    users mark may overlap as they like.
+    Each is compared with the event before it, and with what ends last of all before it. Frames of Python are left out,
+    which are cut where tracing starts. Runs of the executor overlap each other in sound traces too, and what users mark
+    may overlap as it likes.
     """
     of_tensorflow = mask(trace.names, _is_of_tensorflow)
-    excluded = mask(trace.names, lambda name: is_python_frame(name) or _runs_function(name))
+    excluded = mask(trace.names, is_python_frame)
     found = 0
     for line in trace.host_lines:
         rows = slice(line.start, line.stop)
@@ -192,6 +192,8 @@ def _crossings(trace: HostTrace) -> int:
 
 def _is_of_tensorflow(name: str) -> bool:
     """Tell whether the event is one that TensorFlow writes, which ends before the call around it does."""
+    if name.startswith("Executor"):
+        return name != "ExecutorState::Process"
     return is_iterator(name) or is_fetch(name) or is_eager_call(name) or (":" in name and bool(parse_op(name).kind))
 
 
