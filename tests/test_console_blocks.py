@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +23,12 @@ from builders import event, host, logdir_of, space
 from capture.serving_job import ServingJob
 from test_docs import PAGES, ROOT, follow
 
-SHORTER = {"--after 30s": "--after 500ms", "--duration 2s": "--duration 500ms", "--duration 5s": "--duration 1s"}
+SHORTER = {
+    "--after 30s": "--after 500ms",
+    "--duration 2s": "--duration 500ms",
+    "--duration 5s": "--duration 1s",
+    "--on-slow-step 50ms": "--on-slow-step 1us",
+}
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """
 import time
@@ -113,11 +122,29 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
         first, second = request.getfixturevalue("ports")
         line = line.replace("w0:6009", f"127.0.0.1:{first}").replace("w1:6009", f"127.0.0.1:{second}")
         line = line.replace("--port 6009", f"--port {first}")
-        if "--continuous" in line:  # It goes on until Ctrl-C.
-            line = f"timeout --preserve-status --signal INT 4 {line}"
+        if "--continuous" in line:
+            return until_ctrl_c(line, folder)
     if not line.startswith(("tfperf analyze", "tfperf check", "tfperf diff", "tfperf timeline")):
         line = f"{line}\n:"  # A process of its own, as what profiles and is stopped needs it.
     return follow(line, folder)
+
+
+def until_ctrl_c(line: str, folder: Path) -> tuple[int, str, str]:
+    """Run a command that goes on until Ctrl-C, which comes when it has written its first trace."""
+    shutil.rmtree(folder / "logs", ignore_errors=True)
+    running = subprocess.Popen(
+        [sys.executable, "-m", *line.partition("  #")[0].split()],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 100
+    while running.poll() is None and time.monotonic() < until and not [*folder.rglob("logs/**/*.xplane.pb")]:
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=100)
+    return running.returncode, stdout, stderr
 
 
 def test_make_demo_is_what_ci_runs_first() -> None:

@@ -23,7 +23,6 @@ SIGNS = (
     "Waiting for tf.data takes",
     "put .cache() behind map()",
     "The pipeline is too slow",
-    "MapAndBatch !*",
     "numpy_function",
     "less time per step",
     "Input changed most",
