@@ -65,10 +65,10 @@ def test_the_name_of_a_kind_lists_its_words(word: str, run_tfperf: Run) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("inputbound", "'inputbound' is no word of tfperf: did you mean input bound"),
-        ("qqqqqq", "'qqqqqq' is no word of tfperf: tfperf explain lists what there is"),
-        ("\x1b[31m", r"'\x1b[31m' is no word of tfperf"),
-        ("", "'' is no word of tfperf"),
+        ("inputbound", "'inputbound' is not a term that tfperf knows: did you mean input bound"),
+        ("qqqqqq", "'qqqqqq' is not a term that tfperf knows: tfperf explain lists what there is"),
+        ("\x1b[31m", r"'\x1b[31m' is not a term that tfperf knows"),
+        ("", "'' is not a term that tfperf knows"),
     ],
 )
 def test_an_unknown_word_is_wrong_usage(word: str, message: str, run_tfperf: Run) -> None:

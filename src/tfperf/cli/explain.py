@@ -127,7 +127,7 @@ def _unknown(word: str, known: Iterable[Entry]) -> str:
 
     shown_as = {key_of(name): name for entry in known for name in entry.names}
     close = did_you_mean(key_of(word), shown_as)
-    return f"'{for_people(word)}' is no word of tfperf: {close or 'tfperf explain lists what there is'}"
+    return f"'{for_people(word)}' is not a term that tfperf knows: {close or 'tfperf explain lists what there is'}"
 
 
 def _known(context: click.Context) -> Iterator[Entry]:

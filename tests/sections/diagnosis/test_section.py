@@ -16,6 +16,8 @@ from tfperf.render import render
 from tfperf.render.text_table import cells
 from tfperf.render.values import measure_text
 from tfperf.report.model import BarChart, Fact, Finding, Quantity, Report
+from tfperf.sections.diagnosis.cause import Action, Cause, Range
+from tfperf.sections.diagnosis.section import finding_of
 from tfperf.sections.diagnosis.unjudged import NEEDS
 from tfperf.sections.idle.tables import CAUSE_TEXTS
 from tfperf.sections.overview.quantities import of_steps
@@ -243,3 +245,34 @@ def test_all_sections_are_shown_when_asked_for(samples: Path, run_tfperf: Callab
     assert whole.index("Diagnosis\n=") < whole.index("Overview\n=") < whole.index("tf.functions\n=")
     refused = run_tfperf("analyze", samples / "retracing", "--full", "-s", "steps")
     assert (refused.exit_code, "--full" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("high_ms", "expected"),
+    [
+        (9.0, "use more calls -> step 4.00 to 9.00 ms"),
+        (12.0, "use more calls -> step 4.00 to 12.0 ms (10.0 now), if the function waits; else nothing is gained"),
+    ],
+)
+def test_a_range_above_the_step_of_today_says_why(high_ms: float, expected: str) -> None:
+    action = Action(
+        code="parallel_map",
+        text="use more calls; where order does not matter",
+        step_ms=Range(4.0, high_ms),
+        assumption="the function waits; else nothing is gained",
+        url="",
+    )
+    cause = Cause(
+        code="input_wait",
+        title="Waiting for tf.data",
+        kind="train",
+        cost_ms=Range(6.0, 6.0),
+        cost_percent=Range(60.0, 60.0),
+        detail="the stage waited for is Map",
+        confidence="high",
+        rests_on=(),
+        actions=(action,),
+        gain_ms=2.0,
+        step_ms=10.0,
+    )
+    assert finding_of(cause).action == expected

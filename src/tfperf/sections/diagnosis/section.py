@@ -64,14 +64,14 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     for number, cause in enumerate(causes, start=len(findings)):
         findings.append(finding_of(cause, "brief" if number < _SHOWN else "full"))
         for other in cause.actions[1:]:
-            text, of_other = f"Also for {_named(cause)}: {_words(other)}.", _estimate(cause, other)
+            text, of_other = f"Also for {_named(cause)}: {_words(cause, other)}.", _estimate(cause, other)
             findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))
     return tuple(findings)
 
 
 def finding_of(cause: Cause, level: Level = "brief") -> Finding:
     """Return a cause as people see it: what it costs, and its first action."""
-    action = _words(cause.actions[0]) if cause.actions else ""
+    action = _words(cause, cause.actions[0]) if cause.actions else ""
     quantities = (*_quantities(cause), *(_estimate(cause, cause.actions[0]) if cause.actions else ()))
     return Finding(cause.code, _severity(cause), _text(cause), action, level, quantities=quantities)
 
@@ -111,14 +111,19 @@ def _severity(cause: Cause) -> Severity:
     return "hint" if cause.gain >= WORTH_FIXING else "info"
 
 
-def _words(action: Action) -> str:
-    """Return an action without its conditions, and what it brings."""
+def _words(cause: Cause, action: Action) -> str:
+    """Return an action and what it brings; where the step may get slower instead, also what the estimate rests on."""
     text = action.text.partition("; ")[0]
     if action.step_ms is None:
         return text
     low, high = format_ms(action.step_ms.low), format_ms(action.step_ms.high)
     then = f"{low} to {high}" if low != high else low
-    return f"{text} -> {then} ms for as many examples" if action.is_per_examples else f"{text} -> step {then} ms"
+    if action.is_per_examples:
+        return f"{text} -> {then} ms for as many examples"
+    may_lose = (
+        f" ({format_ms(cause.step_ms)} now), if {action.assumption}" if action.step_ms.high > cause.step_ms else ""
+    )
+    return f"{text} -> step {then} ms{may_lose}"
 
 
 def _facts(results: Results) -> tuple[Fact, ...]:
@@ -137,7 +142,8 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
     of_input, of_others = (share_of_step(of_host, part, host) for part in ("input", "all_others"))
     if overview.input_class == "possible":
-        verdict += f": {of_others} of the step is in no category"
+        over = " on average over hosts" if worst is None and len(results.hosts) > 1 else ""
+        verdict += f": {of_others} of the step is in no category{over}"
     average = step_time(step, diagnosis.host)
     facts = [Fact("step_time", "Step time", average.value, "ms", ", ".join(notes), quantities=(average,))]
     cost = input_cost(results)
