@@ -118,8 +118,11 @@ def test_each_exit_code_is_what_the_page_says(samples: Path, run_tfperf: Callabl
 def test_the_commands_of_the_baseline_work_with_enough_steps(
     tmp_path: Path, run_tfperf: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands = TEXT.split("## Slower than before")[1].split("```console\n")[1].split("```")[0].splitlines()
-    assert commands[1] == "tfperf check logs --baseline baseline.json --max-regression 5%"
+    section = TEXT.split("## Slower than before")[1]
+    blocks = re.findall(r"^```console\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)[:2]
+    # capture/test_recipe.py profiles real jobs; here a profile is there already.
+    commands = [line for block in blocks for line in block.splitlines() if not line.startswith("tfperf run ")]
+    assert commands[1:] == ["tfperf check logs --baseline baseline.json --max-regression 5%"]
     # 60 steps of about 1 ms: a run that is compared with itself holds.
     starts_us = [1000 * number + 10 * (number % 3) for number in range(60)]
     marks = [event("train", start, 900, step_num=number) for number, start in enumerate(starts_us)]
@@ -299,7 +302,8 @@ def test_a_recipe_fails_without_a_profile(name: str, tmp_path: Path, samples: Pa
     (tmp_path / "train.py").write_text(NO_TENSORFLOW)
     ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path)
     assert "trained without TensorFlow" in ran.output
-    assert (ran.code, results(tmp_path)) == (1, ["error"]), ran.output
+    assert ran.code == 1, ran.output
+    assert not any("tfperf check" in script for script in ran.scripts), "the profile of the earlier run is judged"
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -182,7 +182,7 @@ def test_data_that_is_not_a_reply(payload: bytes) -> None:
 
 def test_a_reply_over_the_limit_names_the_limit_and_what_to_try() -> None:
     error = refusal(answering(headers(IS_GRPC), data(message(b"", length=5_000_001))), max_reply_bytes=5_000_000)
-    assert (error.reason, "limit of 5 MB" in str(error)) == ("too_large", True)
+    assert (error.reason, "limit of 5.00 MB" in str(error)) == ("too_large", True)
     assert "shorter --duration, or raise --max-size" in str(error)
     assert refusal(answering(headers(IS_GRPC), data(message(b"", length=2**32 - 1)))).reason == "too_large"
 

@@ -41,8 +41,8 @@ def test_an_answer_is_a_table() -> None:
     ]
 
 
-def test_large_fractions_keep_their_digits() -> None:
-    assert lines_of(answer(sum_of_ps=[12345678.9]))[2] == "12,345,678.9"
+def test_large_fractions_are_whole_for_people() -> None:
+    assert lines_of(answer(sum_of_ps=[12345678.9]))[2] == "12,345,679"
     assert lines_of(answer(event=[12345678]))[2] == "12345678"
 
 

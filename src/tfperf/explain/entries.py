@@ -13,6 +13,7 @@ from tfperf.units import listed
 
 PAGES_OF_SECTIONS = (
     "diagnosis",
+    "overview",
     "batch",
     "idle",
     "input",
