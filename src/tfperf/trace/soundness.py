@@ -149,10 +149,12 @@ def _first_of_runs(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int
     ids = trace.stat("id")
     is_wanted = mask(trace.names, wanted)[trace.name[ids.event]] & trace.on_host[ids.event]
     run, start_ps = ids.value[is_wanted], trace.start_ps[ids.event[is_wanted]]
-    order = np.lexsort((start_ps, run))
-    run, start_ps = run[order], start_ps[order]
-    is_first = np.concatenate((np.ones(min(len(run), 1), np.bool_), run[1:] != run[:-1]))
-    return run[is_first], start_ps[is_first]
+    if not len(run):
+        return run, start_ps
+    order = np.argsort(run, kind="stable")
+    run = run[order]
+    first = np.flatnonzero(np.concatenate(([True], run[1:] != run[:-1])))
+    return run[first], np.minimum.reduceat(start_ps[order], first)
 
 
 def _waits(causes: tuple[Int64s, Int64s], effects: tuple[Int64s, Int64s]) -> Int64s:
