@@ -64,7 +64,7 @@ def start_job(mode: str, *arguments: str | Path) -> Job:
 
 
 @pytest.fixture(scope="session")
-def jobs() -> Iterator[dict[str, Job]]:
+def shared_jobs() -> Iterator[dict[str, Job]]:
     """Jobs that many tests share, started together: `busy`, `other` (busy too), `idle`."""
     started = {"busy": start_job("busy"), "other": start_job("busy"), "idle": start_job("idle")}
     try:
@@ -74,6 +74,16 @@ def jobs() -> Iterator[dict[str, Job]]:
     finally:
         for job in started.values():
             job.end()
+
+
+@pytest.fixture
+def jobs(shared_jobs: dict[str, Job]) -> Iterator[dict[str, Job]]:
+    """The jobs that many tests share; between the tests that use them they take no time from others."""
+    for job in shared_jobs.values():
+        job.process.send_signal(signal.SIGCONT)
+    yield shared_jobs
+    for job in shared_jobs.values():
+        job.process.send_signal(signal.SIGSTOP)
 
 
 @pytest.fixture

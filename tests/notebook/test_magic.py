@@ -23,6 +23,7 @@ Run = Callable[[str], tuple[CapturedIO, BaseException | None]]
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     """An IPython without history, in a folder of its own, with the magic."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns if it is that of another Python.
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     shell.run_line_magic("load_ext", "tfperf")
     yield shell
