@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tfperf.display import Shown
 from tfperf.gate.outcome import Outcome
 from tfperf.gate.outcome_report import check_report
+from tfperf.render.html_templates import engine
 from tfperf.render.text_table import LINES, text_table
 from tfperf.render.values import brief, measure_text, plain
 from tfperf.report.model import BarChart, Chart, Level, Report, Section, Table
@@ -167,21 +168,7 @@ def _macros() -> TemplateModule:
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Return the engine; Jinja2 is imported for outputs only."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("tfperf.notebook"),
-        autoescape=True,
-        finalize=lambda value: brief(value, _LONGEST_TEXT) if type(value) is str else value,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """Return the engine for outputs of cells."""
+    environment = engine("tfperf.notebook", longest_text=_LONGEST_TEXT, longest_cell=_LONGEST_CELL)
     environment.globals |= {"text_table": text_table, "cells_of": cells_of, "bars_of": bars_of}
-    environment.filters |= {
-        "cell": lambda text: brief(text, _LONGEST_CELL),
-        "grouped": lambda number: f"{number:,}",
-        "measure": measure_text,
-    }
     return environment

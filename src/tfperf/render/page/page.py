@@ -24,10 +24,11 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from tfperf.render import RenderOptions
+from tfperf.render.html_templates import engine
 from tfperf.render.page.chart_data import chart_data, chart_words, table_bars
 from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, PackedTable, fit, pack
 from tfperf.render.text_table import LINES, TextTable, cut_note, text_table
-from tfperf.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, measure_text, source_facts
+from tfperf.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts
 from tfperf.report.model import BarChart, Chart, GroupedBars, Report, Section, Table
 
 if TYPE_CHECKING:
@@ -226,23 +227,11 @@ def _linked(context: Context, text: str) -> Markup:
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Return the engine; Jinja2 is imported for pages only."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+    """Return the engine for pages."""
+    from jinja2 import pass_context
 
-    environment = Environment(
-        loader=PackageLoader("tfperf.render.page"),
-        autoescape=True,
-        finalize=lambda value: brief(value, LONGEST_TEXT) if type(value) is str else value,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    environment = engine(
+        "tfperf.render.page", longest_text=LONGEST_TEXT, longest_cell=_LONGEST_CELL, keep_trailing_newline=True
     )
-    environment.filters |= {
-        "name": lambda text: brief(text, LONGEST_NAME),
-        "cell": lambda text: brief(text, _LONGEST_CELL),
-        "grouped": lambda number: f"{number:,}",
-        "measure": measure_text,
-        "linked": pass_context(_linked),
-    }
+    environment.filters |= {"name": lambda text: brief(text, LONGEST_NAME), "linked": pass_context(_linked)}
     return environment
