@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,16 +29,32 @@ def test_finds_the_servers_of_jobs_and_their_processes(jobs: dict[str, Job]) -> 
         assert str(server) == f"--port {job.port} ({server.listener.command} (pid {job.process.pid}))"
 
 
+_OTHER_PROGRAM = """
+import socket
+with socket.socket() as plain:
+    plain.bind(("127.0.0.1", 0))
+    plain.listen()
+    print(plain.getsockname()[1], flush=True)
+    input()
+    plain.settimeout(0.01)
+    try:
+        asked, _ = plain.accept()
+        asked.close()
+        print("asked")
+    except TimeoutError:
+        print("left alone")
+"""
+
+
 def test_asks_no_port_of_other_programs() -> None:
-    with socket.socket() as plain:
-        plain.bind(("127.0.0.1", 0))
-        plain.listen()
-        port = plain.getsockname()[1]
-        assert (port, os.getpid()) in {(port, each.process) for port, each in Machine().listeners()}
+    # A process of its own: this one has TensorFlow if an earlier test needed it.
+    command = [sys.executable, "-c", _OTHER_PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        port = int(program.stdout.readline())
+        assert (port, program.pid) in {(port, each.process) for port, each in Machine().listeners()}
         assert port not in {server.address.port for server in find_servers()}
-        plain.settimeout(0.01)
-        with pytest.raises(TimeoutError):
-            plain.accept()
+        assert program.communicate("\n")[0] == "left alone\n"
 
 
 def test_without_a_profiler_library_there_is_no_server(tmp_path: Path) -> None:
