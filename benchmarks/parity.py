@@ -129,15 +129,15 @@ def check_ops(analysis: tfperf.Analysis, expected: dict[str, Any]) -> Iterator[C
     for bits, part in ((16, steps.compute_16_ps), (32, steps.compute_32_ps)):
         percent, wanted = 100.0 * part / total if total else 0.0, expected[f"device_compute_{bits}bit_percent"]
         yield f"device compute {bits}-bit percent", same(percent, wanted, 1e-6), f"{percent}, expected {wanted}"
-    device = int(ops.device.occurrences.sum()) if ops.device else 0
+    device = int(ops.device.occurrences.sum())
     host = int(ops.host.occurrences.sum())
     for side, count in (("host", host), ("device", device)):
         percent = 100.0 * count / (host + device) if host + device else 0.0
         wanted = expected[f"{side}_tf_op_percent"]
         yield f"op placement {side} percent", same(percent, wanted, 1e-6), f"{percent}, expected {wanted}"
     rows = expected["top_device_ops"]
-    names, types = (ops.device.names, ops.device.types) if ops.device else ((), ())
-    shares = [percent / 100 for percent in ops.device.columns()["self_percent"]] if ops.device else []
+    names, types = ops.device.names, ops.device.types
+    shares = [percent / 100 for percent in ops.device.columns()["self_percent"]]
     cumulative = 0.0
     for index, row in enumerate(rows):
         share = shares[index] if index < len(shares) else math.nan
@@ -185,11 +185,11 @@ def check_op_rows(analysis: tfperf.Analysis, rows: list[dict[str, str]]) -> Iter
     """Compare every row of the table of ops, idle time too, in its order."""
     ops, omitted = analysis["ops"], 0
     if any(row["op_type"] == "IDLE" and float(row["total_time_in_us"]) > UNDERFLOW_US / 2 for row in rows):
-        yield "no IDLE row of an empty device", ops.device is None, "a device"
+        yield "no IDLE row of an empty device", not ops.device.places, "a device"
         omitted = len(rows)
         rows = [row for row in rows if row["host_or_device"] != "Device"]
         omitted -= len(rows)
-    computed = [*(op_rows(ops.device, "Device") if ops.device is not None else ()), *op_rows(ops.host, "Host")]
+    computed = [*(op_rows(ops.device, "Device") if ops.device.places else ()), *op_rows(ops.host, "Host")]
     yield "number of ops", len(computed) == len(rows), f"{len(computed)}, expected {len(rows)}"
     for index, row in enumerate(rows):
         ours: dict[str, Any] = computed[index] if index < len(computed) else {}

@@ -11,15 +11,15 @@ Check = tuple[str, bool, str]
 """Column, whether it matched, and the values for the message if it did not."""
 
 
-def check_kernels(kernels: Kernels | None, rows: list[dict[str, str]]) -> Iterator[Check]:
+def check_kernels(kernels: Kernels, rows: list[dict[str, str]]) -> Iterator[Check]:
     """Compare every row of `kernels.csv`, in its order; `kernels` are those of attribution tensorflow.
 
-    None is a profile without a GPU.
+    A profile without a GPU has none.
     """
-    count = 0 if kernels is None else len(kernels)
+    count = len(kernels)
     yield "number of kernels", count == len(rows), f"{count}, expected {len(rows)}"
     for index, row in enumerate(rows):
-        ours = _row(kernels, index) if kernels is not None and index < count else {}
+        ours = _row(kernels, index) if index < count else {}
         for key, wanted in row.items():
             yield f"kernel {key}", ours.get(key) == wanted, f"{row['name'][:60]}: {ours.get(key)}, expected {wanted}"
 
