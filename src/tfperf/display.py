@@ -27,7 +27,7 @@ class Shown:
 
     def __repr__(self) -> str:
         fields = ((name, getattr(self, name)) for name in getattr(self, "__struct_fields__", ()))
-        texts = (f"{name}={_short(value)}" for name, value in fields if value not in _LEFT_OUT)
+        texts = (f"{name}={_short(value)}" for name, value in fields if not _says_nothing(value))
         return cut(f"{type(self).__name__}({', '.join(texts)})")
 
     def _repr_html_(self) -> str:
@@ -50,14 +50,9 @@ class Plotted:
         return axes
 
 
-class _LeftOut:
-    """What a line does not mention: nothing at all, and what is empty."""
-
-    def __contains__(self, value: object) -> bool:
-        return value is None or (isinstance(value, Sized) and not isinstance(value, Shown) and not len(value))
-
-
-_LEFT_OUT = _LeftOut()
+def _says_nothing(value: object) -> bool:
+    """Tell whether a line need not mention a value: nothing at all, or what is empty."""
+    return value is None or (isinstance(value, Sized) and not isinstance(value, Shown) and not len(value))
 
 
 def cut(line: str) -> str:

@@ -21,6 +21,7 @@ from tfperf.capture.ending import on_each, on_each_within
 from tfperf.errors import CaptureError
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("options", [(), ("--continuous",)])
 def test_ctrl_c_waits_for_none_of_several_servers_that_are_stuck(capture: Capture, options: tuple[str, ...]) -> None:
     """They greet, take the request, and answer neither that nor the end of the session."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -15,7 +17,7 @@ from matplotlib.text import Text
 
 import tfperf
 from tfperf.notebook.plots import COLOURS
-from tfperf.sections.steps.section import CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.units import PS_PER_MS
 
 
@@ -123,9 +125,13 @@ def test_axes_of_ones_own_are_used(analysis: tfperf.Analysis) -> None:
     assert len(figure.axes) == 2
 
 
-def test_each_category_has_a_colour_of_its_own() -> None:
+def test_each_category_has_a_colour_of_its_own_the_one_of_the_page() -> None:
     assert list(COLOURS) == list(CATEGORIES)
     assert len(set(COLOURS.values())) == len(COLOURS)
+    static = files("tfperf.render.page") / "static"
+    light = dict(re.findall(r"--([\w-]+): light-dark\((#\w+),", (static / "page.css").read_text("utf-8")))
+    variables = dict(re.findall(r'"([\w ]+)": "([\w-]+)"', (static / "charts.js").read_text("utf-8")))
+    assert {key: light[variables[CATEGORY_TITLES[key].lower()]] for key in CATEGORIES} == COLOURS
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_a_run_has_the_time_of_its_name_or_of_its_files(tmp_path: Path) -> None:
         ("s3://bucket/logs", "s3://bucket/logs is not on this machine.*: aws s3 cp --recursive s3://bucket/logs logs"),
         ("gs://bucket/a b", "gcloud storage cp --recursive 'gs://bucket/a b' logs"),
         ("abc://x", "abc://x is an address of the unknown scheme abc"),
-        ("file:///tmp/logs", "give the path without file://"),
+        ("file:///data/logs", "give the path without file://"),
     ],
 )
 def test_an_address_of_another_machine_says_how_to_copy_it(address: str, words: str) -> None:

@@ -11,20 +11,8 @@ from msgspec import Struct
 from tfperf.explain.glossary import glossary_terms
 from tfperf.units import listed
 
-PAGES_OF_SECTIONS = (
-    "diagnosis",
-    "overview",
-    "batch",
-    "idle",
-    "input",
-    "tfdata",
-    "ops",
-    "kernels",
-    "functions",
-    "memory",
-    "host_threads",
-)
-"""Sections that have a page of their name."""
+WITHOUT_PAGE = ("steps", "environment", "gaps")
+"""Sections that have no page of their name."""
 
 
 class Entry(Struct, frozen=True):
@@ -173,7 +161,7 @@ def _sections() -> Iterator[Entry]:
 
     for name in OURS:
         question = str(import_module(f"tfperf.sections.{name}").__doc__).partition(": ")[2]
-        page = f"docs/{name}.md" if name in PAGES_OF_SECTIONS else "docs/README.md#sections-of-a-report"
+        page = "docs/README.md#sections-of-a-report" if name in WITHOUT_PAGE else f"docs/{name}.md"
         yield Entry("section", (name,), question, page, (f"shown by: tfperf analyze PATH -s {name}",))
 
 

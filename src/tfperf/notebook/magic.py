@@ -72,7 +72,8 @@ class TfperfMagic:
             self._shell.user_ns[options.name] = analysis
         if captured.message:
             print(f"tfperf: {captured.message}", file=sys.stderr)
-        print(f"profile: {captured.path}")
+        if options.logdir:
+            print(f"profile: {captured.path}")
         _show(analysis, options.section)
 
     def _compiled(self, cell: str) -> list[CodeType]:

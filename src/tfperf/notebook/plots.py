@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {
-    "compilation": "#8c564b",
-    "output": "#e377c2",
+    "compilation": "#8a4b2a",
+    "output": "#4a7fc1",
     "input": "#d1495b",
-    "kernel_launch": "#edae49",
-    "host_compute": "#66a182",
-    "device_collectives": "#7b5ea7",
-    "device_to_device": "#9fc5e8",
-    "device_compute": "#2e6f9e",
-    "all_others": "#a6a6a6",
+    "kernel_launch": "#8c5bb5",
+    "host_compute": "#e0a030",
+    "device_collectives": "#2a9aa8",
+    "device_to_device": "#7cc0b6",
+    "device_compute": "#3a9d6a",
+    "all_others": "#aab2be",
 }
-"""The colour of each category, the same in every picture."""
+"""The colour of each category: that of the light page."""
 _ROWS = 10
 _LINES = 4
 _LONGEST_NAME = 44
