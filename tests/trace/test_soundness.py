@@ -125,6 +125,48 @@ def test_events_and_stats_without_a_name(tmp_path: Path) -> None:
     )
 
 
+def test_names_that_nothing_has(tmp_path: Path) -> None:
+    path = tmp_path / "made.xplane.pb"
+    made = schema.message_class("XSpace").FromString(space(plane("/host:CPU", line("python", *marks()))))
+    made.planes[0].event_metadata.add(key=90).value.name = b"gone"
+    made.planes[0].stat_metadata.add(key=91).value.name = b"tf_function_call"
+    made.planes[0].stat_metadata.add(key=92).value.name = b"tracing_count"
+    path.write_bytes(made.SerializeToString())
+    trace = read_host(path)
+    listed = "no event has the stats that the file lists (tf_function_call, tracing_count)"
+    assert find_flaws(trace, find_steps(trace)) == (
+        Flaw("unused_names", "1 name that no event has: events may be missing", "doubtful"),
+        Flaw("unused_stats", f"{listed}: stats may be missing, or their names exchanged", "doubtful"),
+    )
+
+
+@pytest.mark.parametrize("caller", ["FunctionRun", "SessionRun", "RunGraph", "InstantiatedCapturedFunction::Run"])
+def test_runs_of_functions_without_a_call(caller: str, tmp_path: Path) -> None:
+    def found(lost: set[int], threads: int = 1) -> list[str]:
+        calls = [[] for _ in range(threads)]  # type: list[list[Event]]
+        for number in set(range(30)) - lost:
+            calls[number % threads].append(event(caller, 100 * number, 50, id=number + 1))
+        runs = [event("ExecutorState::Process", 100 * number + 10, 30, id=number + 1) for number in range(30)]
+        lines = [line("caller", *each, id=9 + place) for place, each in enumerate(calls)]
+        return codes(tmp_path, *lines, line("executor", *runs, id=2))
+
+    assert found({0, 29}) == found({13, 17}) == []
+    assert found({0, 1, 29}) == [], "no more than a tenth"
+    assert found({0, 1, 28, 29}) == found({*range(10, 30)}) == ["uncalled_runs"]
+    assert found({0, 1, 28, 29}, threads=2) == [], "each thread loses a call at the start and one at the end"
+    assert found({0, 1, 2, 28, 29}, threads=2) == ["uncalled_runs"]
+    assert found({*range(30)}) == [], "in this program nothing notes its calls"
+
+
+def test_runs_while_a_call_is_under_way_need_none_of_their_own(tmp_path: Path) -> None:
+    parts = [event("ExecutorState::Process", 100 * number + 10, 30, id=number + 1) for number in range(10)]
+    (flaw,) = flaws(
+        tmp_path, plane("/host:CPU", line("caller", event("FunctionRun", 0, 50, id=1)), line("executor", *parts, id=2))
+    )
+    assert flaw == Flaw("uncalled_runs", "9 of 10 runs of functions without a call: events may be missing", "doubtful")
+    assert codes(tmp_path, line("caller", event("FunctionRun", 0, 950, id=1)), line("executor", *parts, id=2)) == []
+
+
 NESTED = (event("a:A", 0, 100), event("b:B", 0, 50), event("c:C", 50, 50), event("d:D", 60, 40))
 
 

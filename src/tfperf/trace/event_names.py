@@ -92,7 +92,12 @@ def carries_run_id(name: str) -> bool:
     """Tell whether the `id` of the event says which iterator, function or run of an executor it belongs to."""
     if is_iterator(name) or is_input_function(name) or name.startswith("ExecutorState::Process"):
         return True
-    return name == "FunctionRun" or (name.startswith("IteratorGetNext") and "::" in name)
+    return runs_function(name) or (name.startswith("IteratorGetNext") and "::" in name)
+
+
+def runs_function(name: str) -> bool:
+    """Tell whether a program runs a function or a graph in the event."""
+    return name in ("FunctionRun", "SessionRun", "RunGraph")
 
 
 def is_input_function(name: str) -> bool:

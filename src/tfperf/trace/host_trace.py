@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
+from tfperf.trace.oddities import Oddities
 from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
 from tfperf.wire.hlo import HLO_PROTO, Program, parse_program
@@ -109,11 +110,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """Events omitted because they stand for several that have no time of their own."""
     cut_names: int = 0
     """Names and texts that were too long, and are cut."""
-    nameless_events: int = 0
-    nameless_stats: int = 0
-    """Of all events, those whose name the file does not hold, and the stats of events for which that is so."""
-    timeless_calls: int = 0
-    """Calls of tf.data and of functions without a duration, which no profiler writes."""
+    oddities: Oddities = Oddities()
 
     @property
     def event_count(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,10 +21,10 @@ from tfperf.trace.event_names import (
     is_root_iterator,
     mask,
     may_state_batch_size,
-    takes_time,
 )
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
 from tfperf.trace.logdir import HostFile
+from tfperf.trace.oddities import Oddities, OdditiesOfPlane
 from tfperf.wire.event_columns import EventColumns, Line, StatType, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.wire.planes import check_planes, read_events, read_header
@@ -189,9 +188,7 @@ def read_host(
         malformed_events=reading.malformed,
         aggregated_events=reading.aggregated,
         cut_names=reading.cut_names,
-        nameless_events=reading.nameless_events,
-        nameless_stats=reading.nameless_stats,
-        timeless_calls=reading.timeless_calls,
+        oddities=reading.oddities,
     )
 
 
@@ -206,7 +203,7 @@ class _Reading:
         self.display_names: list[str] = []
         self.name_stats: dict[str, dict[int, int | float | str]] = {}
         self.malformed, self.aggregated, self.cut_names = 0, 0, 0
-        self.nameless_events, self.nameless_stats, self.timeless_calls = 0, 0, 0
+        self.oddities = Oddities()
         self._events: list[EventColumns] = []
         # Of each line of these, when its first event starts and its last one ends, also of those that are not kept.
         self._extents: list[tuple[int, int] | None] = []
@@ -228,15 +225,14 @@ class _Reading:
             self.programs |= read_programs(file, span)
         if kind != "other" or self.everything:
             wanted = wanted_stats(kind, self.stats, every=self.everything)
-            nameless, calls = (mask((*header.event_names, ""), accepts) for accepts in (operator.not_, takes_time))
+            odd = OdditiesOfPlane(header)
             for events in read_events(file, span, header, wanted, plane=len(self.planes)):
                 count += len(events.name)
                 if progress:
                     progress(file.position, file.size)
-                self.nameless_events += int(nameless[events.name].sum())
-                self.nameless_stats += events.nameless_stats
-                self.timeless_calls += int((calls[events.name] & (events.duration_ps == 0) & ~events.aggregated).sum())
+                odd.add(events)
                 self._add_events(events._replace(name=events.name + first_name))
+            self.oddities = self.oddities.plus(odd.counted(KNOWN.keys(), lists_used_names=kind in ("host", "gpu")))
         self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
 
     def _cut(self, texts: Sequence[str]) -> Sequence[str]:

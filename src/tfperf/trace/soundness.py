@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, lookup
+from tfperf.arrays import Bools, Int64s, covers, distinct, lookup, union
 from tfperf.trace.event_names import (
     Op,
     is_eager_call,
@@ -25,6 +25,7 @@ from tfperf.trace.event_names import (
     is_root_iterator,
     mask,
     parse_op,
+    runs_function,
 )
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
@@ -35,8 +36,8 @@ _LEVELS: tuple[Level, ...] = ("sound", "doubtful", "unsound")
 _LOST = re.compile(r"(?i)\b(?:dropped|lost|discarded|truncated|overflow(?:ed)?|buffer (?:is )?full)\b")
 _APART_PS = 1_000 * PS_PER_MS
 """Fetches and steps of one capture are not this far apart, all of them, unless their clocks disagree."""
-_REPEATED = 0.1
-"""Share of the events of a host thread that repeat the one before: next to none do in a sound trace."""
+_SHARE = 0.1
+"""What is wrong with a tenth of the events, or of the runs, is no chance."""
 _LATE_PS = 5 * PS_PER_MS
 """The first of the runs of functions begins within a tenth of a millisecond of its call."""
 _FEW = 3
@@ -75,9 +76,9 @@ def _of_profiler(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_times(trace: HostTrace) -> Iterator[Flaw]:
-    if trace.timeless_calls:
+    if trace.oddities.timeless_calls:
         # Where a clock counts in microseconds, a few can be.
-        calls = counted(trace.timeless_calls, "call")
+        calls = counted(trace.oddities.timeless_calls, "call")
         yield Flaw("timeless_calls", f"{calls} of tf.data or of functions without a duration", "doubtful")
     if trace.malformed_events:
         events = counted(trace.malformed_events, "event")
@@ -86,11 +87,20 @@ def _of_times(trace: HostTrace) -> Iterator[Flaw]:
 
 def _of_names(trace: HostTrace) -> Iterator[Flaw]:
     """Yield what the tables of names lack: what has no name is taken for something else, or for nothing."""
-    if trace.nameless_events:
-        events = counted(trace.nameless_events, "event")
+    odd = trace.oddities
+    if odd.nameless_events:
+        events = counted(odd.nameless_events, "event")
         yield Flaw("nameless_events", f"{events} of {trace.event_count:,} without a name")
-    if trace.nameless_stats:
-        yield Flaw("nameless_stats", f"{counted(trace.nameless_stats, 'stat')} of events without a name")
+    if odd.nameless_stats:
+        yield Flaw("nameless_stats", f"{counted(odd.nameless_stats, 'stat')} of events without a name")
+    if odd.unused_names:
+        # A profiler writes a name when the first event has it.
+        text = f"{counted(odd.unused_names, 'name')} that no event has: events may be missing"
+        yield Flaw("unused_names", text, "doubtful")
+    if odd.unused_stats:
+        names = ", ".join(odd.unused_stats)
+        text = f"no event has the stats that the file lists ({names}): stats may be missing, or their names exchanged"
+        yield Flaw("unused_stats", text, "doubtful")
 
 
 def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
@@ -124,7 +134,7 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
     if misplaced:
         text = f"{counted(misplaced, 'call')} of tf.data directly inside ops that run none: names may be exchanged"
         yield Flaw("misplaced_calls", text, "doubtful")
-    if _repeats(trace) > _REPEATED:
+    if _repeats(trace) > _SHARE:
         yield Flaw("repeated_events", "events of host threads are there twice")
 
 
@@ -138,10 +148,27 @@ def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
     early, count = int((called_ps < 0).sum() + (fetched_ps < 0).sum()), len(called_ps) + len(fetched_ps)
     if early:
         text = f"{early:,} of {counted(count, 'run')} and fetches begin before what starts them: clocks disagree"
-        yield Flaw("run_before_call", text, "unsound" if early > _REPEATED * count else "doubtful")
+        yield Flaw("run_before_call", text, "unsound" if early > _SHARE * count else "doubtful")
     if len(called_ps) >= _FEW and called_ps.min() > _LATE_PS:
         late = f"every run of a function begins {called_ps.min() / PS_PER_MS:.1f} ms or more after its call"
         yield Flaw("late_runs", f"{late}: clocks may disagree", "doubtful")
+    yield from _of_uncalled_runs(trace, runs)
+
+
+def _of_uncalled_runs(trace: HostTrace, runs: tuple[Int64s, Int64s]) -> Iterator[Flaw]:
+    """Yield runs of functions that begin while no call is under way, and whose own call is not there.
+
+    A thread that calls loses the call during which a capture starts, and the one during which it ends.
+    """
+    callers = trace.host_events(mask(trace.names, _calls))
+    if not len(callers):
+        return
+    uncalled_ps = runs[1][lookup(_first_of_runs(trace, _calls)[0], runs[0]) < 0]
+    alone = int((~covers(union(trace.start_ps[callers], trace.end_ps[callers]), uncalled_ps)).sum())
+    threads = len(distinct(trace.line_of[callers]))
+    if alone > max(2 * threads, _SHARE * len(runs[0])):
+        text = f"{alone:,} of {counted(len(runs[0]), 'run')} of functions without a call: events may be missing"
+        yield Flaw("uncalled_runs", text, "doubtful")
 
 
 def _first_of_runs(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int64s, Int64s]:
@@ -165,6 +192,10 @@ def _waits(causes: tuple[Int64s, Int64s], effects: tuple[Int64s, Int64s]) -> Int
 
 def _calls_function(name: str) -> bool:
     return name == "FunctionRun" or is_input_function(name)
+
+
+def _calls(name: str) -> bool:
+    return runs_function(name) or is_input_function(name)
 
 
 def _runs_function(name: str) -> bool:

@@ -133,8 +133,8 @@ class EventColumns(NamedTuple):
 
     `name` indexes the names of events; `start_ps` counts from the timestamp of the line. `aggregated` marks events
     that stand for several without a time of their own. `continued`: the first line is the one that the columns before
-    ended with. `every` holds all stats, where they are wanted. `nameless_stats` counts stats, of all events that were
-    read, whose name the file does not say.
+    ended with. `every` holds all stats, where they are wanted. `stat_names` are the names of all stats of the events
+    that were read, `nameless_stats` counts those whose name the file does not say.
     """
 
     lines: tuple[Line, ...]
@@ -145,6 +145,7 @@ class EventColumns(NamedTuple):
     stats: dict[str, Stat]
     every: StatRows | None = None
     continued: bool = False
+    stat_names: frozenset[str] = frozenset()
     nameless_stats: int = 0
 
     def only(self, keep: Bools) -> EventColumns:

@@ -102,6 +102,8 @@ class PlaneHeader(Struct, frozen=True):
     event_stats: dict[str, dict[int, int | float | str]]
     """Wanted stats of event metadata: stat name -> index into `event_ids` -> value."""
     stat_names: dict[int, str]
+    carried_stats: frozenset[str]
+    """Names of stats of the plane itself and of event metadata."""
     stats: dict[str, int | float | str]
 
 
@@ -119,6 +121,7 @@ def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[
     names = dict(zip(stat_items.field("key").to_pylist(), stat_names, strict=True))
     metadata = events.field("value")
     serialized = SerializedStats(file, metadata.field("stats"), span.start)
+    stats = _plane_stats(decoder.items(row.column("stats")), names)
     return PlaneHeader(
         id=int(row.column("id")[0].as_py()),
         name=row.column("name")[0].as_py().decode("utf-8", "replace"),
@@ -127,7 +130,8 @@ def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[
         event_display_names=decoder.texts(metadata.field("display_name")),
         event_stats={name: _values(stat) for name, stat in wanted_stats(serialized, names, wanted).items()},
         stat_names=names,
-        stats=_plane_stats(decoder.items(row.column("stats")), names),
+        carried_stats=serialized.named(names)[0] | stats.keys(),
+        stats=stats,
     ), span
 
 
@@ -243,6 +247,7 @@ class _EventReader(Struct, frozen=True):
             stats, every = all_stats(serialized, self.header.stat_names, self.wanted, narrowed)
         else:
             stats, every = wanted_stats(serialized, self.header.stat_names, self.wanted, narrowed), None
+        carried, nameless = serialized.named(self.header.stat_names)
         return EventColumns(
             lines=self._lines(lines, (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()),
             name=name,
@@ -252,7 +257,8 @@ class _EventReader(Struct, frozen=True):
             stats=stats,
             every=every,
             continued=continued,
-            nameless_stats=serialized.count_nameless(self.header.stat_names),
+            stat_names=carried,
+            nameless_stats=nameless,
         )
 
     def _lines(self, lines: Any, bounds: list[int]) -> tuple[Line, ...]:

@@ -61,14 +61,21 @@ class SerializedStats(Struct, frozen=True, dict=True):
         """Return the metadata id of each stat where it is below 2^14, and whether it is."""
         return _stat_ids(self.flat)
 
-    def count_nameless(self, names: Mapping[int, str]) -> int:
-        """Return how many stats have an id below 2^14 that `names` does not know."""
+    def named(self, names: Mapping[int, str]) -> tuple[frozenset[str], int]:
+        """Return which of `names` the stats carry, and how many stats have an id below 2^14 that has no name.
+
+        Where some ids cannot be read, all names count as carried.
+        """
         if not len(self.flat):
-            return 0
-        nameless = np.ones(_TABLE_SIZE, np.bool_)
-        nameless[[key for key, name in names.items() if name and 0 <= key < _TABLE_SIZE]] = False
+            return frozenset(), 0
         key, readable = self.ids
-        return int(np.count_nonzero(nameless[key] & readable))
+        is_all = bool(readable.all())
+        present = np.zeros(_TABLE_SIZE, np.bool_)
+        present[key if is_all else key[readable]] = True
+        carried = {key: names.get(key, "") for key in np.flatnonzero(present).tolist()}
+        nameless = [key for key, name in carried.items() if not name]
+        count = int(np.count_nonzero(np.isin(key, nameless) & readable)) if nameless else 0
+        return frozenset(filter(None, carried.values() if is_all else names.values())), count
 
 
 def wanted_stats(

@@ -1,0 +1,72 @@
+"""What is odd about the names of a file and the events that have them, counted while the events are read."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Set
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.trace.event_names import mask, takes_time
+from tfperf.wire.event_columns import EventColumns
+from tfperf.wire.planes import PlaneHeader
+
+_NOTED_BEFORE = frozenset({"group_id", "step_name", "is_eager"})
+"""Stats of groups, whose names old profilers write before they look for groups."""
+
+
+class Oddities(Struct, frozen=True):
+    """What profilers do not write: events and names that do not go together."""
+
+    nameless_events: int = 0
+    nameless_stats: int = 0
+    """Of all events, those whose name the file does not hold, and the stats of events for which that is so."""
+    timeless_calls: int = 0
+    """Calls of tf.data and of functions without a duration."""
+    unused_names: int = 0
+    """Names of events that no event has."""
+    unused_stats: tuple[str, ...] = ()
+    """Names of stats that mean something to tfperf, which are in the file, but which no stat has."""
+
+    def plus(self, other: Oddities) -> Oddities:
+        """Return both together."""
+        return Oddities(*(operator.add(*pair) for pair in zip(self._values(), other._values(), strict=True)))
+
+    def _values(self) -> tuple[int | tuple[str, ...], ...]:
+        return tuple(getattr(self, name) for name in self.__struct_fields__)
+
+
+class OdditiesOfPlane:
+    """Counts what is odd about a plane, from batch to batch of its events."""
+
+    def __init__(self, header: PlaneHeader) -> None:
+        self._header = header
+        names = (*header.event_names, "")  # the last one is for events without a name
+        self._nameless, self._calls = mask(names, operator.not_), mask(names, takes_time)
+        self._used = np.zeros(len(names), np.bool_)
+        self._stats = header.carried_stats
+        self._nameless_events, self._nameless_stats, self._timeless_calls = 0, 0, 0
+
+    def add(self, events: EventColumns) -> None:
+        """Count a batch; `name` of its events indexes the names of the plane."""
+        name = events.name
+        self._used[name] = True
+        if (self._used & self._nameless).any():
+            self._nameless_events += int(self._nameless[name].sum())
+        if (self._used & self._calls).any():
+            timeless = (events.duration_ps == 0) & ~events.aggregated
+            self._timeless_calls += int((self._calls[name] & timeless).sum())
+        self._stats |= events.stat_names
+        self._nameless_stats += events.nameless_stats
+
+    def counted(self, meaningful: Set[str], *, lists_used_names: bool) -> Oddities:
+        """Return what was found; `meaningful` are the stats that mean something.
+
+        `lists_used_names`: the profiler writes a name to a plane of this kind when an event or a stat has it.
+        """
+        counts = self._nameless_events, self._nameless_stats, self._timeless_calls
+        if not lists_used_names:
+            return Oddities(*counts)
+        unused = ({*self._header.stat_names.values()} & meaningful) - self._stats - _NOTED_BEFORE
+        return Oddities(*counts, int((~(self._used | self._nameless)).sum()), tuple(sorted(unused)))

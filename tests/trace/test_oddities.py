@@ -1,0 +1,87 @@
+"""Names without events, and events without names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from builders import event, line, plane, ref, space
+
+from tfperf.trace.oddities import Oddities
+from tfperf.trace.read import read_host
+from tfperf.wire import schema
+
+
+def oddities(tmp_path: Path, name: str, change: Callable[[Any], object]) -> Oddities:
+    """Return what is odd about a plane of three events after a change of it; of the names, "work" has the id 1."""
+    events = [event("work", 10 * number, 5, step_num=number, graph_type=ref("training")) for number in range(2)]
+    made = schema.message_class("XSpace").FromString(space(plane(name, line("python", *events, event("rest", 30, 5)))))
+    change(made.planes[0])
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(made.SerializeToString())
+    return read_host(path).oddities
+
+
+def exchange(table: Any, one: bytes, other: bytes) -> None:
+    """Exchange two names in the table of stats."""
+    entries = {entry.value.name: entry.value for entry in table}
+    entries[one].name, entries[other].name = other, one
+
+
+def test_a_plane_whose_names_fit_its_events(tmp_path: Path) -> None:
+    for name in ("/host:CPU", "/device:GPU:0", "/device:TPU:0"):
+        assert oddities(tmp_path, name, lambda _: None) == Oddities()
+
+
+def test_names_that_no_event_has(tmp_path: Path) -> None:
+    def lose_last(made: Any) -> None:
+        del made.lines[0].events[2]
+
+    assert oddities(tmp_path, "/host:CPU", lose_last) == Oddities(unused_names=1)
+    assert oddities(tmp_path, "/device:GPU:0", lose_last) == Oddities(unused_names=1)
+    assert oddities(tmp_path, "/device:TPU:0", lose_last) == Oddities(), "what runs on a TPU may be listed beforehand"
+    lost = oddities(tmp_path, "/host:CPU", lambda made: made.lines[0].ClearField("events"))
+    assert lost == Oddities(unused_names=2, unused_stats=("graph_type", "step_num"))
+
+
+def test_stats_that_nothing_carries(tmp_path: Path) -> None:
+    swapped = oddities(tmp_path, "/host:CPU", lambda made: exchange(made.stat_metadata, b"graph_type", b"training"))
+    assert swapped == Oddities(unused_stats=("graph_type",))
+
+    def list_names(*names: bytes) -> Callable[[Any], None]:
+        def add(made: Any) -> None:
+            for number, name in enumerate(names):
+                made.stat_metadata.add(key=90 + number).value.name = name
+
+        return add
+
+    assert oddities(tmp_path, "/host:CPU", list_names(b"of a user", b"group_id", b"step_name")) == Oddities()
+    assert oddities(tmp_path, "/host:CPU", list_names(b"tf_function_call")).unused_stats == ("tf_function_call",)
+    assert oddities(tmp_path, "/device:TPU:0", list_names(b"tf_function_call")) == Oddities()
+
+
+def test_stats_of_names_and_of_the_plane_count(tmp_path: Path) -> None:
+    made = plane(
+        "/host:CPU", line("python", event("work", 0, 5)), stats={"id": 1}, name_stats={"work": {"tracing_count": 1}}
+    )
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(made))
+    assert read_host(path).oddities == Oddities()
+
+
+def test_stats_whose_ids_are_not_read(tmp_path: Path) -> None:
+    def move_key(made: Any) -> None:
+        for entry in made.stat_metadata:
+            if entry.value.name == b"step_num":
+                entry.key += 1 << 14
+        for each in made.lines[0].events:
+            for stat in each.stats:
+                stat.metadata_id += (1 << 14) * (stat.WhichOneof("value") == "int64_value")
+
+    assert oddities(tmp_path, "/host:CPU", move_key) == Oddities()
+
+
+def test_counts_of_planes_add_up() -> None:
+    both = Oddities(1, 2, 3, 4, ("id",)).plus(Oddities(10, 20, 30, 40, ("shape",)))
+    assert both == Oddities(11, 22, 33, 44, ("id", "shape"))
