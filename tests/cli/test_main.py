@@ -52,3 +52,13 @@ def test_a_process_of_its_own_says_no_more_than_it_should(
     assert done.returncode == (2 if said else 0)
     lines = done.stderr.splitlines()
     assert [line for line in lines if not line.startswith(("Usage:", "Try ", said or "?"))] == [""] * bool(said)
+
+
+def test_another_c_library_does_not_matter() -> None:
+    """Only glibc can be asked to keep memory; elsewhere there is no such function, or no such way to ask."""
+    for other in ("lambda _: object()", "None"):
+        program = f"import ctypes; ctypes.CDLL = {other}; from tfperf.cli import run; run()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, "-V"], check=False, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")

@@ -19,6 +19,8 @@ from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
 from tfperf.wire.hlo import HLO_PROTO, Program, parse_program
 
+_SEARCH = 16
+"""How many times longer it takes to search for a row than to pass over one."""
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
 
 
@@ -212,6 +214,8 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     def number_at(self, stat_name: str, rows: Int64s, missing: int = 0) -> Int64s:
         """Return the stat of the events at `rows`, `missing` where one has none."""
+        if len(rows) * _SEARCH > len(self.name):
+            return self.number(stat_name, missing)[rows]
         stat = self.stat(stat_name)
         if not len(stat.event):
             return np.full(len(rows), missing, np.int64)
@@ -234,10 +238,20 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     def host_events(self, wanted: Bools) -> Int64s:
         """Return the host events whose name is wanted (`wanted` has one entry per name), in row order."""
-        if not wanted.any():
-            return NO_NUMBERS
-        rows = [np.flatnonzero(wanted[self.name[line.start : line.stop]]) + line.start for line in self.host_lines]
-        return np.concatenate([NO_NUMBERS, *rows])
+        rows, ends = self._host_rows_by_name
+        of_names = [rows[ends[name] : ends[name + 1]] for name in np.flatnonzero(wanted).tolist()]
+        if sum(map(len, of_names)) * _SEARCH > len(rows):
+            return np.flatnonzero(wanted[self.name] & self.on_host)
+        return np.sort(np.concatenate([NO_NUMBERS, *of_names]), kind="stable")
+
+    @cached_property
+    def _host_rows_by_name(self) -> tuple[Int64s, Int64s]:
+        """Return the host events ordered by name, and where the events of each name begin and end."""
+        rows = np.flatnonzero(self.on_host)
+        # Short numbers are sorted several times faster.
+        name = self.name[rows].astype(np.uint16 if len(self.names) <= 1 << 16 else np.int32)
+        ends = np.concatenate(([0], np.cumsum(np.bincount(name, minlength=len(self.names)))))
+        return rows[np.argsort(name, kind="stable")], ends
 
 
 def _not_read(stat_name: str) -> KeyError:

@@ -145,8 +145,10 @@ class _Recorded(NamedTuple):
         """Find the events; calls of iterators without an id are of no use."""
         of_name = np.array([_kind(name) for name in trace.names], np.uint8)
         rows = trace.host_events(of_name > 0)
-        rows = rows[(of_name[trace.name[rows]] != _ITERATOR) | (lookup(trace.stat("id").event, rows) >= 0)]
-        return _Recorded(trace, rows, of_name[trace.name[rows]], parents(trace, rows))
+        kind = of_name[trace.name[rows]]
+        usable = (kind != _ITERATOR) | trace.has_stat("id")[rows]
+        rows, kind = rows[usable], kind[usable]
+        return _Recorded(trace, rows, kind, parents(trace, rows))
 
 
 def _kind(name: str) -> int:

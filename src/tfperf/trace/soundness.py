@@ -173,9 +173,9 @@ def _of_uncalled_runs(trace: HostTrace, runs: tuple[Int64s, Int64s]) -> Iterator
 
 def _first_of_runs(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int64s, Int64s]:
     """Return the ids that the wanted events carry, ascending, and when the first event with each starts."""
-    ids = trace.stat("id")
-    is_wanted = mask(trace.names, wanted)[trace.name[ids.event]] & trace.on_host[ids.event]
-    run, start_ps = ids.value[is_wanted], trace.start_ps[ids.event[is_wanted]]
+    rows = trace.host_events(mask(trace.names, wanted))
+    rows = rows[trace.has_stat("id")[rows]]
+    run, start_ps = trace.number_at("id", rows), trace.start_ps[rows]
     if not len(run):
         return run, start_ps
     order = np.argsort(run, kind="stable")

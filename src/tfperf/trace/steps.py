@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -38,7 +39,7 @@ class Pause(Struct, frozen=True):
     after_step: str
 
 
-class Steps(Struct, frozen=True, eq=False, kw_only=True):
+class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """The steps of one host, in time order.
 
     Rules find where steps start and where their own work ends; of that, `find_steps` makes windows [start_ps, end_ps)
@@ -86,7 +87,7 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True):
         """Return the duration of each window."""
         return self.end_ps - self.start_ps
 
-    @property
+    @cached_property
     def averaged(self) -> Bools:
         """Tell which steps count in averages: those without a flag, if at least three are; else all of their kind."""
         plain = np.array([not flag for flag in self.flags], np.bool_)
@@ -104,7 +105,7 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True):
         """Return the kind of each step if there are several, else nothing."""
         return self.kinds if len(set(self.kinds)) > 1 else ()
 
-    @property
+    @cached_property
     def headline_kind(self) -> str:
         """Return the kind that headline figures are about: train if there is one, else the most time-consuming."""
         total: dict[str, int] = {}
@@ -151,14 +152,15 @@ def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) 
         return plain if len(set(names)) == 1 else tuple(names)
     times = np.sort(trace.start_ps[rows])
     training = np.searchsorted(times, end) > np.searchsorted(times, start)
-    rows = trace.host_events(mask(trace.names, concrete_function))
+    function_of = [concrete_function(name) for name in trace.names]
+    rows = trace.host_events(np.array([bool(function) for function in function_of], np.bool_))
     rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
-    functions = []  # per step, its name and the concrete function that it runs first
-    for index, name, stop in zip(
-        np.searchsorted(trace.start_ps[rows], start).tolist(), names, end.tolist(), strict=True
-    ):
-        runs_one = index < len(rows) and trace.start_ps[rows[index]] < stop
-        functions.append(f"{name} {concrete_function(trace.names[trace.name[rows[index]]])}" if runs_one else name)
+    functions = list(names)  # per step, its name and the concrete function that it runs first
+    if len(rows):
+        first = rows[np.minimum(np.searchsorted(trace.start_ps[rows], start), len(rows) - 1)]
+        runs_one = (trace.start_ps[first] >= start) & (trace.start_ps[first] < end)
+        for step, name in zip(np.flatnonzero(runs_one).tolist(), trace.name[first[runs_one]].tolist(), strict=True):
+            functions[step] += f" {function_of[name]}"
     votes: dict[str, list[bool]] = {}
     for function, vote in zip(functions, training.tolist(), strict=True):
         votes.setdefault(function, []).append(vote)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from tfperf.arrays import Int32s, Uint8s, ranges
+from tfperf.arrays import Int32s, Uint8s
 from tfperf.errors import TfperfError, TfperfWarning
 from tfperf.wire import schema
 from tfperf.wire.trace_file import TraceFile
@@ -166,5 +166,8 @@ def take(array: Any, rows: npt.NDArray[np.intp]) -> Any:
     """Return the binary array with only these rows (Arrow's own `take` would import its compute module)."""
     ends = offsets(array)
     length = np.diff(ends)[rows]
-    stops = np.concatenate(([0], np.cumsum(length)))
-    return binary(stops.astype(np.int32), bytes_of(array)[ranges(ends[rows].astype(np.int64), length)])
+    stops = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(length, out=stops[1:])
+    place = np.repeat(ends[rows] - stops[:-1], length)
+    place += np.arange(len(place), dtype=np.int32)
+    return binary(stops, bytes_of(array)[place])

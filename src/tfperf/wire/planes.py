@@ -16,7 +16,7 @@ from tfperf.wire.event_columns import EventColumns, Line, Stat, is_derived
 from tfperf.wire.stats import Narrowed, SerializedStats, WantedStats, all_stats, wanted_stats
 from tfperf.wire.trace_file import PlaneSpan, SpaceSpans, Span, TraceFile, fields, walk_plane
 
-_TAIL = 1 << 14
+_TAIL, _LONG_TAIL = 1 << 11, 1 << 14
 _GUESSES = 4
 _EVENT = (
     rb"\x22[\x80-\xff]{0,3}[\x03-\x7f]"  # an event and its length
@@ -56,14 +56,18 @@ def line_pieces(file: TraceFile, line: Span, limit: int) -> Iterator[tuple[int, 
 def _guessed_border(payload: bytes) -> int:
     """Return where the last event starts, or 0 if the guesses were wrong."""
     outline = schema.message_class("LineOutline")
-    places = [match.start() for match in re.compile(_EVENT).finditer(payload, max(len(payload) - _TAIL, 1))]
-    for place in reversed(places[-_GUESSES:]):
+    for place in reversed(_event_starts(payload, _TAIL) or _event_starts(payload, _LONG_TAIL)):
         try:
             outline.FromString(payload[:place])
         except DecodeError:
             continue
         return place
     return 0
+
+
+def _event_starts(payload: bytes, tail: int) -> list[int]:
+    """Return the last places in the tail of the payload that look like the start of an event."""
+    return [match.start() for match in re.compile(_EVENT).finditer(payload, max(len(payload) - tail, 1))][-_GUESSES:]
 
 
 def _last_border(file: TraceFile, position: int, limit: int, stop: int) -> int:
@@ -242,7 +246,7 @@ class _EventReader(Struct, frozen=True):
         events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
         name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
         serialized = SerializedStats(self.file, events.column("stats"), position)
-        narrowed = [Narrowed(stats, allowed[name]) for stats, allowed in self.allowed]
+        narrowed = [Narrowed(stats, allowed, name) for stats, allowed in self.allowed]
         if self.wanted.every:
             stats, every = all_stats(serialized, self.header.stat_names, self.wanted, narrowed)
         else:

@@ -38,10 +38,15 @@ class WantedStats(Struct, frozen=True):
 
 
 class Narrowed(Struct, frozen=True):
-    """Stats that are read only on some events: `allows` tells for each event whether."""
+    """Stats that are read only on events of some names: `allowed` tells for each name, `name` is that of each event."""
 
     stats: frozenset[str]
-    allows: Bools
+    allowed: Bools
+    name: Int32s
+
+    def allows(self, owner: Int32s) -> Bools:
+        """Tell for each of these events whether the stats are read on it."""
+        return np.asarray(self.allowed[self.name[owner]], np.bool_)
 
 
 class SerializedStats(Struct, frozen=True, dict=True):
@@ -57,8 +62,13 @@ class SerializedStats(Struct, frozen=True, dict=True):
         return decoder.items(self.lists)
 
     @cached_property
-    def ids(self) -> tuple[npt.NDArray[np.int16], Bools]:
-        """Return the metadata id of each stat where it is below 2^14, and whether it is."""
+    def owners(self) -> Int32s:
+        """Return the index of the list that each stat is in."""
+        return np.repeat(np.arange(len(self.lists), dtype=np.int32), np.diff(decoder.offsets(self.lists)))
+
+    @cached_property
+    def ids(self) -> npt.NDArray[np.int16]:
+        """Return the metadata id of each stat where it is below 2^14, else -1."""
         return _stat_ids(self.flat)
 
     def named(self, names: Mapping[int, str]) -> tuple[frozenset[str], int]:
@@ -68,14 +78,12 @@ class SerializedStats(Struct, frozen=True, dict=True):
         """
         if not len(self.flat):
             return frozenset(), 0
-        key, readable = self.ids
-        is_all = bool(readable.all())
-        present = np.zeros(_TABLE_SIZE, np.bool_)
-        present[key if is_all else key[readable]] = True
-        carried = {key: names.get(key, "") for key in np.flatnonzero(present).tolist()}
+        present = np.zeros(_TABLE_SIZE + 1, np.bool_)
+        present[self.ids] = True
+        carried = {key: names.get(key, "") for key in np.flatnonzero(present[:-1]).tolist()}
         nameless = [key for key, name in carried.items() if not name]
-        count = int(np.count_nonzero(np.isin(key, nameless) & readable)) if nameless else 0
-        return frozenset(filter(None, carried.values() if is_all else names.values())), count
+        count = int(np.count_nonzero(np.isin(self.ids, nameless))) if nameless else 0
+        return frozenset(filter(None, names.values() if present[-1] else carried.values())), count
 
 
 def wanted_stats(
@@ -97,8 +105,7 @@ def all_stats(
 ) -> tuple[dict[str, Stat], StatRows]:
     """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
     flat = serialized.flat
-    owner = np.repeat(np.arange(len(serialized.lists), dtype=np.int32), np.diff(decoder.offsets(serialized.lists)))
-    rows = _decoded(serialized, flat, owner)
+    rows = _decoded(serialized, flat, serialized.owners)
     ids, which = distinct_index(rows.key)
     listed = np.array([names.get(key, "") in wanted.types for key in ids.tolist()], np.bool_)
     chosen = np.flatnonzero(listed[which])
@@ -146,24 +153,24 @@ def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
 
 def _choose(serialized: SerializedStats, ids: Mapping[int, str], narrowed: Sequence[Narrowed]) -> tuple[Int64s, Int32s]:
     """Return which of all stats may be wanted, and the index of the list that each is in."""
-    key, readable = serialized.ids
-    table = np.zeros(_TABLE_SIZE, np.bool_)
-    small = {stat_id: name for stat_id, name in ids.items() if 0 <= stat_id < _TABLE_SIZE}
-    table[list(small)] = True
-    chosen = np.flatnonzero(table[key] | ~readable)
-    ends = decoder.offsets(serialized.lists)
-    owner = (np.searchsorted(ends, chosen + ends[0], side="right") - 1).astype(np.int32)
+    groups = {name: group for group, only in enumerate(narrowed, 2) for name in only.stats}
+    group_of = np.zeros(_TABLE_SIZE + 1, np.uint8)
+    for stat_id, name in ids.items():
+        if 0 <= stat_id < _TABLE_SIZE:
+            group_of[stat_id] = groups.get(name, 1)
+    group_of[-1] = 1  # an id that must be decoded to be known
+    group = group_of[serialized.ids]
+    chosen = np.flatnonzero(group)
+    group, owner = group[chosen], serialized.owners[chosen]
     keep = np.ones(len(chosen), np.bool_)
-    for only in narrowed:
-        is_narrowed = np.zeros(_TABLE_SIZE, np.bool_)
-        is_narrowed[[stat_id for stat_id, name in small.items() if name in only.stats]] = True
-        which = np.flatnonzero(is_narrowed[key[chosen]] & readable[chosen])
-        keep[which] = only.allows[owner[which]]
+    for number, only in enumerate(narrowed, 2):
+        which = np.flatnonzero(group == number)
+        keep[which] = only.allows(owner[which])
     return chosen[keep], owner[keep]
 
 
-def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
-    """Read the metadata id of each serialized XStat; return ids below 2^14, and whether that succeeded.
+def _stat_ids(flat: Any) -> npt.NDArray[np.int16]:
+    """Read the metadata id of each serialized XStat; return ids below 2^14, and -1 where that fails.
 
     An XStat starts with tag 0x08 and the id as a varint; anything else must be decoded to be known.
     """
@@ -171,13 +178,12 @@ def _stat_ids(flat: Any) -> tuple[npt.NDArray[np.int16], Bools]:
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
     first, second = data[np.minimum(start, last)], data[np.minimum(start + 1, last)]
     plain = (first == 0x08) & (length > 2)
-    readable = plain & (second < 0x80)
-    key = (second & 0x7F).astype(np.int16)
+    key = np.where(plain & (second < 0x80), second, np.int16(-1))
     longer = np.flatnonzero(plain & (second >= 0x80) & (length > 3))
     third = data[start[longer] + 2]
-    key[longer] |= (third & 0x7F).astype(np.int16) << 7
-    readable[longer] = third < 0x80
-    return key, readable
+    high = third.astype(np.int16) << 7
+    key[longer] = np.where(third < 0x80, (second[longer] & 0x7F) | high, np.int16(-1))
+    return key
 
 
 def _columns(
@@ -194,7 +200,7 @@ def _columns(
         which = np.flatnonzero(rows.key == same[0] if len(same) == 1 else np.isin(rows.key, same))
         for only in narrowed:
             if name in only.stats:
-                which = which[only.allows[rows.owner[which]]]
+                which = which[only.allows(rows.owner[which])]
         if (kind := wanted.types[name]) != "guess":
             columns[name] = _column(rows, which, kind, names)
             continue
