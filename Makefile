@@ -14,7 +14,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 COUNT ?= 10000
-SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # uv installs in half of the time that pip takes. Where it cannot be had, pip installs.
 define install
 	$(BIN)/python -m pip install --quiet uv \
@@ -30,10 +30,10 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not timing" $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest -m timing
+	$(BIN)/python -m pytest -m timing $$(grep -rl --include="*.py" "mark\.timing" tests)
 
 quick: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not (tensorflow or browser or timing)" --hypothesis-profile quick $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m "not (tensorflow or browser or timing or stress)" --hypothesis-profile quick $(SIDE_BY_SIDE)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -28,6 +29,11 @@ NEEDS = {
     ),
 }
 """Markers of whole files, which `make quick` leaves out; where only some tests of a file need it, they say so."""
+SHARE_JOBS = {
+    f"tests/capture/{name}.py"
+    for name in ("test_doctor_job", "test_flight_recorder", "test_remote", "test_servers_here")
+}
+"""One worker runs these files, so that the jobs that they share are started once."""
 
 # A test must not fail because the machine is busy.
 settings.register_profile("tfperf", deadline=None)
@@ -64,10 +70,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path in marker_of:
             item.add_marker(marker_of[item.path])
+    # What takes long starts first, so that no worker is left with it in the end.
+    slow = {marker: {item.path for item in items if item.get_closest_marker(marker)} for marker in NEEDS}
+    items.sort(key=lambda item: (item.path not in slow["tensorflow"], item.path not in slow["browser"]))
     if config.getoption("--update-gold"):
         others = [item for item in items if "compare_gold" not in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if "compare_gold" in getattr(item, "fixturenames", ())]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a worker a whole file at a time, and files that share jobs together."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class JobsTogether(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "shared jobs" if file in SHARE_JOBS else file
+
+    return JobsTogether(config, log)
 
 
 @pytest.fixture

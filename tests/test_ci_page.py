@@ -22,6 +22,8 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from builders import event, host, logdir_of, space
+from job_environment import job_environment
+from shared_runs import make_program
 
 from tfperf.gate import grammar
 from tfperf.gate.config import read_config
@@ -228,13 +230,17 @@ def without_installing(steps: Iterator[Step]) -> list[Step]:
     return others
 
 
-def run_recipe(steps: list[Step], folder: Path) -> RecipeResult:
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a `tfperf` that profiles the same job once: recipes differ in what is around that."""
+    return make_program(tmp_path_factory)
+
+
+def run_recipe(steps: list[Step], folder: Path, program: Path) -> RecipeResult:
     """Run the steps one after the other, as a CI system does: after a failure, only those that always run."""
     environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "CUDA_VISIBLE_DEVICES": "-1",
+        **job_environment(keras=True),
+        "PATH": os.pathsep.join([str(program), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "GITHUB_ACTIONS": "true",
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
     }
@@ -273,18 +279,18 @@ def results(folder: Path) -> list[str]:
 @pytest.mark.tensorflow
 @without_tensorflow
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str, tmp_path: Path) -> None:
+def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str, tmp_path: Path, program: Path) -> None:
     steps = without_installing(RECIPES[name](name))
     (tmp_path / "train.py").write_text(job(75, slow=False))
     # How much of a fast step is input depends on what else the machine does.
     generous = [replace(step, script=step.script.replace("20%", "90%")) for step in steps]
     assert generous != steps
-    good = run_recipe(generous, tmp_path)
+    good = run_recipe(generous, tmp_path, program)
     assert (good.code, results(tmp_path)) == (0, ["passed"]), good.output
 
     # In the same folder, as on a machine that keeps it: the recipe removes the files of the first run.
     (tmp_path / "train.py").write_text(job(75, slow=True))
-    slow = run_recipe(steps, tmp_path)
+    slow = run_recipe(steps, tmp_path, program)
     assert (slow.code, results(tmp_path)) == (3, ["failure"]), slow.output
     assert "py_function" in slow.output
     assert "the stage waited for is Map" in one_line(slow.output.split("max-input-bound")[-1])
@@ -297,31 +303,31 @@ def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str,
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_fails_without_a_profile(name: str, tmp_path: Path, samples: Path) -> None:
+def test_a_recipe_fails_without_a_profile(name: str, tmp_path: Path, samples: Path, program: Path) -> None:
     shutil.copytree(samples / "input_fixed", tmp_path / "logs")  # The profile of an earlier run must not count.
     (tmp_path / "train.py").write_text(NO_TENSORFLOW)
-    ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path)
+    ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path, program)
     assert "trained without TensorFlow" in ran.output
     assert ran.code == 1, ran.output
     assert not any("tfperf check" in script for script in ran.scripts), "the profile of the earlier run is judged"
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_stops_at_a_script_that_fails(name: str, tmp_path: Path) -> None:
+def test_a_recipe_stops_at_a_script_that_fails(name: str, tmp_path: Path, program: Path) -> None:
     (tmp_path / "train.py").write_text("raise SystemExit(7)\n")
-    ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path)
+    ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path, program)
     assert ran.code == 7
     assert not any("tfperf check" in script for script in ran.scripts)
 
 
 @pytest.mark.tensorflow
 @without_tensorflow
-def test_the_comparison_of_two_branches_calls_a_slow_input_a_regression(tmp_path: Path) -> None:
+def test_the_comparison_of_two_branches_calls_a_slow_input_a_regression(tmp_path: Path, program: Path) -> None:
     steps = without_installing(github_steps("Compare with the target branch, in one job"))
     (tmp_path / "before").mkdir()
     (tmp_path / "before" / "train.py").write_text(job(122, slow=False))
     (tmp_path / "train.py").write_text(job(122, slow=True))
-    ran = run_recipe(steps, tmp_path)
+    ran = run_recipe(steps, tmp_path, program)
     assert ran.code == 3, ran.output
     summary = (tmp_path / "summary.md").read_text()
     assert "BREACHED: max-regression 10%" in summary

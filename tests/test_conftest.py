@@ -1,4 +1,4 @@
-"""What `make quick` leaves out is what it says, and no more."""
+"""What `make quick` leaves out is what it says, and no more; what shares jobs runs in one worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import NEEDS, TESTS
+from conftest import NEEDS, SHARE_JOBS, TESTS
 
 
 @pytest.mark.parametrize("pattern", [pattern for patterns in NEEDS.values() for pattern in patterns])
@@ -20,3 +20,10 @@ def test_marked_files_are_left_out_and_the_others_are_not(root: Path) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not tensorflow", "-p", "no:xdist", *files]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     assert {line.split("::")[0] for line in done.stdout.splitlines() if "::" in line} == {files[1]}
+
+
+def test_files_that_use_the_shared_jobs_run_in_one_worker(root: Path) -> None:
+    using = [
+        path for path in TESTS.glob("capture/test_*.py") if "jobs: dict[str, Job]" in path.read_text(encoding="utf-8")
+    ]
+    assert {str(path.relative_to(root)) for path in using} == SHARE_JOBS

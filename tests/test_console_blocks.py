@@ -6,6 +6,7 @@ page speaks of are made first. Durations are shortened, and names of machines be
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -21,7 +22,9 @@ from typing import Any
 import pytest
 from builders import event, host, logdir_of, space
 from capture.serving_job import ServingJob
-from test_docs import PAGES, ROOT, follow
+from job_environment import job_environment
+from shared_runs import make_program
+from test_docs import PAGES, ROOT, follow, shell
 
 SHORTER = {
     "--after 30s": "--after 500ms",
@@ -93,6 +96,12 @@ def jobs() -> Iterator[list[ServingJob]]:
                 job.close()
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a `tfperf` that does once what several pages say."""
+    return make_program(tmp_path_factory)
+
+
 @pytest.fixture
 def ports(jobs: list[ServingJob]) -> Iterator[tuple[int, int]]:
     """The ports of two jobs at work."""
@@ -137,9 +146,12 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
             line = line.replace("tfperf capture", f"tfperf capture --port {first}")
         if "--continuous" in line:
             return until_ctrl_c(line, folder)
-    if not line.startswith(("tfperf analyze", "tfperf check", "tfperf diff", "tfperf timeline")):
-        line = f"{line}\n:"  # A process of its own, as what profiles and is stopped needs it.
-    return follow(line, folder)
+    if line.startswith(("tfperf analyze", "tfperf check", "tfperf diff", "tfperf timeline")):
+        return follow(line, folder)
+    program: Path = request.getfixturevalue("program")
+    path = os.pathsep.join([str(program), str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = shell(line, folder, **job_environment(keras=True) | {"PATH": path})
+    return done.returncode, done.stdout, done.stderr
 
 
 def until_ctrl_c(line: str, folder: Path) -> tuple[int, str, str]:

@@ -6,7 +6,6 @@ A generated part stands between `<!-- output: COMMAND -->` (or `columns:`, `prio
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import os
@@ -27,6 +26,7 @@ import click
 import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import CliRunner, Result
+from job_environment import job_environment
 
 import tfperf
 from tfperf.capture.outcomes import Captured
@@ -69,7 +69,7 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a reader would who has activated the virtual environment."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {
@@ -78,6 +78,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "COLUMNS": "80",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "CUDA_VISIBLE_DEVICES": "-1",
+        **variables,
     }
     call = ["bash", "-eu", "-c", command]
     return subprocess.run(call, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
@@ -527,15 +528,46 @@ train_step = tf.function(lambda batch: tf.reduce_sum(model(batch[0])))
 """
 
 
+_IN_TURN = """
+import os, pathlib, runpy, sys, traceback
+
+for folder in sys.argv[1:]:
+    os.chdir(folder)
+    try:
+        runpy.run_path("example.py")
+        pathlib.Path("ended").touch()
+    except Exception:
+        traceback.print_exc()
+"""
+
+
+def profiling_examples() -> dict[str, str]:
+    """Return the examples that need a job, by their places."""
+    return {str(block.id): text for block in blocks("python") if needs_tensorflow(text := str(block.values[0]))}
+
+
+@pytest.fixture(scope="module")
+def examples_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Run each example in a folder of its name; all in one process, because TensorFlow takes seconds to start."""
+    base = tmp_path_factory.mktemp("examples")
+    for place, block in profiling_examples().items():
+        (base / place).mkdir()
+        (base / place / "example.py").write_text(_PRELUDE + block)
+    folders = [str(base / place) for place in profiling_examples()]
+    command = [sys.executable, "-c", _IN_TURN, *folders]
+    environment = job_environment(keras=True)
+    return base, subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+
+
 @pytest.mark.tensorflow
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-@pytest.mark.parametrize("block", [block for block in blocks("python") if needs_tensorflow(str(block.values[0]))])
-def test_profiling_example_makes_a_profile_of_twenty_steps(block: str, tmp_path: Path) -> None:
-    ast.parse(block)
-    (tmp_path / "example.py").write_text(_PRELUDE + block)
-    done = shell("python example.py", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(tfperf.load(tmp_path / "logs")["steps"].steps) == 20
+@pytest.mark.parametrize("place", profiling_examples())
+def test_profiling_example_makes_a_profile_of_twenty_steps(
+    place: str, examples_run: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    folder, done = examples_run
+    assert (folder / place / "ended").exists(), done.stderr
+    assert len(tfperf.load(folder / place / "logs")["steps"].steps) == 20
 
 
 @pytest.mark.parametrize(("sample", "code"), [("input_fixed", 0), ("input_bound", 3), ("", 1)])

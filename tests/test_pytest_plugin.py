@@ -5,7 +5,6 @@ TensorFlow takes seconds to start, so one run has many such tests, and the tests
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from job_environment import job_environment
 
 without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
@@ -216,7 +216,7 @@ def run_pytest(folder: Path, source: str, *options: str) -> Session:
     """Run tests in a folder of their own, with warnings as errors."""
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (folder / "test_inner.py").write_text(source)
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "COLUMNS": "80"}
+    environment = job_environment(keras=False) | {"COLUMNS": "80"}
     environment = {key: value for key, value in environment.items() if not key.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--basetemp={folder / 'tmp'}", *options]
     done = subprocess.run(
@@ -312,11 +312,35 @@ def test_each_profile_of_a_test_is_reported(session: Session) -> None:
     assert "HIGHLY input-bound" in session.failures["test_profile_of_a_fixture"]
 
 
+def page_examples() -> list[str]:
+    page = Path(__file__).parents[1] / "docs" / "ci.md"
+    return re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def generous(example: str) -> str:
+    """Widen the limits of an example: a machine that runs tests is no place for tight ones."""
+    return example.replace("10%", "95%").replace("< 0.10", "< 0.95").replace("50ms", "5s").replace("< 50\n", "< 5000\n")
+
+
+@pytest.fixture(scope="module")
+def session_in_a_worker(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Run the examples of the page, and a test that fails, in a worker of xdist."""
+    examples = "\n".join(generous(example) for example in page_examples())
+    source = _WORK + _FAIL.split("def test_breached_limits")[0] + examples
+    return run_pytest(tmp_path_factory.mktemp("worker"), source, "-n", "1")
+
+
 @needs_tensorflow
-def test_report_comes_from_a_worker_of_xdist_too(tmp_path: Path) -> None:
-    found = run_pytest(tmp_path, _WORK + _FAIL.split("def test_breached_limits")[0], "-n", "1")
-    assert found.code == 1
-    assert "HIGHLY input-bound" in found.failures["test_slow_input"]
+def test_report_comes_from_a_worker_of_xdist_too(session_in_a_worker: Session) -> None:
+    assert session_in_a_worker.code == 1
+    assert "HIGHLY input-bound" in session_in_a_worker.failures["test_slow_input"]
+
+
+@needs_tensorflow
+def test_examples_of_the_page_run(session_in_a_worker: Session) -> None:
+    assert len(page_examples()) == 2
+    assert set(session_in_a_worker.failures) == {"test_slow_input"}
+    assert "1 failed, 2 passed" in session_in_a_worker.output
 
 
 def test_without_tensorflow_the_test_fails_and_says_so(tmp_path: Path) -> None:
@@ -348,31 +372,3 @@ def test_failing():
     found = run_pytest(tmp_path, tests)
     assert (found.outcome("test_it"), found.outcome("test_failing")) == ("PASSED", "FAILED")
     assert "tfperf profile" not in found.output
-
-
-def page_examples() -> list[str]:
-    page = Path(__file__).parents[1] / "docs" / "ci.md"
-    return re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-
-
-@needs_tensorflow
-def test_examples_of_the_page_run(tmp_path: Path, make_generous: Callable[[str], str]) -> None:
-    examples = page_examples()
-    assert len(examples) == 2
-    found = run_pytest(tmp_path, _WORK + "\n".join(make_generous(example) for example in examples))
-    assert found.code == 0, found.output
-
-
-@pytest.fixture
-def make_generous() -> Callable[[str], str]:
-    """Widen the limits of an example: a machine that runs tests is no place for tight ones."""
-
-    def generous(example: str) -> str:
-        return (
-            example.replace("10%", "95%")
-            .replace("< 0.10", "< 0.95")
-            .replace("50ms", "5s")
-            .replace("< 50\n", "< 5000\n")
-        )
-
-    return generous

@@ -1,6 +1,6 @@
 """Real pipelines in which one stage sleeps: whatever is around it, that stage must be named.
 
-TensorFlow runs each variant in one process of its own; what it records is all that the analysis sees.
+One process of TensorFlow runs all variants; what it records is all that the analysis sees.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from job_environment import job_environment
 
 import tfperf
 
@@ -122,7 +123,8 @@ _EXPECTED = {
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipelines")
     command = [sys.executable, "-c", _CAPTURE, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    environment = job_environment(keras=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from job_environment import job_environment
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 SIGNS = (
@@ -58,11 +59,9 @@ def change(path: Path, difference: str) -> None:
 def typed(commands: str, folder: Path) -> str:
     """Return what the commands print to stdout; each must end with exit code 0."""
     environment = {
-        **os.environ,
+        **job_environment(keras=True),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "80",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "CUDA_VISIBLE_DEVICES": "-1",
     }
     done = subprocess.run(
         ["bash", "-e", "-c", commands],

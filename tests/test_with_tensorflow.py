@@ -1,6 +1,6 @@
 """Against TensorFlow itself: captures made here, and the conclusions of its own converter (xprof).
 
-TensorFlow and xprof come with `tfperf[dev]` on Linux. Each capture runs in a process of its own.
+TensorFlow and xprof come with `tfperf[dev]` on Linux. One process makes all captures.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from job_environment import job_environment
 
 import tfperf
 
 pytestmark = [
     pytest.mark.tensorflow,
-    pytest.mark.timing,
     pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu and xprof are installed on Linux only"),
 ]
 
 _CAPTURE = """
-import time
+import sys, time
 import tensorflow as tf
 
 def pipeline(prefetched):
@@ -51,31 +51,35 @@ def step(iterator):
     compute(batch).numpy()
     time.sleep(max(0.0, 0.005 - (time.perf_counter() - start)))
 
-iterator = iter(pipeline(PREFETCHED))
-for _ in range(20):
-    step(iterator)
-tf.profiler.experimental.start(LOGDIR)
-for number in range(14):
-    if MARKED:
-        with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
-            step(iterator)
-    else:
+for name, prefetched, marked in (("marked", False, True), ("unmarked", False, False), ("prefetched", True, False)):
+    iterator = iter(pipeline(prefetched))
+    for _ in range(20):
         step(iterator)
-tf.profiler.experimental.stop()
+    tf.profiler.experimental.start(f"{sys.argv[1]}/{name}")
+    for number in range(14):
+        if marked:
+            with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+                step(iterator)
+        else:
+            step(iterator)
+    tf.profiler.experimental.stop()
+    del iterator
 """
 """A step waits for its batch, which sleeps 10 ms in the pipeline, then takes 5 ms."""
 
 
-def capture(folder: Path, *, prefetched: bool, marked: bool) -> Path:
-    """Profile the loop; return the logdir."""
-    header = f"LOGDIR, PREFETCHED, MARKED = {str(folder)!r}, {prefetched}, {marked}\n"
-    _run(header + _CAPTURE)
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logdirs of the loop: steps that are marked, steps that are not, and a pipeline with prefetching."""
+    folder = tmp_path_factory.mktemp("captures")
+    _run(_CAPTURE, str(folder))
     return folder
 
 
 def _run(script: str, *arguments: str) -> str:
     command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    environment = job_environment(keras=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -96,9 +100,9 @@ def xprof_rows(logdir: Path, scratch: Path) -> list[dict[str, Any]]:
     return [dict(zip(ids, [cell["v"] for cell in row["c"]], strict=True)) for row in table["rows"]]
 
 
-def test_marked_steps_equal_xprofs_figures(tmp_path: Path) -> None:
+def test_marked_steps_equal_xprofs_figures(captures: Path, tmp_path: Path) -> None:
     """Every category of every step that xprof reports, to its last printed digit."""
-    logdir = capture(tmp_path / "logs", prefetched=False, marked=True)
+    logdir = captures / "marked"
     expected = xprof_rows(logdir, tmp_path / "xprof")
     steps = tfperf.load(logdir, attribution="tensorflow")["steps"]
     table = steps.table[steps.averaged]
@@ -112,15 +116,15 @@ def test_marked_steps_equal_xprofs_figures(tmp_path: Path) -> None:
         assert table[ours].isna().all(), "there is no device"
 
 
-@pytest.mark.parametrize("marked", [False, True])
-def test_each_step_waits_for_the_ten_ms_that_its_batch_sleeps(tmp_path: Path, marked: bool) -> None:
+@pytest.mark.parametrize("name", ["marked", "unmarked"])
+def test_each_step_waits_for_the_ten_ms_that_its_batch_sleeps(captures: Path, name: str) -> None:
     """Longer on a busy machine, never shorter."""
-    steps = tfperf.load(capture(tmp_path / "logs", prefetched=False, marked=marked))["steps"]
+    steps = tfperf.load(captures / name)["steps"]
     assert len(steps.steps) == 14
     assert steps.table[steps.averaged].input_ms.min() > 10.0
 
 
-def test_most_steps_of_a_prefetched_pipeline_wait_less_than_its_batches_sleep(tmp_path: Path) -> None:
+def test_most_steps_of_a_prefetched_pipeline_wait_less_than_its_batches_sleep(captures: Path) -> None:
     """Sixteen batches are ready when the profile starts, and eight are made at a time."""
-    steps = tfperf.load(capture(tmp_path / "logs", prefetched=True, marked=False))["steps"]
+    steps = tfperf.load(captures / "prefetched")["steps"]
     assert steps.table[steps.averaged].input_ms.median() < 10.0

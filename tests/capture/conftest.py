@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from job_environment import job_environment
 
 from tfperf.capture.address import Address
 from tfperf.capture.client import ProfilerClient, profile_request
@@ -58,8 +59,9 @@ def start_job(mode: str, *arguments: str | Path) -> Job:
     """Start a job without waiting for it."""
     port = free_port()
     command = [sys.executable, str(HERE / "job.py"), str(port), mode, *map(str, arguments)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=job_environment(keras=True)
+    )
     return Job(port, process)
 
 

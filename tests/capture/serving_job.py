@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import grpc
 import pytest
+from job_environment import job_environment
 
 from tfperf.wire.contents import Contents, look_into
 from tfperf.wire.profiler_service import SERVICE, message_class, read_message
@@ -72,7 +73,13 @@ class ServingJob:
     def __init__(self, errors: IO[str]) -> None:
         command = [sys.executable, "-c", _JOB]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            bufsize=1,
+            env=job_environment(keras=False),
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

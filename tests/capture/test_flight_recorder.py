@@ -92,7 +92,7 @@ def test_the_newest_recording_is_analyzed_and_the_steps_of_all_are_counted(tmp_p
     assert analyzed.report().summary["captured_steps"] == 5
 
 
-@pytest.mark.timing
+@pytest.mark.stress
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
 @pytest.mark.parametrize(("slow_step_s", "last"), [(None, 2000), (0.05, 400)], ids=["all", "slow"])
 def test_thousands_of_recordings_take_no_memory_and_no_disk(

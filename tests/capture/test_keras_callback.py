@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from job_environment import job_environment
 
 import tfperf
 from tfperf.capture.keras_callback import ProfileCallback
@@ -21,7 +21,7 @@ _OLD_KERAS = pytest.mark.skipif(
 )
 
 _SCRIPT = """
-import json, sys, warnings
+import functools, json, sys
 import tensorflow as tf
 import KERAS as keras
 from tfperf.capture import local
@@ -33,6 +33,7 @@ def data(batches=40):
     x = tf.random.normal((batches * 4, 8))
     return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(4)
 
+@functools.cache  # Each new model is traced and compiled anew.
 def model(**options):
     made = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
     made.compile("sgd", "mse", **options)
@@ -133,7 +134,7 @@ print(json.dumps(results))
 def outcomes(keras: str, logs: Path) -> dict[str, Any]:
     """Train in every way in one process; return what came of each."""
     script = f"LOGS = {str(logs)!r}\n" + _SCRIPT.replace("KERAS", keras)
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    environment = job_environment(keras=True)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=200, check=False
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from job_environment import job_environment
 from test_with_tensorflow import xprof_rows
 
 import tfperf
@@ -41,36 +42,6 @@ def reason(call, *arguments, **options):
         call(*arguments, **options)
     except CaptureError as error:
         return [error.reason, str(error)]
-"""
-_LEVELS = """
-import tensorflow as tf
-levels = {"usual": {}, "marked_only": {"host_tracer_level": 1}, "off": {"host_tracer_level": 0},
-          "python": {"python_tracer_level": 1}}
-for name, options in levels.items():
-    with warnings.catch_warnings(record=True) as caught, local.profile(LOGS / name, **options) as captured:
-        work()
-    profiled = captured.result
-    warned = [str(warning.message) for warning in caught]
-    results[name] = [str(profiled.path), profiled.reason, profiled.event_count, warned]
-
-local.start(LOGS / "threads")
-threads = [threading.Thread(target=work, args=(range(first, first + 10),)) for first in (0, 10)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-results["threads"] = str(local.stop().path)
-
-local.start(LOGS / "nested")
-for number in range(4):
-    with local.step(number, name="outer#1"):
-        work()
-results["nested"] = str(local.stop().path)
-
-for _ in range(3): work()
-with local.profile(LOGS / "overhead", python_tracer_level=1) as captured:
-    for _ in range(3): work()
-results["overhead"] = [str(captured.result.path), captured.result.overhead_percent]
-
-print(json.dumps(results))
 """
 _GUARDS = """
 results["stop_without_start"] = reason(local.stop)
@@ -165,31 +136,54 @@ signal.setitimer(signal.ITIMER_REAL, 0.05)
 until = time.monotonic() + 10
 while local.is_running() and time.monotonic() < until:
     work()
+"""
+_LEVELS = """
+levels = {"usual": {}, "marked_only": {"host_tracer_level": 1}, "off": {"host_tracer_level": 0},
+          "python": {"python_tracer_level": 1}}
+for name, options in levels.items():
+    with warnings.catch_warnings(record=True) as caught, local.profile(LOGS / name, **options) as captured:
+        work()
+    profiled = captured.result
+    warned = [str(warning.message) for warning in caught]
+    results[name] = [str(profiled.path), profiled.reason, profiled.event_count, warned]
+
+local.start(LOGS / "threads")
+threads = [threading.Thread(target=work, args=(range(first, first + 10),)) for first in (0, 10)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+results["threads"] = str(local.stop().path)
+
+local.start(LOGS / "nested")
+for number in range(4):
+    with local.step(number, name="outer#1"):
+        work()
+results["nested"] = str(local.stop().path)
+
+for _ in range(3): work()
+with local.profile(LOGS / "overhead", python_tracer_level=1) as captured:
+    for _ in range(3): work()
+results["overhead"] = [str(captured.result.path), captured.result.overhead_percent]
+
 print(json.dumps(results))
 """
 
 
 def run(script: str, logs: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", _HEAD + script, str(logs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    environment = job_environment(keras=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == status, done.stderr[-2000:]
     return done
 
 
 @pytest.fixture(scope="module")
-def levels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads(run(_LEVELS, tmp_path_factory.mktemp("levels")).stdout)
-    return results
-
-
-@pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("guards")
+    return tmp_path_factory.mktemp("logs")
 
 
 @pytest.fixture(scope="module")
-def guards(logs: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads(run(_GUARDS, logs).stdout)
+def results(logs: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(run(_GUARDS + _LEVELS, logs).stdout)
     return results
 
 
@@ -205,54 +199,54 @@ def step_count(path: str) -> int:
 # What is recorded
 
 
-def test_levels_reach_the_tracers(levels: dict[str, Any]) -> None:
-    usual, marked_only, python = (contents(levels, name) for name in ("usual", "marked_only", "python"))
+def test_levels_reach_the_tracers(results: dict[str, Any]) -> None:
+    usual, marked_only, python = (contents(results, name) for name in ("usual", "marked_only", "python"))
     assert 0 < marked_only.event_count < usual.event_count < python.event_count
     assert python.has_python_frames
     assert not usual.has_python_frames
-    assert [levels[name][1:] for name in ("usual", "python")] == [
+    assert [results[name][1:] for name in ("usual", "python")] == [
         ["", usual.event_count, []],
         ["", python.event_count, []],
     ]
 
 
-def test_a_host_tracer_that_is_off_records_nothing_and_says_so(levels: dict[str, Any]) -> None:
-    path, reason, events, warned = levels["off"]
+def test_a_host_tracer_that_is_off_records_nothing_and_says_so(results: dict[str, Any]) -> None:
+    path, reason, events, warned = results["off"]
     assert (path, reason, events) == ("None", "idle", 0)
     assert len(warned) == 1
     assert "TensorFlow did nothing" in warned[0]
 
 
 @pytest.mark.parametrize("name", ["usual", "marked_only", "python"])
-def test_marked_steps_are_found_for_sure(levels: dict[str, Any], name: str) -> None:
-    (host,) = tfperf.load(levels[name][0]).hosts
+def test_marked_steps_are_found_for_sure(results: dict[str, Any], name: str) -> None:
+    (host,) = tfperf.load(results[name][0]).hosts
     steps = host["steps"].steps
     varied = any("vary" in note for note in steps.notes)  # On a busy machine steps of 0.1 ms may.
     assert (steps.source, steps.confidence) == ("markers", "medium" if varied else "high")
     assert list(steps.names) == [f"train {number}" for number in range(10)]
 
 
-def test_xprof_finds_the_same_steps(levels: dict[str, Any], tmp_path: Path) -> None:
-    rows = xprof_rows(Path(levels["usual"][0]).parents[3], tmp_path / "xprof")
+def test_xprof_finds_the_same_steps(results: dict[str, Any], tmp_path: Path) -> None:
+    rows = xprof_rows(Path(results["usual"][0]).parents[3], tmp_path / "xprof")
     assert [row["stepnum"] for row in rows] == [
         f"train {number}" for number in range(1, 9)
     ]  # all but the first and the last
 
 
-def test_steps_of_two_threads(levels: dict[str, Any]) -> None:
-    assert step_count(levels["threads"]) == 20
+def test_steps_of_two_threads(results: dict[str, Any]) -> None:
+    assert step_count(results["threads"]) == 20
 
 
-def test_the_trace_says_what_the_job_ran_on(levels: dict[str, Any]) -> None:
-    facts = read_host(Path(levels["usual"][0])).capture_facts
+def test_the_trace_says_what_the_job_ran_on(results: dict[str, Any]) -> None:
+    facts = read_host(Path(results["usual"][0])).capture_facts
     assert (facts.tfperf_version, facts.tensorflow_version) == (tfperf.__version__, version("tensorflow-cpu"))
     assert facts.cores == len(os.sched_getaffinity(0)) or facts.cpu_quota
     assert facts.memory_bytes is not None
     assert facts.batch_size is None, "a loop without Keras states none"
 
 
-def test_the_measured_overhead_is_in_the_trace(levels: dict[str, Any]) -> None:
-    path, percent = levels["overhead"]
+def test_the_measured_overhead_is_in_the_trace(results: dict[str, Any]) -> None:
+    path, percent = results["overhead"]
     facts = read_host(Path(path)).capture_facts
     assert facts.overhead_percent == percent
     assert facts.usual_step_ms is not None
@@ -279,10 +273,10 @@ print(json.dumps([[str(own.xspace_to_tools_data([path], tool)), theirs(path, too
 """
 
 
-def test_other_tools_ignore_what_is_added(levels: dict[str, Any], tmp_path: Path) -> None:
+def test_other_tools_ignore_what_is_added(results: dict[str, Any], tmp_path: Path) -> None:
     """xprof's converters, and those in TensorFlow, conclude the same with and without the plane."""
-    whole = Path(levels["usual"][0]).read_bytes()
-    added = read_host(Path(levels["usual"][0])).capture_facts.to_bytes()
+    whole = Path(results["usual"][0]).read_bytes()
+    added = read_host(Path(results["usual"][0])).capture_facts.to_bytes()
     assert whole.endswith(added)
     paths = []
     for name, data in (("with", whole), ("without", whole.removesuffix(added))):
@@ -290,19 +284,20 @@ def test_other_tools_ignore_what_is_added(levels: dict[str, Any], tmp_path: Path
         paths.append(tmp_path / name / "host.xplane.pb")
         paths[-1].write_bytes(data)
     command = [sys.executable, "-c", _TOOLS, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    environment = job_environment(keras=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     answers = json.loads(done.stdout.splitlines()[-1])
     assert len(answers) == 8
     assert answers[:4] == answers[4:]
     assert all(len(own) > 50 for own, _ in answers[:1]), "or nothing was converted"
 
 
-def test_a_step_inside_a_step_is_part_of_it(levels: dict[str, Any]) -> None:
-    assert step_count(levels["nested"]) == 4
+def test_a_step_inside_a_step_is_part_of_it(results: dict[str, Any]) -> None:
+    assert step_count(results["nested"]) == 4
 
 
-def test_what_recording_each_python_call_costs_is_measured(levels: dict[str, Any]) -> None:
-    assert levels["overhead"][1] >= 0
+def test_what_recording_each_python_call_costs_is_measured(results: dict[str, Any]) -> None:
+    assert results["overhead"][1] >= 0
 
 
 # What is refused, and what survives
@@ -321,58 +316,58 @@ def test_what_recording_each_python_call_costs_is_measured(levels: dict[str, Any
         ("proc", "not_written", "/proc/logs"),
     ],
 )
-def test_a_call_out_of_turn_is_a_clear_error(guards: dict[str, Any], call: str, reason: str, words: str) -> None:
-    assert guards[call][0] == reason
-    assert words in guards[call][1]
+def test_a_call_out_of_turn_is_a_clear_error(results: dict[str, Any], call: str, reason: str, words: str) -> None:
+    assert results[call][0] == reason
+    assert words in results[call][1]
 
 
-def test_an_unusable_logdir_is_an_error_before_tensorflow_starts(guards: dict[str, Any]) -> None:
-    assert guards["imported_for_nothing"] is False
+def test_an_unusable_logdir_is_an_error_before_tensorflow_starts(results: dict[str, Any]) -> None:
+    assert results["imported_for_nothing"] is False
 
 
 @pytest.mark.parametrize(
     "name", ["twice", "ZeroDivisionError", "KeyboardInterrupt", "SystemExit", "goes_on", "relative", "forked"]
 )
-def test_the_trace_is_whole_all_the_same(guards: dict[str, Any], logs: Path, name: str) -> None:
-    assert Path(guards[name]).is_relative_to(logs / name)
-    assert step_count(guards[name]) == 10
+def test_the_trace_is_whole_all_the_same(results: dict[str, Any], logs: Path, name: str) -> None:
+    assert Path(results[name]).is_relative_to(logs / name)
+    assert step_count(results[name]) == 10
 
 
-def test_start_and_stop_in_different_threads(guards: dict[str, Any]) -> None:
-    path, reason = guards["other_thread"]
+def test_start_and_stop_in_different_threads(results: dict[str, Any]) -> None:
+    path, reason = results["other_thread"]
     assert reason == ""
     assert step_count(path) == 10
 
 
-def test_a_block_may_stop_itself(guards: dict[str, Any]) -> None:
-    path, result = guards["stopped_inside"]
+def test_a_block_may_stop_itself(results: dict[str, Any]) -> None:
+    path, result = results["stopped_inside"]
     assert step_count(path) == 10
     assert result is None
-    assert guards["still_running"] is True  # the session that a block began after its own is not the block's to end
+    assert results["still_running"] is True  # the session that a block began after its own is not the block's to end
 
 
-def test_nothing_ran(guards: dict[str, Any]) -> None:
-    reason, path, warned, logdir_is_there = guards["idle"]
+def test_nothing_ran(results: dict[str, Any]) -> None:
+    reason, path, warned, logdir_is_there = results["idle"]
     assert (reason, path, logdir_is_there) == ("idle", None, False)
     assert len(warned) == 1
 
 
-def test_the_error_of_the_block_matters_more_than_the_lost_trace(guards: dict[str, Any]) -> None:
-    (warned,) = guards["failing_in_an_error"]
+def test_the_error_of_the_block_matters_more_than_the_lost_trace(results: dict[str, Any]) -> None:
+    (warned,) = results["failing_in_an_error"]
     assert "cannot write" in warned
 
 
-def test_a_forked_child_leaves_the_session_alone(guards: dict[str, Any], logs: Path) -> None:
-    assert guards["child_status"] == 0
+def test_a_forked_child_leaves_the_session_alone(results: dict[str, Any], logs: Path) -> None:
+    assert results["child_status"] == 0
     assert json.loads((logs / "child.json").read_text()) == [False, "not_started", "busy"]
 
 
-def test_a_signal_handler_may_stop(guards: dict[str, Any]) -> None:
-    assert Path(guards["in_signal_handler"]).is_file()
+def test_a_signal_handler_may_stop(results: dict[str, Any]) -> None:
+    assert Path(results["in_signal_handler"]).is_file()
 
 
-def test_no_scratch_folder_is_left(guards: dict[str, Any], logs: Path) -> None:
-    assert guards["left_by_busy"] is False
+def test_no_scratch_folder_is_left(results: dict[str, Any], logs: Path) -> None:
+    assert results["left_by_busy"] is False
     assert list(logs.rglob(".*")) == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from job_environment import job_environment
 
 import tfperf
 
@@ -35,7 +35,7 @@ def profile(folder: Path, logdir: str) -> None:
     """Run the job until its profile is there."""
     (folder / "train.py").write_text(_SCRIPT)
     command = [sys.executable, "-m", "tfperf", "run", "--stop-after-profile", "--logdir", logdir, "train.py"]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    environment = job_environment(keras=False)
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=180
     )

@@ -16,7 +16,7 @@ from protobytes import varint
 
 from tfperf.wire import schema
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.stress
 
 MOST_BYTES = 2_000_000_000
 SECONDS = 10

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from job_environment import job_environment
 
 from tfperf.analysis import load
 
@@ -47,7 +48,8 @@ tf.profiler.experimental.stop()
 
 def test_compiled_ops_are_shown_by_their_op_and_by_what_xla_calls_them(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _CAPTURE, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    environment = job_environment(keras=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     table = load(tmp_path, sections=["ops"])["ops"].host
     compiled = {key.name: key for key in table.keys if key.hlo_op}
