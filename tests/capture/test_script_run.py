@@ -147,12 +147,12 @@ def test_the_steps_that_are_asked_for(run: Runs) -> None:
     assert [row["step"] for row in rows] == [20, 21, 22, 23, 24]
 
 
-def test_a_script_with_steps_of_its_own(run: Runs) -> None:
-    code, _, err = run(_STEPS, options=JSON)
+def test_a_script_with_steps_of_its_own_and_a_report_in_the_logdir_that_is_made(run: Runs) -> None:
+    code, _, err = run(_STEPS, options=("-o", "logs/report.json"))
     assert code == 0, err
-    assert run.report()["summary"]["step_source"] == "markers"
-    rows = run.report()["sections"]["steps"]["tables"]["steps"]["rows"]
-    assert_steps_from_10([row["step"] for row in rows])
+    report = json.loads((run.folder / "logs" / "report.json").read_text())
+    assert (report["summary"]["captured"], report["summary"]["step_source"]) == (1, "markers")
+    assert_steps_from_10([row["step"] for row in report["sections"]["steps"]["tables"]["steps"]["rows"]])
 
 
 def test_any_other_script_by_time(run: Runs) -> None:
@@ -288,12 +288,6 @@ def test_a_report_that_cannot_be_written_is_said_before_the_script_runs(run: Run
     code, out, err = run("print('ran')", options=("-o", "no/such/report.json"))
     assert (code, out) == (1, "")
     assert "does not exist; create it first" in err
-
-
-def test_a_report_may_go_to_the_logdir_that_is_made(run: Runs) -> None:
-    code, _, err = run(_STEPS, options=("-o", "logs/report.json"))
-    assert code == 0, err
-    assert json.loads((run.folder / "logs/report.json").read_text())["summary"]["captured"] == 1
 
 
 @pytest.mark.parametrize(("script_code", "code"), [(0, 1), (5, 5)])
