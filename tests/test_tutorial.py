@@ -21,7 +21,7 @@ from job_environment import job_environment
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 SIGNS = (
     "HIGHLY input-bound",
-    "Waiting for tf.data takes",
+    "!! Waiting for tf.data takes",  # Where little is waited for, as on a busy machine, the mark is another.
     "put .cache() behind map()",
     "The pipeline is too slow",
     "numpy_function",

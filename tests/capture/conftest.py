@@ -60,7 +60,7 @@ def start_job(mode: str, *arguments: str | Path) -> Job:
     port = free_port()
     command = [sys.executable, str(HERE / "job.py"), str(port), mode, *map(str, arguments)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=job_environment(keras=True)
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=job_environment(keras=mode != "idle")
     )
     return Job(port, process)
 
