@@ -21,7 +21,7 @@ def train() -> None:
     ready = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: print("ready", flush=True) if not epoch else None
     )
-    pace = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.01))
+    pace = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.03))
     model.fit(data, steps_per_epoch=5, epochs=10**6, verbose=0, callbacks=[ready, pace])
 
 

@@ -37,7 +37,7 @@ def train():
     while works.wait():
         with local.step(number):
             tf.reduce_sum(tf.random.normal((20, 20)) @ tf.ones((20, 20))).numpy()
-            time.sleep(0.002)
+            time.sleep(0.008)
         number += 1
 
 threading.Thread(target=train, daemon=True).start()

@@ -308,7 +308,7 @@ def test_steps_that_never_come_are_exit_code_1(run: Runs) -> None:
     assert "nothing was captured: training ended after 40 batches, before batch 500; pass --steps" in err
 
 
-_ENDLESS = _STEPS.replace("range(30)", "__import__('itertools').count()")
+_ENDLESS = f"import itertools, time\n{_STEPS.replace('range(30)', 'itertools.count()')}    time.sleep(0.01)\n"
 
 
 def test_the_profile_is_announced_while_the_script_goes_on(run: Runs) -> None:
