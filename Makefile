@@ -17,7 +17,7 @@ COUNT ?= 10000
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # uv installs in half of the time that pip takes. Where it cannot be had, pip installs.
 define install
-	$(BIN)/python -m pip install --quiet uv \
+	([ -x $(BIN)/uv ] || $(BIN)/python -m pip install --quiet uv) \
 	  && $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -e "$(1)" \
 	  || $(BIN)/python -m pip install --quiet -e "$(1)"
 	$(BIN)/python -m compileall -q src
