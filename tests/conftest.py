@@ -23,6 +23,7 @@ NEEDS = {
         "capture/test_doctor_job.py",
         "capture/test_keras_callback.py",
         "capture/test_local.py",
+        "capture/test_recipe.py",
         "capture/test_remote.py",
         "capture/test_script_run.py",
         "capture/test_server.py",
@@ -37,7 +38,7 @@ SHARE_JOBS = {
 
 # A test must not fail because the machine is busy.
 settings.register_profile("tfperf", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=15)
+settings.register_profile("quick", deadline=None, max_examples=8)
 settings.load_profile("tfperf")
 
 # Python would go through all that pytest imported and collected again and again, which takes a tenth of the time.

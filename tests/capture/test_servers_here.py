@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Lin
 Run = Callable[..., Result]
 
 
+@pytest.mark.tensorflow
 def test_finds_the_servers_of_jobs_and_their_processes(jobs: dict[str, Job]) -> None:
     found = {server.address.port: server for server in find_servers()}
     for job in jobs.values():

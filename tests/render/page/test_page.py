@@ -197,7 +197,7 @@ def test_a_hostile_name_adds_no_tag_anywhere(name: str) -> None:
 
 
 @given(st.text(st.characters(), min_size=1))
-@settings(max_examples=30)
+@settings(max_examples=min(30, settings.default.max_examples))
 def test_any_name_keeps_the_tags_of_the_page(name: str) -> None:
     assert tags_of(everywhere(name)) == tags_of(everywhere("name"))
 
