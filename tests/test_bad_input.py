@@ -284,13 +284,13 @@ ODD = {
         message(
             field(2, b"/host:CPU"),
             field(3, field(4, message(field(1, 5), field(3, 7)))),
-            *[field(4, message(field(1, n), field(2, field(2, b"op %d" % n)))) for n in range(20_000)],
+            *[field(4, message(field(1, n), field(2, field(2, b"op %d" % n)))) for n in range(5_000)],
         ),
     ),
     "names that are no UTF-8": space(host(*[event("a\udcff/b\udcfe:MatMul", 9 * n, 5, step_num=n) for n in range(3)])),
     "very long names": space(host(*[event("日本" * 20_000, 9 * n, 5, step_num=n) for n in range(3)])),
-    "very deep nesting": space(host(*[event("a/b:MatMul", n / 1000, 40 - n / 500) for n in range(20_000)])),
-    "very many kinds of steps": space(host(*[event(f"name {n} x", 9 * n, 5, step_num=n) for n in range(300)])),
+    "very deep nesting": space(host(*[event("a/b:MatMul", n / 1000, 40 - n / 500) for n in range(5_000)])),
+    "very many kinds of steps": space(host(*[event(f"name {n} x", 9 * n, 5, step_num=n) for n in range(100)])),
 }
 
 

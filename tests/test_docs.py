@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -84,35 +85,39 @@ def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedP
     return subprocess.run(call, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
-def plain_commands(block: str) -> list[list[str]]:
-    """Return the arguments of each line if all lines are `tfperf ...` and need no shell, else nothing.
+def lines_of(block: str) -> list[str]:
+    """Return the parts of a block that may be run one after the other: its lines, if each of them runs tfperf."""
+    lines = [line for line in block.splitlines() if line.strip()]
+    return lines if all("tfperf " in line and not line.endswith("\\") for line in lines) else [block]
+
+
+def arguments_of(line: str) -> list[str]:
+    """Return the arguments of a line that is `tfperf ...` and needs no shell, else nothing.
 
     Help has another width in a process of its own, and other options after tests of single commands.
     """
-    commands = []
-    for text in block.splitlines():
-        words = [*shlex.shlex(text, posix=True, punctuation_chars=True)]
-        needs_shell = any(set(word) <= set("();<>|&") for word in words) or set("$`\\") & set(text)
-        if words[:1] != ["tfperf"] or needs_shell or "--help" in words:
-            return []
-        commands.append(shlex.split(text, comments=True)[1:])
-    return commands
+    words = [*shlex.shlex(line, posix=True, punctuation_chars=True)]
+    needs_shell = any(set(word) <= set("();<>|&") for word in words) or set("$`\\") & set(line)
+    if words[:1] != ["tfperf"] or needs_shell or "--help" in words:
+        return []
+    return shlex.split(line, comments=True)[1:]
 
 
 def follow(block: str, folder: Path) -> tuple[int, str, str]:
     """Do what a page says: return exit code, stdout and stderr. A process for each `tfperf` would take most time."""
-    commands = plain_commands(block)
-    if not commands:
-        done = shell(block, folder)
-        return done.returncode, done.stdout, done.stderr
     stdout, stderr = "", ""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for arguments in commands:
-            result = CliRunner().invoke(main, arguments, env={"COLUMNS": "80"}, catch_exceptions=False)
-            stdout, stderr = stdout + result.stdout, stderr + result.stderr
-            if result.exit_code:
-                return result.exit_code, stdout, stderr
+    for line in lines_of(block):
+        if arguments := arguments_of(line):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                result = CliRunner().invoke(main, arguments, env={"COLUMNS": "80"}, catch_exceptions=False)
+            code, out, err = result.exit_code, result.stdout, result.stderr
+        else:
+            done = shell(line, folder)
+            code, out, err = done.returncode, done.stdout, done.stderr
+        stdout, stderr = stdout + out, stderr + err
+        if code:
+            return code, stdout, stderr
     return 0, stdout, stderr
 
 
@@ -512,11 +517,16 @@ def needs_tensorflow(block: str) -> bool:
 
 
 @pytest.mark.parametrize("block", [block for block in blocks("python") if not needs_tensorflow(str(block.values[0]))])
-def test_python_example_runs(block: str, workplace: Path) -> None:
-    (workplace / "example.py").write_text(block)
-    done = shell("python -W error example.py", workplace)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+def test_python_example_runs(
+    block: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A warning is an error, as in all tests."""
+    monkeypatch.chdir(workplace)
+    Path("example.py").write_text(block)
+    runpy.run_path("example.py", run_name="__main__")
+    assert capsys.readouterr().out
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 _PRELUDE = """

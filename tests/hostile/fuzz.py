@@ -21,6 +21,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -104,6 +105,7 @@ def invoke(arguments: Sequence[str]) -> Result:
     return CliRunner().invoke(tfperf, arguments)
 
 
+@cache
 def limits_of(sample: Path) -> tuple[str, ...]:
     """Return limits that a profile breaches, each by far."""
     probe = [part for name, least in LIMITS.items() for part in (f"--{name}", least)]

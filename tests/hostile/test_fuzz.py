@@ -8,8 +8,9 @@ from random import Random
 import mutants
 import pytest
 from hostile import fuzz
+from hypothesis import settings
 
-FEW = 40
+FEW = min(40, 2 * settings.default.max_examples)
 """CI runs 300, by `make fuzz COUNT=300`."""
 
 

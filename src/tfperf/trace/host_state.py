@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,7 @@ _AFTER_COPY_CALLS = (
 )
 
 
+@lru_cache(maxsize=1 << 15)  # hosts of a run have the same names
 def state_of(name: str) -> State:
     """Return what an event of this name does; copies out of a device count as waiting for it."""
     if is_memory(name) or re.match(_NOT_OF_THE_STEP, name):

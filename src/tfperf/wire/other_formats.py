@@ -31,6 +31,8 @@ _SHORTEST_TEXT = 16
 _FIRST_BYTES = b"\x0a\x12\x1a\x22"
 """Tags of the fields of an XSpace: the first bytes of one that is cut off may look like text."""
 _RECORD_HEADER = 12
+_LAYOUT = dict.fromkeys(map(ord, "\t\n\r"))
+"""Control characters of texts, to be left out."""
 """Length (8 bytes) and checksum of a record of TensorFlow."""
 _OP = re.compile(r"_?[A-Z][A-Za-z0-9_>]*")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
@@ -67,7 +69,7 @@ def is_text(data: bytes) -> bool:
     """Tell whether bytes are text that people read: UTF-8 without control characters; the end may be cut off."""
     text = data.decode("utf-8", "ignore")
     is_whole = len(data) - len(text.encode()) < 4  # as much as cutting off the last character can take
-    return is_whole and all(char.isprintable() or char in "\t\n\r" for char in text)
+    return is_whole and text.translate(_LAYOUT).isprintable()
 
 
 def _by_fields(head: bytes) -> str:

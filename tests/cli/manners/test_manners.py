@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import logdir_of
@@ -90,19 +92,67 @@ def test_in_this_process(case: Case, workplace: Path, monkeypatch: pytest.Monkey
     assert len(errors) == (case.code in (1, 2) and not result.stdout and bool(words)), errors
 
 
-@pytest.mark.parametrize("case", IN_TERMINAL, ids=name_of)
-def test_in_a_terminal(case: Case, workplace: Path) -> None:
+NEEDS_BASH = re.compile("[|;<>]|PYTHON|LINES|^tfperf run ")
+"""What needs a process of its own: pipes, what counts when Python starts, a script that is run."""
+TOGETHER = [case for case in IN_TERMINAL if not (case.keys or case.columns != 80 or NEEDS_BASH.search(case.typed))]
+ALONE = [case for case in IN_TERMINAL if case not in TOGETHER]
+_EACH_A_FORK = """
+import json, os, shlex, sys
+import tfperf.analysis, tfperf.cli.options, tfperf.render, tfperf.trace.read
+from tfperf.__main__ import run
+for typed in json.loads(sys.argv[1]):
+    if not (child := os.fork()):
+        words = shlex.split(typed)
+        while "=" in words[0]:
+            name, _, os.environ[name] = words.pop(0).partition("=")
+        sys.argv = words
+        run()
+        sys.exit()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(f"\x1c{code}\x1d", end="", flush=True)
+"""
+"""A terminal in which commands are typed; most of their time would be the start of Python, which they share."""
+
+
+def in_terminal(workplace: Path, command: list[str], columns: int = 80) -> Any:
+    """Start a command in a terminal."""
     environment = {
         **os.environ,
         "PATH": os.pathsep.join((str(workplace), str(Path(sys.executable).parent), os.environ["PATH"])),
         "TERM": "xterm",
         "LC_ALL": "C.UTF-8",
     }
-    line = f"set -o pipefail; {case.typed}"
-    size = (40, case.columns)
-    child = pexpect.spawn(
-        "bash", ["--norc", "-c", line], cwd=workplace, env=environment, dimensions=size, timeout=30, encoding="utf-8"
-    )
+    options = {"cwd": workplace, "env": environment, "dimensions": (40, columns), "timeout": 60, "encoding": "utf-8"}
+    return pexpect.spawn(command[0], command[1:], **options)
+
+
+def assert_seen(case: Case, screen: str, code: int) -> None:
+    assert code == case.code, screen
+    assert matches(case.first, screen.split("\n")[0]), screen
+    assert "Traceback" not in screen
+    assert "Exception ignored" not in screen
+    assert r"\u" not in screen
+
+
+@pytest.fixture(scope="module")
+def screens(workplace: Path) -> dict[str, tuple[str, int]]:
+    """What each case of `TOGETHER` shows, and its exit code."""
+    command = [sys.executable, "-c", _EACH_A_FORK, json.dumps([case.typed for case in TOGETHER])]
+    child = in_terminal(workplace, command)
+    child.expect(pexpect.EOF)
+    shown = child.before.replace("\r", "").split("\x1d")[:-1]
+    parts = [part.rpartition("\x1c") for part in shown]
+    return {case.typed: (screen, int(code)) for case, (screen, _, code) in zip(TOGETHER, parts, strict=True)}
+
+
+@pytest.mark.parametrize("case", TOGETHER, ids=name_of)
+def test_in_a_terminal(case: Case, screens: dict[str, tuple[str, int]]) -> None:
+    assert_seen(case, *screens[case.typed])
+
+
+@pytest.mark.parametrize("case", ALONE, ids=name_of)
+def test_in_a_terminal_with_a_shell(case: Case, workplace: Path) -> None:
+    child = in_terminal(workplace, ["bash", "--norc", "-c", f"set -o pipefail; {case.typed}"], case.columns)
     before = ""
     if case.keys:
         child.expect_exact(case.waits_for)
@@ -113,11 +163,7 @@ def test_in_a_terminal(case: Case, workplace: Path) -> None:
     child.expect(pexpect.EOF)
     child.close()
     screen = (before + child.before).replace("\r", "")
-    assert child.exitstatus == case.code, screen
-    assert matches(case.first, screen.split("\n")[0]), screen
-    assert "Traceback" not in screen
-    assert "Exception ignored" not in screen
-    assert r"\u" not in screen
+    assert_seen(case, screen, child.exitstatus)
     if case.code == 130:
         assert screen.rstrip("\n").split("\n")[1:] == ["^C", "Interrupted"]
 
