@@ -35,6 +35,10 @@ SHARE_JOBS = {
     for name in ("test_doctor_job", "test_flight_recorder", "test_remote", "test_servers_here")
 }
 """One worker runs these files, so that the jobs that they share are started once."""
+SHARE_ANALYSES = {
+    f"tests/sections/{name}.py" for name in ("diagnosis/test_first_causes", "diagnosis/test_section", "test_tabular")
+}
+"""One worker runs these files, so that `real_runs.py` analyzes each run once for all of them."""
 
 # A test must not fail because the machine is busy.
 settings.register_profile("tfperf", deadline=None)
@@ -82,15 +86,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a worker a whole file at a time, and files that share jobs together."""
+    """Give a worker a whole file at a time, and files that share jobs or analyses together."""
     from xdist.scheduler import LoadFileScheduling
 
-    class JobsTogether(LoadFileScheduling):  # type: ignore[misc]
+    class FilesTogether(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return "shared jobs" if file in SHARE_JOBS else file
+            return next((min(files) for files in (SHARE_JOBS, SHARE_ANALYSES) if file in files), file)
 
-    return JobsTogether(config, log)
+    return FilesTogether(config, log)
 
 
 @pytest.fixture

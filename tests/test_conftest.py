@@ -1,4 +1,4 @@
-"""What `make quick` leaves out is what it says, and no more; what shares jobs runs in one worker."""
+"""What `make quick` leaves out is what it says, and no more; what shares something runs in one worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import NEEDS, SHARE_JOBS, TESTS
+from conftest import NEEDS, SHARE_ANALYSES, SHARE_JOBS, TESTS
 
 
 @pytest.mark.parametrize("pattern", [pattern for patterns in NEEDS.values() for pattern in patterns])
@@ -27,3 +27,8 @@ def test_files_that_use_the_shared_jobs_run_in_one_worker(root: Path) -> None:
         path for path in TESTS.glob("capture/test_*.py") if "jobs: dict[str, Job]" in path.read_text(encoding="utf-8")
     ]
     assert {str(path.relative_to(root)) for path in using} == SHARE_JOBS
+
+
+def test_files_that_use_the_shared_analyses_run_in_one_worker(root: Path) -> None:
+    using = [path for path in TESTS.rglob("test_*.py") if "from real_runs import" in path.read_text(encoding="utf-8")]
+    assert {str(path.relative_to(root)) for path in using} - {"tests/test_conftest.py"} == SHARE_ANALYSES

@@ -70,7 +70,7 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def shell(command: str, folder: Path, stdin: str | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a reader would who has activated the virtual environment."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {
@@ -82,7 +82,8 @@ def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedP
         **variables,
     }
     call = ["bash", "-eu", "-c", command]
-    return subprocess.run(call, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120, "input": stdin}
+    return subprocess.run(call, check=False, cwd=folder, env=environment, **options)
 
 
 def lines_of(block: str) -> list[str]:
@@ -106,14 +107,18 @@ def arguments_of(line: str) -> list[str]:
 def follow(block: str, folder: Path) -> tuple[int, str, str]:
     """Do what a page says: return exit code, stdout and stderr. A process for each `tfperf` would take most time."""
     stdout, stderr = "", ""
-    for line in lines_of(block):
-        if arguments := arguments_of(line):
+    for command in lines_of(block):
+        first, pipe, rest = (command if "||" not in command else "").partition(" | ")
+        if arguments := arguments_of(first):
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(folder)
                 result = CliRunner().invoke(main, arguments, env={"COLUMNS": "80"}, catch_exceptions=False)
             code, out, err = result.exit_code, result.stdout, result.stderr
+            if pipe:
+                filtered = shell(rest, folder, out)
+                code, out, err = filtered.returncode, filtered.stdout, err + filtered.stderr
         else:
-            done = shell(line, folder)
+            done = shell(command, folder)
             code, out, err = done.returncode, done.stdout, done.stderr
         stdout, stderr = stdout + out, stderr + err
         if code:

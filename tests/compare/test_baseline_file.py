@@ -51,7 +51,7 @@ def written(tmp_path: Path, text: str | bytes) -> Path:
 
 
 @given(runs)
-@settings(max_examples=min(60, settings.default.max_examples))
+@settings(max_examples=min(60, settings().max_examples))
 def test_any_run_survives_the_file(tmp_path_factory: pytest.TempPathFactory, run: RunSummary) -> None:
     assert read_baseline(written(tmp_path_factory.mktemp("trip"), baseline_text(run))) == run
 

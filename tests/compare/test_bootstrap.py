@@ -31,7 +31,7 @@ def test_constant_series_have_an_exact_ratio(stat: StepStatistic) -> None:
 
 
 @given(series, st.sampled_from(STATS))
-@settings(max_examples=min(50, settings.default.max_examples))
+@settings(max_examples=min(50, settings().max_examples))
 def test_a_series_against_itself_never_differs(times: list[float], stat: StepStatistic) -> None:
     ratio = bootstrap_ratio(times, times, stat)
     assert ratio is not None
@@ -40,7 +40,7 @@ def test_a_series_against_itself_never_differs(times: list[float], stat: StepSta
 
 
 @given(series, series, st.floats(1e-3, 1e3), st.sampled_from(STATS))
-@settings(max_examples=min(50, settings.default.max_examples))
+@settings(max_examples=min(50, settings().max_examples))
 def test_units_do_not_matter(before: list[float], after: list[float], unit: float, stat: StepStatistic) -> None:
     one = bootstrap_ratio(before, after, stat)
     other = bootstrap_ratio([ms * unit for ms in before], [ms * unit for ms in after], stat)

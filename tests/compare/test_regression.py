@@ -121,7 +121,7 @@ def test_runs_without_steps_are_inconclusive() -> None:
 
 
 @given(step_times)
-@settings(max_examples=min(40, settings.default.max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 def test_a_run_is_never_slower_than_itself(times: list[float]) -> None:
     assert compare_steps(run_of(times), run_of(times), tolerance=0.0).verdict != "slower"
 
@@ -139,7 +139,7 @@ def test_a_capture_is_not_slower_than_itself_however_noisy() -> None:
 
 
 @given(step_times)
-@settings(max_examples=min(40, settings.default.max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 def test_half_as_long_again_always_fails(times: list[float]) -> None:
     """Steps of 8 to 12 ms: with enough of them 1.5 times is slower; with few it may be inconclusive."""
     longer = [1.5 * ms for ms in times]

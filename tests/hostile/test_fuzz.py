@@ -10,7 +10,7 @@ import pytest
 from hostile import fuzz
 from hypothesis import settings
 
-FEW = min(40, 2 * settings.default.max_examples)
+FEW = min(40, 2 * settings().max_examples)
 """CI runs 300, by `make fuzz COUNT=300`."""
 
 

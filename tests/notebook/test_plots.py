@@ -8,22 +8,26 @@ import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
 import pytest
 from builders import event, host, line, logdir_of, plane, space
-from matplotlib.axes import Axes
-from matplotlib.text import Text
 
 import tfperf
 from tfperf.notebook.plots import COLOURS
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.units import PS_PER_MS
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.text import Text
+
 
 @pytest.fixture(autouse=True)
 def drawn_nowhere() -> Iterator[None]:
     """Draw into memory, and close all figures."""
+    import matplotlib.pyplot as plt  # which takes long, so not while tests are collected
+
     plt.switch_backend("agg")
     yield
     plt.close("all")
@@ -119,6 +123,8 @@ def test_memory_says_peak_and_capacity(analysis: tfperf.Analysis) -> None:
 
 
 def test_axes_of_ones_own_are_used(analysis: tfperf.Analysis) -> None:
+    import matplotlib.pyplot as plt
+
     figure, (left, right) = plt.subplots(1, 2)
     assert analysis["overview"].plot(left) is left
     assert analysis["overview"].by_kind[0].plot(ax=right) is right
@@ -144,6 +150,8 @@ def test_each_category_has_a_colour_of_its_own_the_one_of_the_page() -> None:
     ],
 )
 def test_where_there_is_nothing_to_draw_it_says_why(section: str, reason: str, tmp_path: Path) -> None:
+    import matplotlib.pyplot as plt
+
     analysis = tfperf.load(logdir_of(tmp_path, a=space(host(event("A:A", 0, 5)))))
     with pytest.raises(tfperf.TfperfError, match=f"nothing to plot: {reason}"):
         analysis[section].plot()

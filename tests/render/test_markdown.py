@@ -185,7 +185,7 @@ def test_where_there_is_no_room_at_all_the_verdict_stays() -> None:
 
 
 @given(st.text(st.characters()), st.integers(1, 30_000), st.integers(0, 200), st.integers(1, 9), st.integers(0, 150))
-@settings(max_examples=min(10, settings.default.max_examples))
+@settings(max_examples=min(10, settings().max_examples))
 def test_a_report_always_fits_into_a_comment(name: str, times: int, rows: int, tables: int, findings: int) -> None:
     longest = max(1, 150_000 // (1 + rows * tables + findings))
     text = render(report_of((name * times)[:longest], rows, tables, findings), "markdown")

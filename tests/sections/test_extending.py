@@ -100,7 +100,7 @@ def shown(python: Path, exported: Path) -> dict[str, Shown]:
     """What each of `COMMANDS` shows in the environment; one process runs all, most of whose time is its start."""
     values = {"PATH": str(SAMPLE), "FOLDER": str(exported)}
     commands = [[values.get(word, word) for word in shlex.split(line)] for line in COMMANDS]
-    command = [python, "-c", _IN_ONE_PROCESS, json.dumps(commands)]
+    command = [str(python), "-c", _IN_ONE_PROCESS, json.dumps(commands)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ""})
     return {line: Shown(*result) for line, result in zip(COMMANDS, json.loads(done.stdout), strict=True)}
 

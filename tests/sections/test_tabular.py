@@ -9,14 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import event, host, logdir_of, plane, space
+from real_runs import ROOT, SHARED, analysis_of
 
 import tfperf
 from tfperf.report.model import Column
 from tfperf.sections.registry import OURS, find_section
 from tfperf.sections.tabular import HasTable
 
-ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared" / "traces"
 RUNS = [
     min(trace.parent for trace in folder.rglob("*.xplane.pb"))
     for folder in sorted([*(ROOT / "sample_traces").iterdir(), *SHARED.glob("*")])
@@ -40,7 +39,7 @@ def test_every_section_but_gaps_has_a_table() -> None:
 @pytest.mark.parametrize("logdir", RUNS, ids=lambda path: "-".join(path.parts[-5:]))
 @pytest.mark.parametrize("attribution", ["corrected", "tensorflow"])
 def test_tables_hold_what_is_declared(logdir: Path, attribution: Any) -> None:
-    analysis = tfperf.load(logdir, attribution=attribution)
+    analysis = analysis_of(logdir, attribution)
     for section in WITH_TABLE:
         frame = analysis[section].table
         name, columns = home_of(analysis, section)
@@ -59,7 +58,7 @@ def test_tables_hold_what_is_declared(logdir: Path, attribution: Any) -> None:
 
 @pytest.mark.parametrize("logdir", RUNS, ids=lambda path: "-".join(path.parts[-5:]))
 def test_what_is_unknown_is_never_zero(logdir: Path) -> None:
-    analysis = tfperf.load(logdir, sections=["steps", "overview"])
+    analysis = analysis_of(logdir)
     if not len(analysis["steps"].steps):
         assert analysis["overview"].table.empty
         return

@@ -88,11 +88,12 @@ def ask(source: Source, sql: str, limits: QueryLimits | None = None) -> Answer:
     limits = limits or QueryLimits()
     declared = every_table()
     connection = _connect(limits.memory_bytes)
+    with _our_errors():
+        _refuse_all_but_select(connection, sql)
     connection.execute("BEGIN")
     for table in declared.values():
         connection.execute(table.ddl())
     with _our_errors():
-        _refuse_all_but_select(connection, sql)
         connection.execute(f"EXPLAIN\n{sql}")
         if _ABOUT_TABLES.match(sql):
             return _fetch(connection, sql, limits)

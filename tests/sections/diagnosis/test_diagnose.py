@@ -354,7 +354,7 @@ def test_a_device_that_does_nothing(tmp_path: Path) -> None:
     assert (cause.cost_ms, cause.cost_percent) == (None, None)
 
 
-@settings(max_examples=min(60, settings.default.max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=min(60, settings().max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(

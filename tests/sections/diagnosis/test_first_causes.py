@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_runs import SHARED, analysis_of
 
-import tfperf
 from tfperf.sections.diagnosis.cause import Diagnosis
 from tfperf.sections.diagnosis.diagnose import sentence_of
 
@@ -18,7 +18,6 @@ else:
     import tomli as tomllib
 
 CAUSES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("first_causes.toml").read_text())
-SHARED = Path(__file__).parents[4] / "shared" / "traces"
 READABLE = [name for name, read in CAUSES.items() if name != "shared/corrupt_tpu"]
 
 
@@ -31,7 +30,7 @@ def diagnosis_of(name: str, root: Path) -> Diagnosis:
         if SHARED.exists() or not name.startswith("shared/"):
             pytest.fail(f"{path} is gone")
         pytest.skip("test input that is no part of the project is not here")
-    found: Diagnosis = tfperf.load(path, sections=["diagnosis"])["diagnosis"]
+    found: Diagnosis = analysis_of(path)["diagnosis"]
     return found
 
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 from click.testing import Result
+from real_runs import ROOT, SHARED, analysis_of
 
-import tfperf
 from tfperf.render import render
 from tfperf.render.text_table import cells
 from tfperf.render.values import measure_text
@@ -25,8 +25,6 @@ from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.sections.steps.why_unknown import NO_DEVICE
 from tfperf.units import format_percent
 
-ROOT = Path(__file__).parents[3]
-SHARED = ROOT.parent / "shared" / "traces"
 PARTS = {
     "Input": ("input_wait", "input_copy"),
     "Compilation": ("compilation",),
@@ -53,7 +51,7 @@ def document(result: Result) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def reports() -> list[tuple[Path, Report]]:
     """The report of every trace."""
-    return [(path, tfperf.load(path).report()) for path in every_trace(ROOT)]
+    return [(path, analysis_of(path).report()) for path in every_trace(ROOT)]
 
 
 def test_the_first_screen_of_every_trace_fits(reports: list[tuple[Path, Report]]) -> None:

@@ -158,7 +158,12 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         links={part.section.name: part for part in reversed(sections)},
         charts=Markup(_script_data(charts)),
     )
-    # Nothing of it is in scripts and the style sheet, where entities mean nothing.
+    # Nothing of it is in scripts and the style sheet, where entities mean nothing. The library is most of a page.
+    before, _, after = page.partition(library)
+    return f"{_without_commands(before)}{library}{_without_commands(after)}"
+
+
+def _without_commands(page: str) -> str:
     return COMMAND_MARK.sub("&#35;#", COMMAND_LINE.sub(r"\1&#58;:", page))
 
 
@@ -175,6 +180,7 @@ def _style_and_scripts() -> tuple[str, str, str]:
     return style, library, '"use strict";\n' + "\n".join(scripts)
 
 
+@lru_cache(maxsize=3)
 def _hash(text: str) -> str:
     """Return the hash by which the policy allows a script or a style sheet."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -217,7 +223,7 @@ def _linked(context: Context, text: str) -> Markup:
     """Return a text in which `-s NAME` is a link to that section of the page, by its title where it is no command."""
     parts, after = Markup(), 0
     text, sections = brief(text, LONGEST_TEXT), context.get("links", {})
-    for hint in _HINT.finditer(text):
+    for hint in _HINT.finditer(text) if "-s " in text else ():
         if (part := sections.get(hint[2])) is not None:
             title = hint[0] if hint[1] else brief(part.section.title, LONGEST_TEXT)
             parts += Markup('{}<a href="#{}">{}</a>').format(text[after : hint.start()], part.id, title)
