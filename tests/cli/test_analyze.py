@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -192,34 +189,6 @@ def test_top_must_be_a_number_of_rows(samples: Path, run_tfperf: Run) -> None:
 
 
 # --- colours ---
-
-
-def on_terminal(*arguments: str | Path, **environment: str) -> str:
-    """Run tfperf with a terminal as its stdout, and return what the terminal got."""
-    pty = pytest.importorskip("pty")
-    reader, writer = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", **environment}
-    if "NO_COLOR" not in environment or not environment["NO_COLOR"]:
-        environment.pop("NO_COLOR", None)
-    command = [sys.executable, "-m", "tfperf", *map(str, arguments)]
-    pieces = []
-    with subprocess.Popen(command, stdout=writer, stderr=subprocess.DEVNULL, env=environment):
-        os.close(writer)
-        try:
-            while piece := os.read(reader, 1 << 16):
-                pieces.append(piece)
-        except OSError:  # how Linux says that the other end is closed
-            pass
-    os.close(reader)
-    return b"".join(pieces).decode()
-
-
-def test_colour_on_a_terminal_unless_no_color(samples: Path) -> None:
-    asked = "analyze", samples / "input_bound", "-s", "overview"
-    assert "\x1b[" in on_terminal(*asked, NO_COLOR="")
-    plain = on_terminal(*asked, NO_COLOR="1")
-    assert "HIGHLY input-bound" in plain
-    assert "\x1b" not in plain
 
 
 def test_no_colour_in_a_pipe(samples: Path, run_tfperf: Run) -> None:

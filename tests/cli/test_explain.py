@@ -46,6 +46,13 @@ def test_every_option_and_command_is_explained(run_tfperf: Run) -> None:
                 assert f"{longest} (option)\n" in result.stdout, longest
 
 
+def test_help_is_one_option_of_all_commands(run_tfperf: Run) -> None:
+    shown = run_tfperf("explain", "help").stdout
+    assert shown.count("(option)") == 1
+    assert "--help, -h" in shown
+    assert run_tfperf("doctor", "-h").exit_code == 0
+
+
 def test_without_a_word_the_kinds_are_listed(run_tfperf: Run) -> None:
     result = run_tfperf("explain")
     assert result.exit_code == 0

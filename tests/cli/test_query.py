@@ -165,7 +165,7 @@ def test_without_duckdb(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_example_of_the_help_can_be_run(logdir: Path, tmp_path: Path) -> None:
-    help_text = command.get_help(click.Context(command, info_name="query"))
+    help_text = command.get_help(click.Context(command, info_name="query", help_option_names=["-h", "--help"]))
     (query,) = [line.split('"')[1] for line in help_text.splitlines() if 'logs/ "' in line]
     assert run(logdir, query).exit_code == 0
 

@@ -1,4 +1,4 @@
-"""All tests of this folder run with both decoders."""
+"""The tests of this folder run with both decoders, but for files with a `decoder_name` of their own."""
 
 from __future__ import annotations
 

@@ -10,6 +10,12 @@ from hypothesis import strategies as st
 from tfperf.wire.encode import below, beside, constant, fixed64, prefixed, sums, varint
 from tfperf.wire.perfetto_schema import message_class, tag
 
+
+@pytest.fixture(scope="module", autouse=True)
+def decoder_name() -> None:
+    """Nothing is decoded here."""
+
+
 INT64S = st.integers(-(2**63), 2**63 - 1)
 
 

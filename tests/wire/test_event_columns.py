@@ -8,6 +8,11 @@ import pytest
 from tfperf.wire.event_columns import STEPS_LINE, EventColumns, Line, Stat, StatKind, StatRows, join_columns
 
 
+@pytest.fixture(scope="module", autouse=True)
+def decoder_name() -> None:
+    """Nothing is decoded here."""
+
+
 def numbers(rows: list[int], values: list[int]) -> Stat:
     return Stat(np.array(rows, np.int32), np.array(values, np.int64))
 

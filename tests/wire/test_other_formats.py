@@ -13,6 +13,12 @@ from protobytes import field, message
 
 from tfperf.wire.other_formats import is_text, other_format
 
+
+@pytest.fixture(scope="module", autouse=True)
+def decoder_name() -> None:
+    """Nothing is decoded here."""
+
+
 SHARED = Path(__file__).parents[3] / "shared"
 """Files of other people's jobs, which are no part of the project."""
 HEAD_BYTES = 1 << 16

@@ -8,6 +8,11 @@ from protobytes import field
 from tfperf.wire.profiler_service import message_class, read_message
 
 
+@pytest.fixture(scope="module", autouse=True)
+def decoder_name() -> None:
+    """Nothing is decoded here."""
+
+
 def test_a_reply_with_fields_that_are_not_declared() -> None:
     reply = read_message("ProfileResponse", field(2, b"unknown") + field(7, 1) + field(8, b"trace"))
     assert (reply.empty_trace, reply.xspace) == (True, b"trace")

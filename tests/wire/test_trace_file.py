@@ -13,6 +13,12 @@ from tfperf.errors import TraceFormatError, TraceNotFoundError
 from tfperf.wire import trace_file
 from tfperf.wire.trace_file import SpaceSpans, TraceFile, open_regular, walk, walk_plane
 
+
+@pytest.fixture(scope="module", autouse=True)
+def decoder_name() -> None:
+    """Nothing is decoded here."""
+
+
 GOOD = space(host(event("step", 0, 10, step_num=1)))
 PLANE = field(1, message(field(2, b"/host:CPU"), field(3, field(4, field(3, 7)))))
 

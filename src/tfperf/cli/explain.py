@@ -143,7 +143,7 @@ def _of_command_line(main: click.Command) -> Iterator[Entry]:
 
     assert isinstance(main, click.Group)
     found: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    context = click.Context(main, info_name="tfperf")
+    context = click.Context(main, info_name="tfperf", **main.context_settings)
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None

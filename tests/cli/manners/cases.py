@@ -217,6 +217,7 @@ _ENDLESS = "tfperf query logs 'select count(*) from range(1000000000000) where r
 IN_TERMINAL = (
     Case("tfperf analyze logs", f"{DIM}{RUN}  sample{PLAIN}"),
     Case("NO_COLOR=1 tfperf analyze logs", f"{RUN}  sample"),
+    Case("NO_COLOR= tfperf analyze logs", f"{DIM}{RUN}  sample{PLAIN}"),
     Case("TERM=dumb tfperf analyze logs", f"{RUN}  sample"),
     Case("tfperf --color never analyze logs", f"{RUN}  sample"),
     Case("tfperf analyze logs | cat", f"{RUN}  sample"),
