@@ -47,11 +47,8 @@ bench: $(VENV)/.dev
 fuzz: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python tests/hostile/fuzz.py $(COUNT)
 
-oldest:
-	.ci/versions oldest
-
-newest:
-	.ci/versions newest
+oldest newest: $(VENV)/.runtime
+	PATH="$(abspath $(BIN)):$$PATH" .ci/versions $@
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-gold
