@@ -40,7 +40,7 @@ def test_what_is_added_comes_behind_the_trace_and_counts(tmp_path: Path) -> None
     file = tmp_path / "made.pb"
     file.write_bytes(space(2))
     addition = message_class("XSpace")(planes=[{"name": b"/more"}]).SerializeToString()
-    path, contents = RunFolder(tmp_path / "logs").adopt("vm", file, addition)
+    path, contents = RunFolder(tmp_path / "logs").adopt("vm", file, lambda _: addition)
     assert path is not None
     assert path.read_bytes() == space(2) + addition
     assert (contents.event_count, contents.size_bytes) == (2, len(space(2) + addition))
@@ -51,7 +51,7 @@ def test_an_addition_does_not_hide_that_the_end_is_missing(tmp_path: Path) -> No
     file = tmp_path / "made.pb"
     file.write_bytes(space(2)[:-1])
     with pytest.raises(TraceFormatError):
-        RunFolder(tmp_path / "logs").adopt("vm", file, b"x" * 100)
+        RunFolder(tmp_path / "logs").adopt("vm", file, lambda _: b"x" * 100)
     assert files(tmp_path / "logs") == []
 
 

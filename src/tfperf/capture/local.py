@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -34,7 +34,13 @@ from tfperf.capture.trace_problems import captured_trace
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 
+if TYPE_CHECKING:
+    from tfperf.wire.contents import Contents
+
 _MIN_STEPS, _MAX_STEPS, _MAX_SESSIONS = 5, 10_000, 16
+_MOST_SECONDS_PER_EVENT = 10e-6
+"""Recording an event takes a microsecond or less, and a kernel a few: steps that got longer by more did so for another
+reason, such as a busy machine, or an input pipeline whose buffers the first steps emptied."""
 _lock = threading.RLock()
 """Held while a session starts or ends. A signal handler may call `stop` in the thread that holds it: hence an RLock."""
 _running: _RunningSession | None = None
@@ -54,15 +60,12 @@ class StepTimes:
         """Note that a step starts now in this thread; the one before it ends."""
         self._starts.append((get_ident(), self._clock()))
 
-    def overhead_percent(self, started_s: float, ended_s: float) -> float | None:
-        """Return by how many percent the median step in a session is longer than the median step before it."""
-        return self.overhead(started_s, ended_s).get("overhead_percent")
+    def overhead(self, started_s: float, ended_s: float, event_count: int) -> dict[str, float]:
+        """Return the median step before a session that recorded so many events as `usual_step_ms`.
 
-    def overhead(self, started_s: float, ended_s: float) -> dict[str, float]:
-        """Return `overhead_percent`, and the median step before the session as `usual_step_ms`.
-
-        Nothing if there are fewer than five whole steps before or in the session; 0 if steps did not get longer. Steps
-        in earlier sessions count as neither. A step lasts until the next one of its thread starts.
+        And `overhead_percent`: by how much the median step in the session is longer, 0 if it is not; not if recording
+        these events cannot be what took so long. Nothing if there are fewer than five whole steps before or in the
+        session. Steps in earlier sessions count as neither. A step lasts until the next one of its thread starts.
         """
         if (started_s, ended_s) not in self._sessions:
             self._sessions.append((started_s, ended_s))
@@ -81,8 +84,12 @@ class StepTimes:
             return {}
         # As many steps before as during: long ago, the job may have been in another phase.
         usual = median(before[-max(len(during), _MIN_STEPS) :])
-        percent = max(0.0, 100 * (median(during) / usual - 1)) if usual else None
-        return {} if percent is None else {"overhead_percent": percent, "usual_step_ms": 1000 * usual}
+        if not usual:
+            return {}
+        slower = max(0.0, median(during) / usual - 1)
+        recording = min(event_count * _MOST_SECONDS_PER_EVENT / (ended_s - started_s), 1.0)
+        is_explained = slower / (1 + slower) <= recording
+        return {"usual_step_ms": 1000 * usual} | ({"overhead_percent": 100 * slower} if is_explained else {})
 
 
 step_times = StepTimes()
@@ -147,11 +154,16 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
         session, _running = _running, None
         ended_s = time.perf_counter()
         worker = socket.gethostname()
-        overhead = step_times.overhead(session.started_s, ended_s)
+        overhead: dict[str, float] = {}
+
+        def facts_of(contents: Contents) -> bytes:
+            overhead.update(step_times.overhead(session.started_s, ended_s, contents.event_count))
+            facts = replace(job_facts(), busy_cores=session.profiler.busy_cores, **keras_facts, **overhead)
+            return facts.to_bytes()
+
         try:
             with session.profiler.export() as file:
-                facts = replace(job_facts(), busy_cores=session.profiler.busy_cores, **keras_facts, **overhead)
-                path, contents = session.folder.adopt(worker, file, facts.to_bytes())
+                path, contents = session.folder.adopt(worker, file, facts_of)
         except TraceFormatError as error:
             raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
         finally:

@@ -73,10 +73,12 @@ class RunFolder:
         """
         return self._store(host, lambda temporary: temporary.write_bytes(data))
 
-    def adopt(self, host: str, file: Path, addition: bytes = b"") -> tuple[Path | None, Contents]:
+    def adopt(
+        self, host: str, file: Path, addition: Callable[[Contents], bytes] = lambda _: b""
+    ) -> tuple[Path | None, Contents]:
         """Move a trace file that somebody else wrote into the folder; checks and errors are those of `save`.
 
-        `addition` is put behind the trace: serialized fields of an XSpace, such as one more plane.
+        What `addition` returns is put behind the trace: serialized fields of an XSpace, such as one more plane.
         """
         return self._store(host, partial(shutil.move, file), addition)
 
@@ -110,7 +112,9 @@ class RunFolder:
                     with contextlib.suppress(FileNotFoundError):
                         folder.rmdir()
 
-    def _store(self, host: str, put: Callable[[Path], object], addition: bytes = b"") -> tuple[Path | None, Contents]:
+    def _store(
+        self, host: str, put: Callable[[Path], object], addition: Callable[[Contents], bytes] = lambda _: b""
+    ) -> tuple[Path | None, Contents]:
         from tfperf.wire.contents import look_into
 
         with self._lock:
@@ -121,9 +125,10 @@ class RunFolder:
                 put(temporary)
                 # Before anything is added, which could hide that the end is missing.
                 contents = look_into(temporary)
+                added = addition(contents)
                 with temporary.open("ab") as file:
-                    file.write(addition)
-                contents = replace(contents, size_bytes=contents.size_bytes + len(addition))
+                    file.write(added)
+                contents = replace(contents, size_bytes=contents.size_bytes + len(added))
                 move = partial(_move, temporary)
                 return _first_free(target, SUFFIX, move) if contents.event_count else None, contents
         finally:

@@ -170,7 +170,7 @@ class ServerMethods:
             recording = self._take_continuous()
             with recording.session.export() as file:
                 self._record_on(recording.options)
-                return _reply(file, replace(job_facts(), busy_cores=recording.session.busy_cores))
+                return _reply(file, _counted(file), replace(job_facts(), busy_cores=recording.session.busy_cores))
 
     def _stop_continuous(self, data: bytes, context: Any) -> bytes:
         with self._lock:
@@ -214,10 +214,11 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
     if not context.is_active():
         session.drop()
         raise _RefusalError("CANCELLED", "the client is gone")
-    overhead = local.step_times.overhead(started_s, ended_s)
     with session.export() as file:
-        reply = _reply(file, replace(job_facts(), busy_cores=session.busy_cores, **overhead))
-    if overhead:
+        contents = _counted(file)
+        overhead = local.step_times.overhead(started_s, ended_s, contents.event_count)
+        reply = _reply(file, contents, replace(job_facts(), busy_cores=session.busy_cores, **overhead))
+    if "overhead_percent" in overhead:
         context.set_trailing_metadata(((OVERHEAD_KEY, f"{overhead['overhead_percent']:.2f}"),))
     return reply
 
@@ -238,11 +239,15 @@ def _start_session(options: TracerOptions) -> TensorflowSession:
     return TensorflowSession(options, scratch)
 
 
-def _reply(file: Path, facts: CaptureFacts) -> bytes:
-    """Return the ProfileResponse with a trace, and in it what is known about the job."""
+def _counted(file: Path) -> Contents:
     from tfperf.wire.contents import look_into
 
-    contents, addition = look_into(file), facts.to_bytes()
+    return look_into(file)
+
+
+def _reply(file: Path, contents: Contents, facts: CaptureFacts) -> bytes:
+    """Return the ProfileResponse with a trace, and in it what is known about the job."""
+    addition = facts.to_bytes()
     if contents.size_bytes + len(addition) > LARGEST_MESSAGE - 100:
         problem = (
             f"the trace takes {format_bytes(contents.size_bytes)}, more than a reply can hold; use a shorter duration"

@@ -91,6 +91,15 @@ def test_tiny_elements_are_better_made_in_batches(tmp_path: Path) -> None:
     assert "heavy_map" not in codes(tfdata), "not the work of the function is too much, but its overhead"
 
 
+def test_a_new_cache_is_profiled_when_it_is_full(tmp_path: Path) -> None:
+    tfdata = analyzed(tmp_path, *waiting_job("BatchV2", "MemoryCache", "MemoryCacheImpl", "Map", op="DecodeJpeg"))
+    first = actions_of(tfdata)[0]
+    assert (first.code, first.why) == ("warm_cache", "cache() is not full yet, as in a first epoch.")
+    assert first.text.startswith("profile from the second epoch on, when cache() is full")
+    assert first.gain
+    assert "cache" not in codes(tfdata)
+
+
 def test_random_work_is_split_before_it_is_kept(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("Map", op="RandomUniform"))
     assert codes(tfdata)[-1] == "split_to_cache"

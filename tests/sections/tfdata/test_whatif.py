@@ -262,6 +262,15 @@ def test_what_workers_send_is_not_kept(tmp_path: Path) -> None:
     assert "cache" not in changes_of(main_of(tmp_path, *waiting_job("BatchV2", "DataServiceV4")))
 
 
+def test_a_cache_that_is_not_full_will_spare_what_is_before_it(tmp_path: Path) -> None:
+    filling = changes_of(main_of(tmp_path, *waiting_job("BatchV2", "MemoryCache", "MemoryCacheImpl", "Map", op="Cast")))
+    full = main_of(tmp_path, *waiting_job("Map", "MemoryCache", "MemoryCacheImpl", op="Cast"))
+    assert filling["warm_cache"].stage == 3, "the part of it that asks the map"
+    assert filling["warm_cache"].best == filling["warm_cache"].worst
+    assert filling["warm_cache"].best.inline_ms == pytest.approx(0.0)
+    assert "warm_cache" not in changes_of(full), "nothing is asked for what it holds"
+
+
 def test_a_cache_behind_random_ops_says_so(tmp_path: Path) -> None:
     cache = changes_of(main_of(tmp_path, *waiting_job("Map", op="RandomUniform")))["cache"]
     assert cache.assumption.endswith("its random ops give the same in every epoch")

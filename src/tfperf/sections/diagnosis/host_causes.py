@@ -19,6 +19,8 @@ _FRAMEWORK_MS = 2.5
 """Python of Keras or of a plain loop takes less per step."""
 _STRAGGLER_PERCENT = 10.0
 _OVERHEAD_PERCENT = 5.0
+_OF_KERAS = {"OptionalHasValue", "OptionalGetValue", "SyncDevice"}
+"""Ops by which `fit` of Keras reads the results of a step, and waits for devices: no code of the user runs them."""
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions
@@ -88,12 +90,16 @@ def eager_ops(case: Case) -> Cause | None:
     rests_on = [Evidence("functions", "eager_ops", eager.op_types[0])] if eager.op_types else []
     cost = case.ledger.claim(*parts, most=share)
     of_whole, wholes = case.of_whole(case.quantity("eager", share), cost)
+    actions: tuple[str, ...] = ("use_function",)
+    if case.program.api == "keras" and _OF_KERAS.issuperset(eager.op_types):
+        detail += ", all of Keras itself"
+        actions = () if _runs_several_batches(case) else ("steps_per_execution",)
     return case.cause(
         "eager_ops",
         "Running ops one by one",
         cost,
         detail + of_whole,
-        actions=("use_function",),
+        actions=actions,
         rests_on=rests_on,
         quantities=wholes,
     )
@@ -112,13 +118,12 @@ def small_work_per_step(case: Case) -> Cause | None:
         return None
     claims = [case.ledger.claim(part, most=share).high for part, share in shares.items()]
     once = [case.action(code, Range(python, python)) for code in ("steps_per_execution", "loop_in_function")]
-    is_done = int(case.results["steps"].steps.batches.max()) > 1
     return case.cause(
         "small_work_per_step",
         "Fixed overhead of each step",
         Range(sum(claims), sum(claims)),
         f"{_WORKING[shown_by.key]} for {shown_by} of it",
-        actions=["larger_batch", *([] if is_done else once)],
+        actions=["larger_batch", *([] if _runs_several_batches(case) else once)],
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
         quantities=(shown_by,),
@@ -143,6 +148,11 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
     return shares, case.quantity("ops", ops)
 
 
+def _runs_several_batches(case: Case) -> bool:
+    """Tell whether a step is several batches already."""
+    return int(case.results["steps"].steps.batches.max()) > 1
+
+
 def straggler(case: Case, waiting_percent: float) -> Cause | None:
     """Judge the host that others wait for: `waiting_percent` of the step, more than it waits for them."""
     if min(waiting_percent, case.ledger.left("host_compute")) < _STRAGGLER_PERCENT:
@@ -160,7 +170,6 @@ def python_between_steps(case: Case) -> Cause | None:
     outside = case.program.outside_calls_percent
     if outside is not None and outside < LEAST_PERCENT:
         return None
-    batches = int(case.results["steps"].steps.batches.max())
     known = outside is not None
     cost = case.ledger.claim("all_others", most=outside)
     return case.cause(
@@ -168,7 +177,7 @@ def python_between_steps(case: Case) -> Cause | None:
         "Python between calls" if known else "Time without any recorded work",
         cost,
         "the program is in no call then: Python code, callbacks, I/O" if known else "Python, I/O or idle",
-        actions=() if batches > 1 else ("steps_per_execution", "loop_in_function"),
+        actions=() if _runs_several_batches(case) else ("steps_per_execution", "loop_in_function"),
         rests_on=(in_categories("all_others"),),
         confidence="medium" if known else "low",
     )

@@ -34,8 +34,8 @@ class PipelineAction(Struct, frozen=True, kw_only=True):
     """A change of the program, and where it leads: a range of step times if the trace allows an estimate of it."""
 
     code: str
-    """`prefetch`, `parallel_map`, `parallel_read`, `cache`, `vectorize` as in the table what_if, or a code without
-    an estimate."""
+    """`prefetch`, `parallel_map`, `parallel_read`, `cache`, `warm_cache`, `vectorize` as in the table what_if, or a
+    code without an estimate."""
     stage: str
     """TensorFlow's name of the stage that changes; empty: the whole pipeline."""
     why: str

@@ -36,6 +36,7 @@ _CHANGES = {
     "parallel_map": "parallel calls in {}",
     "parallel_read": "interleave() several {}",
     "cache": "cache() behind {}",
+    "warm_cache": "{} once it is full",
     "vectorize": "batch() before {}",
     "free_input": "input for free (the floor)",
 }
@@ -206,6 +207,15 @@ CACHE = StageRule(
     ),
     url=f"{_GUIDE}#caching",
 )
+WARM_CACHE = StageRule(
+    code="warm_cache",
+    why="{code} is not full yet, as in a first epoch.",
+    action=(
+        "profile from the second epoch on, when {code} is full: tfperf run --steps A..B; if it never gets full, epochs "
+        "do not read its input to the end (take() belongs before it, not behind)"
+    ),
+    url=f"{_GUIDE}#caching",
+)
 SPLIT_TO_CACHE = StageRule(
     code="split_to_cache",
     why="{name} has random ops in its function: a cache behind it would repeat their results in every epoch.",
@@ -280,4 +290,4 @@ def rule_of_change(pipeline: Pipeline, change: str, index: int | None) -> StageR
     if change == "parallel_read":
         is_generator = index is not None and pipeline.stages[index].name == "Generator"
         return _SEVERAL_GENERATORS if is_generator else _READ_FILES
-    return {"prefetch": PREFETCH, "cache": CACHE, "vectorize": VECTORIZE}[change]
+    return {"prefetch": PREFETCH, "cache": CACHE, "warm_cache": WARM_CACHE, "vectorize": VECTORIZE}[change]

@@ -242,23 +242,38 @@ def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float
         if stage.name.startswith(_SOURCES) and not _reads_several(pipeline, index):
             yield _in_parallel(pipeline, load, index, work_ms=work_ms, cores=cores)
     if pipeline.limiting is not None and _could_be_kept(pipeline, pipeline.limiting):
-        yield from _cached(pipeline, load, pipeline.limiting, works_ms=works_ms, least_ms=least_ms)
+        yield from _kept(pipeline, load, pipeline.limiting, works_ms=works_ms, least_ms=least_ms)
+    for index in _filling_caches(pipeline):
+        yield from _kept(pipeline, load, index, works_ms=works_ms, least_ms=least_ms, cache=pipeline.stages[index].parent)
     for index, stage in enumerate(pipeline.stages):
         batch_size = _next_batch_size(pipeline, stage)
         if stage.runs and batch_size and not stage.python:
             yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
 
 
-def _cached(pipeline: Pipeline, load: Load, index: int, *, works_ms: list[float], least_ms: float) -> Iterator[Change]:
-    """Keep what a stage makes: it and all before it work in the first epoch only."""
+def _kept(
+    pipeline: Pipeline, load: Load, index: int, *, works_ms: list[float], least_ms: float, cache: int | None = None
+) -> Iterator[Change]:
+    """Keep what a stage makes, in a new cache or in one that is not full yet: it and all before it work no more."""
     removed_ms = {each: work for each, work in enumerate(works_ms) if index in pipeline.consumers(each)}
     if sum(removed_ms.values()) < least_ms:
         return
     kept = _without(pipeline, load, removed_ms)
+    if cache is not None:
+        yield Change("warm_cache", cache, kept, kept, "from the second epoch on; the first reads its input to the end")
+        return
     assumption = "from the second epoch on; the elements fit into memory"
     if pipeline.stages[index].is_random:
         assumption += "; its random ops give the same in every epoch"
     yield Change("cache", index, kept, kept, assumption)
+
+
+def _filling_caches(pipeline: Pipeline) -> Iterator[int]:
+    """Yield the stages that a cache asks, which it does until it holds all that they make."""
+    for index, stage in enumerate(pipeline.stages):
+        is_asked_by_cache = stage.parent >= 0 and "Cache" in pipeline.stages[stage.parent].name
+        if is_asked_by_cache and stage.calls and "Cache" not in stage.name:
+            yield index
 
 
 def _could_be_kept(pipeline: Pipeline, index: int) -> bool:
