@@ -14,6 +14,7 @@ from job_environment import job_environment
 
 import tfperf
 from tfperf.capture.keras_callback import ProfileCallback
+from tfperf.trace.read import read_host
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 _OLD_KERAS = pytest.mark.skipif(
@@ -163,8 +164,10 @@ def test_batches_ten_to_nineteen_are_profiled(results: dict[str, Any], way: str)
 
 
 def test_the_cost_is_measured_against_the_batches_before(results: dict[str, Any]) -> None:
-    assert results["fit"]["overhead"] is not None
-    assert results["fit"]["overhead"] >= 0
+    facts = read_host(Path(results["fit"]["path"])).capture_facts
+    assert facts.usual_step_ms is not None
+    assert facts.usual_step_ms > 0
+    assert facts.overhead_percent == results["fit"]["overhead"]
 
 
 def test_several_batches_per_execution_are_one_step(results: dict[str, Any]) -> None:

@@ -296,10 +296,6 @@ def test_a_step_inside_a_step_is_part_of_it(results: dict[str, Any]) -> None:
     assert step_count(results["nested"]) == 4
 
 
-def test_what_recording_each_python_call_costs_is_measured(results: dict[str, Any]) -> None:
-    assert results["overhead"][1] >= 0
-
-
 # What is refused, and what survives
 
 

@@ -271,6 +271,20 @@ def test_the_script_finds_the_modules_that_python_would_find(run: Runs) -> None:
     assert profiled.stdout == alone.stdout
 
 
+def test_a_script_that_ends_before_its_time_is_not_called_idle(run: Runs) -> None:
+    """Importing TensorFlow may take longer than the time that is waited after it."""
+    code, _, err = run("import tensorflow as tf\nprint(tf.ones(2) + 1)")
+    assert code == 1, err
+    assert "s after it had imported TensorFlow, before profiling started at 10 s; pass --after" in err
+
+
+def test_a_script_that_fails_has_no_advice_but_its_own(run: Runs) -> None:
+    for script in ("import sys, tensorflow; sys.exit('usage: ...')", "import tensorflow; 1 / 0"):
+        code, _, err = run(script)
+        assert code == 1, err
+        assert err.splitlines()[-1] == "tfperf: nothing was captured: the script failed before profiling started"
+
+
 def test_steps_are_not_asked_for_where_time_is(run: Runs) -> None:
     code, _, err = run(_KERAS, "0", options=("--after", "60s"))
     assert code == 1, err

@@ -53,6 +53,12 @@ def main() -> None:
             sys.exit(0)  # As asked: the profile is taken.
         job.is_interrupted = True
         raise
+    except SystemExit as left:
+        job.has_failed = left.code not in (None, 0)
+        raise
+    except BaseException:
+        job.has_failed = True
+        raise
     finally:
         # At the exit: only then have the threads of the script ended, too.
         atexit.register(job.conclude)
@@ -64,7 +70,7 @@ class _ScriptJob:
     def __init__(self, orders: Orders) -> None:
         self._orders, self._plan = orders, orders.plan
         self._process = os.getpid()
-        self.is_interrupted = False
+        self.is_interrupted = self.has_failed = False
         self._started_s = time.monotonic()
         self._lock = threading.RLock()
         self._callback = _ScriptCallback(self, self._plan)
@@ -128,15 +134,20 @@ class _ScriptJob:
         return next((result for result in taken if result.path), taken[0] if taken else None)
 
     def _why_no_trace(self) -> Captured:
-        seconds, after_s = time.monotonic() - self._started_s, self._plan.after_s
+        ended_s, after_s = time.monotonic(), self._plan.after_s
         if "tensorflow" not in sys.modules:
             return no_trace("no_tensorflow", "the script did not import TensorFlow, so there was nothing to profile")
+        if self.has_failed and not (self._timed and self._timed.has_profiled):
+            return no_trace("no_steps", "the script failed before profiling started")
         if after_s is None:
             hint = "profile by time with --after 10s"
             return no_trace("no_steps", f"the script has no training with Keras or tfperf.step; {hint}")
-        if seconds < after_s:
-            ended = f"the script ended after {seconds:.1f} s, before profiling started at {after_s:g} s"
-            return no_trace("no_steps", f"{ended}; pass --after {max(round(seconds / 2, 1), 0.1):g}s")
+        if self._timed and not self._timed.has_profiled:
+            waited_from_s = self._timed.waited_from_s or (ended_s if self._plan.steps else self._started_s)
+            seconds, hint_s = ended_s - waited_from_s, (waited_from_s + ended_s) / 2.0 - self._started_s
+            since = "it had imported TensorFlow" if self._plan.steps else "its start"
+            ended = f"the script ended {seconds:.1f} s after {since}, before profiling started at {after_s:g} s"
+            return no_trace("no_steps", f"{ended}; pass --after {max(round(hint_s, 1), 0.1):g}s")
         return no_trace("idle", "TensorFlow did nothing that the profiler records")
 
     def _listen(self, stop_fd: int) -> None:
@@ -160,6 +171,10 @@ class _TimedProfile:
         self._is_over = threading.Event()
         self._lock = threading.RLock()
         self._session: SafeProfile | None = None
+        self.has_profiled = False
+        """Whether the moment came."""
+        self.waited_from_s: float | None = None
+        """Where the time counts from the import of TensorFlow: when that was over."""
         self.result: Captured | None = None
 
     def finish(self, note: str = "") -> None:
@@ -174,6 +189,7 @@ class _TimedProfile:
         while self._plan.steps and not _is_imported("tensorflow"):
             if self._is_over.wait(_IMPORT_POLL_SECONDS):
                 return
+        self.waited_from_s = time.monotonic() if self._plan.steps else None
         while not self._is_over.wait(pause_s) and self.result is None:
             if "tensorflow" not in sys.modules:
                 pause_s = _IMPORT_POLL_SECONDS
@@ -181,6 +197,7 @@ class _TimedProfile:
             with self._lock:
                 if self._is_over.is_set():
                     return
+                self.has_profiled = True
                 self._session = SafeProfile(self._plan.logdir, self._plan.options, self.finish)
                 is_running = self._session.start()
             if is_running:

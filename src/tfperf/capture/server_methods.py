@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -23,6 +23,9 @@ from tfperf.units import format_bytes
 from tfperf.wire.capture_plane import CaptureFacts
 from tfperf.wire.profiler_service import OVERHEAD_KEY, message_class, read_message
 from tfperf.wire.schema import LARGEST_MESSAGE
+
+if TYPE_CHECKING:
+    from tfperf.wire.contents import Contents
 
 BUSY = "Another profiling session active."
 """TensorFlow's own text, which its clients recognize."""

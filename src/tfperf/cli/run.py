@@ -60,7 +60,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
         raise click.UsageError("--steps and --after exclude each other: profile by steps, or by time")
     if values["steps"] and values["duration_s"]:
         raise click.UsageError("--duration needs --after; --steps A..B says how many steps to profile")
-    if not values["is_module"] and not Path(command[0]).exists():
+    if not values["is_module"] and not _is_script(Path(command[0])):
         raise click.UsageError(_no_script(command[0]))
     options.check_output(output, format_name, force=force, made=values["logdir"])
     is_module, top, levels = values.pop("is_module"), values.pop("top"), options.take_tracer_options(values)
@@ -89,11 +89,18 @@ def _tell_beside(context: click.Context) -> Callable[[str], None]:
     return tell
 
 
+def _is_script(path: Path) -> bool:
+    """Tell whether Python can run it: a file, or a folder with a file for that."""
+    return (path / "__main__.py").exists() if path.is_dir() else path.exists()
+
+
 def _no_script(name: str) -> str:
     """Say that there is no such script, or no such option: click lets any pass, for those of the script."""
     from tfperf.units import did_you_mean
 
+    if Path(name).is_dir():
+        return f"{name} is a folder without __main__.py; name a script, or a module after -m"
     if not name.startswith("-"):
         return f"{name} does not exist; name a script, or a module after -m"
     options_of_run = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
-    return f"no such option {name}: {did_you_mean(name, options_of_run)}"
+    return f"no such option {name}: {did_you_mean(name, options_of_run)} Options of the script stand behind its name"

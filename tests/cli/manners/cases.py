@@ -189,6 +189,8 @@ IN_PROCESS = (
     Case("run", "Error: Missing argument 'SCRIPT [ARGS]...'.", 2),
     Case("run nowhere.py", "Error: nowhere.py does not exist; *", 2),
     Case("run --logdr quick quick.py", "Error: no such option --logdr: did you mean --logdir*", 2),
+    Case("run --epochs 3 quick.py", "Error: no such option --epochs: *Options of the script stand behind its name", 2),
+    Case("run logs", "Error: logs is a folder without __main__.py; name a script, or a module after -m", 2),
     Case("run --xyzzy quick.py", "Error: no such option --xyzzy: choose one of --steps, *", 2),
     Case("run --stop-after-profile", "Error: Missing argument 'SCRIPT [ARGS]...'.", 2),
     Case("run --logdir old.txt quick.py", "Error: *old.txt is a file; name a folder for the traces", 1),

@@ -244,7 +244,7 @@ def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float
     if pipeline.limiting is not None and _could_be_kept(pipeline, pipeline.limiting):
         yield from _kept(pipeline, load, pipeline.limiting, works_ms=works_ms, least_ms=least_ms)
     for index in _filling_caches(pipeline):
-        yield from _kept(pipeline, load, index, works_ms=works_ms, least_ms=least_ms, cache=pipeline.stages[index].parent)
+        yield from _kept(pipeline, load, index, works_ms=works_ms, least_ms=least_ms, is_filling=True)
     for index, stage in enumerate(pipeline.stages):
         batch_size = _next_batch_size(pipeline, stage)
         if stage.runs and batch_size and not stage.python:
@@ -252,15 +252,16 @@ def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float
 
 
 def _kept(
-    pipeline: Pipeline, load: Load, index: int, *, works_ms: list[float], least_ms: float, cache: int | None = None
+    pipeline: Pipeline, load: Load, index: int, *, works_ms: list[float], least_ms: float, is_filling: bool = False
 ) -> Iterator[Change]:
     """Keep what a stage makes, in a new cache or in one that is not full yet: it and all before it work no more."""
     removed_ms = {each: work for each, work in enumerate(works_ms) if index in pipeline.consumers(each)}
     if sum(removed_ms.values()) < least_ms:
         return
     kept = _without(pipeline, load, removed_ms)
-    if cache is not None:
-        yield Change("warm_cache", cache, kept, kept, "from the second epoch on; the first reads its input to the end")
+    if is_filling:
+        cache, assumption = pipeline.stages[index].parent, "from the second epoch on; the first reads all of its input"
+        yield Change("warm_cache", cache, kept, kept, assumption)
         return
     assumption = "from the second epoch on; the elements fit into memory"
     if pipeline.stages[index].is_random:
