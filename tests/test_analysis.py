@@ -45,6 +45,8 @@ def test_each_host_can_be_seen_alone(tmp_path: Path) -> None:
 def test_only_the_sections_asked_for_are_analyzed_and_what_they_rest_on(tmp_path: Path) -> None:
     analysis = tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["gaps"])
     assert analysis.sections == ("steps", "overview", "batch", "environment", "gaps")
+    with pytest.raises(KeyError, match="'tfdat' is not a section: did you mean tfdata"):
+        analysis["tfdat"]
     with pytest.raises(KeyError, match="ops was not analyzed"):
         analysis["ops"]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tfperf.errors import OutputError
+from tfperf.units import listed
 
 TRACE_SUFFIX = ".xplane.pb"
 """How the names of trace files end. None of them is ever replaced: nothing could make it again."""
@@ -95,7 +96,7 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
     if len(files) == 1 and not force:
         raise OutputError(f"{files[0]} exists; pass --force to replace it")
     if files and not force:
-        names = ", ".join(file.name for file in files)
+        names = listed([file.name for file in files])
         raise OutputError(f"{names} exist in {files[0].parent}; pass --force to replace them")
 
 

@@ -140,5 +140,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word.lower()[:100], names, n=3, cutoff=0.5)
     close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
     if close:
-        return f"did you mean {' or '.join(close)}?"
+        return f"did you mean {' or '.join(filter(None, (', '.join(close[:-1]), close[-1])))}?"
     return f"choose one of {', '.join(names)}" if len(names) <= 16 else ""

@@ -33,6 +33,15 @@ def test_words_need_no_quotes_and_options_no_dashes(run_tfperf: Run) -> None:
     assert "  -s, --section" not in run_tfperf("explain", "-s").stderr
 
 
+def test_what_reports_say_in_their_own_words_is_found(run_tfperf: Run) -> None:
+    of_input = run_tfperf("explain", "input-bound").stdout
+    for words in ("HIGHLY input-bound", "possibly input-bound"):
+        assert run_tfperf("explain", words).stdout == of_input
+    assert "in front of a finding: a problem" in run_tfperf("explain", "!!").stdout
+    assert "only in the run before" in run_tfperf("explain", "gone").stdout
+    assert run_tfperf("explain", "input qqqqqq").exit_code == 2
+
+
 def test_every_option_and_command_is_explained(run_tfperf: Run) -> None:
     context = click.Context(main)
     for name in main.list_commands(context):

@@ -51,6 +51,12 @@ def outcome(*several: Judged, hosts: tuple[str, ...] = ("a",), notes: tuple[str,
     return Outcome(judged=several, run="2026_01_01", folder="/logs/run", hosts=hosts, step_count=12, notes=notes)
 
 
+def test_the_line_of_an_outcome_begins_with_what_it_came_to() -> None:
+    assert repr(outcome(INPUT)).startswith("Outcome(exit_code=3, judged=<1>")
+    assert repr(outcome(BUSY)).startswith("Outcome(exit_code=1, ")
+    assert repr(outcome()).startswith("Outcome(exit_code=1, ")
+
+
 def compared(verdict: RegressionVerdict, low: float, high: float, tolerance: float = 0.05) -> Judged:
     """A judged regression, of which the interval of the ratio is known."""
     ratio = Ratio((low + high) / 2, low, high, 0.95)

@@ -180,6 +180,7 @@ def test_a_folded_name_breaks_after_slashes_and_hangs() -> None:
 
 def test_a_name_without_slashes_is_folded_where_the_width_ends() -> None:
     assert fold("abcdefghij", 4) == ["abcd", "efgh", "ij"]
+    assert fold("Input-bound", 10) == ["Input-", "bound"]
     assert fold("", 4) == [""]
 
 

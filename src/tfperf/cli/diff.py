@@ -23,18 +23,31 @@ def command(paths: tuple[Path, ...], format_name: str | None, output: Path | Non
     """Compare runs: is the job slower, by how much, how certain is that, and what explains the change.
 
     Each of BEFORE, AFTER and MORE is a logdir, a run folder, one *.xplane.pb file, or a baseline that
-    `tfperf analyze --save-baseline` wrote. More than two runs also give a trend.
+    `tfperf analyze --save-baseline` wrote. More than two runs also give a trend. Of one logdir alone, the two newest
+    runs are compared.
 
     \b
     Example:
       tfperf diff logs_before/ logs_after/
+      tfperf diff logs/
       tfperf diff baseline.json logs/ -o diff.html
     """
     from tfperf.compare.diff_report import diff_report, run_summaries
 
     if len(paths) < 2:
-        raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
+        paths = _two_newest(paths[0])
     options.check_output(output, format_name, force=force)
     stat, top, skip_first = (values.pop(name) for name in ("stat", "top", "skip_first"))
     runs = run_summaries(paths, skip_first=skip_first, read=lambda path: options.load_analysis(path, **values))
     options.show(diff_report(runs, stat=stat), format_name, output, force=force, top=top)
+
+
+def _two_newest(logdir: Path) -> tuple[Path, ...]:
+    """Return the folders of the two newest runs of a logdir, and say which they are."""
+    from tfperf.trace.logdir import find_runs
+
+    runs = find_runs(logdir)[-2:] if logdir.is_dir() else []
+    if len(runs) < 2:
+        raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
+    options.say(f"comparing the two newest runs of {logdir}: {runs[0].name} and {runs[1].name}")
+    return tuple(run.folder for run in runs)

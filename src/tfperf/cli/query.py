@@ -42,6 +42,8 @@ def command(path: Path | None, format_name: str | None, output: Path | None, for
     sql, script, schema = (values.pop(name) for name in ("sql", "script", "schema"))
     limits = [values.pop(name) for name in ("max_rows", "memory_limit", "timeout", "top")]
     format_name = options.chosen_format(format_name, output)
+    if sql is None and script is None and not schema and path is not None and " " in str(path) and not path.exists():
+        raise click.UsageError(f"{path} is taken for PATH: name the profile first, tfperf query PATH SQL")
     if schema != (sql is None and script is None) or (sql is not None and script is not None):
         raise click.UsageError("give exactly one of: a query, -f FILE, --schema")
     if path is None and not schema:

@@ -44,6 +44,7 @@ KINDS = (
     "option",
 )
 """In the order in which they are shown. Commands and options are the command line's own."""
+_DEGREES = ("highly", "moderately", "possibly", "not")
 
 
 def key_of(name: str) -> str:
@@ -64,12 +65,15 @@ def entries() -> tuple[Entry, ...]:
 
 
 def find(word: str, known: Sequence[Entry]) -> list[Entry]:
-    """Return what the word names, in the order of `KINDS`; a plural finds its singular too, and a header
-    of a table may have its unit."""
+    """Return what the word names, in the order of `KINDS`; a plural finds its singular too, a header of a
+    table may have its unit, and a word how much of it there is: "possibly input-bound"."""
     wanted = key_of(word)
     without_unit = re.sub(r" \(.*\)$", "", wanted)
     keys = {wanted, without_unit, wanted.removesuffix("s"), re.sub("ies$", "y", wanted)} - {""}
     found = [entry for entry in known if not keys.isdisjoint(map(key_of, entry.names))]
+    degree, _, rest = wanted.partition(" ")
+    if not found and degree in _DEGREES:
+        return find(rest, known)
     return sorted(found, key=lambda entry: KINDS.index(entry.kind))
 
 

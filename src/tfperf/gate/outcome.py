@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from tfperf.display import Shown
+from tfperf.display import Shown, cut
 from tfperf.gate.limits import Limit, Status
 from tfperf.report.model import Finding
 from tfperf.units import Unit
@@ -57,6 +57,9 @@ class Outcome(Shown, Struct, frozen=True, kw_only=True):
     other_kinds: Mapping[str, int] = {}
     """Whole steps of other kinds, which figures leave out: of each kind, of the host that has most."""
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return cut(super().__repr__().replace("(", f"(exit_code={self.exit_code}, ", 1))
 
     @property
     def breached(self) -> tuple[Judged, ...]:

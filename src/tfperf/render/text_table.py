@@ -15,7 +15,7 @@ from tfperf.report.model import Column, Table
 PLAIN_ELLIPSIS = "..."
 
 _AFTER_WORD = re.compile(r"(?<=[^/: _,<])[/: _,<]+")
-_INSIDE_WORD = re.compile(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])")
+_INSIDE_WORD = re.compile(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])|(?<=[a-z]-)(?=[a-z])")
 """Where a long name may be broken: after what ends a word, else before a capital."""
 _WORDS = re.compile(r"[\w.,:;()%'/-]+( [\w.,:;()%'/-]+)+")
 """Words with spaces between, as sentences have, and no name of a kernel with its template arguments."""
@@ -50,7 +50,7 @@ def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     """Return text as lines of at most `width` cells, all but the first indented by `hang`; nothing is lost.
 
     Lines end after a slash, colons, a space, a comma or an underscore. A word that is longer than a line is broken
-    before a capital, or where the line ends.
+    before a capital or behind a hyphen, or where the line ends.
     """
     lines: list[str] = []
     indent, start = "", 0

@@ -88,6 +88,16 @@ def _averaged_starts(breakdown: Breakdown) -> list[int]:
     return starts
 
 
+def _why_missing(section: str) -> str:
+    from tfperf.sections.registry import section_names
+    from tfperf.units import did_you_mean
+
+    names = section_names()
+    if section in names:
+        return f"{section} was not analyzed; name it in the sections to load"
+    return f"{section!r} is not a section: {did_you_mean(section, names) or 'tfperf.load(PATH).sections has all'}"
+
+
 class Results(Shown, Struct, frozen=True, dict=True):
     """What is known about a run. `results["kernels"]` is what the section kernels found out, over all hosts.
 
@@ -111,7 +121,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
         """
         if section not in self._combined:
             if section not in self.sections:
-                raise KeyError(f"{section} was not analyzed; name it in the sections to load")
+                raise KeyError(_why_missing(section))
             self._combined[section] = self._combine(section)
         return self._combined[section]
 

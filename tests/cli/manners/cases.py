@@ -152,6 +152,7 @@ IN_PROCESS = (
     Case("check nowhere --max-step-time 1s", "Error: nowhere does not exist; *", 1),
     # diff
     Case("diff logs fixed", "Runs *logs, fixed"),
+    Case("diff both", "Runs *2026_11_21_12_00_00, 2026_11_22_12_00_00"),
     Case("diff logs", "Error: give at least two runs: tfperf diff BEFORE AFTER", 2),
     Case("diff logs nowhere", "Error: nowhere does not exist; *", 1),
     Case("diff logs fixed --stat avg", "Error: *'avg' is not one of 'mean', 'median', 'p95'.", 2),
@@ -174,6 +175,7 @@ IN_PROCESS = (
     Case("query logs 'select nope from events'", 'Error: Binder Error: *"nope"*', 2),
     Case("query logs 'drop table events'", "Error: DROP is refused, *", 2),
     Case("query logs -", "Error: the query is empty: *", 2),
+    Case("query 'select 1'", "Error: select 1 is taken for PATH: name the profile first, tfperf query PATH SQL", 2),
     Case("query logs", "Error: give exactly one of: a query, -f FILE, --schema", 2),
     Case("query logs -f nowhere.sql", "Error: cannot read the query nowhere.sql: *", 1),
     # doctor, capture, run

@@ -35,6 +35,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("manners")
     shutil.copytree(SAMPLES / "input_bound", folder / "logs")
     shutil.copytree(SAMPLES / "input_fixed", folder / "fixed")
+    for name, day in (("logs", 21), ("fixed", 22)):
+        (run,) = folder.glob(f"{name}/plugins/profile/*")
+        shutil.copytree(run, folder / "both" / "plugins" / "profile" / f"2026_11_{day}_12_00_00")
     (folder / "empty").mkdir()
     (folder / "events" / "train").mkdir(parents=True)
     (folder / "events" / "train" / "events.out.tfevents.1").write_bytes(b"\0")
