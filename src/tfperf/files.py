@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tfperf.errors import OutputError
-from tfperf.units import listed
 
 TRACE_SUFFIX = ".xplane.pb"
 """How the names of trace files end. None of them is ever replaced: nothing could make it again."""
@@ -26,6 +25,7 @@ _COPY = {
     "https": "curl --remote-name {url}",
 }
 """How people copy from other places: the tools of those who run them."""
+_NAMED_FILES = 5
 _NOT_HERE = "tfperf writes to this machine only; write a file here, then copy it with the tool of that place"
 
 
@@ -96,7 +96,8 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
     if len(files) == 1 and not force:
         raise OutputError(f"{files[0]} exists; pass --force to replace it")
     if files and not force:
-        names = listed([file.name for file in files])
+        more = f" and {len(files) - _NAMED_FILES} more" * (len(files) > _NAMED_FILES)
+        names = ", ".join(file.name for file in files[:_NAMED_FILES]) + more
         raise OutputError(f"{names} exist in {files[0].parent}; pass --force to replace them")
 
 

@@ -160,6 +160,15 @@ def test_a_folder_is_made_and_filled(tmp_path: Path) -> None:
     }
 
 
+def test_of_many_files_that_exist_some_are_named(tmp_path: Path) -> None:
+    files = {f"{name}.csv": "old" for name in "abcdefg"}
+    write_folder(files, tmp_path)
+    with pytest.raises(
+        OutputError, match=r"^a\.csv, b\.csv, c\.csv, d\.csv, e\.csv and 2 more exist in "
+    ):
+        write_folder(files, tmp_path)
+
+
 def test_no_file_is_written_where_one_exists(tmp_path: Path) -> None:
     write_folder({"a.csv": "old", "b.csv": "old"}, tmp_path)
     with pytest.raises(OutputError, match=r"a\.csv, b\.csv exist in .*; pass --force to replace them"):

@@ -241,6 +241,14 @@ def test_ops_that_python_runs_one_by_one(tmp_path: Path) -> None:
     assert (first.code, first.actions[0].code) == ("eager_ops", "use_function")
 
 
+def test_ops_that_keras_runs_one_by_one_are_not_the_users(tmp_path: Path) -> None:
+    for of_user, action in (((), "steps_per_execution"), ((("EagerExecute: Add", 9.0),), "use_function")):
+        parts = [("multi_step_on_iterator", 1.0), *of_user, *[("EagerExecute: OptionalHasValue", 9.0)] * 9]
+        first = diagnosis(tmp_path, host(*steps(*parts))).causes[0]
+        assert (first.code, first.actions[0].code) == ("eager_ops", action)
+        assert ("all of Keras itself" in first.detail) == (not of_user)
+
+
 def test_a_gpu_that_is_launched_for_and_copied_to(tmp_path: Path) -> None:
     launching = host(*steps(("ExecutorState::Process", 50.0)))
     found = diagnosis(tmp_path, launching, gpu(("MemcpyH2D", 0, 20), ("volta_sgemm", 50, 50)))
