@@ -163,9 +163,7 @@ def test_a_folder_is_made_and_filled(tmp_path: Path) -> None:
 def test_of_many_files_that_exist_some_are_named(tmp_path: Path) -> None:
     files = {f"{name}.csv": "old" for name in "abcdefg"}
     write_folder(files, tmp_path)
-    with pytest.raises(
-        OutputError, match=r"^a\.csv, b\.csv, c\.csv, d\.csv, e\.csv and 2 more exist in "
-    ):
+    with pytest.raises(OutputError, match=r"^a\.csv, b\.csv, c\.csv, d\.csv, e\.csv and 2 more exist in "):
         write_folder(files, tmp_path)
 
 
