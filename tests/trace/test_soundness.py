@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import Event, Line, Plane, event, line, plane, space, trace_of
@@ -138,6 +139,46 @@ def test_names_that_nothing_has(tmp_path: Path) -> None:
         Flaw("unused_names", "1 name that no event has: events may be missing", "doubtful"),
         Flaw("unused_stats", f"{listed}: stats may be missing, or their names exchanged", "doubtful"),
     )
+
+
+@pytest.mark.parametrize(
+    ("stat", "value", "name", "is_odd"),
+    [
+        ("tf_function_call", "notTraced-nonXla", "train_step", False),
+        ("tf_function_call", "ROUND_ROBIN", "Iterator::Map", True),
+        ("tf_function_call", "notTraced-nonXla", "a/b:MatMul", True),
+        ("tf_function_call", "notTraced-nonXla", "EagerExecute", True),
+        ("step_num", 7, "epoch:Train", False),  # what a user calls a step
+        ("step_num", 7, "ExecutorState::Process", True),
+        ("graph_type", "train", FETCH, True),
+        ("shape", "[8]", "a/b:MatMul", False),
+    ],
+)
+def test_stats_of_python_on_events_of_tensorflow(
+    stat: str, value: Any, name: str, is_odd: bool, tmp_path: Path
+) -> None:
+    odd = event(name, 600, 5, id=1, **{stat: value})
+    assert codes(tmp_path, line("python", *marks()), line("other", odd, id=2)) == ["misplaced_stats"] * is_odd
+    assert not flaws(tmp_path, plane("/device:GPU:0", line("stream", odd))), "only threads of the host count"
+
+
+def test_the_stats_that_stand_elsewhere_are_named(tmp_path: Path) -> None:
+    odd = event(FETCH, 0, 5, id=1, step_num=1, graph_type="train")
+    (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", odd)))
+    listed = "events of TensorFlow have stats that only Python writes (graph_type, step_num)"
+    assert flaw == Flaw("misplaced_stats", f"{listed}: names may be exchanged", "doubtful")
+
+
+@pytest.mark.parametrize(
+    "name", ["Iterator::Map", FETCH, "FunctionRun", "SessionRun", "InstantiatedCapturedFunction::Run"]
+)
+def test_calls_without_the_id_that_all_have(name: str, tmp_path: Path) -> None:
+    other = event("Iterator::Map", 6, 5, id=1)
+    (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", event(name, 0, 5), other)))
+    assert flaw == Flaw("missing_ids", "1 of 2 calls of tf.data and of functions without an id", "doubtful")
+    assert codes(tmp_path, line("python", event(name, 0, 5))) == [], "of a profiler that writes none"
+    process = event("ExecutorState::Process", 0, 5)
+    assert codes(tmp_path, line("python", process, other)) == []
 
 
 @pytest.mark.parametrize("caller", ["FunctionRun", "SessionRun", "RunGraph", "InstantiatedCapturedFunction::Run"])

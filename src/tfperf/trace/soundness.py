@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, covers, distinct, lookup, union
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, distinct, lookup, union
 from tfperf.trace.event_names import (
     Op,
+    carries_run_id,
     is_eager_call,
     is_fetch,
     is_input_function,
@@ -56,7 +57,7 @@ class Flaw(Struct, frozen=True):
 
 def find_flaws(trace: HostTrace, steps: Steps) -> tuple[Flaw, ...]:
     """Return what is wrong with the trace of a host, and with the steps found in it; nothing if it is sound."""
-    of_trace = (_of_profiler, _of_times, _of_names, _of_planes, _of_threads)
+    of_trace = (_of_profiler, _of_times, _of_names, _of_stats, _of_planes, _of_threads)
     return (*chain.from_iterable(find(trace) for find in of_trace), *_of_steps(trace, steps))
 
 
@@ -101,6 +102,46 @@ def _of_names(trace: HostTrace) -> Iterator[Flaw]:
         names = ", ".join(odd.unused_stats)
         text = f"no event has the stats that the file lists ({names}): stats may be missing, or their names exchanged"
         yield Flaw("unused_stats", text, "doubtful")
+
+
+def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield stats on events that never have them, and events without the stat that they always have."""
+    odd = [stat for stat, never_on in _OF_PYTHON.items() if _stands_on(trace, stat, never_on)]
+    if odd:
+        text = f"events of TensorFlow have stats that only Python writes ({', '.join(odd)}): names may be exchanged"
+        yield Flaw("misplaced_stats", text, "doubtful")
+    calls = trace.host_events(mask(trace.names, _has_id)) if len(trace.stat("id").event) else NO_NUMBERS
+    without = int((~trace.has_stat("id")[calls]).sum())
+    if without:
+        text = f"{without:,} of {counted(len(calls), 'call')} of tf.data and of functions without an id"
+        yield Flaw("missing_ids", text, "doubtful")
+
+
+def _stands_on(trace: HostTrace, stat: str, never_on: Callable[[str], bool]) -> bool:
+    """Tell whether an event of a host thread, of a name that never has this stat, has it."""
+    event = trace.stat(stat).event
+    names = distinct(trace.name[event[trace.on_host[event]]])
+    return any(never_on(trace.names[name]) for name in names.tolist())
+
+
+def _is_call(name: str) -> bool:
+    return carries_run_id(name) or name.startswith("Executor") or is_eager_call(name)
+
+
+def _is_call_or_op(name: str) -> bool:
+    return _is_call(name) or (":" in name and parse_op(name).kind == "tensorflow")
+
+
+def _has_id(name: str) -> bool:
+    return is_iterator(name) or is_fetch(name) or is_input_function(name) or runs_function(name)
+
+
+_OF_PYTHON: Mapping[str, Callable[[str], bool]] = {
+    "graph_type": _is_call,
+    "step_num": _is_call,
+    "tf_function_call": _is_call_or_op,
+}
+"""Stats that Python writes, and on which events none of them stands. The first two stand on what users name."""
 
 
 def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
