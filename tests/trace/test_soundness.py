@@ -169,18 +169,6 @@ def test_the_stats_that_stand_elsewhere_are_named(tmp_path: Path) -> None:
     assert flaw == Flaw("misplaced_stats", f"{listed}: names may be exchanged", "doubtful")
 
 
-@pytest.mark.parametrize(
-    "name", ["Iterator::Map", FETCH, "FunctionRun", "SessionRun", "InstantiatedCapturedFunction::Run"]
-)
-def test_calls_without_the_id_that_all_have(name: str, tmp_path: Path) -> None:
-    other = event("Iterator::Map", 6, 5, id=1)
-    (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", event(name, 0, 5), other)))
-    assert flaw == Flaw("missing_ids", "1 of 2 calls of tf.data and of functions without an id", "doubtful")
-    assert codes(tmp_path, line("python", event(name, 0, 5))) == [], "of a profiler that writes none"
-    process = event("ExecutorState::Process", 0, 5)
-    assert codes(tmp_path, line("python", process, other)) == []
-
-
 @pytest.mark.parametrize("caller", ["FunctionRun", "SessionRun", "RunGraph", "InstantiatedCapturedFunction::Run"])
 def test_runs_of_functions_without_a_call(caller: str, tmp_path: Path) -> None:
     def found(lost: set[int], threads: int = 1) -> list[str]:

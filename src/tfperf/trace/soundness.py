@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, distinct, lookup, union
+from tfperf.arrays import Bools, Int64s, covers, distinct, lookup, union
 from tfperf.trace.event_names import (
     Op,
     carries_run_id,
@@ -105,16 +105,11 @@ def _of_names(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield stats on events that never have them, and events without the stat that they always have."""
+    """Yield stats on events that never have them."""
     odd = [stat for stat, never_on in _OF_PYTHON.items() if _stands_on(trace, stat, never_on)]
     if odd:
         text = f"events of TensorFlow have stats that only Python writes ({', '.join(odd)}): names may be exchanged"
         yield Flaw("misplaced_stats", text, "doubtful")
-    calls = trace.host_events(mask(trace.names, _has_id)) if len(trace.stat("id").event) else NO_NUMBERS
-    without = int((~trace.has_stat("id")[calls]).sum())
-    if without:
-        text = f"{without:,} of {counted(len(calls), 'call')} of tf.data and of functions without an id"
-        yield Flaw("missing_ids", text, "doubtful")
 
 
 def _stands_on(trace: HostTrace, stat: str, never_on: Callable[[str], bool]) -> bool:
@@ -130,10 +125,6 @@ def _is_call(name: str) -> bool:
 
 def _is_call_or_op(name: str) -> bool:
     return _is_call(name) or (":" in name and parse_op(name).kind == "tensorflow")
-
-
-def _has_id(name: str) -> bool:
-    return is_iterator(name) or is_fetch(name) or is_input_function(name) or runs_function(name)
 
 
 _OF_PYTHON: Mapping[str, Callable[[str], bool]] = {
