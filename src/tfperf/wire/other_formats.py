@@ -30,9 +30,9 @@ _TEXTS = (
 _SHORTEST_TEXT = 16
 _FIRST_BYTES = b"\x0a\x12\x1a\x22"
 """Tags of the fields of an XSpace: the first bytes of one that is cut off may look like text."""
-_RECORD_HEADER = 12
 _LAYOUT = dict.fromkeys(map(ord, "\t\n\r"))
 """Control characters of texts, to be left out."""
+_RECORD_HEADER = 12
 """Length (8 bytes) and checksum of a record of TensorFlow."""
 _OP = re.compile(r"_?[A-Z][A-Za-z0-9_>]*")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
