@@ -40,6 +40,8 @@ _AT_ONCE = 1 << 20
 """Blocks drawn at the same time, which bounds memory."""
 _QUANTILE: dict[StepStatistic, float] = {"median": 0.5, "p95": 0.95}
 _LONGEST_CORRELATION = 0.95
+_SAME = 1 + 1e-9
+"""Times that differ by less are the same, but for rounding, which depends on their unit."""
 
 
 class Ratio(Struct, frozen=True):
@@ -120,7 +122,7 @@ def _log_deviations(times: Float64s, stat: StepStatistic, confidence: float, ran
         return stretch * np.log(_block_means(times, length, random) / mean)
     share, ordered = _QUANTILE[stat], np.sort(times)
     middle = percentile(ordered, share)
-    below = (times <= middle).astype(np.float64)
+    below = (times <= middle * _SAME).astype(np.float64)
     fractions = share + stretch * (float(below.mean()) - _block_means(below, length, random))
     quantiles = np.interp(np.clip(fractions, 0.0, 1.0) * (count - 1), np.arange(count), ordered)
     return np.log(quantiles / middle)
