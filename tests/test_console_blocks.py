@@ -77,6 +77,8 @@ def workplace(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "sample_traces", tmp_path / "sample_traces")
     shutil.copytree(ROOT / "sample_traces" / "input_bound", tmp_path / "logs_before")
     shutil.copytree(tmp_path / "logs", tmp_path / "logs_after")
+    (run,) = (tmp_path / "logs" / "plugins" / "profile").iterdir()
+    shutil.copytree(run, run.with_name("an_earlier_run"))
     for name in ("baseline", "monday", "tuesday"):
         code, _, stderr = follow(f"tfperf analyze logs --save-baseline {name}.json -s overview", tmp_path)
         assert code == 0, stderr
