@@ -97,7 +97,7 @@ def _host() -> Plane:
             event("$callbacks.py:10 on_batch_end", start + 900 + late, 100),
         ]
         tf_data += [
-            event("IteratorGetNextOp::DoCompute", start, 200),
+            event("IteratorGetNextOp::DoCompute", start, 200, id=4),
             iterator_call("Root", start, 200, 1),
             iterator_call("Root::BatchV2", start, 200, 2, 1, batch_size=32),
             iterator_call("Root::BatchV2::Map", start, 160, 3, 2),

@@ -91,13 +91,33 @@ def test_runs_begin_after_their_calls_and_fetch_after_they_begin(
 
 
 def test_runs_that_all_begin_long_after_their_calls(tmp_path: Path) -> None:
-    for late_us, expected in ((4_000, []), (6_000, ["late_runs"])):
-        calls, runs, _ = zip(*(run_of_function(n + 1, 100 * n, 100 * n + late_us, 0) for n in range(5)), strict=True)
+    """The more runs there are, the sooner the fastest of them begins."""
+    for count, late_us, expected in (
+        (3, 1_600, []),
+        (3, 1_700, ["late_runs"]),
+        (20, 400, []),
+        (20, 600, ["late_runs"]),
+    ):
+        calls, runs, _ = zip(
+            *(run_of_function(n + 1, 100 * n, 100 * n + late_us, 0) for n in range(count)), strict=True
+        )
         found = flaws(tmp_path, plane("/host:CPU", line("python", *calls), line("executor", *runs, id=2)))
         assert [flaw.code for flaw in found] == expected
         assert {flaw.level for flaw in found} <= {"doubtful"}
     (flaw,) = found
-    assert flaw.text == "every run of a function begins 6.0 ms or more after its call: clocks may disagree"
+    assert flaw.text == "every run of a function begins 0.6 ms or more after its call: clocks may disagree"
+
+
+@pytest.mark.parametrize(
+    "name", ["Iterator::Map", FETCH, "FunctionRun", "SessionRun", "InstantiatedCapturedFunction::Run"]
+)
+def test_calls_without_the_id_that_all_have(name: str, tmp_path: Path) -> None:
+    other = event("Iterator::Map", 6, 5, id=1)
+    (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", event(name, 0, 5), other)))
+    assert flaw == Flaw("missing_ids", "1 of 2 calls of tf.data and of functions without an id", "doubtful")
+    assert codes(tmp_path, line("python", event(name, 0, 5))) == [], "of a profiler that writes none"
+    process = event("ExecutorState::Process", 0, 5)
+    assert codes(tmp_path, line("python", process, other)) == []
 
 
 def test_calls_without_a_duration(tmp_path: Path) -> None:
@@ -151,6 +171,7 @@ def test_names_that_nothing_has(tmp_path: Path) -> None:
         ("step_num", 7, "epoch:Train", False),  # what a user calls a step
         ("step_num", 7, "ExecutorState::Process", True),
         ("graph_type", "train", FETCH, True),
+        ("step_num", 1795225720053597617, "PrefetchProduce", True),
         ("shape", "[8]", "a/b:MatMul", False),
     ],
 )

@@ -100,6 +100,11 @@ def runs_function(name: str) -> bool:
     return name in ("FunctionRun", "SessionRun", "RunGraph")
 
 
+def is_hand_over(name: str) -> bool:
+    """Tell whether a stage of tf.data with threads of its own makes an element in the event."""
+    return bool(re.match(r"\w+Produce$", name))
+
+
 def is_input_function(name: str) -> bool:
     """Tell whether tf.data runs a function of the user in the event."""
     return name.startswith("InstantiatedCapturedFunction")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,12 +9,11 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s, Uint8s, distinct, distinct_index, lookup, overlap, union
-from tfperf.trace.event_names import is_fetch, mask, parse_op
+from tfperf.trace.event_names import is_fetch, is_hand_over, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around, parents
 from tfperf.trace.pipeline_tree import PipelineTree, Stage, build_tree
 
-_HAND_OVER = r"\w+Produce$"
 _ITERATOR, _PRODUCE, _FUNCTION = 1, 2, 3
 _SETTINGS = ("parallelism", "buffer_limit", "batch_size", "cycle_length", "cpu_budget", "threadpool_size")
 _LABELS = ("name", "autotune", "deterministic")
@@ -156,7 +154,7 @@ def _kind(name: str) -> int:
         return _ITERATOR
     if name.startswith("InstantiatedCapturedFunction::"):
         return _FUNCTION
-    return _PRODUCE if re.match(_HAND_OVER, name) else 0
+    return _PRODUCE if is_hand_over(name) else 0
 
 
 def _producers(recorded: _Recorded, produce_at: Int64s, stage: Int64s, tree: PipelineTree) -> Int64s:

@@ -26,7 +26,8 @@ def fetches(
         for fetch in range(per_step):
             start = 100 * n + 5 + 10 * fetch
             shown: dict[str, Any] = {"shapes": shapes} if shapes else {}
-            events += [event("IteratorGetNextOp::DoCompute", start, 8), iterator_call("Root", start, 8, id, **shown)]
+            got = event("IteratorGetNextOp::DoCompute", start, 8, id=1000 * id + start)
+            events += [got, iterator_call("Root", start, 8, id, **shown)]
             names = path.split("::")
             for depth in range(1, len(names)):
                 sized = {"batch_size": stage} if stage and depth == len(names) - 1 else {}
