@@ -16,6 +16,7 @@ import tfperf
 from tfperf.errors import TfperfError, TraceFormatError, TraceNotFoundError
 from tfperf.query.engine import Answer, QueryError, QueryLimits, ask, sql
 from tfperf.query.sources import Source, source_of
+from tfperf.query.sql_tables import SqlTable, every_table
 
 
 @pytest.fixture
@@ -116,6 +117,39 @@ def test_mistakes_are_reported_before_anything_is_read(source: Source, query: st
 def test_the_path_is_checked(tmp_path: Path) -> None:
     with pytest.raises(TraceNotFoundError, match="does not exist"):
         source_of(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("query", "near"),
+    [
+        ("from evnts", "events"),
+        ("from events join host_step using (host)", "host_steps"),
+        ("from query('from evnts')", "events"),
+        ("describe evnts", "events"),
+    ],
+)
+def test_a_table_with_a_near_name_is_named(source: Source, query: str, near: str) -> None:
+    """Also one that the query does not name: then there is no empty table of it at first."""
+    with pytest.raises(QueryError, match=f'does not exist! Did you mean "{near}"'):
+        ask(Unreadable(source.run, source.analyze), query)
+
+
+@pytest.mark.parametrize(
+    ("query", "made"), [("select 1", 0), ("from Events", 1), ("from events e, steps", 2), ("show tables", None)]
+)
+def test_only_the_tables_that_a_query_names_are_made(
+    source: Source, monkeypatch: pytest.MonkeyPatch, query: str, made: int | None
+) -> None:
+    names = []
+    ddl = SqlTable.ddl
+
+    def noted(table: SqlTable) -> str:
+        names.append(table.name)
+        return ddl(table)
+
+    monkeypatch.setattr(SqlTable, "ddl", noted)
+    ask(source, query)
+    assert len(names) == (len(every_table()) if made is None else made)
 
 
 # --- what is refused ---
