@@ -190,7 +190,7 @@ def broken(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (source, _) in BROKEN.items():
         (base / name).mkdir()
         (base / name / "acme_threads.py").write_text(source)
-    command = [python, "-c", _EACH_A_FORK, SAMPLE, *(base / name for name in BROKEN)]
+    command = [str(python), "-c", _EACH_A_FORK, str(SAMPLE), *(str(base / name) for name in BROKEN)]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ""})
     return base
 
