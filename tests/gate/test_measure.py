@@ -15,7 +15,7 @@ from tfperf.gate.grammar import read_limit
 from tfperf.gate.judged_host import JudgedHost, judged_hosts
 from tfperf.gate.limits import Measurement
 from tfperf.gate.measure import measure, measure_skew, retraces_of
-from tfperf.trace.soundness import Flaw
+from tfperf.trace.flaw import Flaw
 
 
 def cpu(*more: Event, steps: int = 4, lines: tuple[Line, ...] = ()) -> Plane:

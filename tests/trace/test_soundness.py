@@ -9,8 +9,9 @@ import pytest
 from builders import Event, Line, Plane, event, line, plane, space, trace_of
 
 from tfperf.trace.find_steps import find_steps
+from tfperf.trace.flaw import Flaw
 from tfperf.trace.read import read_host
-from tfperf.trace.soundness import Flaw, find_flaws, level_of
+from tfperf.trace.soundness import find_flaws, level_of
 from tfperf.wire import schema
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -49,7 +50,19 @@ def test_two_planes_of_one_name(tmp_path: Path) -> None:
     host = plane("/host:CPU", line("python", *marks()))
     (flaw,) = flaws(tmp_path, host, plane("/host:CPU", line("python", event("work", 0, 5), id=7)))
     assert flaw == Flaw("repeated_planes", "2 planes are called /host:CPU: a capture has one of each name")
-    assert not flaws(tmp_path, host, plane("/host:CPU")), "the other is empty"
+    assert level_of(flaws(tmp_path, host, plane("/host:CPU"))) == "doubtful", "the other is empty"
+    assert level_of(flaws(tmp_path, host, plane("Task Environment"), plane("Task Environment"))) == "doubtful"
+    assert not flaws(tmp_path, host, plane("Task Environment"), plane("/device:GPU:0"), plane("/device:GPU:1"))
+
+
+def test_events_of_threads_on_a_device(tmp_path: Path) -> None:
+    for name, is_odd in (("Iterator::Map", True), ("ExecutorState::Process", True), ("volta_sgemm", False)):
+        found = flaws(tmp_path, plane("/device:GPU:0", line("stream", event(name, 0, 5), event("volta_sgemm", 5, 5))))
+        assert [flaw.code for flaw in found] == ["host_events_on_device"] * is_odd
+    text = "1 event of host threads on planes of devices: planes may be exchanged"
+    assert flaws(tmp_path, plane("/device:GPU:0", line("stream", event(FETCH, 0, 5)))) == (
+        Flaw("host_events_on_device", text),
+    )
 
 
 def test_threads_whose_clocks_disagree(tmp_path: Path) -> None:
@@ -180,7 +193,8 @@ def test_stats_of_python_on_events_of_tensorflow(
 ) -> None:
     odd = event(name, 600, 5, id=1, **{stat: value})
     assert codes(tmp_path, line("python", *marks()), line("other", odd, id=2)) == ["misplaced_stats"] * is_odd
-    assert not flaws(tmp_path, plane("/device:GPU:0", line("stream", odd))), "only threads of the host count"
+    on_device = flaws(tmp_path, plane("/device:GPU:0", line("stream", odd)))
+    assert "misplaced_stats" not in [flaw.code for flaw in on_device], "only threads of the host count"
 
 
 def test_the_stats_that_stand_elsewhere_are_named(tmp_path: Path) -> None:
@@ -238,7 +252,37 @@ def test_what_ends_inside_another_event_of_its_thread(odd: Event, count: int, tm
     assert [flaw.code for flaw in found] == ["crossing_events"] * bool(count)
     assert level_of(found) == ("doubtful" if count else "sound")
     assert not flaws(tmp_path, plane("/host:CPU", line("python", *NESTED), line("other", odd, id=2)))
-    assert not flaws(tmp_path, plane("/device:GPU:0", line("stream", *NESTED, odd)))
+    on_device = flaws(tmp_path, plane("/device:GPU:0", line("stream", *NESTED, odd)))
+    assert "crossing_events" not in [flaw.code for flaw in on_device]
+
+
+def test_ops_in_nothing(tmp_path: Path) -> None:
+    """A few began in a run from before the capture."""
+    runs = [event("ExecutorState::Process", 100 * n, 50) for n in range(40)]
+    for outside, expected in ((10, []), (11, ["ops_outside"])):
+        ops = [event("a:A", 100 * n + (60 if n < outside else 10), 20) for n in range(40)]
+        found = flaws(
+            tmp_path, plane("/host:CPU", line("tf_Compute", *sorted([*runs, *ops], key=lambda e: e.start_us)))
+        )
+        assert [flaw.code for flaw in found] == expected
+    assert found == (
+        Flaw("ops_outside", "11 ops outside of what runs them on their threads: times may be wrong", "doubtful"),
+    )
+    waited = [event("CollectiveReduceV2:CollectiveReduceV2", 100 * n + 60, 20) for n in range(40)]
+    assert not flaws(
+        tmp_path, plane("/host:CPU", line("tf_Compute", *sorted([*runs, *waited], key=lambda e: e.start_us)))
+    )
+
+
+def test_fetches_after_their_run(tmp_path: Path) -> None:
+    for at_us, expected in ((40, []), (60, ["fetch_after_run"])):
+        runs = [event("ExecutorState::Process", 100 * n, 50, id=n + 1) for n in range(5)]
+        got = [event(FETCH, 100 * n + at_us, 5, id=n + 1) for n in range(5)]
+        found = flaws(tmp_path, plane("/host:CPU", line("executor", *runs), line("fetches", *got, id=2)))
+        assert [flaw.code for flaw in found] == expected
+    assert found == (
+        Flaw("fetch_after_run", "5 of 5 fetches begin after the run that they are in: clocks disagree"),
+    )
 
 
 def test_fetches_that_are_beside_no_step(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from tfperf.display import Shown
 from tfperf.errors import TfperfError
 from tfperf.sections.registry import OURS, call, described, find_section, find_table, omission
 from tfperf.trace.activities import Attribution
+from tfperf.trace.flaw import Flaw
 from tfperf.trace.logdir import Run
-from tfperf.trace.soundness import Flaw
 
 if TYPE_CHECKING:
     from typing_extensions import Self

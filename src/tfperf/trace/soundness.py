@@ -9,12 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, pairwise
-from typing import Literal
 
 import numpy as np
-from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, distinct, lookup, union
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct
 from tfperf.trace.event_names import (
     Op,
     carries_run_id,
@@ -29,31 +27,22 @@ from tfperf.trace.event_names import (
     parse_op,
     runs_function,
 )
+from tfperf.trace.flaw import Flaw, Level
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.run_order import flaws_of_runs
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS, counted
 
-Level = Literal["sound", "doubtful", "unsound"]
 _LEVELS: tuple[Level, ...] = ("sound", "doubtful", "unsound")
 _LOST = re.compile(r"(?i)\b(?:dropped|lost|discarded|truncated|overflow(?:ed)?|buffer (?:is )?full)\b")
 _APART_PS = 1_000 * PS_PER_MS
 """Fetches and steps of one capture are not this far apart, all of them, unless their clocks disagree."""
 _SHARE = 0.1
-"""What is wrong with a tenth of the events, or of the runs, is no chance."""
-_LATE_PS = 5 * PS_PER_MS
-"""The fastest of ten runs of functions begins a tenth of a millisecond after its call at most: a fiftieth of this."""
+"""What is wrong with a tenth of the events is no chance."""
+_FIRST_OPS = 10
+"""More ops of a thread than began in a run from before the capture: at most 3 do in real traces."""
 _FEW = 3
 """Of so many fetches and steps, one fetch at least is beside a step."""
-
-
-class Flaw(Struct, frozen=True):
-    """What is wrong with a trace. `text` is a clause that follows "the profile is damaged:"."""
-
-    code: str
-    text: str
-    level: Level = "unsound"
-    about_steps: bool = False
-    """Whether only figures over steps are wrong."""
 
 
 def find_flaws(trace: HostTrace, steps: Steps) -> tuple[Flaw, ...]:
@@ -146,10 +135,21 @@ _OF_PYTHON: Mapping[str, Callable[[str], bool]] = {
 
 
 def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
-    names = Counter(plane.name for plane in trace.planes if plane.event_count and plane.kind != "other")
-    twice = next((name for name, count in names.items() if count > 1), None)
-    if twice is not None:
-        yield Flaw("repeated_planes", f"{names[twice]} planes are called {twice}: a capture has one of each name")
+    recorded = Counter(plane.name for plane in trace.planes if plane.event_count and plane.kind != "other")
+    judged: tuple[tuple[Counter[str], Level], ...] = (
+        (recorded, "unsound"),
+        (Counter(plane.name for plane in trace.planes), "doubtful"),
+    )
+    for names, level in judged:
+        twice = next((name for name, count in names.items() if count > 1), None)
+        if twice is not None:
+            text = f"{names[twice]} planes are called {twice}: a capture has one of each name"
+            yield Flaw("repeated_planes", text, level)
+            break
+    of_host = int((mask(trace.names, _is_call)[trace.name] & ~trace.on_host).sum())
+    if of_host:
+        text = f"{counted(of_host, 'event')} of host threads on planes of devices: planes may be exchanged"
+        yield Flaw("host_events_on_device", text)
 
 
 def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
@@ -166,8 +166,11 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
             text = f"some threads end {_seconds(start_ps - end_ps)} before all others start: their clocks may disagree"
             yield Flaw("clocks_disagree", text, "doubtful")
             break
-    yield from _of_runs(trace)
-    crossing = _crossings(trace)
+    yield from flaws_of_runs(trace)
+    crossing, alone = _misfits(trace)
+    if alone:
+        text = f"{counted(alone, 'op')} outside of what runs them on their threads: times may be wrong"
+        yield Flaw("ops_outside", text, "doubtful")
     if crossing:
         # Nothing on a thread ends inside of what it calls. A few can be a glitch of the clock.
         text = f"events of host threads end inside another one ({crossing:,} of {trace.event_count:,})"
@@ -180,89 +183,35 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
         yield Flaw("repeated_events", "events of host threads are there twice")
 
 
-def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield runs of functions that begin before they are called, fetch before they begin, or all begin late.
+def _misfits(trace: HostTrace) -> tuple[int, int]:
+    """Return how many events of TensorFlow cross others on host threads, and how many ops lie in nothing.
 
-    A call, the executor that runs it on another thread, and what the run fetches from tf.data carry the same id.
+    An event crosses what it begins inside of and ends after: it is compared with the event before it, and with what
+    ends last of all before it. Frames of Python are left out, which are cut where tracing starts. Runs of the executor
+    overlap each other in sound traces too, and what users mark may overlap as it likes. Ops lie in a run of the
+    executor or in an eager call, but for the first ones on a thread, which began before the capture.
     """
-    calls, runs, fetches = (_first_of_runs(trace, wanted) for wanted in (_calls_function, _runs_function, is_fetch))
-    called_ps, fetched_ps = _waits(calls, runs), _waits(runs, fetches)
-    early, count = int((called_ps < 0).sum() + (fetched_ps < 0).sum()), len(called_ps) + len(fetched_ps)
-    if early:
-        text = f"{early:,} of {counted(count, 'run')} and fetches begin before what starts them: clocks disagree"
-        yield Flaw("run_before_call", text, "unsound" if early > _SHARE * count else "doubtful")
-    if len(called_ps) >= _FEW and called_ps.min() > _LATE_PS / min(len(called_ps), 10):
-        late = f"every run of a function begins {called_ps.min() / PS_PER_MS:.1f} ms or more after its call"
-        yield Flaw("late_runs", f"{late}: clocks may disagree", "doubtful")
-    yield from _of_uncalled_runs(trace, runs)
-
-
-def _of_uncalled_runs(trace: HostTrace, runs: tuple[Int64s, Int64s]) -> Iterator[Flaw]:
-    """Yield runs of functions that begin while no call is under way, and whose own call is not there.
-
-    A thread that calls loses the call during which a capture starts, and the one during which it ends.
-    """
-    callers = trace.host_events(mask(trace.names, _calls))
-    if not len(callers):
-        return
-    uncalled_ps = runs[1][lookup(_first_of_runs(trace, _calls)[0], runs[0]) < 0]
-    alone = int((~covers(union(trace.start_ps[callers], trace.end_ps[callers]), uncalled_ps)).sum())
-    threads = len(distinct(trace.line_of[callers]))
-    if alone > max(2 * threads, _SHARE * len(runs[0])):
-        text = f"{alone:,} of {counted(len(runs[0]), 'run')} of functions without a call: events may be missing"
-        yield Flaw("uncalled_runs", text, "doubtful")
-
-
-def _first_of_runs(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int64s, Int64s]:
-    """Return the ids that the wanted events carry, ascending, and when the first event with each starts."""
-    rows = trace.host_events(mask(trace.names, wanted))
-    rows = rows[trace.has_stat("id")[rows]]
-    run, start_ps = trace.number_at("id", rows), trace.start_ps[rows]
-    if not len(run):
-        return run, start_ps
-    order = np.argsort(run, kind="stable")
-    run = run[order]
-    first = np.flatnonzero(np.concatenate(([True], run[1:] != run[:-1])))
-    return run[first], np.minimum.reduceat(start_ps[order], first)
-
-
-def _waits(causes: tuple[Int64s, Int64s], effects: tuple[Int64s, Int64s]) -> Int64s:
-    """Return how long after its cause each effect begins, of those whose cause is there."""
-    place = lookup(causes[0], effects[0])
-    return effects[1][place >= 0] - causes[1][place[place >= 0]]
-
-
-def _calls_function(name: str) -> bool:
-    return name == "FunctionRun" or is_input_function(name)
-
-
-def _calls(name: str) -> bool:
-    return runs_function(name) or is_input_function(name)
-
-
-def _runs_function(name: str) -> bool:
-    return name.startswith("ExecutorState::Process")
-
-
-def _crossings(trace: HostTrace) -> int:
-    """Return how many events of TensorFlow on host threads begin inside another event and end after it.
-
-    Each is compared with the event before it, and with what ends last of all before it. Frames of Python are left out,
-    which are cut where tracing starts. Runs of the executor overlap each other in sound traces too, and what users mark
-    may overlap as it likes.
-    """
-    of_tensorflow = mask(trace.names, _is_of_tensorflow)
+    of_tensorflow, ops = mask(trace.names, _is_of_tensorflow), mask(trace.names, _is_run_op)
     excluded = mask(trace.names, is_python_frame)
-    found = 0
+    crossing = alone = 0
     for line in trace.host_lines:
         rows = slice(line.start, line.stop)
         name = trace.name[rows]
         keep = ~excluded[name]
-        start_ps, end_ps, ours = trace.start_ps[rows][keep], trace.end_ps[rows][keep], of_tensorflow[name[keep]]
+        name, start_ps, end_ps = name[keep], trace.start_ps[rows][keep], trace.end_ps[rows][keep]
         before_ps, reach_ps = end_ps[:-1], np.maximum.accumulate(end_ps)[:-1]
         crosses = [(start_ps[1:] < limit_ps) & (limit_ps < end_ps[1:]) for limit_ps in (before_ps, reach_ps)]
-        found += int(((crosses[0] | crosses[1]) & ours[1:]).sum())
-    return found
+        crossing += int(((crosses[0] | crosses[1]) & of_tensorflow[name[1:]]).sum())
+        is_op = ops[name[1:]]
+        outside = int((is_op & (start_ps[1:] >= reach_ps)).sum())
+        alone += outside if outside > max(_FIRST_OPS, _SHARE * int(is_op.sum())) else 0
+    return crossing, alone
+
+
+def _is_run_op(name: str) -> bool:
+    """Tell whether the event is an op that runs inside another event: not one that is waited for elsewhere."""
+    op = parse_op(name) if ":" in name and not is_fetch(name) else Op("", name, "")
+    return op.kind == "tensorflow" and not re.search("Collective|Service", name)
 
 
 def _is_of_tensorflow(name: str) -> bool:

@@ -1,0 +1,19 @@
+"""What can be wrong with a trace: one flaw, and how bad it is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Level = Literal["sound", "doubtful", "unsound"]
+
+
+class Flaw(Struct, frozen=True):
+    """What is wrong with a trace. `text` is a clause that follows "the profile is damaged:"."""
+
+    code: str
+    text: str
+    level: Level = "unsound"
+    about_steps: bool = False
+    """Whether only figures over steps are wrong."""
