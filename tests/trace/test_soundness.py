@@ -280,9 +280,7 @@ def test_fetches_after_their_run(tmp_path: Path) -> None:
         got = [event(FETCH, 100 * n + at_us, 5, id=n + 1) for n in range(5)]
         found = flaws(tmp_path, plane("/host:CPU", line("executor", *runs), line("fetches", *got, id=2)))
         assert [flaw.code for flaw in found] == expected
-    assert found == (
-        Flaw("fetch_after_run", "5 of 5 fetches begin after the run that they are in: clocks disagree"),
-    )
+    assert found == (Flaw("fetch_after_run", "5 of 5 fetches begin after the run that they are in: clocks disagree"),)
 
 
 def test_fetches_that_are_beside_no_step(tmp_path: Path) -> None:

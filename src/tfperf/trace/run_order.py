@@ -32,9 +32,7 @@ def flaws_of_runs(trace: HostTrace) -> Iterator[Flaw]:
         yield Flaw("run_before_call", text, "unsound" if early > _SHARE * count else "doubtful")
     after = int((_waits(_last_of_runs(trace, _runs_function), fetches) > 0).sum())
     if after:
-        text = (
-            f"{after:,} of {counted(len(fetched_ps), 'fetch', 'fetches')} begin after the run that they are in"
-        )
+        text = f"{after:,} of {counted(len(fetched_ps), 'fetch', 'fetches')} begin after the run that they are in"
         level: Level = "unsound" if after > _SHARE * len(fetched_ps) else "doubtful"
         yield Flaw("fetch_after_run", f"{text}: clocks disagree", level)
     if len(called_ps) >= _FEW and called_ps.min() > _LATE_PS / min(len(called_ps), 10):
