@@ -133,6 +133,15 @@ def test_calls_without_the_id_that_all_have(name: str, tmp_path: Path) -> None:
     assert codes(tmp_path, line("python", process, other)) == []
 
 
+def test_calls_of_functions_that_do_not_say_what_they_are(tmp_path: Path) -> None:
+    """Python writes both stats, or only the kind of the call."""
+    both = event("step", 0, 5, tf_function_call="notTraced-nonXla", tracing_count=1)
+    assert codes(tmp_path, line("python", both, event("step", 6, 5, tf_function_call="eager"))) == []
+    (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", both, event("step", 6, 5, tracing_count=1))))
+    text = "1 of 2 calls of tf.function without tf_function_call: names may be exchanged"
+    assert flaw == Flaw("unsaid_calls", text, "doubtful")
+
+
 def test_calls_without_a_duration(tmp_path: Path) -> None:
     calls = (event(FETCH, 5, 0), event("Iterator::Map", 5, 0), event("FunctionRun", 5, 0))
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", *marks(), *calls, event("work", 5, 0))))
@@ -241,6 +250,7 @@ NESTED = (event("a:A", 0, 100), event("b:B", 0, 50), event("c:C", 50, 50), event
         (event("e:E", 40, 30), 1),  # ends after the event before it
         (event("EagerExecute", 99, 20), 1),
         (event("ExecutorState::ProcessAsync::Done", 90, 20), 1),
+        (event("ThreadpoolListener::StopRegion", 90, 20), 1),
         (event("mark of a user", 90, 20), 0),
         (event("ExecutorState::Process", 90, 20), 0),
         (event("$script.py:1 main", 90, 20), 0),

@@ -105,6 +105,11 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
     if without:
         text = f"{without:,} of {counted(len(calls), 'call')} of tf.data and of functions without an id"
         yield Flaw("missing_ids", text, "doubtful")
+    counted_traces = trace.has_stat("tracing_count") & trace.on_host
+    alone = int((counted_traces & ~trace.has_stat("tf_function_call")).sum())
+    if alone:
+        calls_of = f"{alone:,} of {counted(int(counted_traces.sum()), 'call')} of tf.function"
+        yield Flaw("unsaid_calls", f"{calls_of} without tf_function_call: names may be exchanged", "doubtful")
 
 
 def _stands_on(trace: HostTrace, stat: str, never_on: Callable[[str], bool]) -> bool:
@@ -216,7 +221,7 @@ def _is_run_op(name: str) -> bool:
 
 def _is_of_tensorflow(name: str) -> bool:
     """Tell whether the event is one that TensorFlow writes, which ends before the call around it does."""
-    if name.startswith("Executor"):
+    if name.startswith(("Executor", "ThreadpoolListener::")):
         return name != "ExecutorState::Process"
     return is_iterator(name) or is_fetch(name) or is_eager_call(name) or (":" in name and bool(parse_op(name).kind))
 
