@@ -214,14 +214,15 @@ def _misfits(trace: HostTrace) -> tuple[int, int]:
 
 
 def _is_run_op(name: str) -> bool:
-    """Tell whether the event is an op that runs inside another event: not one that is waited for elsewhere."""
+    """Tell whether the event runs inside another one: ops but for those that wait for others, and eager kernels."""
     op = parse_op(name) if ":" in name and not is_fetch(name) else Op("", name, "")
-    return op.kind == "tensorflow" and not re.search("Collective|Service", name)
+    is_op = op.kind == "tensorflow" and not re.search("Collective|Service", name)
+    return is_op or name.startswith("KernelAndDevice")
 
 
 def _is_of_tensorflow(name: str) -> bool:
     """Tell whether the event is one that TensorFlow writes, which ends before the call around it does."""
-    if name.startswith(("Executor", "ThreadpoolListener::")):
+    if name.startswith(("Executor", "ThreadpoolListener::", "KernelAndDevice")):
         return name != "ExecutorState::Process"
     return is_iterator(name) or is_fetch(name) or is_eager_call(name) or (":" in name and bool(parse_op(name).kind))
 
