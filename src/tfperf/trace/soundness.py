@@ -151,7 +151,7 @@ def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
             text = f"{names[twice]} planes are called {twice}: a capture has one of each name"
             yield Flaw("repeated_planes", text, level)
             break
-    of_host = int((mask(trace.names, _is_call)[trace.name] & ~trace.on_host).sum())
+    of_host = int(mask(trace.names, _is_call)[trace.name[~trace.on_host]].sum())
     if of_host:
         text = f"{counted(of_host, 'event')} of host threads on planes of devices: planes may be exchanged"
         yield Flaw("host_events_on_device", text)
