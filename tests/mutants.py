@@ -162,7 +162,8 @@ def _offsets(random: Random, space: Any) -> None:
         if how == "odd":
             event.offset_ps = random.choice(ODD_NUMBERS)
         else:
-            event.offset_ps += by if how == "moved" else random.randint(-(10**9), 10**9)
+            moved = event.offset_ps + (by if how == "moved" else random.randint(-(10**9), 10**9))
+            event.offset_ps = max(-(1 << 63), min(moved, (1 << 63) - 1))  # an offset may be odd already
 
 
 def _clock(random: Random, space: Any) -> None:
