@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tfperf.analysis import ALWAYS
-from tfperf.sections.host import Host
 from tfperf.sections.registry import section_names, with_dependencies
-from tfperf.sections.results import HostResults, Results
+from tfperf.sections.results import Host, HostResults, Results
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile, Run

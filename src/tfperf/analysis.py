@@ -14,8 +14,7 @@ from tfperf.errors import TfperfError
 from tfperf.patterns import pattern
 from tfperf.report.model import Column, Deferred, Finding, Quantity, Report, Section, table_of
 from tfperf.sections import registry
-from tfperf.sections.host import Host
-from tfperf.sections.results import By, HostResults, Results, View
+from tfperf.sections.results import By, Host, HostResults, Results, View
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names
 from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
 from tfperf.trace.soundness import find_flaws

@@ -1,13 +1,26 @@
-"""Which activity an event stands for, by name and by stat, in both attributions."""
+"""Which activity an event stands for, by name and by stat, in both attributions; when activities happen."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import event, host, line, plane, trace_of
 
-from tfperf.trace.activities import Activity, Attribution, device_codes, host_codes, tpu_activity
+from tfperf.trace.activities import (
+    Activity,
+    ActivityTimes,
+    Attribution,
+    corrected_times,
+    device_codes,
+    host_codes,
+    tpu_activity,
+    tpu_codes,
+    tpu_times,
+)
+
+US = 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -75,3 +88,27 @@ def test_to_tensorflow_inputs_decide_before_the_name(name: str, shape: str, acti
 def test_ops_of_a_tpu_by_category() -> None:
     named = [tpu_activity(category) for category in ("Infeed", "all-reduce fusion", "convolution")]
     assert named == [Activity.WAIT_INPUT, Activity.COLLECTIVES, Activity.COMPUTE_32]
+
+
+def busy(times: ActivityTimes) -> dict[str, list[tuple[int, int]]]:
+    """Activity -> start and end of its intervals in microseconds."""
+    return {
+        kind.name: list(zip((sets.start // US).tolist(), (sets.end // US).tolist(), strict=True))
+        for kind, sets in times.busy.items()
+    }
+
+
+def test_activities_in_real_time_are_united_over_threads(tmp_path: Path) -> None:
+    threads = line("a", event("x:MatMul", 0, 10), id=1), line("b", event("y:Add", 5, 10), id=2)
+    gpu = plane("/device:GPU:0", line("Stream #1", event("k", 8, 4), event("MemcpyH2D", 20, 5)))
+    trace = trace_of(tmp_path, plane("/host:CPU", *threads), gpu)
+    window = np.array([0]), np.array([30 * US])
+    expected = {"HOST_COMPUTE": [(0, 15)], "COMPUTE_UNKNOWN": [(8, 12)], "HOST_TO_DEVICE": [(20, 25)]}
+    assert busy(corrected_times(trace, *window)) == expected
+
+
+def test_where_no_op_is_an_infeed_waiting_of_the_host_explains_idle_time(tmp_path: Path) -> None:
+    core = plane("/device:TPU:0", line("XLA Ops", event("fusion", 10, 5, hlo_category="loop fusion")))
+    trace = trace_of(tmp_path, host(event("IteratorGetNextOp::DoCompute", 0, 9)), core)
+    times = tpu_times(trace, 1, tpu_codes(trace), np.array([0]), np.array([30 * US]))
+    assert busy(times) == {"COMPUTE_32": [(10, 15)], "WAIT_WHILE_IDLE": [(0, 9)]}

@@ -102,3 +102,8 @@ def test_memory_events_stay_among_instants_too(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(memory(1), event("op:Op", 2, 1)), instants=True)
     assert [name for name, *_ in rows(trace)] == ["MemoryAllocation", "op:Op"]
     assert len(trace.memory) == 1
+
+
+def test_a_file_without_groups_has_none(tmp_path: Path) -> None:
+    assert not trace_of(tmp_path, host(event("train", 0, 1))).has_groups
+    assert trace_of(tmp_path, host(event("train", 0, 1, group_id=0))).has_groups

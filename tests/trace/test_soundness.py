@@ -9,9 +9,9 @@ import pytest
 from builders import Event, Line, Plane, event, line, plane, space, trace_of
 
 from tfperf.trace.find_steps import find_steps
-from tfperf.trace.flaw import Flaw
+from tfperf.trace.flaw import Flaw, level_of
 from tfperf.trace.read import read_host
-from tfperf.trace.soundness import find_flaws, level_of
+from tfperf.trace.soundness import find_flaws
 from tfperf.wire import schema
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli import options, trace_path
+from tfperf.cli import options
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 
 
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
-@trace_path.or_logs
+@options.PROFILE_OR_LOGS
 @options.trace_options
 @click.option(
     "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Only this section (repeatable)."

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import options
-from tfperf.cli.manners import INTERRUPTED, manners, shows_progress
+from tfperf.cli import INTERRUPTED, capture_options, manners, options, shows_progress
 
 if TYPE_CHECKING:
     from tfperf.capture.address import Address
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 
 @click.command("capture", short_help="Profile running jobs; say why if no trace comes.")
 @click.option(
-    "--port", type=options.PORT, help="Port of a profiler server on this machine (default: the one that is there)."
+    "--port",
+    type=capture_options.PORT,
+    help="Port of a profiler server on this machine (default: the one that is there).",
 )
 @click.option(
     "--worker",
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     help="Wait for an idle job to start working (up to 10m, unless a duration is given).",
 )
 @click.option("--max-size", type=options.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
-@options.TLS_CA
-@options.tracer_options
+@capture_options.TLS_CA
+@capture_options.tracer_options
 @click.option("--continuous", is_flag=True, help="Profile until Ctrl-C, one trace every DURATION; keep the last ones.")
 @click.option("--keep", type=options.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
 @click.option(
@@ -116,10 +117,10 @@ def command(
 def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> CaptureRequest:
     from tfperf.capture.remote import CaptureRequest
 
-    addresses = options.parse_addresses(port, workers) or [_only_server_here()]
+    addresses = capture_options.parse_addresses(port, workers) or [_only_server_here()]
     if len(set(addresses)) < len(addresses):
         raise click.UsageError("a worker is named twice; name each once")
-    levels = options.take_tracer_options(values)
+    levels = capture_options.take_tracer_options(values)
     durations = {f"{name}_s": values.pop(name) for name in ("duration", "delay", "timeout", "wait_for_activity")}
     if max_size := values.pop("max_size"):
         values["max_reply_bytes"] = int(max_size)

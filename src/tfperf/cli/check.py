@@ -13,7 +13,7 @@ import click
 from click.exceptions import Exit
 from msgspec.structs import replace
 
-from tfperf.cli import options, trace_path
+from tfperf.cli import options
 from tfperf.errors import OutputError, TfperfError
 from tfperf.files import refuse_existing
 from tfperf.gate.limits import NAMED, LimitError
@@ -34,7 +34,7 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
 
 
 @click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
-@trace_path.required
+@options.PROFILE
 @options.trace_options
 @options.together(
     *(

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from tfperf.cli import options, trace_path
+from tfperf.cli import options
 
 
 @click.command("diff", short_help="Compare runs: is a job slower, and why?")
-@click.argument("paths", type=trace_path.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
+@click.argument("paths", type=options.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
 @options.read_options
 @click.option(
     "--stat", type=options.STATISTIC, default="mean", show_default=True, help="Statistic of the step times to compare."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfperf.cli.manners import stdout_screen
+from tfperf.cli import stdout_screen
 from tfperf.cli.options import completions
 
 if TYPE_CHECKING:

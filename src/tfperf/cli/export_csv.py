@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli import options, trace_path
+from tfperf.cli import options
 from tfperf.units import counted
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
-@trace_path.or_logs
+@options.PROFILE_OR_LOGS
 @options.trace_options
 @options.FORCE
 @click.option(

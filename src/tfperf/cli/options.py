@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli.manners import manners, shows_progress, stdout_options, stdout_screen
-from tfperf.cli.manners import say as say
+from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
+from tfperf.cli import say as say
+from tfperf.errors import TraceNotFoundError
 from tfperf.render import FORMATS, STDOUT, format_of_file
 from tfperf.units import DURATIONS, SIZES, converted, did_you_mean, split_quantity
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from tfperf.analysis import Analysis
-    from tfperf.capture.address import Address
-    from tfperf.capture.tracer_options import TracerOptions
     from tfperf.render import RenderOptions
     from tfperf.report.model import Report
 
@@ -117,7 +116,7 @@ def completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-class _Integer(click.IntRange):
+class Integer(click.IntRange):
     """A whole number; help and messages call it so, and not `integer range`."""
 
     name = "integer"
@@ -133,12 +132,29 @@ class NonEmptyPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class _TracePath(NonEmptyPath):
+    """The path of a profile; a whole file system is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from tfperf.trace.logdir import refuse_broad
+
+        path = super().convert(value, param, ctx)
+        try:
+            refuse_broad(path)
+        except TraceNotFoundError as error:
+            self.fail(str(error), param, ctx)
+        except OSError:
+            pass  # What opens it says why it cannot be read.
+        return path
+
+
 SECTION = _Section()
 PATH = NonEmptyPath(path_type=Path, readable=False)
 """Whether a file can be read is found when it is opened."""
 DEFAULT_LOGDIR = "logs"
+TRACE_PATH = _TracePath(path_type=Path, readable=False)
 STATISTIC = click.Choice(("mean", "median", "p95"))
-COUNT, AT_LEAST_ONE, PORT = _Integer(0), _Integer(1), _Integer(1, 65535)
+COUNT, AT_LEAST_ONE = Integer(0), Integer(1)
 
 
 def _step_marker(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -147,6 +163,23 @@ def _step_marker(context: click.Context, _parameter: click.Parameter, value: str
     return value
 
 
+def _or_logs(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Return the path that was given, else the folder where `tfperf run` and `tfperf capture` write."""
+    if path is not None or context.resilient_parsing:
+        return path
+    if not Path(DEFAULT_LOGDIR).is_dir():
+        raise click.UsageError(
+            f"no PATH is given, and the folder {DEFAULT_LOGDIR}, where tfperf run and capture write, is not here: "
+            "name a logdir, a run folder or a *.xplane.pb file"
+        )
+    say(f"no PATH is given: reading {DEFAULT_LOGDIR}")
+    return Path(DEFAULT_LOGDIR)
+
+
+PROFILE = click.argument("path", type=TRACE_PATH)
+"""A logdir, a run folder or a file."""
+PROFILE_OR_LOGS = click.argument("path", type=TRACE_PATH, required=False, callback=_or_logs)
+"""Reports look in `logs`; a gate does not, for it must judge no stray profile."""
 HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
 STEP_MARKER = click.option(
     "--step-marker", metavar="NAME", callback=_step_marker, help="Events of this name are the steps (* is a wildcard)."
@@ -155,7 +188,6 @@ FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 TOP = click.option(
     "--top", type=AT_LEAST_ONE, help="Rows of ranked tables to show (default: 10 in table and markdown, else all)."
 )
-TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trust the certificates in this PEM file.")
 
 
 def run_option(verb: str) -> Decorator:
@@ -194,33 +226,6 @@ report_options = together(
     FORCE,
 )
 """How a report is shown, and where."""
-
-_HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
-tracer_options = together(
-    click.option("--host-tracer-level", type=_Integer(0, 3), default=2, show_default=True, help=_HOST_LEVELS),
-    click.option("--device-tracer-level", type=_Integer(0, 1), default=1, show_default=True, help="0 off, 1 on."),
-    click.option("--python-trace", is_flag=True, help="Record every Python call (slows the job down a lot)."),
-)
-"""What to record."""
-
-
-def take_tracer_options(options: dict[str, Any]) -> TracerOptions:
-    """Return what `tracer_options` said, and remove it from the options of the command."""
-    from tfperf.capture.tracer_options import TracerOptions
-
-    names = ("host_tracer_level", "device_tracer_level", "python_trace")
-    return TracerOptions(*(int(options.pop(name)) for name in names))
-
-
-def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
-    """Return the addresses of the jobs that --port and --worker name."""
-    from tfperf.capture.address import parse_address
-    from tfperf.errors import CaptureError
-
-    try:
-        return [parse_address(text) for text in ([f"localhost:{port}"] if port else []) + [*workers]]
-    except CaptureError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def usage_error(error: Exception) -> click.UsageError:
@@ -336,9 +341,8 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
 
             no_color = True if manners().color == "never" else None
             columns = TextColumn("reading"), BarColumn(), TaskProgressColumn()
-            bar = closing.enter_context(
-                Progress(*columns, console=Console(stderr=True, no_color=no_color), transient=True)
-            )
+            console = Console(stderr=True, no_color=no_color)
+            bar = closing.enter_context(Progress(*columns, console=console, transient=True))
             bar.add_task("reading", total=total)
         bar.update(bar.task_ids[0], completed=done, total=total)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli import options, trace_path
+from tfperf.cli import options
 from tfperf.errors import TfperfError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("query", short_help="Query a profile with SQL.")
-@click.argument("path", type=trace_path.TRACE_PATH, required=False)
+@click.argument("path", type=options.TRACE_PATH, required=False)
 @click.argument("sql", required=False)
 @click.option("-f", "--file", "script", type=options.PATH, metavar="FILE", help="Read the SQL from this file.")
 @click.option("--schema", is_flag=True, help="Show tables and columns instead; with PATH, those of that profile.")

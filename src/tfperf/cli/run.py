@@ -10,8 +10,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import options
-from tfperf.cli.manners import manners
+from tfperf.cli import capture_options, manners, options
 
 
 @click.command(
@@ -33,7 +32,7 @@ from tfperf.cli.manners import manners
     "--stop-after-profile", is_flag=True, help="End the script when the profile is written: SIGINT, after 30 s SIGTERM."
 )
 @options.logdir_option("Where the trace goes.")
-@options.tracer_options
+@capture_options.tracer_options
 @options.report_options
 @options.TOP
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
@@ -63,7 +62,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
     if not values["is_module"] and not _is_script(Path(command[0])):
         raise click.UsageError(_no_script(command[0]))
     options.check_output(output, format_name, force=force, made=values["logdir"])
-    is_module, top, levels = values.pop("is_module"), values.pop("top"), options.take_tracer_options(values)
+    is_module, top, levels = values.pop("is_module"), values.pop("top"), capture_options.take_tracer_options(values)
     stop = values.pop("stop_after_profile")
     plan = choose_plan(options=levels, **values)
     tell = _tell_beside(click.get_current_context())

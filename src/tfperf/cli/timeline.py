@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from tfperf.cli import options, trace_path
+from tfperf.cli import options
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
-@trace_path.or_logs
+@options.PROFILE_OR_LOGS
 @options.run_option("Write")
 @options.HOST
 @options.STEP_MARKER

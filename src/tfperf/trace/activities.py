@@ -1,9 +1,10 @@
-"""Which kind of activity each event stands for: two small tables of rules over one engine.
+"""Which kind of activity each event stands for, and when: two small tables of rules over one engine.
 
 `tensorflow` reproduces what TensorFlow's profiler concluded; `corrected` repairs what is wrong there. The tables
 differ in how names map to activities and in the priority of copies; docs/differences.md explains each difference.
 
-At any moment the activity of highest priority wins (see `activity_times.py`).
+At any moment the activity of highest priority wins. When each is under way is told here in real time; `group_times.py`
+does so as TensorFlow, group by group.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from enum import IntEnum
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Uint8s, distinct
+from tfperf.arrays import NO_NUMBERS, Int64s, Intervals, Uint8s, distinct, union, union_all, union_sorted
 from tfperf.trace.event_names import is_fetch, is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.precision import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
+from tfperf.wire.event_columns import OP_LINES
 
 Attribution = Literal["corrected", "tensorflow"]
 Codes = Uint8s
@@ -199,3 +202,66 @@ def _corrected_device(name: str) -> Activity:
     if "__amd_rocclr_copybuffer" in lowered:
         return Activity.DEVICE_TO_DEVICE
     return _COMPUTE[bits_of_name(name)]
+
+
+class ActivityTimes(Struct, frozen=True):
+    """Flat intervals per activity, and the windows of the steps on the same time axis."""
+
+    priority: tuple[Activity, ...]
+    busy: dict[Activity, Intervals]
+    start: Int64s
+    end: Int64s
+    origin: Int64s
+    """Where the stretch of time of each window starts (for real time, the window itself)."""
+
+
+def corrected_times(trace: HostTrace, start: Int64s, end: Int64s) -> ActivityTimes:
+    """Return what happens in real time, for step windows [start, end)."""
+    codes = host_codes(trace, "corrected", has_device=bool(trace.devices))[trace.name]
+    if trace.devices:
+        codes[trace.stat("correlation_id").event] = Activity.KERNEL_LAUNCH
+    parts: dict[Activity, list[Intervals]] = {}
+    for line in trace.host_lines:
+        _add_line(parts, trace, codes, slice(line.start, line.stop))
+    if trace.device_kind == "gpu":
+        on_device = device_codes(trace, "corrected")
+        for line in (line for plane in trace.devices for line in trace.device_lines(plane)):
+            _add_line(parts, trace, on_device, slice(line.start, line.stop))
+    busy = {activity: union_all(sets) for activity, sets in parts.items()}
+    return ActivityTimes(PRIORITY["corrected"], busy, start, end, origin=start)
+
+
+def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: Int64s) -> ActivityTimes:
+    """Return what happens on one TPU core, for its step windows; `codes` are those of `tpu_codes`.
+
+    If no op is an infeed, the time in which the host waits for input and the core is idle counts as input.
+    """
+    parts: dict[Activity, list[Intervals]] = {}
+    for line in (line for line in trace.lines if line.plane == plane and line.name in OP_LINES):
+        _add_line(parts, trace, codes, slice(line.start, line.stop))
+    fetches = trace.host_events(mask(trace.names, is_fetch))
+    if Activity.WAIT_INPUT not in parts and len(fetches):
+        parts[Activity.WAIT_WHILE_IDLE] = [union(trace.start_ps[fetches], trace.end_ps[fetches])]
+    busy = {activity: union_all(sets) for activity, sets in parts.items()}
+    return ActivityTimes(TPU_PRIORITY, busy, start, end, origin=start)
+
+
+def tpu_codes(trace: HostTrace) -> Codes:
+    """Return the activity of every event by its HLO category, which stands on the event or on its name."""
+    by_name = np.full(len(trace.names), Activity.COMPUTE_32, np.uint8)
+    for name, category in trace.name_stat("hlo_category").items():
+        by_name[name] = tpu_activity(str(category))
+    codes = by_name[trace.name]
+    stat = trace.stat("hlo_category")
+    if len(stat.event):
+        codes[stat.event] = np.array([tpu_activity(text) for text in stat.texts], np.uint8)[stat.value]
+    return codes
+
+
+def _add_line(parts: dict[Activity, list[Intervals]], trace: HostTrace, codes: Codes, rows: slice) -> None:
+    """Add the activities of one line; its rows are sorted by start."""
+    of_line, start, end = codes[rows], trace.start_ps[rows], trace.end_ps[rows]
+    for code in np.flatnonzero(np.bincount(of_line, minlength=1)).tolist():
+        if code != Activity.NONE:
+            which = of_line == code
+            parts.setdefault(Activity(code), []).append(union_sorted(start[which], end[which]))

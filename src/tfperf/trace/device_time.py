@@ -12,10 +12,7 @@ from tfperf.arrays import NO_NUMBERS, Bools, Int64s, Intervals, capped_sum, diff
 from tfperf.trace.activities import Activity, Codes, device_codes
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.event_columns import Line
-
-OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
-"""Lines of a TPU core that hold its ops."""
+from tfperf.wire.event_columns import OP_LINES, Line
 
 COPIES = (Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_DEVICE)
 

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, group_equal
 from tfperf.trace.activities import Attribution, Codes, device_codes
-from tfperf.trace.activity_times import has_groups
 from tfperf.trace.device_time import is_memset, moves_data
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host_trace import HostTrace
@@ -69,7 +68,7 @@ def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> Dev
     codes = device_codes(trace, "corrected")
     moves = moves_data(trace, codes)
     codes = codes if attribution == "corrected" else device_codes(trace, attribution)
-    op, ops = _ops(trace, rows, old=attribution == "tensorflow" and has_groups(trace))
+    op, ops = _ops(trace, rows, old=attribution == "tensorflow" and trace.has_groups)
     memset = mask(trace.names, is_memset)[trace.name[rows]]
     return DeviceWork(rows, plane_of[of_line], of_line, codes[rows], memset, moves[rows], op, ops)
 

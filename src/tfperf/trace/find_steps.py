@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, distinct, median
 from tfperf.trace import step_calls
-from tfperf.trace.activity_times import group_spans, has_groups
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
@@ -103,8 +102,10 @@ def _with_partial_ends(calls: FunctionCalls, steps: Steps) -> Steps:
 
 def from_groups(trace: HostTrace) -> Steps | None:
     """Take the groups that the profiler stored (TensorFlow 2.2 to 2.4 did), as far as they have a step marker."""
-    if not has_groups(trace):
+    if not trace.has_groups:
         return None
+    from tfperf.trace.group_times import group_spans  # few files have groups
+
     spans = group_spans(trace, trace.number("group_id", -1))
     if not len(spans.group):
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -17,3 +18,8 @@ class Flaw(Struct, frozen=True):
     level: Level = "unsound"
     about_steps: bool = False
     """Whether only figures over steps are wrong."""
+
+
+def level_of(flaws: Iterable[Flaw]) -> Level:
+    """Return the gravest level."""
+    return max((flaw.level for flaw in flaws), key=get_args(Level).index, default="sound")

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from tfperf.arrays import MOST, NO_NUMBERS, Int64s, capped_sum, distinct
 from tfperf.trace.activities import Attribution
-from tfperf.trace.activity_times import has_groups
 from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.event_names import Op, is_python_frame, parse_op
 from tfperf.trace.host_trace import HostTrace
@@ -74,7 +73,7 @@ def is_input_op(op: Op) -> bool:
 
 def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOps:
     """Sum up the ops of all host threads."""
-    old = attribution == "tensorflow" and has_groups(trace)
+    old = attribution == "tensorflow" and trace.has_groups
     named = tuple(Op("", name, "") if is_python_frame(name) else parse_op(name, old_names=old) for name in trace.names)
     name_of, compiled, hlo = _compiled(trace) if attribution == "corrected" else (trace.name, (), {})
     ops = (*named, *compiled)

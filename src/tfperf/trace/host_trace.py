@@ -222,6 +222,11 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         place = lookup(stat.event, rows)
         return np.where(place >= 0, stat.value[place], missing)
 
+    @property
+    def has_groups(self) -> bool:
+        """Tell whether events carry the id of their group, which TensorFlow 2.2 to 2.4 stored."""
+        return len(self.stat("group_id").event) > 0
+
     @cached_property
     def on_host(self) -> Bools:
         """Tell which events lie on host threads."""

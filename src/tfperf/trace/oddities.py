@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
 import numpy as np
 from msgspec import Struct
 
 from tfperf.trace.event_names import mask, takes_time
+from tfperf.trace.flaw import Flaw
+from tfperf.units import counted
 from tfperf.wire.event_columns import EventColumns
 from tfperf.wire.planes import PlaneHeader
 
@@ -28,6 +30,28 @@ class Oddities(Struct, frozen=True):
     """Names of events that no event has."""
     unused_stats: tuple[str, ...] = ()
     """Names of stats that mean something to tfperf, which are in the file, but which no stat has."""
+
+    def flaws(self, event_count: int) -> Iterator[Flaw]:
+        """Yield what is wrong for it, of so many events; what has no name is taken for something else, or nothing."""
+        if self.timeless_calls:
+            # Where a clock counts in microseconds, a few can be.
+            calls = counted(self.timeless_calls, "call")
+            yield Flaw("timeless_calls", f"{calls} of tf.data or of functions without a duration", "doubtful")
+        if self.nameless_events:
+            events = counted(self.nameless_events, "event")
+            yield Flaw("nameless_events", f"{events} of {event_count:,} without a name")
+        if self.nameless_stats:
+            yield Flaw("nameless_stats", f"{counted(self.nameless_stats, 'stat')} of events without a name")
+        if self.unused_names:
+            # A profiler writes a name when the first event has it.
+            text = f"{counted(self.unused_names, 'name')} that no event has: events may be missing"
+            yield Flaw("unused_names", text, "doubtful")
+        if self.unused_stats:
+            text = (
+                f"no event has the stats that the file lists ({', '.join(self.unused_stats)}): "
+                "stats may be missing, or their names exchanged"
+            )
+            yield Flaw("unused_stats", text, "doubtful")
 
     def plus(self, other: Oddities) -> Oddities:
         """Return both together."""

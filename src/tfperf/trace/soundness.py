@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, pairwise
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, distinct, lookup, union
 from tfperf.trace.event_names import (
     Op,
     carries_run_id,
@@ -29,69 +29,40 @@ from tfperf.trace.event_names import (
 )
 from tfperf.trace.flaw import Flaw, Level
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.run_order import flaws_of_runs
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS, counted
 
-_LEVELS: tuple[Level, ...] = ("sound", "doubtful", "unsound")
 _LOST = re.compile(r"(?i)\b(?:dropped|lost|discarded|truncated|overflow(?:ed)?|buffer (?:is )?full)\b")
 _APART_PS = 1_000 * PS_PER_MS
 """Fetches and steps of one capture are not this far apart, all of them, unless their clocks disagree."""
 _SHARE = 0.1
-"""What is wrong with a tenth of the events is no chance."""
+"""What is wrong with a tenth of the events, or of the runs, is no chance."""
 _FIRST_OPS = 10
 """More ops of a thread than began in a run from before the capture: at most 3 do in real traces."""
 _FEW = 3
 """Of so many fetches and steps, one fetch at least is beside a step."""
+_LATE_PS = 5 * PS_PER_MS
+"""The fastest of ten runs of functions begins a tenth of a millisecond after its call at most: a fiftieth of this."""
 
 
 def find_flaws(trace: HostTrace, steps: Steps) -> tuple[Flaw, ...]:
     """Return what is wrong with the trace of a host, and with the steps found in it; nothing if it is sound."""
-    of_trace = (_of_profiler, _of_times, _of_names, _of_stats, _of_planes, _of_threads)
-    return (*chain.from_iterable(find(trace) for find in of_trace), *_of_steps(trace, steps))
+    of_names = trace.oddities.flaws(trace.event_count)
+    of_events = chain(_of_stats(trace), _of_planes(trace), _of_threads(trace))
+    return *_of_file(trace), *of_names, *of_events, *_of_steps(trace, steps)
 
 
-def level_of(flaws: Iterable[Flaw]) -> Level:
-    """Return the gravest level."""
-    return max((flaw.level for flaw in flaws), key=_LEVELS.index, default="sound")
-
-
-def _of_profiler(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield what the profiler itself says; where events are missing, no sum holds."""
+def _of_file(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield what the profiler says, and what reading omitted; where events are missing, no sum holds."""
     for message in dict.fromkeys((*trace.errors, *trace.warnings)):
         said = " ".join(message.split())[:200]
         if _LOST.search(said):
             yield Flaw("lost_events", f"the profiler reports that events are missing ({said})")
         elif message in trace.errors:
             yield Flaw("profiler_error", f"the profiler reports an error ({said})", "doubtful")
-
-
-def _of_times(trace: HostTrace) -> Iterator[Flaw]:
-    if trace.oddities.timeless_calls:
-        # Where a clock counts in microseconds, a few can be.
-        calls = counted(trace.oddities.timeless_calls, "call")
-        yield Flaw("timeless_calls", f"{calls} of tf.data or of functions without a duration", "doubtful")
     if trace.malformed_events:
         events = counted(trace.malformed_events, "event")
         yield Flaw("impossible_times", f"{events} of {trace.event_count:,} with impossible times (omitted)")
-
-
-def _of_names(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield what the tables of names lack: what has no name is taken for something else, or for nothing."""
-    odd = trace.oddities
-    if odd.nameless_events:
-        events = counted(odd.nameless_events, "event")
-        yield Flaw("nameless_events", f"{events} of {trace.event_count:,} without a name")
-    if odd.nameless_stats:
-        yield Flaw("nameless_stats", f"{counted(odd.nameless_stats, 'stat')} of events without a name")
-    if odd.unused_names:
-        # A profiler writes a name when the first event has it.
-        text = f"{counted(odd.unused_names, 'name')} that no event has: events may be missing"
-        yield Flaw("unused_names", text, "doubtful")
-    if odd.unused_stats:
-        names = ", ".join(odd.unused_stats)
-        text = f"no event has the stats that the file lists ({names}): stats may be missing, or their names exchanged"
-        yield Flaw("unused_stats", text, "doubtful")
 
 
 def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
@@ -171,7 +142,7 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
             text = f"some threads end {_seconds(start_ps - end_ps)} before all others start: their clocks may disagree"
             yield Flaw("clocks_disagree", text, "doubtful")
             break
-    yield from flaws_of_runs(trace)
+    yield from _of_runs(trace)
     crossing, alone = _misfits(trace)
     if alone:
         text = f"{counted(alone, 'op')} outside of what runs them on their threads: times may be wrong"
@@ -253,6 +224,77 @@ def _repeats(trace: HostTrace) -> float:
         & trace.on_host[1:]
     )
     return float(like_before.sum()) / max(int(trace.on_host.sum()), 1)
+
+
+def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield runs of functions that begin before they are called, fetch before they begin, or all begin late.
+
+    A call, the executor that runs it on another thread, and what the run fetches from tf.data carry the same id.
+    """
+    run, start_ps, end_ps = _spans(trace, _runs_function)
+    calls, fetches = (_spans(trace, wanted)[:2] for wanted in (_calls_function, is_fetch))
+    called_ps, fetched_ps = _waits(calls, (run, start_ps)), _waits((run, start_ps), fetches)
+    early, count = int((called_ps < 0).sum() + (fetched_ps < 0).sum()), len(called_ps) + len(fetched_ps)
+    if early:
+        text = f"{early:,} of {counted(count, 'run')} and fetches begin before what starts them: clocks disagree"
+        yield Flaw("run_before_call", text, "unsound" if early > _SHARE * count else "doubtful")
+    after = int((_waits((run, end_ps), fetches) > 0).sum())
+    if after:
+        text = f"{after:,} of {counted(len(fetched_ps), 'fetch', 'fetches')} begin after the run that they are in"
+        level: Level = "unsound" if after > _SHARE * len(fetched_ps) else "doubtful"
+        yield Flaw("fetch_after_run", f"{text}: clocks disagree", level)
+    if len(called_ps) >= _FEW and called_ps.min() > _LATE_PS / min(len(called_ps), 10):
+        late = f"every run of a function begins {called_ps.min() / PS_PER_MS:.1f} ms or more after its call"
+        yield Flaw("late_runs", f"{late}: clocks may disagree", "doubtful")
+    yield from _of_uncalled_runs(trace, run, start_ps)
+
+
+def _of_uncalled_runs(trace: HostTrace, run: Int64s, start_ps: Int64s) -> Iterator[Flaw]:
+    """Yield runs of functions that begin while no call is under way, and whose own call is not there.
+
+    A thread that calls loses the call during which a capture starts, and the one during which it ends.
+    """
+    callers = trace.host_events(mask(trace.names, _calls))
+    if not len(callers):
+        return
+    uncalled_ps = start_ps[lookup(_spans(trace, _calls)[0], run) < 0]
+    alone = int((~covers(union(trace.start_ps[callers], trace.end_ps[callers]), uncalled_ps)).sum())
+    threads = len(distinct(trace.line_of[callers]))
+    if alone > max(2 * threads, _SHARE * len(run)):
+        text = f"{alone:,} of {counted(len(run), 'run')} of functions without a call: events may be missing"
+        yield Flaw("uncalled_runs", text, "doubtful")
+
+
+def _spans(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the ids that the wanted events carry, ascending, when the first event with each starts, the last ends."""
+    rows = trace.host_events(mask(trace.names, wanted))
+    rows = rows[trace.has_stat("id")[rows]]
+    run = trace.number_at("id", rows)
+    if not len(run):
+        return NO_NUMBERS, NO_NUMBERS, NO_NUMBERS
+    order = np.argsort(run, kind="stable")
+    rows, run = rows[order], run[order]
+    first = np.flatnonzero(np.concatenate(([True], run[1:] != run[:-1])))
+    start_ps, end_ps = np.minimum.reduceat(trace.start_ps[rows], first), np.maximum.reduceat(trace.end_ps[rows], first)
+    return run[first], start_ps, end_ps
+
+
+def _waits(causes: tuple[Int64s, Int64s], effects: tuple[Int64s, Int64s]) -> Int64s:
+    """Return how long after its cause each effect begins, of those whose cause is there."""
+    place = lookup(causes[0], effects[0])
+    return effects[1][place >= 0] - causes[1][place[place >= 0]]
+
+
+def _calls_function(name: str) -> bool:
+    return name == "FunctionRun" or is_input_function(name)
+
+
+def _calls(name: str) -> bool:
+    return runs_function(name) or is_input_function(name)
+
+
+def _runs_function(name: str) -> bool:
+    return name.startswith("ExecutorState::Process")
 
 
 def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:

@@ -18,6 +18,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 STEPS_LINE = -559038737
 """Reserved id of the line of steps that the profiler derives for a device; ids of other derived lines follow it."""
 _DERIVED_COUNT = 390
+OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
+"""Names of the lines of a TPU core that hold its ops."""
 
 
 def is_derived(line_id: int) -> bool:

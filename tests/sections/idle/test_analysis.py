@@ -9,10 +9,10 @@ import pytest
 from builders import Event, Plane, event, host_of, line, plane, trace_of
 
 from tfperf.arrays import overlap
-from tfperf.sections.host import Host
 from tfperf.sections.idle.analysis import Idle, combine, narrow
 from tfperf.sections.idle.longest_gaps import MOST_GAPS
 from tfperf.sections.idle.tables import CAUSE_TEXTS
+from tfperf.sections.results import Host
 from tfperf.trace.read import read_host
 
 US = 1_000_000

@@ -20,7 +20,7 @@ from tfperf.sections.batch.evidence import (
     stated_evidence,
     usual,
 )
-from tfperf.sections.host import Host
+from tfperf.sections.results import Host
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, Intervals, difference, overlap, union, union_all
-from tfperf.sections.host import Host
+from tfperf.sections.results import Host
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.trace.event_names import is_python_frame, mask, parse_op
 from tfperf.trace.host_state import HostStates, State

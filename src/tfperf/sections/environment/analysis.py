@@ -6,7 +6,7 @@ import math
 
 from msgspec import Struct
 
-from tfperf.sections.host import Host
+from tfperf.sections.results import Host
 from tfperf.sections.tabular import HasTable
 from tfperf.trace.cores import usable_cores
 from tfperf.trace.host_trace import Plane

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tfperf.arrays import group_sums
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
-from tfperf.sections.host import Host
+from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.host_trace import HostTrace

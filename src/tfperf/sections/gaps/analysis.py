@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Section
-from tfperf.sections.host import Host
-from tfperf.sections.results import Results
+from tfperf.sections.results import Host, Results
 from tfperf.units import counted, listed
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tfperf.arrays import union
 from tfperf.sections.tabular import HasTable
 
 if TYPE_CHECKING:
-    from tfperf.sections.host import Host
+    from tfperf.sections.results import Host
 
 
 class ThreadTime(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    from tfperf.sections.host import Host
+    from tfperf.sections.results import Host
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.device_time import DeviceTime
     from tfperf.trace.steps import Steps

@@ -13,9 +13,9 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import union_all
-from tfperf.sections.host import Host
 from tfperf.sections.input.classes import INPUT_PARTS, InputOp, InputPart
 from tfperf.sections.input.found_ops import ops_by_event, ops_by_stage
+from tfperf.sections.results import Host
 from tfperf.sections.tabular import Tabular
 from tfperf.units import PS_PER_MS
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tfperf.arrays import Int64s, Intervals, distinct, lookup, union
-from tfperf.sections.host import Host
 from tfperf.sections.input.classes import InputOp, InputPart, part_of
+from tfperf.sections.results import Host
 from tfperf.trace.event_names import Op, mask, parse_op
 from tfperf.trace.host_ops import is_input_op
 from tfperf.trace.host_trace import HostTrace

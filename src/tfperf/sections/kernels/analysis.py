@@ -25,7 +25,7 @@ from tfperf.trace.kernel_details import Dim, short_name
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    from tfperf.sections.host import Host
+    from tfperf.sections.results import Host
     from tfperf.sections.steps.breakdown import Breakdown
 
 

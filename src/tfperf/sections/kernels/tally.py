@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from tfperf.arrays import Column, group_sums
 from tfperf.sections.kernels.devices import compute_capability
-from tfperf.trace.activity_times import has_groups
 from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace
@@ -97,7 +96,7 @@ def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
     Only kernels with launch details, in whole nanoseconds, by its own rules for tensor cores. In files of TensorFlow
     2.2 to 2.4, which hold groups, it could not read the launch details.
     """
-    is_old = has_groups(trace)
+    is_old = trace.has_groups
     op_stat = "level 0" if is_old else "tf_op"
     detail_texts, op_texts, hlo_texts, equation_texts = (
         trace_texts(trace, stat) for stat in ("kernel_details", op_stat, "hlo_op", "equation")

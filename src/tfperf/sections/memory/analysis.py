@@ -18,7 +18,7 @@ from tfperf.sections.memory.tables import ALLOCATORS
 from tfperf.sections.tabular import Tabular
 
 if TYPE_CHECKING:
-    from tfperf.sections.host import Host
+    from tfperf.sections.results import Host
 
 
 class Memory(Plotted, Tabular, frozen=True):

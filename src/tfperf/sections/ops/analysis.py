@@ -17,7 +17,7 @@ from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_work import device_work
 
 if TYPE_CHECKING:
-    from tfperf.sections.host import Host
+    from tfperf.sections.results import Host
     from tfperf.trace.host_ops import HostOps
 
 

@@ -16,8 +16,6 @@ from tfperf.arrays import MOST, capped_sum
 from tfperf.sections.ops.op_runs import op_runs
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
 from tfperf.trace.activities import Activity
-from tfperf.trace.activity_times import has_groups
-from tfperf.trace.device_time import OP_LINES
 from tfperf.trace.device_work import NO_TYPE, DeviceWork
 from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.event_names import parse_op
@@ -26,6 +24,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
+from tfperf.wire.event_columns import OP_LINES
 
 KERNEL_WITHOUT_OP, _MEMSET, _MEMCPY = "kernel without op", "Memset", "Memcpy"
 """Types of rows that no op is known of."""
@@ -81,7 +80,7 @@ def _key(work: DeviceWork, kernel: KernelSum) -> OpKey:
 
 def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
     """Sum what an op is known of, copies too; on each device, the window of all events less that sum is idle."""
-    has_old_rules = has_groups(trace)
+    has_old_rules = trace.has_groups
     sums = Tallies()
     for kernel in _kernel_sums(trace, work):
         if kernel.op < 0:

@@ -12,7 +12,7 @@ from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.section import CATEGORIES
-from tfperf.trace.soundness import level_of
+from tfperf.trace.flaw import level_of
 from tfperf.trace.steps import UNLABELLED
 from tfperf.units import counted, format_ms
 

@@ -15,19 +15,10 @@ from msgspec.structs import replace
 from tfperf.arrays import EMPTY, Bools, Int64s, distinct, overlap, union_all
 from tfperf.display import Plotted
 from tfperf.report.model import Data
-from tfperf.sections.host import Host
+from tfperf.sections.results import Host
 from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
 from tfperf.sections.tabular import Tabular
-from tfperf.trace.activities import Activity, Attribution
-from tfperf.trace.activity_times import (
-    ActivityTimes,
-    corrected_times,
-    group_spans,
-    grouped_times,
-    has_groups,
-    tpu_codes,
-    tpu_times,
-)
+from tfperf.trace.activities import Activity, ActivityTimes, Attribution, corrected_times, tpu_codes, tpu_times
 from tfperf.trace.find_steps import find_steps, step_line
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
@@ -196,13 +187,15 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
 
     For a TPU there is one attribution only; a note says so.
     """
-    from tfperf.trace.group_by_links import group_trace  # no other attribution needs it
+    # No other attribution needs these.
+    from tfperf.trace.group_by_links import group_trace
+    from tfperf.trace.group_times import group_spans, grouped_times
 
     if trace.device_kind == "tpu":
         breakdown = attribute(trace, find_steps(trace))
         notes = (*breakdown.steps.notes, _ONE_TPU_ATTRIBUTION)
         return replace(breakdown, attribution="tensorflow", steps=replace(breakdown.steps, notes=notes))
-    is_stored = has_groups(trace)
+    is_stored = trace.has_groups
     trace = trace if is_stored else group_trace(trace)
     group = trace.number("group_id", -1)
     spans = group_spans(trace, group)

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import Intervals, percentile, union_all
-from tfperf.sections.host import Host
+from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
 from tfperf.sections.tfdata.contention import Rivals, find_rivals

@@ -1,14 +1,16 @@
-"""When each activity is under way, on the axis of the attribution: real time, or groups end to end."""
+"""When each activity is under way as TensorFlow attributes it: group by group, the groups end to end.
+
+Groups are what TensorFlow's profiler takes for steps; old ones stored them, `group_by_links.py` finds them again.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, covers, distinct, lookup, union, union_all, union_sorted
-from tfperf.trace.activities import PRIORITY, TPU_PRIORITY, Activity, Codes, device_codes, host_codes, tpu_activity
-from tfperf.trace.device_time import OP_LINES
-from tfperf.trace.event_names import is_fetch, mask
+from tfperf.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, covers, distinct, lookup, union, union_all
+from tfperf.trace.activities import PRIORITY, Activity, ActivityTimes, Codes, device_codes, host_codes
+from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.event_columns import STEPS_LINE
 
@@ -22,11 +24,6 @@ class GroupSpans(Struct, frozen=True):
     names: dict[int, str]
     device_groups: Int64s
     """Groups with a marker on a device (empty without devices)."""
-
-
-def has_groups(trace: HostTrace) -> bool:
-    """Tell whether events carry the id of their group, which TensorFlow 2.2 to 2.4 stored."""
-    return len(trace.stat("group_id").event) > 0
 
 
 def has_device_plane(trace: HostTrace) -> bool:
@@ -112,69 +109,6 @@ def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> _Spans:
         return rows, rows, rows
     first = np.flatnonzero(np.concatenate(([True], np.diff(groups) != 0)))
     return groups[first], trace.start_ps[rows[first]], np.maximum.reduceat(trace.end_ps[rows], first)
-
-
-class ActivityTimes(Struct, frozen=True):
-    """Flat intervals per activity, and the windows of the steps on the same time axis."""
-
-    priority: tuple[Activity, ...]
-    busy: dict[Activity, Intervals]
-    start: Int64s
-    end: Int64s
-    origin: Int64s
-    """Where the stretch of time of each window starts (for real time, the window itself)."""
-
-
-def corrected_times(trace: HostTrace, start: Int64s, end: Int64s) -> ActivityTimes:
-    """Return what happens in real time, for step windows [start, end)."""
-    codes = host_codes(trace, "corrected", has_device=bool(trace.devices))[trace.name]
-    if trace.devices:
-        codes[trace.stat("correlation_id").event] = Activity.KERNEL_LAUNCH
-    parts: dict[Activity, list[Intervals]] = {}
-    for line in trace.host_lines:
-        _add_line(parts, trace, codes, slice(line.start, line.stop))
-    if trace.device_kind == "gpu":
-        on_device = device_codes(trace, "corrected")
-        for line in (line for plane in trace.devices for line in trace.device_lines(plane)):
-            _add_line(parts, trace, on_device, slice(line.start, line.stop))
-    busy = {activity: union_all(sets) for activity, sets in parts.items()}
-    return ActivityTimes(PRIORITY["corrected"], busy, start, end, origin=start)
-
-
-def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: Int64s) -> ActivityTimes:
-    """Return what happens on one TPU core, for its step windows; `codes` are those of `tpu_codes`.
-
-    If no op is an infeed, the time in which the host waits for input and the core is idle counts as input.
-    """
-    parts: dict[Activity, list[Intervals]] = {}
-    for line in (line for line in trace.lines if line.plane == plane and line.name in OP_LINES):
-        _add_line(parts, trace, codes, slice(line.start, line.stop))
-    fetches = trace.host_events(mask(trace.names, is_fetch))
-    if Activity.WAIT_INPUT not in parts and len(fetches):
-        parts[Activity.WAIT_WHILE_IDLE] = [union(trace.start_ps[fetches], trace.end_ps[fetches])]
-    busy = {activity: union_all(sets) for activity, sets in parts.items()}
-    return ActivityTimes(TPU_PRIORITY, busy, start, end, origin=start)
-
-
-def tpu_codes(trace: HostTrace) -> Codes:
-    """Return the activity of every event by its HLO category, which stands on the event or on its name."""
-    by_name = np.full(len(trace.names), Activity.COMPUTE_32, np.uint8)
-    for name, category in trace.name_stat("hlo_category").items():
-        by_name[name] = tpu_activity(str(category))
-    codes = by_name[trace.name]
-    stat = trace.stat("hlo_category")
-    if len(stat.event):
-        codes[stat.event] = np.array([tpu_activity(text) for text in stat.texts], np.uint8)[stat.value]
-    return codes
-
-
-def _add_line(parts: dict[Activity, list[Intervals]], trace: HostTrace, codes: Codes, rows: slice) -> None:
-    """Add the activities of one line; its rows are sorted by start."""
-    of_line, start, end = codes[rows], trace.start_ps[rows], trace.end_ps[rows]
-    for code in np.flatnonzero(np.bincount(of_line, minlength=1)).tolist():
-        if code != Activity.NONE:
-            which = of_line == code
-            parts.setdefault(Activity(code), []).append(union_sorted(start[which], end[which]))
 
 
 def grouped_times(trace: HostTrace, group: Int64s, spans: GroupSpans) -> ActivityTimes:
