@@ -62,3 +62,21 @@ def test_another_c_library_does_not_matter() -> None:
             [sys.executable, "-c", program, "-V"], check=False, capture_output=True, text=True, timeout=60
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("code", "left"), [("sys.exit(3)", 3), ("1 / 0", 1), ("None", 0)])
+def test_what_waits_for_the_end_of_the_process_is_done(code: str, left: int) -> None:
+    """Threads have ended, handlers are called and files written, though objects are not freed one by one."""
+    program = f"""
+import atexit, sys, threading
+from tfperf import cli
+def command(prog_name):
+    threading.Timer(0.2, print, ["thread", "ended"]).start()
+    atexit.register(print, "handler", "called", end="")
+    {code}
+cli.main = command
+cli.run()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (left, "thread ended\nhandler called")
+    assert ("ZeroDivisionError" in done.stderr) == (code == "1 / 0")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tfperf.render import write
 from tfperf.render.pager import is_longer, pager_command, show_in_pager
@@ -71,7 +72,7 @@ def test_a_report_is_printed_where_there_is_no_pager(
 
 
 @pytest.mark.parametrize(
-    ("screen", "destination"), [(SMALL._replace(pages=False), None), (SMALL, Path("-")), (None, None)]
+    ("screen", "destination"), [(replace(SMALL, pages=False), None), (SMALL, Path("-")), (None, None)]
 )
 def test_pipes_and_an_explicit_stdout_have_no_pager(
     screen: Screen | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tfperf.render.screen import Screen, Terminal, screen, screen_of
 
@@ -50,9 +51,9 @@ def test_colour(environment: dict[str, str], terminal: Terminal, asked: Any, col
         ("1000", PIPE, 200),
         (None, WINDOW, 100),
         ("70", WINDOW, 70),
-        (None, WINDOW._replace(columns=0), 80),
-        (None, WINDOW._replace(columns=12), 40),
-        (None, WINDOW._replace(columns=500), 200),
+        (None, replace(WINDOW, columns=0), 80),
+        (None, replace(WINDOW, columns=12), 40),
+        (None, replace(WINDOW, columns=500), 200),
     ],
 )
 def test_width(columns: str | None, terminal: Terminal, width: int) -> None:
@@ -65,8 +66,8 @@ def test_width(columns: str | None, terminal: Terminal, width: int) -> None:
         ({}, WINDOW, True, True),
         ({}, WINDOW, False, False),
         ({}, PIPE, True, False),
-        ({}, WINDOW._replace(stdin=False), True, False),
-        ({}, WINDOW._replace(stdout=False), True, False),
+        ({}, replace(WINDOW, stdin=False), True, False),
+        ({}, replace(WINDOW, stdout=False), True, False),
         ({"TERM": "dumb"}, WINDOW, True, False),
         ({"CI": "true"}, WINDOW, True, False),
         ({"CI": ""}, WINDOW, True, True),
@@ -80,7 +81,7 @@ def test_pager(environment: dict[str, str], terminal: Terminal, pager: bool, pag
     ("encoding", "interactive"), [("utf-8", True), ("ascii", False), ("latin-1", False), ("?", False)]
 )
 def test_a_terminal_that_lacks_the_signs_is_treated_as_a_pipe(encoding: str, interactive: bool) -> None:
-    assert screen_of({}, WINDOW._replace(encoding=encoding)).interactive == interactive
+    assert screen_of({}, replace(WINDOW, encoding=encoding)).interactive == interactive
 
 
 def test_a_process_without_streams_has_the_screen_of_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,7 @@ def test_names_that_nothing_has(tmp_path: Path) -> None:
         ("step_num", 7, "ExecutorState::Process", True),
         ("graph_type", "train", FETCH, True),
         ("step_num", 1795225720053597617, "PrefetchProduce", True),
+        ("step_num", 140_000_000_000_000, "MemoryAllocation", True),  # an address
         ("shape", "[8]", "a/b:MatMul", False),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tfperf.wire.event_columns import STEPS_LINE, EventColumns, Line, Stat, StatKind, StatRows, join_columns
 
@@ -111,7 +112,7 @@ def test_all_stats_are_joined_by_name_and_text() -> None:
         column = np.zeros(1, np.int32)
         return StatRows(column, column, np.array([StatKind.TEXT], np.uint8), np.zeros(1, np.int64), (key,), (text,))
 
-    parts = [events(Line(0, 1, "a", 0, 1))._replace(every=rows(*pair)) for pair in (("k", "x"), ("l", "x"), ("k", "y"))]
+    parts = [replace(events(Line(0, 1, "a", 0, 1)), every=rows(*pair)) for pair in (("k", "x"), ("l", "x"), ("k", "y"))]
     every = join_columns(parts).every
     assert every is not None
     assert (every.keys, every.texts) == (("k", "l"), ("x", "y"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
 from tfperf.cli import say as say
@@ -103,7 +104,6 @@ class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the names of all sections."""
         from tfperf.sections.registry import section_names
 
         return section_names()
@@ -288,7 +288,7 @@ def show(
     for line in report.omitted:
         say(line, always=True)
     name = chosen_format(format_name, output)
-    text = render(report, name, suitable_for(output)._replace(**options))
+    text = render(report, name, replace(suitable_for(output), **options))
     is_file = output not in (None, STDOUT)
     write(text if is_file else without_commands(text), output, force=force, screen=stdout_screen() if pager else None)
     if is_file:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 View = Literal["answer", "whole", "sections"]
 
 
-class RenderOptions(NamedTuple):
+class RenderOptions(Struct, frozen=True):
     """Width in cells, whether to colour, and who reads."""
 
     width: int = PIPE_WIDTH

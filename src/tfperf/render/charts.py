@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -15,6 +14,8 @@ from tfperf.units import format_ms
 
 BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
 SPARK_BLOCKS, SPARK_ASCII = "▁▂▃▄▅▆▇█", "_.-~=+*#"
+_SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+"""For categories whose titles have no letter that is free."""
 _LABEL_SHARE = 0.5
 _SMALLEST_BAR = 8
 
@@ -170,7 +171,7 @@ def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
     for title in titles:
         usual = _LETTERS.get(title.casefold(), "")
         in_title = [char for char in title if char.isascii() and char.isalnum()]
-        free = (char for char in [*in_title, *string.ascii_letters, *string.digits] if char not in taken)
+        free = (char for char in [*in_title, *_SPARE_LETTERS] if char not in taken)
         chosen.append(usual if usual and usual not in chosen else next(free, "#"))
         taken.add(chosen[-1])
     return tuple(chosen)

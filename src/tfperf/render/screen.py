@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TextIO
+from typing import Literal, TextIO
+
+from msgspec import Struct
 
 PIPE_WIDTH = 80
 """Width of text that no person's window decides: files, pipes, CI logs."""
@@ -21,7 +23,7 @@ _DRAWN = "─█…"
 """What reports for a person are drawn with, where the encoding of the terminal has it."""
 
 
-class Terminal(NamedTuple):
+class Terminal(Struct, frozen=True):
     """What a process finds: which of its streams are terminals, and the size of the window (0: unknown)."""
 
     stdin: bool = False
@@ -31,7 +33,7 @@ class Terminal(NamedTuple):
     encoding: str = "utf-8"
 
 
-class Screen(NamedTuple):
+class Screen(Struct, frozen=True):
     """How a report on stdout looks. `interactive`: a person reads it, so long names may lose their middle."""
 
     width: int = PIPE_WIDTH

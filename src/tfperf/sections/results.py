@@ -61,8 +61,7 @@ class Host:
             if spec.analyze is None:
                 continue
             if spec.without_device and not self.trace.devices:
-                # An empty one, as if the run had no host. What a section of another package needs for it is not known.
-                self.results[name] = call(spec.combine, []) if name in OURS and spec.combine else None
+                self.results[name] = None
                 continue
             try:
                 self.results[name] = call(spec.analyze, self)
@@ -73,7 +72,7 @@ class Host:
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section that the asking one rests on."""
-        return self.results[section]
+        return _result(self.results, section)
 
     @property
     def as_tensorflow(self) -> bool:
@@ -142,6 +141,17 @@ class Host:
         return find_steps(self.trace) if self.as_tensorflow and self.device_times else steps
 
 
+def _result(results: Mapping[str, Any], section: str) -> Any:
+    """Return the result of a section that was analyzed; where there was no device for it, it is made when it is asked.
+
+    It is empty, as if the run had no host. What a section of another package needs for that is not known.
+    """
+    result, spec = results[section], find_section(section)
+    if result is None and section in OURS and spec.without_device and spec.combine is not None:
+        return call(spec.combine, [])
+    return result
+
+
 Grouping = Literal["type", "scope", "layer"]
 By = Literal["pattern", "op"] | Grouping | Literal["kernel"]
 """How ops and kernels are added up. pattern: ops that differ in the numbers of replicas and layers only, and kernels of
@@ -177,7 +187,7 @@ class HostResults(Shown, Struct, frozen=True):
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section; if it needs a device and the host has none, it is empty."""
-        return self.results[section]
+        return _result(self.results, section)
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.results)

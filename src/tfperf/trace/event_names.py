@@ -8,16 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools
 
 OpKind = Literal["", "tensorflow", "tf.data", "jax", "copy"]
 
 
-class Op(NamedTuple):
+class Op(Struct, frozen=True):
     """What a name says: `kind` is empty if it is not an op, `type` the op type (`MatMul`), `Dataset` for tf.data."""
 
     kind: OpKind
@@ -128,6 +129,11 @@ def is_python_frame(name: str) -> bool:
 def is_eager_call(name: str) -> bool:
     """Tell whether the event is the Python side of running one eager op."""
     return name.startswith(("TFE_Py_", "EagerExecute", "EagerLocalExecute"))
+
+
+def is_call(name: str) -> bool:
+    """Tell whether TensorFlow writes the event: a call, a run of the executor, or an element that is handed over."""
+    return carries_run_id(name) or name.startswith("Executor") or is_eager_call(name) or is_hand_over(name)
 
 
 _OPTIMIZER = r"adam|adamw|sgd|rmsprop|adagrad|adadelta|adamax|nadam|ftrl|lamb|lion"

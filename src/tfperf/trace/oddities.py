@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.trace.event_names import mask, takes_time
+from tfperf.trace.event_names import is_call, is_memory, mask, parse_op, takes_time
 from tfperf.trace.flaw import Flaw
 from tfperf.units import counted
 from tfperf.wire.event_columns import EventColumns
@@ -16,6 +16,22 @@ from tfperf.wire.planes import PlaneHeader
 
 _NOTED_BEFORE = frozenset({"group_id", "step_name", "is_eager"})
 """Stats of groups, whose names old profilers write before they look for groups."""
+
+
+def _is_call_or_memory(name: str) -> bool:
+    return is_call(name) or is_memory(name)
+
+
+def _is_no_call_of_python(name: str) -> bool:
+    return _is_call_or_memory(name) or (":" in name and parse_op(name).kind == "tensorflow")
+
+
+_OF_PYTHON: Mapping[str, Callable[[str], bool]] = {
+    "graph_type": _is_call_or_memory,
+    "step_num": _is_call_or_memory,
+    "tf_function_call": _is_no_call_of_python,
+}
+"""Stats that Python writes, and on which events none of them stands. The first two stand on what users name."""
 
 
 class Oddities(Struct, frozen=True):
@@ -26,6 +42,8 @@ class Oddities(Struct, frozen=True):
     """Of all events, those whose name the file does not hold, and the stats of events for which that is so."""
     timeless_calls: int = 0
     """Calls of tf.data and of functions without a duration."""
+    misplaced_stats: tuple[str, ...] = ()
+    """Stats that Python alone writes, which stand on events of TensorFlow."""
     unused_names: int = 0
     """Names of events that no event has."""
     unused_stats: tuple[str, ...] = ()
@@ -42,6 +60,10 @@ class Oddities(Struct, frozen=True):
             yield Flaw("nameless_events", f"{events} of {event_count:,} without a name")
         if self.nameless_stats:
             yield Flaw("nameless_stats", f"{counted(self.nameless_stats, 'stat')} of events without a name")
+        if self.misplaced_stats:
+            stats = ", ".join(sorted({*self.misplaced_stats}))
+            text = f"events of TensorFlow have stats that only Python writes ({stats}): names may be exchanged"
+            yield Flaw("misplaced_stats", text, "doubtful")
         if self.unused_names:
             # A profiler writes a name when the first event has it.
             text = f"{counted(self.unused_names, 'name')} that no event has: events may be missing"
@@ -71,6 +93,7 @@ class OdditiesOfPlane:
         self._used = np.zeros(len(names), np.bool_)
         self._stats = header.carried_stats
         self._nameless_events, self._nameless_stats, self._timeless_calls = 0, 0, 0
+        self._with_stat = {stat: np.zeros(len(names), np.bool_) for stat in _OF_PYTHON}
 
     def add(self, events: EventColumns) -> None:
         """Count a batch; `name` of its events indexes the names of the plane."""
@@ -83,14 +106,22 @@ class OdditiesOfPlane:
             self._timeless_calls += int((self._calls[name] & timeless).sum())
         self._stats |= events.stat_names
         self._nameless_stats += events.nameless_stats
+        for stat in _OF_PYTHON.keys() & events.stats.keys():
+            self._with_stat[stat][name[events.stats[stat].event]] = True
 
-    def counted(self, meaningful: Set[str], *, lists_used_names: bool) -> Oddities:
+    def counted(self, meaningful: Set[str], *, is_host: bool, lists_used_names: bool) -> Oddities:
         """Return what was found; `meaningful` are the stats that mean something.
 
         `lists_used_names`: the profiler writes a name to a plane of this kind when an event or a stat has it.
         """
         counts = self._nameless_events, self._nameless_stats, self._timeless_calls
+        misplaced = tuple(stat for stat in _OF_PYTHON if self._is_misplaced(stat)) if is_host else ()
         if not lists_used_names:
-            return Oddities(*counts)
+            return Oddities(*counts, misplaced)
         unused = ({*self._header.stat_names.values()} & meaningful) - self._stats - _NOTED_BEFORE
-        return Oddities(*counts, int((~(self._used | self._nameless)).sum()), tuple(sorted(unused)))
+        return Oddities(*counts, misplaced, int((~(self._used | self._nameless)).sum()), tuple(sorted(unused)))
+
+    def _is_misplaced(self, stat: str) -> bool:
+        names = self._header.event_names
+        with_stat = np.flatnonzero(self._with_stat[stat][:-1]).tolist()
+        return any(_OF_PYTHON[stat](names[name]) for name in with_stat)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.trace.event_names import (
@@ -231,8 +232,10 @@ class _Reading:
                 if progress:
                     progress(file.position, file.size)
                 odd.add(events)
-                self._add_events(events._replace(name=events.name + first_name))
-            self.oddities = self.oddities.plus(odd.counted(KNOWN.keys(), lists_used_names=kind in ("host", "gpu")))
+                self._add_events(replace(events, name=events.name + first_name))
+            is_host = kind == "host"
+            counted = odd.counted(KNOWN.keys(), is_host=is_host, lists_used_names=is_host or kind == "gpu")
+            self.oddities = self.oddities.plus(counted)
         self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
 
     def _cut(self, texts: Sequence[str]) -> Sequence[str]:
@@ -250,7 +253,7 @@ class _Reading:
         self.aggregated += int((sane & events.aggregated).sum())
         self._extend(events, usable)
         if reads_memory(self.stats):
-            self._memory.append(events.only(usable & self._is_memory[events.name])._replace(every=None))
+            self._memory.append(replace(events.only(usable & self._is_memory[events.name]), every=None))
         self._events.append(events.only(usable if self.instants else usable & (duration > 0)))
 
     def _extend(self, events: EventColumns, usable: Bools) -> None:
@@ -279,8 +282,8 @@ class _Reading:
         return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats), extent
 
     def _with_short_texts(self, events: EventColumns) -> EventColumns:
-        stats = {name: stat._replace(texts=tuple(self._cut(stat.texts))) for name, stat in events.stats.items()}
-        return events._replace(stats=stats)
+        stats = {name: replace(stat, texts=tuple(self._cut(stat.texts))) for name, stat in events.stats.items()}
+        return replace(events, stats=stats)
 
 
 def _hull(spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
@@ -324,7 +327,7 @@ def in_order(events: EventColumns) -> EventColumns:
     merged, start = [], 0
     for parts in same.values():
         stop = start + sum(part.stop - part.start for part in parts)
-        merged.append(parts[0]._replace(start=start, stop=stop))
+        merged.append(replace(parts[0], start=start, stop=stop))
         start = stop
     return events.ordered(np.lexsort((-events.duration_ps, events.start_ps, of_line)), tuple(merged))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
 
 import numpy as np
@@ -15,10 +15,9 @@ import numpy as np
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, distinct, lookup, union
 from tfperf.trace.event_names import (
     Op,
-    carries_run_id,
+    is_call,
     is_eager_call,
     is_fetch,
-    is_hand_over,
     is_input_function,
     is_iterator,
     is_python_frame,
@@ -66,11 +65,7 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield stats on events that never have them, and events without the stat that they always have."""
-    odd = [stat for stat, never_on in _OF_PYTHON.items() if _stands_on(trace, stat, never_on)]
-    if odd:
-        text = f"events of TensorFlow have stats that only Python writes ({', '.join(odd)}): names may be exchanged"
-        yield Flaw("misplaced_stats", text, "doubtful")
+    """Yield events without the stat that they always have."""
     calls = trace.host_events(mask(trace.names, _has_id)) if len(trace.stat("id").event) else NO_NUMBERS
     without = int((~trace.has_stat("id")[calls]).sum())
     if without:
@@ -83,31 +78,8 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
         yield Flaw("unsaid_calls", f"{calls_of} without tf_function_call: names may be exchanged", "doubtful")
 
 
-def _stands_on(trace: HostTrace, stat: str, never_on: Callable[[str], bool]) -> bool:
-    """Tell whether an event of a host thread, of a name that never has this stat, has it."""
-    event = trace.stat(stat).event
-    names = distinct(trace.name[event[trace.on_host[event]]])
-    return any(never_on(trace.names[name]) for name in names.tolist())
-
-
-def _is_call(name: str) -> bool:
-    return carries_run_id(name) or name.startswith("Executor") or is_eager_call(name) or is_hand_over(name)
-
-
-def _is_call_or_op(name: str) -> bool:
-    return _is_call(name) or (":" in name and parse_op(name).kind == "tensorflow")
-
-
 def _has_id(name: str) -> bool:
     return is_iterator(name) or is_fetch(name) or is_input_function(name) or runs_function(name)
-
-
-_OF_PYTHON: Mapping[str, Callable[[str], bool]] = {
-    "graph_type": _is_call,
-    "step_num": _is_call,
-    "tf_function_call": _is_call_or_op,
-}
-"""Stats that Python writes, and on which events none of them stands. The first two stand on what users name."""
 
 
 def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
@@ -122,7 +94,7 @@ def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
             text = f"{names[twice]} planes are called {twice}: a capture has one of each name"
             yield Flaw("repeated_planes", text, level)
             break
-    of_host = int(mask(trace.names, _is_call)[trace.name[~trace.on_host]].sum())
+    of_host = int(mask(trace.names, is_call)[trace.name[~trace.on_host]].sum())
     if of_host:
         text = f"{counted(of_host, 'event')} of host threads on planes of devices: planes may be exchanged"
         yield Flaw("host_events_on_device", text)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, distinct_index
 
@@ -27,7 +29,7 @@ def is_derived(line_id: int) -> bool:
     return STEPS_LINE <= line_id < STEPS_LINE + _DERIVED_COUNT
 
 
-class Line(NamedTuple):
+class Line(Struct, frozen=True):
     """A timeline (host thread, device stream): rows `start` to `stop` of the event columns.
 
     `plane` is the position of its plane in the file. The times of its events count from `timestamp_ns` in the file.
@@ -53,7 +55,8 @@ class Line(NamedTuple):
 
     def continued_by(self, more: Line) -> Line:
         """Return the line after one more piece of it, which may hold fields that a writer puts behind the events."""
-        return self._replace(
+        return replace(
+            self,
             id=more.id or self.id,
             raw_name=more.raw_name or self.raw_name,
             display_name=more.display_name or self.display_name,
@@ -62,7 +65,7 @@ class Line(NamedTuple):
         )
 
 
-class Stat(NamedTuple):
+class Stat(Struct, frozen=True):
     """One stat: the rows that carry it (ascending), and its values.
 
     `value` is int64 whatever the type: a number (a uint64 keeps its bits), the bits of a float64, or an index into
@@ -81,7 +84,7 @@ class Stat(NamedTuple):
     def moved(self, new_row: Int32s) -> Stat:
         """Return the stat with each row replaced by its new one; rows that become -1 are omitted."""
         which, event = _moved(self.event, new_row)
-        return self._replace(event=event, value=self.value[which])
+        return replace(self, event=event, value=self.value[which])
 
     def converted(self, wanted: StatType) -> Stat:
         """Return the stat as one of a wider type: numbers as real numbers, any as texts."""
@@ -107,7 +110,7 @@ class StatKind(IntEnum):
     BYTES = 4
 
 
-class StatRows(NamedTuple):
+class StatRows(Struct, frozen=True):
     """Every stat of every event, one row per stat, ordered by event.
 
     `event` is the row of the event, `key` an index into `keys`. What `value` is depends on `kind` (a `StatKind`): a
@@ -124,13 +127,13 @@ class StatRows(NamedTuple):
     def moved(self, new_row: Int32s) -> StatRows:
         """Return the stats with each row of an event replaced by its new one; rows that become -1 are omitted."""
         which, event = _moved(self.event, new_row)
-        return self._replace(event=event, key=self.key[which], kind=self.kind[which], value=self.value[which])
+        return replace(self, event=event, key=self.key[which], kind=self.kind[which], value=self.value[which])
 
 
 NO_STAT_ROWS = StatRows(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8), NO_NUMBERS, (), ())
 
 
-class EventColumns(NamedTuple):
+class EventColumns(Struct, frozen=True):
     """Events of some lines, in the order of the file.
 
     `name` indexes the names of events; `start_ps` counts from the timestamp of the line. `aggregated` marks events
@@ -157,19 +160,20 @@ class EventColumns(NamedTuple):
         before = np.zeros(len(keep) + 1, np.int32)
         np.cumsum(keep, dtype=np.int32, out=before[1:])
         new_row = np.where(keep, before[:-1], np.int32(-1))
-        lines = (line._replace(start=int(before[line.start]), stop=int(before[line.stop])) for line in self.lines)
+        lines = (replace(line, start=int(before[line.start]), stop=int(before[line.stop])) for line in self.lines)
         stats = self.stats if before[-1] else {}
-        return self._replace(lines=tuple(lines), stats=stats)._moved(keep, new_row)
+        return replace(self, lines=tuple(lines), stats=stats)._moved(keep, new_row)
 
     def ordered(self, order: Int64s, lines: tuple[Line, ...]) -> EventColumns:
         """Return the rows in another order, which are those of other lines by then."""
         new_row = np.empty(len(order), np.int32)
         new_row[order] = np.arange(len(order), dtype=np.int32)
-        return self._replace(lines=lines)._moved(order, new_row)
+        return replace(self, lines=lines)._moved(order, new_row)
 
     def _moved(self, rows: Bools | Int64s, new_row: Int32s) -> EventColumns:
         """Return the events at `rows`, with their stats at their new rows."""
-        return self._replace(
+        return replace(
+            self,
             name=self.name[rows],
             start_ps=self.start_ps[rows],
             duration_ps=self.duration_ps[rows],
@@ -196,7 +200,7 @@ def join_columns(parts: list[EventColumns]) -> EventColumns:
     first = 0
     for part in parts:
         for index, line in enumerate(part.lines):
-            placed = line._replace(start=line.start + first, stop=line.stop + first)
+            placed = replace(line, start=line.start + first, stop=line.stop + first)
             lines.append(lines.pop().continued_by(placed) if index == 0 and part.continued else placed)
         for stat_name, stat in part.stats.items():
             stats.setdefault(stat_name, []).append((first, stat))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,7 @@ def all_stats(
     return columns, StatRows(rows.owner, which.astype(np.int32), kind, value, keys, texts)
 
 
-class _Rows(NamedTuple):
+class _Rows(Struct, frozen=True):
     """Decoded stats: the list that each is in, its metadata id, and what its arms hold (0 where they hold nothing)."""
 
     owner: Int32s
@@ -133,7 +133,7 @@ class _Rows(NamedTuple):
 
     def only(self, rows: Int64s) -> _Rows:
         """Return these rows alone."""
-        numbers = {name: getattr(self, name)[rows] for name in self._fields if name != "strings"}
+        numbers = {name: getattr(self, name)[rows] for name in self.__struct_fields__ if name != "strings"}
         return _Rows(strings=decoder.take(self.strings, rows), **numbers)
 
 

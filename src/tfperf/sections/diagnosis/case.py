@@ -135,9 +135,10 @@ class Case(Struct, frozen=True, kw_only=True):
 
 def count_devices(case: Case) -> tuple[int, int]:
     """Return how many devices recorded nothing, or nothing in the steps, and how many the trace lists."""
-    environment, idle = case.results["environment"], case.results["idle"]
+    environment = case.results["environment"]
     silent = sum(host.idle_devices for host in environment)
-    if idle.devices:
+    if case.results.has_device:
+        idle = case.results["idle"]
         silent += len(idle.idle_devices) - sum(device.use == "silent" for device in idle.uses)
     return silent, sum(host.device_count + host.idle_devices for host in environment)
 

@@ -54,6 +54,8 @@ def launch_bound(case: Case) -> Cause | None:
 
 def compute_in_32_bit(case: Case) -> Cause | None:
     """Judge kernels that tensor cores could do in 16 bit, averaged over the devices that work."""
+    if not case.results.has_device:
+        return None
     kernels: Kernels = case.results["kernels"]
     pairs = [(each.eligible_percent, each.most_eligible_percent) for each in kernels.precision]
     known = [(low, high) for low, high in pairs if low is not None and high is not None]
@@ -145,8 +147,10 @@ def waiting_for_results(case: Case) -> Cause | None:
 
 def _idle_cost(case: Case, state: IdleCause, *parts: str) -> Range | None:
     """Return the share of the step in which a device is idle for this cause; None if it is too small, or unknown."""
+    if not case.results.has_device or case.results.is_other_kind:
+        return None
     idle: Idle = case.results["idle"]
-    if not case.results.has_device or idle.without_steps or case.results.is_other_kind:
+    if idle.without_steps:
         return None
     share = min(idle.percent(state), case.ledger.left(*parts))
     return case.ledger.claim(*parts, most=share) if share >= LEAST_PERCENT else None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, Intervals, distinct, lookup, union
 from tfperf.sections.input.classes import InputOp, InputPart, part_of
@@ -27,7 +28,7 @@ def ops_by_event(host: Host) -> list[FoundOp]:
     entries_of: dict[Op, list[int]] = {}
     for entry in np.flatnonzero(host_ops.count).tolist():
         if is_input_op(host_ops.ops[entry]):
-            entries_of.setdefault(host_ops.ops[entry]._replace(kind=""), []).append(entry)
+            entries_of.setdefault(replace(host_ops.ops[entry], kind=""), []).append(entry)
     found = []
     for op, entries in entries_of.items():
         rows = np.isin(work.name, entries)
