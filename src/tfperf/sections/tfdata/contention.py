@@ -18,7 +18,7 @@ class Rivals(Struct, frozen=True, kw_only=True):
     native: float = 0.0
     """Threads that run stages and TensorFlow ops."""
     handing_over: float = 0.0
-    """Threads that hand over what a function made: they copy it, or wait for a lock."""
+    """Threads that hand over what a function made: they mostly wait for a lock, and slow nothing down."""
     python: float = 0.0
     """Threads inside Python functions, which compute or wait: at most one computes at a time, and only as far as the
     CPU time of the capture allows it."""

@@ -21,11 +21,10 @@ from msgspec import Struct
 
 from tfperf.sections.tfdata.contention import Rivals
 
-SHARING = (0.45, 1.35)
+SHARING = (0.25, 1.2)
 """The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
-Most: its ops use all cores, and wait for the part of them whose core a rival uses."""
-HANDING_OVER = 0.5
-"""Share of the time of threads that hand results over in which they are rivals at most: the rest is waiting."""
+Most: its ops use all cores, and wait for the part of them whose core a rival uses. From eight runs of
+`benchmarks/whatif.py` on two cores."""
 LOCK = (0.0, 2.5)
 """How much longer a step takes for each rival that computes in Python. Most: it waits several times for the lock, which
 Python passes on every 5 ms, and works for a few milliseconds only."""
@@ -33,7 +32,7 @@ PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
 STEADIEST = 0.85
 """What the work of a pipeline may take, of its time in the profile, where less goes on beside it."""
-COLD = 0.5
+COLD = 0.6
 """By how much work may be slower after waiting (caches, clock rates), times the share of the step that waits."""
 NOISE = 0.1
 """Share by which the same work may take more or less at another moment than in the profile."""
@@ -95,11 +94,11 @@ class StepModel(Struct, frozen=True, kw_only=True):
         """Return how much longer than alone the consumer takes today, at least and at most."""
         if self.has_device:
             return 1.0, 1.0
-        least, most = self.rivals.native, self.rivals.native + HANDING_OVER * self.rivals.handing_over
-        return (
-            1.0 + SHARING[0] * least / self.cores + LOCK[0] * self.rivals.python,
-            1.0 + SHARING[1] * most / self.cores + LOCK[1] * self.rivals.python,
+        least, most = (
+            1.0 + sharing * self.rivals.native / self.cores + lock * self.rivals.python
+            for sharing, lock in zip(SHARING, LOCK, strict=True)
         )
+        return least, most
 
     def input_percent(self, step_ms: float) -> float:
         """Return the share of input in a step of this duration, whose own work stays as it is."""
