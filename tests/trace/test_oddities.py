@@ -83,5 +83,5 @@ def test_stats_whose_ids_are_not_read(tmp_path: Path) -> None:
 
 
 def test_counts_of_planes_add_up() -> None:
-    both = Oddities(1, 2, 3, ("step_num",), 4, ("id",)).plus(Oddities(10, 20, 30, (), 40, ("shape",)))
-    assert both == Oddities(11, 22, 33, ("step_num",), 44, ("id", "shape"))
+    both = Oddities(1, 2, 3, ("step_num",), 5, 4, ("id",)).plus(Oddities(10, 20, 30, (), 50, 40, ("shape",)))
+    assert both == Oddities(11, 22, 33, ("step_num",), 55, 44, ("id", "shape"))

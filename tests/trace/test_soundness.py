@@ -207,6 +207,27 @@ def test_stats_of_python_on_events_of_tensorflow(
     assert "misplaced_stats" not in [flaw.code for flaw in on_device], "only threads of the host count"
 
 
+@pytest.mark.parametrize(
+    ("name", "stats", "is_odd"),
+    [
+        ("train", {"_r": 1}, True),
+        ("train", {"_r": 1, "step_num": 7}, False),
+        ("train", {"_r": -1}, False),
+        ("train", {}, False),
+        ("FunctionRun", {"_r": 1, "id": 7}, False),  # TensorFlow starts it
+        ("KernelAndDeviceFunc::RunAsync", {"_r": 1}, False),
+    ],
+)
+def test_markers_without_the_number_of_their_step(
+    name: str, stats: dict[str, int], is_odd: bool, tmp_path: Path
+) -> None:
+    call = event("FunctionRun", 500, 9, id=7)
+    found = flaws(tmp_path, plane("/host:CPU", line("python", call, event(name, 600, 5, **stats))))
+    assert [flaw.text for flaw in found if flaw.code == "unnumbered_markers"] == [
+        "1 marker of steps without a step number: stats may be missing"
+    ] * is_odd
+
+
 def test_the_stats_that_stand_elsewhere_are_named(tmp_path: Path) -> None:
     odd = event(FETCH, 0, 5, id=1, step_num=1, graph_type="train")
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", odd)))

@@ -136,6 +136,11 @@ def is_call(name: str) -> bool:
     return carries_run_id(name) or name.startswith("Executor") or is_eager_call(name) or is_hand_over(name)
 
 
+def may_mark_steps(name: str) -> bool:
+    """Tell whether the event is of a program, and not of TensorFlow: of those that start something, it marks a step."""
+    return not is_call(name) and not name.startswith("KernelAndDevice")
+
+
 _OPTIMIZER = r"adam|adamw|sgd|rmsprop|adagrad|adadelta|adamax|nadam|ftrl|lamb|lion"
 _GRADIENT = re.compile(rf"(?i)gradient_tape/|gradients/|ResourceApply|[/:_]({_OPTIMIZER})/")
 _CONCRETE = r"(?:EagerExecute|EagerLocalExecute): (__inference_.+_\d+)$"

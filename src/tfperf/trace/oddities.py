@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Set
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tfperf.trace.event_names import is_call, is_memory, mask, parse_op, takes_time
+from tfperf.arrays import distinct
+from tfperf.trace.event_names import is_call, is_memory, mask, may_mark_steps, parse_op, takes_time
 from tfperf.trace.flaw import Flaw
 from tfperf.units import counted
-from tfperf.wire.event_columns import EventColumns
+from tfperf.wire.event_columns import NO_STAT, EventColumns
 from tfperf.wire.planes import PlaneHeader
 
 _NOTED_BEFORE = frozenset({"group_id", "step_name", "is_eager"})
@@ -44,6 +46,8 @@ class Oddities(Struct, frozen=True):
     """Calls of tf.data and of functions without a duration."""
     misplaced_stats: tuple[str, ...] = ()
     """Stats that Python alone writes, which stand on events of TensorFlow."""
+    markers_without_number: int = 0
+    """Events that mark a step, as a program says, without the number of the step."""
     unused_names: int = 0
     """Names of events that no event has."""
     unused_stats: tuple[str, ...] = ()
@@ -64,6 +68,11 @@ class Oddities(Struct, frozen=True):
             stats = ", ".join(sorted({*self.misplaced_stats}))
             text = f"events of TensorFlow have stats that only Python writes ({stats}): names may be exchanged"
             yield Flaw("misplaced_stats", text, "doubtful")
+        if self.markers_without_number:
+            text = (
+                f"{counted(self.markers_without_number, 'marker')} of steps without a step number: stats may be missing"
+            )
+            yield Flaw("unnumbered_markers", text, "doubtful")
         if self.unused_names:
             # A profiler writes a name when the first event has it.
             text = f"{counted(self.unused_names, 'name')} that no event has: events may be missing"
@@ -93,6 +102,7 @@ class OdditiesOfPlane:
         self._used = np.zeros(len(names), np.bool_)
         self._stats = header.carried_stats
         self._nameless_events, self._nameless_stats, self._timeless_calls = 0, 0, 0
+        self._unnumbered = 0
         self._with_stat = {stat: np.zeros(len(names), np.bool_) for stat in _OF_PYTHON}
 
     def add(self, events: EventColumns) -> None:
@@ -108,18 +118,32 @@ class OdditiesOfPlane:
         self._nameless_stats += events.nameless_stats
         for stat in _OF_PYTHON.keys() & events.stats.keys():
             self._with_stat[stat][name[events.stats[stat].event]] = True
+        self._unnumbered += self._count_unnumbered(events)
 
-    def counted(self, meaningful: Set[str], *, is_host: bool, lists_used_names: bool) -> Oddities:
-        """Return what was found; `meaningful` are the stats that mean something.
-
-        `lists_used_names`: the profiler writes a name to a plane of this kind when an event or a stat has it.
-        """
-        counts = self._nameless_events, self._nameless_stats, self._timeless_calls
-        misplaced = tuple(stat for stat in _OF_PYTHON if self._is_misplaced(stat)) if is_host else ()
-        if not lists_used_names:
-            return Oddities(*counts, misplaced)
+    def counted(self, meaningful: Set[str], kind: str) -> Oddities:
+        """Return what was found on a plane of this kind; `meaningful` are the stats that mean something."""
+        is_host = kind == "host"
+        misplaced = tuple(stat for stat in _OF_PYTHON if self._is_misplaced(stat))
+        odd = Oddities(
+            nameless_events=self._nameless_events,
+            nameless_stats=self._nameless_stats,
+            timeless_calls=self._timeless_calls,
+            misplaced_stats=misplaced if is_host else (),
+            markers_without_number=self._unnumbered if is_host else 0,
+        )
+        if kind not in ("host", "gpu"):
+            return odd
+        # To planes of these kinds, profilers write a name when an event or a stat has it.
         unused = ({*self._header.stat_names.values()} & meaningful) - self._stats - _NOTED_BEFORE
-        return Oddities(*counts, misplaced, int((~(self._used | self._nameless)).sum()), tuple(sorted(unused)))
+        unused_names = int((~(self._used | self._nameless)).sum())
+        return replace(odd, unused_names=unused_names, unused_stats=tuple(sorted(unused)))
+
+    def _count_unnumbered(self, events: EventColumns) -> int:
+        starts, numbered = (events.stats.get(stat, NO_STAT) for stat in ("_r", "step_num"))
+        rows = np.setdiff1d(starts.event[starts.value > 0], numbered.event, assume_unique=True)
+        name, texts = events.name[rows], (*self._header.event_names, "")
+        markers = [each for each in distinct(name).tolist() if may_mark_steps(texts[each])]
+        return int(np.isin(name, markers).sum())
 
     def _is_misplaced(self, stat: str) -> bool:
         names = self._header.event_names

@@ -21,6 +21,7 @@ from tfperf.trace.event_names import (
     is_memory,
     is_root_iterator,
     mask,
+    may_mark_steps,
     may_state_batch_size,
 )
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
@@ -51,7 +52,8 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number"), ("is_eager", "is_func", "program_id")),
     # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
     (KnownStat("number", carries_run_id), ("id",)),
-    (KnownStat("number", device=False), ("iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a")),
+    (KnownStat("number", device=False), ("iter_num", "_pt", "_p", "_ct", "_c", "_a")),
+    (KnownStat("number", may_mark_steps, device=False), ("_r",)),
     # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
     (KnownStat("text", is_memory), ("tf_op", "shape")),
     (KnownStat("text", is_labelled_iterator), ("name",)),
@@ -76,7 +78,7 @@ KNOWN = {name: stat for stat, names in _BY_PLACE for name in names}
 LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
 """What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
-BASE |= {"step_name", "step_num", "tf_function_call", "tracing_count"}
+BASE |= {"_r", "step_name", "step_num", "tf_function_call", "tracing_count"}
 """Steps, the categories of their time, states of host threads, launches, and the environment."""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, is_labelled_iterator))
 TFDATA |= {"batch_size"}
@@ -107,8 +109,8 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     here = {name: stat for name, stat in known if (stat.host not in unread if kind == "host" else stat.device)}
     types = {name: stat.type for name, stat in here.items()}
     narrow = {name: stat.host for name, stat in here.items() if kind == "host" and stat.host}
-    if not LINKS.isdisjoint(stats):
-        narrow.pop("id", None)  # fetches and executors are linked by the ids of all events
+    if not stats.isdisjoint(LINKS - BASE):
+        narrow = {name: where for name, where in narrow.items() if name not in ("id", "_r")}  # all events are linked
     guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
     return WantedStats({**types, **guesses}, narrow, every)
 
@@ -233,9 +235,7 @@ class _Reading:
                     progress(file.position, file.size)
                 odd.add(events)
                 self._add_events(replace(events, name=events.name + first_name))
-            is_host = kind == "host"
-            counted = odd.counted(KNOWN.keys(), is_host=is_host, lists_used_names=is_host or kind == "gpu")
-            self.oddities = self.oddities.plus(counted)
+            self.oddities = self.oddities.plus(odd.counted(KNOWN.keys(), kind))
         self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
 
     def _cut(self, texts: Sequence[str]) -> Sequence[str]:
