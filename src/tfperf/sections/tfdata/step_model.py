@@ -23,7 +23,7 @@ from tfperf.sections.tfdata.contention import Rivals
 
 SHARING = (0.25, 1.2)
 """The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
-Most: its ops use all cores, and wait for the part of them whose core a rival uses. From eight runs of
+Most: its ops use all cores, and wait for the part of them whose core a rival uses. From seven runs of
 `benchmarks/whatif.py` on two cores."""
 LOCK = (0.0, 2.5)
 """How much longer a step takes for each rival that computes in Python. Most: it waits several times for the lock, which
