@@ -140,13 +140,18 @@ def _events(random: Random, space: Any) -> list[Any]:
     return random.sample(events, max(1, round(share * len(events))))
 
 
+def _in_64_bits(number: int) -> int:
+    """Return the nearest number that a file can hold: what is changed may be odd already."""
+    return max(-(1 << 63), min(number, (1 << 63) - 1))
+
+
 def _durations(random: Random, space: Any) -> None:
     how = random.choice(("odd", "negative", "scaled"))
     for event in _events(random, space):
         if how == "odd":
             event.duration_ps = random.choice(ODD_NUMBERS)
         elif how == "scaled":
-            event.duration_ps = int(event.duration_ps * random.choice((0.001, 0.1, 8.0, 1000.0)))
+            event.duration_ps = _in_64_bits(int(event.duration_ps * random.choice((0.001, 0.1, 8.0, 1000.0))))
         else:
             event.duration_ps = -1 - event.duration_ps
 
@@ -163,11 +168,12 @@ def _offsets(random: Random, space: Any) -> None:
             event.offset_ps = random.choice(ODD_NUMBERS)
         else:
             moved = event.offset_ps + (by if how == "moved" else random.randint(-(10**9), 10**9))
-            event.offset_ps = max(-(1 << 63), min(moved, (1 << 63) - 1))  # an offset may be odd already
+            event.offset_ps = _in_64_bits(moved)
 
 
 def _clock(random: Random, space: Any) -> None:
-    _line(random, space).timestamp_ns += random.choice((10**8, -(10**8), 5 * 10**9, -5 * 10**9, 10**15))
+    line, by = _line(random, space), random.choice((10**8, -(10**8), 5 * 10**9, -5 * 10**9, 10**15))
+    line.timestamp_ns = _in_64_bits(line.timestamp_ns + by)
 
 
 def _ids(random: Random, space: Any) -> None:

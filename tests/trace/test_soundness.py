@@ -273,6 +273,7 @@ NESTED = (event("a:A", 0, 100), event("b:B", 0, 50), event("c:C", 50, 50), event
         (event("EagerExecute", 99, 20), 1),
         (event("ExecutorState::ProcessAsync::Done", 90, 20), 1),
         (event("ThreadpoolListener::StopRegion", 90, 20), 1),
+        (event("PrefetchProduce", 90, 20), 1),
         (event("mark of a user", 90, 20), 0),
         (event("ExecutorState::Process", 90, 20), 0),
         (event("$script.py:1 main", 90, 20), 0),

@@ -18,6 +18,7 @@ from tfperf.trace.event_names import (
     is_call,
     is_eager_call,
     is_fetch,
+    is_hand_over,
     is_input_function,
     is_iterator,
     is_python_frame,
@@ -167,7 +168,9 @@ def _is_of_tensorflow(name: str) -> bool:
     """Tell whether the event is one that TensorFlow writes, which ends before the call around it does."""
     if name.startswith(("Executor", "ThreadpoolListener::", "KernelAndDevice")):
         return name != "ExecutorState::Process"
-    return is_iterator(name) or is_fetch(name) or is_eager_call(name) or (":" in name and bool(parse_op(name).kind))
+    if is_iterator(name) or is_fetch(name) or is_eager_call(name) or is_hand_over(name):
+        return True
+    return ":" in name and bool(parse_op(name).kind)
 
 
 def _misplaced(trace: HostTrace) -> int:
