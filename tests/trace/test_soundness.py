@@ -201,7 +201,7 @@ def test_names_that_nothing_has(tmp_path: Path) -> None:
 def test_stats_of_python_on_events_of_tensorflow(
     stat: str, value: Any, name: str, is_odd: bool, tmp_path: Path
 ) -> None:
-    odd = event(name, 600, 5, id=1, **{stat: value})
+    odd = event(name, 600, 5, id=1, allocator_name="cpu", **{stat: value})
     assert codes(tmp_path, line("python", *marks()), line("other", odd, id=2)) == ["misplaced_stats"] * is_odd
     on_device = flaws(tmp_path, plane("/device:GPU:0", line("stream", odd)))
     assert "misplaced_stats" not in [flaw.code for flaw in on_device], "only threads of the host count"
@@ -287,6 +287,23 @@ def test_what_ends_inside_another_event_of_its_thread(odd: Event, count: int, tm
     assert not flaws(tmp_path, plane("/host:CPU", line("python", *NESTED), line("other", odd, id=2)))
     on_device = flaws(tmp_path, plane("/device:GPU:0", line("stream", *NESTED, odd)))
     assert "crossing_events" not in [flaw.code for flaw in on_device]
+
+
+def test_a_thread_hands_over_one_element_after_the_other(tmp_path: Path) -> None:
+    def crossing(*spans: tuple[int, int]) -> int:
+        made = line("tf_data", *(event("PrefetchProduce", start, length) for start, length in spans))
+        return sum(flaw.code == "crossing_events" for flaw in flaws(tmp_path, plane("/host:CPU", made)))
+
+    assert [crossing((0, 10), (10, 10)), crossing((0, 10), (5, 2), (20, 1))] == [0, 1]
+
+
+@pytest.mark.parametrize(("names", "odd"), [(("cpu", "cpu"), ""), (("cpu", ""), "1 of 2"), (("", None), "2 of 2")])
+def test_allocations_without_an_allocator(names: tuple[str | None, ...], odd: str, tmp_path: Path) -> None:
+    stats: list[dict[str, Any]] = [{} if name is None else {"allocator_name": name} for name in names]
+    made = (event("MemoryAllocation", 10 * n, 0, bytes_allocated=8, **each) for n, each in enumerate(stats))
+    found = flaws(tmp_path, plane("/host:CPU", line("python", *made)))
+    texts = [flaw.text for flaw in found if flaw.code == "unnamed_allocators"]
+    assert texts == [f"{odd} allocations without the name of an allocator"] * bool(odd)
 
 
 def test_ops_in_nothing(tmp_path: Path) -> None:

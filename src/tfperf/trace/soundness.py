@@ -31,6 +31,7 @@ from tfperf.trace.flaw import Flaw, Level
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS, counted
+from tfperf.wire.event_columns import NO_STAT
 
 _LOST = re.compile(r"(?i)\b(?:dropped|lost|discarded|truncated|overflow(?:ed)?|buffer (?:is )?full)\b")
 _APART_PS = 1_000 * PS_PER_MS
@@ -77,6 +78,12 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
     if alone:
         calls_of = f"{alone:,} of {counted(int(counted_traces.sum()), 'call')} of tf.function"
         yield Flaw("unsaid_calls", f"{calls_of} without tf_function_call: names may be exchanged", "doubtful")
+    if trace.allocations is not None:
+        allocator = trace.allocations.stats.get("allocator_name", NO_STAT)
+        named = int(mask(allocator.texts, bool)[allocator.value].sum())
+        if named < len(trace.allocations):
+            of_all = f"{len(trace.allocations) - named:,} of {counted(len(trace.allocations), 'allocation')}"
+            yield Flaw("unnamed_allocators", f"{of_all} without the name of an allocator", "doubtful")
 
 
 def _has_id(name: str) -> bool:
@@ -137,11 +144,12 @@ def _misfits(trace: HostTrace) -> tuple[int, int]:
 
     An event crosses what it begins inside of and ends after: it is compared with the event before it, and with what
     ends last of all before it. Frames of Python are left out, which are cut where tracing starts. Runs of the executor
-    overlap each other in sound traces too, and what users mark may overlap as it likes. Ops lie in a run of the
-    executor or in an eager call, but for the first ones on a thread, which began before the capture.
+    overlap each other in sound traces too, and what users mark may overlap as it likes. Elements that a thread hands
+    over, it makes one after the other. Ops lie in a run of the executor or in an eager call, but for the first ones on
+    a thread, which began before the capture.
     """
     of_tensorflow, ops = mask(trace.names, _is_of_tensorflow), mask(trace.names, _is_run_op)
-    excluded = mask(trace.names, is_python_frame)
+    excluded, hand_overs = mask(trace.names, is_python_frame), mask(trace.names, is_hand_over)
     crossing = alone = 0
     for line in trace.host_lines:
         rows = slice(line.start, line.stop)
@@ -150,7 +158,10 @@ def _misfits(trace: HostTrace) -> tuple[int, int]:
         name, start_ps, end_ps = name[keep], trace.start_ps[rows][keep], trace.end_ps[rows][keep]
         before_ps, reach_ps = end_ps[:-1], np.maximum.accumulate(end_ps)[:-1]
         crosses = [(start_ps[1:] < limit_ps) & (limit_ps < end_ps[1:]) for limit_ps in (before_ps, reach_ps)]
-        crossing += int(((crosses[0] | crosses[1]) & of_tensorflow[name[1:]]).sum())
+        crosses_any = (crosses[0] | crosses[1]) & of_tensorflow[name[1:]]
+        hands = np.flatnonzero(hand_overs[name])
+        crosses_any[hands[1:][start_ps[hands[1:]] < np.maximum.accumulate(end_ps[hands])[:-1]] - 1] = True
+        crossing += int(crosses_any.sum())
         is_op = ops[name[1:]]
         outside = int((is_op & (start_ps[1:] >= reach_ps)).sum())
         alone += outside if outside > max(_FIRST_OPS, _SHARE * int(is_op.sum())) else 0
