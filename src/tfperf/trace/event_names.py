@@ -103,7 +103,7 @@ def runs_function(name: str) -> bool:
 
 def is_hand_over(name: str) -> bool:
     """Tell whether a stage of tf.data with threads of its own makes an element in the event."""
-    return bool(re.match(r"\w+Produce$", name))
+    return name.endswith("Produce") and bool(re.match(r"\w+Produce$", name))
 
 
 def is_input_function(name: str) -> bool:

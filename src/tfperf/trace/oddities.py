@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import distinct
+from tfperf.arrays import distinct, lookup
 from tfperf.trace.event_names import is_call, is_memory, mask, may_mark_steps, parse_op, takes_time
 from tfperf.trace.flaw import Flaw
 from tfperf.units import counted
@@ -140,10 +140,11 @@ class OdditiesOfPlane:
 
     def _count_unnumbered(self, events: EventColumns) -> int:
         starts, numbered = (events.stats.get(stat, NO_STAT) for stat in ("_r", "step_num"))
-        rows = np.setdiff1d(starts.event[starts.value > 0], numbered.event, assume_unique=True)
-        name, texts = events.name[rows], (*self._header.event_names, "")
-        markers = [each for each in distinct(name).tolist() if may_mark_steps(texts[each])]
-        return int(np.isin(name, markers).sum())
+        rows = starts.event[starts.value > 0]
+        name = events.name[rows[lookup(numbered.event, rows) < 0]]
+        names, of_program = (*self._header.event_names, ""), np.zeros(len(self._used), np.bool_)
+        of_program[[each for each in distinct(name).tolist() if may_mark_steps(names[each])]] = True
+        return int(of_program[name].sum())
 
     def _is_misplaced(self, stat: str) -> bool:
         names = self._header.event_names
