@@ -109,8 +109,6 @@ def say(line: str, *, always: bool = False) -> None:
 
 def shows_progress() -> bool:
     """Tell whether a bar on stderr is of use: a person's terminal that can move its cursor."""
-    import os
-
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not manners().quiet
 
 

@@ -93,7 +93,7 @@ def present(*tables: Table | None) -> tuple[Table, ...]:
 class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     """A section, declared: a question about a profile, and everything that answers it.
 
-    `analyze(host)` gets a `tfperf.sections.host.Host` and returns a small, picklable result; `combine(results)` gets
+    `analyze(host)` gets a `tfperf.sections.results.Host` and returns a small, picklable result; `combine(results)` gets
     those of all hosts and returns the result of the run. A section that only concludes from others has
     `derive(results)` instead, or neither. `build(results)` gets a `tfperf.sections.results.Results` and returns a
     `tfperf.report.model.Section`. None of them prints, reads files or changes what it gets.

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import distinct, lookup
+from tfperf.arrays import Bools, Int64s, lookup
 from tfperf.trace.event_names import is_call, is_memory, mask, may_mark_steps, parse_op, takes_time
 from tfperf.trace.flaw import Flaw
 from tfperf.units import counted
@@ -102,8 +102,8 @@ class OdditiesOfPlane:
         self._used = np.zeros(len(names), np.bool_)
         self._stats = header.carried_stats
         self._nameless_events, self._nameless_stats, self._timeless_calls = 0, 0, 0
-        self._unnumbered = 0
         self._with_stat = {stat: np.zeros(len(names), np.bool_) for stat in _OF_PYTHON}
+        self._unnumbered = np.zeros(len(names), np.int64)
 
     def add(self, events: EventColumns) -> None:
         """Count a batch; `name` of its events indexes the names of the plane."""
@@ -118,19 +118,19 @@ class OdditiesOfPlane:
         self._nameless_stats += events.nameless_stats
         for stat in _OF_PYTHON.keys() & events.stats.keys():
             self._with_stat[stat][name[events.stats[stat].event]] = True
-        self._unnumbered += self._count_unnumbered(events)
+        starts, numbered = (events.stats.get(stat, NO_STAT) for stat in ("_r", "step_num"))
+        rows = starts.event[starts.value > 0]
+        np.add.at(self._unnumbered, name[rows[lookup(numbered.event, rows) < 0]], 1)
 
     def counted(self, meaningful: Set[str], kind: str) -> Oddities:
         """Return what was found on a plane of this kind; `meaningful` are the stats that mean something."""
-        is_host = kind == "host"
-        misplaced = tuple(stat for stat in _OF_PYTHON if self._is_misplaced(stat))
-        odd = Oddities(
-            nameless_events=self._nameless_events,
-            nameless_stats=self._nameless_stats,
-            timeless_calls=self._timeless_calls,
-            misplaced_stats=misplaced if is_host else (),
-            markers_without_number=self._unnumbered if is_host else 0,
-        )
+        odd = Oddities(self._nameless_events, self._nameless_stats, self._timeless_calls)
+        if kind == "host":
+            misplaced = tuple(
+                stat for stat, never_on in _OF_PYTHON.items() if self._count(self._with_stat[stat], never_on)
+            )
+            markers = self._count(self._unnumbered, may_mark_steps)
+            odd = replace(odd, misplaced_stats=misplaced, markers_without_number=markers)
         if kind not in ("host", "gpu"):
             return odd
         # To planes of these kinds, profilers write a name when an event or a stat has it.
@@ -138,15 +138,7 @@ class OdditiesOfPlane:
         unused_names = int((~(self._used | self._nameless)).sum())
         return replace(odd, unused_names=unused_names, unused_stats=tuple(sorted(unused)))
 
-    def _count_unnumbered(self, events: EventColumns) -> int:
-        starts, numbered = (events.stats.get(stat, NO_STAT) for stat in ("_r", "step_num"))
-        rows = starts.event[starts.value > 0]
-        name = events.name[rows[lookup(numbered.event, rows) < 0]]
-        names, of_program = (*self._header.event_names, ""), np.zeros(len(self._used), np.bool_)
-        of_program[[each for each in distinct(name).tolist() if may_mark_steps(names[each])]] = True
-        return int(of_program[name].sum())
-
-    def _is_misplaced(self, stat: str) -> bool:
+    def _count(self, of_names: Bools | Int64s, wanted: Callable[[str], bool]) -> int:
+        """Return the sum of what was counted of the names that are wanted."""
         names = self._header.event_names
-        with_stat = np.flatnonzero(self._with_stat[stat][:-1]).tolist()
-        return any(_OF_PYTHON[stat](names[name]) for name in with_stat)
+        return sum(int(of_names[name]) for name in np.flatnonzero(of_names[:-1]).tolist() if wanted(names[name]))

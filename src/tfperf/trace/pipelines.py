@@ -274,8 +274,6 @@ class FunctionRuns(Struct, frozen=True, kw_only=True):
     """Rows of the ops on host threads that ran in none of them."""
     work: tuple[Int64s, Int64s]
     """Rows of the executor events that worked on runs, and the index of the run of each."""
-    handed_over: Int64s
-    """Rows of the events in which executors hand a result over, which may copy it, or wait for a lock."""
 
 
 def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> FunctionRuns:
@@ -286,7 +284,6 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
     work = trace.host_events(mask(trace.names, "ExecutorState::Process".__eq__))
     id_of_work = trace.number_at("id", work)
     place = np.where(id_of_work != 0, lookup(ids[order], id_of_work), -1)
-    handed_over = _handed_over(trace, work, place >= 0)
     work, run_of_work = work[place >= 0], order[place[place >= 0]]
     end = started.copy()
     np.maximum.at(end, run_of_work, trace.end_ps[work])
@@ -306,18 +303,7 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
         ops=ops,
         other_ops=other_rows,
         work=(work, run_of_work),
-        handed_over=handed_over,
     )
-
-
-def _handed_over(trace: HostTrace, work: Int64s, is_of_run: Bools) -> Int64s:
-    """Return the rows in which a thread ends a run: those that follow executor events (rows `work`) of runs."""
-    done = trace.host_events(mask(trace.names, "ExecutorDoneCallback".__eq__))
-    before = np.searchsorted(work, done) - 1
-    follows = before >= 0
-    done, before = done[follows], before[follows]
-    same_thread = trace.line_of[done] == trace.line_of[work[before]]
-    return np.asarray(done[same_thread & is_of_run[before]], np.int64)
 
 
 def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s, Int64s]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.arrays import EMPTY, Intervals
+from tfperf.arrays import Intervals
 from tfperf.sections.tfdata.contention import Rivals, find_rivals
 from tfperf.trace.stage_work import FUNCTION, StageWork
 
@@ -17,10 +17,8 @@ def work(*stretches: tuple[int, int, int]) -> StageWork:
     return StageWork(stage, np.full(len(stage), FUNCTION, np.uint8), np.arange(len(stage)), start, end)
 
 
-def rivals(
-    found: StageWork, handed_over: Intervals = EMPTY, python: tuple[int, ...] = (), busy_cores: float | None = None
-) -> Rivals:
-    return find_rivals(found, STEPS, WAITS, handed_over=handed_over, python_stages=list(python), busy_cores=busy_cores)
+def rivals(found: StageWork, python: tuple[int, ...] = (), busy_cores: float | None = None) -> Rivals:
+    return find_rivals(found, STEPS, WAITS, python_stages=list(python), busy_cores=busy_cores)
 
 
 def test_threads_beside_the_work_of_the_step_are_rivals() -> None:
@@ -28,10 +26,6 @@ def test_threads_beside_the_work_of_the_step_are_rivals() -> None:
     found = work((-1, 40, 100), (1, 0, 100), (2, 70, 130))
     assert rivals(found) == Rivals(native=(60 + 30) / 120)
     assert rivals(found).threads == 0.75
-
-
-def test_handing_over_counts_apart() -> None:
-    assert rivals(work((1, 0, 40)), Intervals(np.array([90]), np.array([150]))) == Rivals(handing_over=20 / 120)
 
 
 def test_python_counts_apart() -> None:
@@ -49,6 +43,4 @@ def test_python_that_waits_is_no_rival() -> None:
 
 def test_steps_that_only_wait_have_none() -> None:
     waits = Intervals(np.array([0]), np.array([200]))
-    assert (
-        find_rivals(work((1, 0, 200)), STEPS, waits, handed_over=EMPTY, python_stages=[], busy_cores=None) == Rivals()
-    )
+    assert find_rivals(work((1, 0, 200)), STEPS, waits, python_stages=[], busy_cores=None) == Rivals()

@@ -151,15 +151,7 @@ def _main_first(pipelines: tuple[Pipeline, ...], outlook: Outlook | None) -> TfD
 
 def _rivals(trace: HostTrace, recorded: Pipelines, work: StageWork, steps: Intervals, waits: Intervals) -> Rivals:
     python = [owner for owner, _, kind in recorded.runs.ops if kind in _PYTHON_OPS]
-    rows = recorded.runs.handed_over
-    return find_rivals(
-        work,
-        steps,
-        waits,
-        handed_over=Intervals(trace.start_ps[rows], trace.end_ps[rows]),
-        python_stages=python,
-        busy_cores=trace.capture_facts.busy_cores,
-    )
+    return find_rivals(work, steps, waits, python_stages=python, busy_cores=trace.capture_facts.busy_cores)
 
 
 def _pipeline(

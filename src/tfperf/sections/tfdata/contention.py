@@ -17,8 +17,6 @@ class Rivals(Struct, frozen=True, kw_only=True):
 
     native: float = 0.0
     """Threads that run stages and TensorFlow ops."""
-    handing_over: float = 0.0
-    """Threads that hand over what a function made: they mostly wait for a lock, and slow nothing down."""
     python: float = 0.0
     """Threads inside Python functions, which compute or wait: at most one computes at a time, and only as far as the
     CPU time of the capture allows it."""
@@ -26,17 +24,11 @@ class Rivals(Struct, frozen=True, kw_only=True):
     @property
     def threads(self) -> float:
         """Return how many threads work, all together."""
-        return self.native + self.handing_over + self.python
+        return self.native + self.python
 
 
 def find_rivals(
-    work: StageWork,
-    steps: Intervals,
-    waits: Intervals,
-    *,
-    handed_over: Intervals,
-    python_stages: list[int],
-    busy_cores: float | None,
+    work: StageWork, steps: Intervals, waits: Intervals, *, python_stages: list[int], busy_cores: float | None
 ) -> Rivals:
     """Measure the rivals of steps (windows that may touch or overlap) outside the flat set `waits`.
 
@@ -55,11 +47,7 @@ def find_rivals(
         # If they computed, they would keep as many cores busy, whatever the step does.
         if busy_cores < SATURATED * min(in_python, 1.0):
             python *= max(busy_cores - own.total() / steps.total(), 0.0) / in_python
-    return Rivals(
-        native=threads(own, work.start[native], work.end[native]),
-        handing_over=threads(own, *handed_over),
-        python=min(python, 1.0),
-    )
+    return Rivals(native=threads(own, work.start[native], work.end[native]), python=min(python, 1.0))
 
 
 def threads(when: Intervals, start: Int64s, end: Int64s) -> float:
