@@ -166,6 +166,19 @@ def wait_until_profiled(port: int) -> None:
     raise AssertionError("nobody profiles the job")
 
 
+def wait_until_worked(job: subprocess.Popen[str], cpu_s: float = 0.2) -> None:
+    """Wait until the job has computed for a while: on a loaded machine it may do nothing for long."""
+
+    def clock_ticks() -> int:
+        fields = Path(f"/proc/{job.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    until, enough = time.monotonic() + 60, clock_ticks() + cpu_s * os.sysconf("SC_CLK_TCK")
+    while clock_ticks() < enough:
+        assert time.monotonic() < until, "the job does nothing"
+        time.sleep(0.05)
+
+
 class Capture:
     """`tfperf capture` in a process of its own, in a folder of its own."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from capture.conftest import Capture, Job, ended, free_port, read_until, wait_until_profiled
+from capture.conftest import Capture, Job, ended, free_port, read_until, wait_until_profiled, wait_until_worked
 
 import tfperf
 from tfperf.wire.contents import look_into
@@ -176,6 +176,7 @@ def test_an_unknown_host(capture: Capture) -> None:
 def test_ctrl_c_ends_the_session_and_keeps_what_came(jobs: dict[str, Job], capture: Capture) -> None:
     process = capture.start("--port", jobs["busy"].port, "--duration", "1000s", "--retries", "9")
     wait_until_profiled(jobs["busy"].port)
+    wait_until_worked(jobs["busy"].process)
     process.send_signal(signal.SIGINT)
     done = ended(process)
     assert done.code == 0, done.err
