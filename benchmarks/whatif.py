@@ -53,7 +53,7 @@ def run_job(name: str, folder: Path) -> None:
     job = JOBS[name]
     now = job.pipeline(tf, folder)
     variants = {NOW: now, FREE: first_batch_for_ever(tf, now)}
-    variants |= {change: build(tf, folder) for change, build in job.changed.items()}
+    variants |= {change: build(tf, folder) for change, build in job.changes.items()}
     model = model_of(tf, job)
     run = run_keras if job.program == "keras" else run_loop
     seconds: dict[str, list[float]] = {variant: [] for variant in variants}

@@ -11,6 +11,8 @@ from typing import Any, Literal
 Build = Callable[[Any, Path], Any]
 """Takes tensorflow and a folder for files, gives the dataset."""
 Function = Callable[..., Any]
+CACHED_BATCHES = 8
+"""As many as are computed while a job warms up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,13 @@ class Job:
     model: Literal["dense", "conv"] = "dense"
     size: int = 256
     has_input_problem: bool = True
+
+    @property
+    def changes(self) -> dict[str, Build]:
+        """The pipeline with each change; any pipeline can be cached, as batches, if it ends after a few."""
+        if not self.has_input_problem:
+            return dict(self.changed)
+        return {"cache": lambda tf, folder: cached(self.pipeline(tf, folder)), **self.changed}
 
 
 # What pipelines are made of
@@ -303,6 +312,11 @@ JOBS: dict[str, Job] = {
 
 
 # What consumes them
+
+
+def cached(dataset: Any) -> Any:
+    """Return the first batches of the dataset, computed once; TensorFlow adds a prefetch unless it is kept from it."""
+    return dataset.take(CACHED_BATCHES).cache().repeat()
 
 
 def first_batch_for_ever(tf: Any, dataset: Any) -> Any:
