@@ -140,6 +140,12 @@ def _events(random: Random, space: Any) -> list[Any]:
     return random.sample(events, max(1, round(share * len(events))))
 
 
+def _line_of(space: Any, wanted: Any) -> list[Any]:
+    """Return all events of the line of an event."""
+    lines = (line for plane in space.planes for line in plane.lines)
+    return next(list(line.events) for line in lines if any(event is wanted for event in line.events))
+
+
 def _in_64_bits(number: int) -> int:
     """Return the nearest number that a file can hold: what is changed may be odd already."""
     return max(-(1 << 63), min(number, (1 << 63) - 1))
@@ -163,7 +169,10 @@ def _drop_durations(random: Random, space: Any) -> None:
 
 def _offsets(random: Random, space: Any) -> None:
     how, by = random.choice(("odd", "moved", "scattered")), random.choice((10**6, 10**9, 10**12, -(10**9)))
-    for event in _events(random, space):
+    events = _events(random, space)
+    if how == "moved" and len(events) == len(_line_of(space, events[0])):
+        by = 10**12  # A whole thread that is moved by less is one whose clock is off by less than a step.
+    for event in events:
         if how == "odd":
             event.offset_ps = random.choice(ODD_NUMBERS)
         else:

@@ -350,12 +350,18 @@ def test_calls_of_tf_data_inside_other_ops(tmp_path: Path) -> None:
     call = event("Iterator::Map", 5, 10)
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", event("a/b:MatMul", 0, 20), call)))
     assert flaw == Flaw(
-        "misplaced_calls", "1 call of tf.data directly inside ops that run none: names may be exchanged", "doubtful"
+        "misplaced_calls", "1 event directly inside events that contain none: names or times may be wrong", "doubtful"
     )
     for around in (FETCH, "PrefetchProduce", "reduce:ReduceDataset", "next:IteratorGetNext", "mark of a user"):
         assert codes(tmp_path, line("python", event(around, 0, 20), call)) == [], around
     assert codes(tmp_path, line("python", event("a/b:MatMul", 0, 4), call)) == []
     assert codes(tmp_path, line("python", event("a/b:MatMul", 0, 20)), line("data", call, id=2)) == []
+
+
+def test_events_inside_the_deletion_of_a_tensor(tmp_path: Path) -> None:
+    deletion = event("TFE_DeleteTensorHandle", 0, 20)
+    assert codes(tmp_path, line("python", deletion, event("mark of a user", 5, 10))) == ["misplaced_calls"]
+    assert codes(tmp_path, line("python", deletion, event("mark of a user", 20, 10))) == []
 
 
 def test_fetches_that_stop_while_steps_go_on(tmp_path: Path) -> None:

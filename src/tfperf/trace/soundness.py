@@ -133,7 +133,7 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
         yield Flaw("crossing_events", text, "doubtful")
     misplaced = _misplaced(trace)
     if misplaced:
-        text = f"{counted(misplaced, 'call')} of tf.data directly inside ops that run none: names may be exchanged"
+        text = f"{counted(misplaced, 'event')} directly inside events that contain none: names or times may be wrong"
         yield Flaw("misplaced_calls", text, "doubtful")
     if _repeats(trace) > _SHARE:
         yield Flaw("repeated_events", "events of host threads are there twice")
@@ -185,16 +185,25 @@ def _is_of_tensorflow(name: str) -> bool:
 
 
 def _misplaced(trace: HostTrace) -> int:
-    """Return how many calls of tf.data are the first thing inside an op that is not about tf.data."""
+    """Return how many calls of tf.data are the first thing inside an op that is not about tf.data.
+
+    Deletions of tensors count with whatever is inside of them.
+    """
     calls, ops = mask(trace.names, is_iterator)[trace.name], mask(trace.names, _is_other_op)[trace.name]
+    deletions = mask(trace.names, _is_deletion)[trace.name]
     is_inside = (trace.end_ps[1:] <= trace.end_ps[:-1]) & (trace.line_of[1:] == trace.line_of[:-1])
-    return int((calls[1:] & ops[:-1] & is_inside).sum())
+    of_deletions = deletions[:-1] & (trace.start_ps[1:] < trace.end_ps[:-1])
+    return int((((calls[1:] & ops[:-1]) | of_deletions) & is_inside).sum())
 
 
 def _is_other_op(name: str) -> bool:
     """Tell whether the event is a TensorFlow op that calls no iterator, as `ReduceDataset` does."""
     op = parse_op(name) if ":" in name and not is_fetch(name) else Op("", name, "")
     return op.kind == "tensorflow" and not re.search("Dataset|Iterator", op.type)
+
+
+def _is_deletion(name: str) -> bool:
+    return name.startswith("TFE_Delete")
 
 
 def _repeats(trace: HostTrace) -> float:
