@@ -16,12 +16,13 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from tfperf.arrays import Int32s, Uint8s
 from tfperf.errors import TfperfError, TfperfWarning
@@ -30,8 +31,8 @@ from tfperf.wire.trace_file import TraceFile
 
 _INSTALL = "pip install 'ptars>=0.0.25,<0.1'"
 _SHORT = 1 << 12
-_DECODED = ("Lines", "Line", "Event", "PlaneHeader", "Stat")
-_OUTLINES = {"Lines": "LinesOutline", "Line": "LineOutline"}
+_OUTLINE = "Outline"
+"""The message `NameOutline`, where a schema has it, stands for `Name` when a long one is looked at first."""
 
 _NO_VALUE = dict.fromkeys(("double_value", "uint64_value", "int64_value", "str_value", "bytes_value", "ref_value"))
 _PROBE: Mapping[str, Any] = {
@@ -47,8 +48,15 @@ _PROBE: Mapping[str, Any] = {
 }
 """A plane header with some of all that there is, and what becomes of it: its fields, None for what is not there."""
 
-_ToColumns = Callable[[str, Any, list[bytes]], Any]
+_ToColumns = Callable[[schema.Schema, str, Any, list[bytes]], Any]
 """From a message, an array of serialized ones, and those of them that are doubtful, to a record batch."""
+
+
+class DecodedFile(Protocol):
+    """What a message is read from."""
+
+    def damaged(self, position: int, what: str) -> TfperfError:
+        """Return the error for bytes that are not what they should be."""
 
 
 @cache
@@ -74,17 +82,26 @@ def _with_ptars() -> _ToColumns:
 
     if not is_known(ptars.__version__):
         raise ImportError(f"version {ptars.__version__} was not tried with tfperf")
-    pool = ptars.HandlerPool([schema.descriptor("XSpace").file])
-    handlers = {name: pool.get_for_message(schema.descriptor(name)).array_to_record_batch for name in _DECODED}
+
+    @cache
+    def pool(of: schema.Schema) -> Any:
+        return ptars.HandlerPool([of.descriptor(next(iter(of.messages))).file])
+
+    @cache
+    def handler(of: schema.Schema, message: str) -> Any:
+        return pool(of).get_for_message(of.descriptor(message)).array_to_record_batch
+
     probe = schema.message_class("PlaneHeader")(**_PROBE).SerializeToString()
-    if handlers["PlaneHeader"](binary(np.array([0, len(probe)], np.int32), probe)).to_pylist() != [_PROBE]:
+    decoded = handler(schema.XSPACE, "PlaneHeader")(binary(np.array([0, len(probe)], np.int32), probe))
+    if decoded.to_pylist() != [_PROBE]:
         raise ImportError(f"version {ptars.__version__} decodes otherwise than protobuf")
 
-    def to_columns(message: str, payloads: Any, doubtful: list[bytes]) -> Any:
-        parser = schema.message_class(_OUTLINES.get(message, message))
+    def to_columns(of: schema.Schema, message: str, payloads: Any, doubtful: list[bytes]) -> Any:
+        outline = message + _OUTLINE
+        parser = of.message_class(outline if outline in of.messages else message)
         for payload in doubtful:
             parser.FromString(payload)
-        return handlers[message](payloads)
+        return handler(of, message)(payloads)
 
     return to_columns
 
@@ -95,35 +112,50 @@ def is_known(version: str) -> bool:
     return patch is not None and int(patch[1]) >= 25
 
 
-def _with_protobuf(message: str, payloads: Any, _: list[bytes]) -> Any:
+def _with_protobuf(of: schema.Schema, message: str, payloads: Any, _: list[bytes]) -> Any:
     from tfperf.wire.protobuf_columns import record_batch
 
-    return record_batch(message, payloads)
+    return record_batch(message, payloads, of)
+
+
+class Decoder(Struct, frozen=True):
+    """Decodes what lies at a position of a file: messages of a schema."""
+
+    file: DecodedFile
+    position: int
+    of: schema.Schema = schema.XSPACE
+
+    def one(self, message: str, payload: bytes) -> Any:
+        """Decode one serialized message into an Arrow record batch of one row."""
+        if len(payload) > schema.LARGEST_MESSAGE:
+            raise self.file.damaged(self.position, f"a {message} of {len(payload)} bytes")
+        ends = np.array([0, len(payload)], np.int32)
+        return self._decode(message, binary(ends, payload), [payload])
+
+    def all(self, message: str, payloads: Any) -> Any:
+        """Decode an array of serialized messages into an Arrow record batch, one row each."""
+        long = np.flatnonzero(np.diff(offsets(payloads)) > _SHORT).tolist()
+        return self._decode(message, payloads, [payloads[row].as_py() for row in long])
+
+    def _decode(self, message: str, payloads: Any, doubtful: list[bytes]) -> Any:
+        to_columns = _to_columns(os.environ.get("TFPERF_DECODER", ""))
+        try:
+            return to_columns(self.of, message, payloads, doubtful)
+        except BaseException as error:
+            # A panic of the Rust code is no Exception, and its class cannot be imported.
+            if isinstance(error, ValueError | DecodeError) or type(error).__name__ == "PanicException":
+                raise self.file.damaged(self.position, f"not a valid {message}") from error
+            raise
 
 
 def decode(file: TraceFile, message: str, payload: bytes, position: int) -> Any:
-    """Decode one serialized message into an Arrow record batch of one row; `position` says where it lies."""
-    if len(payload) > schema.LARGEST_MESSAGE:
-        raise file.damaged(position, f"a {message} of {len(payload)} bytes")
-    ends = np.array([0, len(payload)], np.int32)
-    return _decode(file, message, binary(ends, payload), [payload], position)
+    """Decode one serialized message of an XSpace into an Arrow record batch of one row; `position` says where."""
+    return Decoder(file, position).one(message, payload)
 
 
 def decode_all(file: TraceFile, message: str, payloads: Any, position: int) -> Any:
-    """Decode an array of serialized messages into an Arrow record batch, one row each."""
-    long = np.flatnonzero(np.diff(offsets(payloads)) > _SHORT).tolist()
-    return _decode(file, message, payloads, [payloads[row].as_py() for row in long], position)
-
-
-def _decode(file: TraceFile, message: str, payloads: Any, doubtful: list[bytes], position: int) -> Any:
-    to_columns = _to_columns(os.environ.get("TFPERF_DECODER", ""))
-    try:
-        return to_columns(message, payloads, doubtful)
-    except BaseException as error:
-        # A panic of the Rust code is no Exception, and its class cannot be imported.
-        if isinstance(error, ValueError | DecodeError) or type(error).__name__ == "PanicException":
-            raise file.damaged(position, f"not a valid {message}") from error
-        raise
+    """Decode an array of serialized messages of an XSpace into an Arrow record batch, one row each."""
+    return Decoder(file, position).all(message, payloads)
 
 
 def binary(ends: Int32s, data: Any) -> Any:

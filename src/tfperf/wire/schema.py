@@ -90,14 +90,14 @@ class Schema:
     """The descriptors and classes of some messages, built when the first is asked for."""
 
     def __init__(self, package: str, messages: Messages, *, syntax: str = "proto3") -> None:
-        self._package, self._messages, self._syntax = package, messages, syntax
+        self._package, self.messages, self._syntax = package, messages, syntax
 
     @cached_property
     def _pool(self) -> Any:
         """A descriptor pool that holds only these messages."""
         package = self._package
         file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=self._syntax)
-        for message_name, fields in self._messages.items():
+        for message_name, fields in self.messages.items():
             message = file.message_type.add(name=message_name)
             for name, number, kind, oneof in fields_of(fields):
                 label = "LABEL_REPEATED" if kind.startswith("[]") else "LABEL_OPTIONAL"
@@ -124,5 +124,5 @@ class Schema:
         return message_factory.GetMessageClass(self.descriptor(message_name))
 
 
-_SCHEMA = Schema(PACKAGE, MESSAGES)
-descriptor, message_class = _SCHEMA.descriptor, _SCHEMA.message_class
+XSPACE = Schema(PACKAGE, MESSAGES)
+descriptor, message_class = XSPACE.descriptor, XSPACE.message_class

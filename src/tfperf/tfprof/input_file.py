@@ -1,0 +1,48 @@
+"""A file that tfprof reads: whole, with errors that say what it should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfperf.available_memory import available_bytes
+from tfperf.errors import TfperfError
+from tfperf.units import format_bytes
+from tfperf.wire.trace_file import described, open_regular
+
+_LARGE = 1 << 26
+_DECODED = 4
+"""Memory that a file takes while it is decoded, as a multiple of its bytes."""
+
+
+class TfprofInputError(TfperfError):
+    """What was given to tfprof cannot be used: a file of another kind, a damaged one, a step that is not there."""
+
+
+class InputFile:
+    """The bytes of a file, and what it should be: `kind` names the message, `option` where it was given."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path, self.kind = path, kind
+        try:
+            with open_regular(path) as file:
+                size = file.seek(0, 2)
+                if size > _LARGE and (free := available_bytes()) < _DECODED * size:
+                    needs = f"{format_bytes(_DECODED * size)} of memory, {format_bytes(free)} is free"
+                    raise TfprofInputError(f"{path} is too large for this machine: it needs {needs}")
+                file.seek(0)
+                self.data = file.read()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise TfprofInputError(f"cannot open {path}: {reason}; check the path and its permissions") from error
+
+    def damaged(self, position: int, what: str) -> TfprofInputError:
+        """Return the error for bytes that are not what they should be."""
+        found = self.data and described(self.data[: 1 << 16])
+        kind = found.partition(";")[0].removesuffix(", not an XSpace") if found else ""
+        if kind and self.kind not in kind:
+            return TfprofInputError(f"{self.path} is {kind}, not a {self.kind}")
+        return TfprofInputError(f"{self.path} is damaged, or not a {self.kind}: {what}")
+
+    def refused(self, why: str) -> TfprofInputError:
+        """Return the error for a file that parses and still cannot be used."""
+        return TfprofInputError(f"{self.path} {why}")

@@ -1,0 +1,77 @@
+"""The messages of TensorFlow that describe graphs and their runs, as far as tfprof reads them.
+
+Field numbers are those of the published `.proto` files. Numbers are declared int64, whatever kind of varint they are:
+their bytes are the same. A nested message that is decoded later, or not at all, is bytes.
+"""
+
+from __future__ import annotations
+
+from tfperf.wire.schema import Schema
+
+TENSORFLOW = Schema(
+    "tfperf.tfprof",
+    {
+        "GraphDef": "node 1 []bytes, library 2 bytes",
+        "GraphDefOutline": "",
+        "MetaGraphDef": "graph_def 2 []bytes",
+        "MetaGraphDefOutline": "",
+        "SavedModel": "meta_graphs 2 []bytes",
+        "SavedModelOutline": "",
+        "NodeDef": "name 1 bytes, op 2 bytes, input 3 []bytes, device 4 bytes, attr 5 []NodeDefAttr",
+        "NodeDefOutline": "attr 5 []NodeDefAttrOutline",
+        "NodeDefAttr": "key 1 bytes, value 2 bytes",
+        "NodeDefAttrOutline": "",
+        "TextGraphDef": "node 1 []TextNodeDef, library 2 bytes",
+        "TextNodeDef": "name 1 bytes, op 2 bytes, input 3 []bytes, device 4 bytes, attr 5 []TextAttr",
+        "TextAttr": "key 1 bytes, value 2 TextAttrValue",
+        "TextAttrValue": "list 1 ShapeList, s 2 bytes, shape 7 Shape",
+        "ShapeAttr": "list 1 ShapeList, shape 7 Shape",
+        "ShapeList": "shape 7 []Shape",
+        "Shape": "dim 2 []Dimension, unknown_rank 3 int64",
+        "Dimension": "size 1 int64",
+        "RunMetadata": "step_stats 1 []bytes",
+        "RunMetadataOutline": "",
+        "StepStats": "dev_stats 1 []bytes",
+        "StepStatsOutline": "",
+        "DeviceStepStats": "device 1 bytes, node_stats 2 []bytes",
+        "DeviceStepStatsOutline": "",
+        "NodeExecStats": (
+            "node_name 1 bytes, all_start_micros 2 int64, op_end_rel_micros 4 int64, memory 6 []AllocatorMemoryUsed, "
+            "output 7 []NodeOutput, timeline_label 8 bytes, memory_stats 12 MemoryStats, all_start_nanos 13 int64, "
+            "op_end_rel_nanos 15 int64"
+        ),
+        "AllocatorMemoryUsed": (
+            "allocator_name 1 bytes, total_bytes 2 int64, peak_bytes 3 int64, live_bytes 4 int64, "
+            "allocator_bytes_in_use 5 int64"
+        ),
+        "NodeOutput": "tensor_description 3 TensorDescription",
+        "TensorDescription": "allocation_description 4 AllocationDescription",
+        "AllocationDescription": "requested_bytes 1 int64, allocated_bytes 2 int64",
+        "MemoryStats": "temp_memory_size 1 int64, persistent_memory_size 3 int64",
+        "OpLogProto": "log_entries 1 []OpLogEntry, id_to_string 2 []StringOfId",
+        "OpLogEntry": "name 1 bytes, float_ops 2 int64, types 3 []bytes, code_def 4 CodeDef",
+        "CodeDef": "traces 1 []CodeDefTrace",
+        "CodeDefTrace": "lineno 2 int64, file_id 6 int64, function_id 7 int64",
+        "StringOfId": "key 1 int64, value 2 bytes",
+        "ProfileProto": "nodes 1 []ProfileNodeOfId, has_trace 2 int64, steps 3 []int64, id_to_string 4 []StringOfId",
+        "ProfileNodeOfId": "key 1 int64, value 2 bytes",
+        "ProfileNode": (
+            "name 1 bytes, op 9 bytes, inputs 2 []IndexAndId, input_shapes 16 []TupleOfIndex, "
+            "output_shapes 15 []TupleOfIndex, src_output_index 14 []IdAndIndex, shape 4 []int64, op_types 5 []bytes, "
+            "canonical_device 6 bytes, float_ops 8 int64, trace 10 CodeDef, execs 12 []ExecOfStep"
+        ),
+        "IndexAndId": "key 1 int64, value 2 int64",
+        "IdAndIndex": "key 1 int64, value 2 int64",
+        "TupleOfIndex": "key 1 int64, value 2 Tuple",
+        "Tuple": "int64_values 1 []int64",
+        "ExecOfStep": "key 1 int64, value 2 ExecProfile",
+        "ExecProfile": (
+            "run_count 1 int64, all_start_micros 2 int64, latest_end_micros 3 int64, "
+            "accelerator_execs 4 []TimesOfDevice, cpu_execs 5 []TimesOfDevice, devices 6 []bytes, "
+            "memory_execs 7 []ExecMemory"
+        ),
+        "TimesOfDevice": "key 1 bytes, value 2 ExecTime",
+        "ExecTime": "times 1 []Tuple",
+        "ExecMemory": "requested_bytes 6 int64, peak_bytes 7 int64, residual_bytes 8 int64, output_bytes 9 int64",
+    },
+)

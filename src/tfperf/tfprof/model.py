@@ -1,0 +1,274 @@
+"""The nodes of a graph with all that is known of them: what tfprof's views arrange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from tfperf.arrays import Bools, Int64s
+from tfperf.tfprof.graph_def import Graph
+from tfperf.tfprof.op_log import OpLog, Stacks
+from tfperf.tfprof.ragged import Shapes
+from tfperf.tfprof.run_metadata import NodeIndex, Records
+
+AVERAGE = -1
+"""The step that stands for the mean of all steps."""
+
+Attribute = Literal[
+    "bytes",
+    "peak_bytes",
+    "residual_bytes",
+    "output_bytes",
+    "micros",
+    "accelerator_micros",
+    "cpu_micros",
+    "params",
+    "float_ops",
+    "runs",
+    "definitions",
+]
+ATTRIBUTES: tuple[Attribute, ...] = (
+    "bytes",
+    "peak_bytes",
+    "residual_bytes",
+    "output_bytes",
+    "micros",
+    "accelerator_micros",
+    "cpu_micros",
+    "params",
+    "float_ops",
+    "runs",
+    "definitions",
+)
+PLACE: Mapping[str, int] = {attribute: place for place, attribute in enumerate(ATTRIBUTES)}
+
+
+class Intervals(Struct, frozen=True, kw_only=True):
+    """Executions of nodes on devices, in microseconds since 1970; `device` indexes `Model.devices`."""
+
+    node: Int64s
+    device: Int64s
+    start: Int64s
+    duration: Int64s
+
+
+class Executions(Struct, frozen=True, kw_only=True):
+    """What a step recorded: one row for each node that it has a record of, ascending.
+
+    `memory` has the rows requested, peak, residual and output bytes. `intervals` are single executions.
+    """
+
+    node: Int64s
+    runs: Int64s
+    accelerator_micros: Int64s
+    cpu_micros: Int64s
+    memory: Int64s
+    intervals: Intervals
+
+    def renumbered(self, place: Int64s) -> Executions:
+        """Return the same where node i is called `place[i]`."""
+        node = place[self.node]
+        order = np.argsort(node)
+        return Executions(
+            node=node[order],
+            runs=self.runs[order],
+            accelerator_micros=self.accelerator_micros[order],
+            cpu_micros=self.cpu_micros[order],
+            memory=self.memory[:, order],
+            intervals=msgspec.structs.replace(self.intervals, node=place[self.intervals.node]),
+        )
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """A graph and its runs. Nodes are sorted by name, as tfprof goes through them."""
+
+    names: list[str]
+    ops: list[str]
+    device: list[str]
+    """The device of each node, in lower case; empty where it never ran."""
+    devices: list[str]
+    """All devices that have executions, in lower case; streams of accelerators too."""
+    types: list[str]
+    type_of: tuple[Int64s, Int64s]
+    """Pairs of a node and one of its types: its op, its device, and what the log says."""
+    shape: Shapes
+    float_ops: Int64s
+    """Of one execution of each node, as the log says."""
+    input_of: Int64s
+    input_source: Int64s
+    input_shape: Shapes
+    """Of each input, the shape of what comes in; slot k of its source (`input_slot`)."""
+    first_slot_shape: Shapes
+    """The same if all came from the first output of their sources, as the reference believes (D1)."""
+    stacks: Stacks
+    steps: Mapping[int, Executions]
+    nhwc: list[str] = []
+    """Names of the nodes whose attribute `data_format` is NHWC."""
+
+    def values(self, step: int) -> Int64s:
+        """Return the own values of all nodes in a step, or their mean: a row for each of `ATTRIBUTES`."""
+        count = len(self.names)
+        values = np.zeros((len(ATTRIBUTES), count), np.int64)
+        chosen = [*self.steps.values()] if step == AVERAGE else [self.steps[step]] if step in self.steps else []
+        recorded = np.zeros(count, np.int64)
+        for each in chosen:
+            recorded[each.node] += 1
+            values[PLACE["runs"], each.node] += each.runs
+            values[PLACE["accelerator_micros"], each.node] += each.accelerator_micros
+            values[PLACE["cpu_micros"], each.node] += each.cpu_micros
+            values[: len(each.memory), each.node] += each.memory
+        values[PLACE["micros"]] = values[PLACE["accelerator_micros"]] + values[PLACE["cpu_micros"]]
+        if step == AVERAGE:
+            values = _toward_zero(values, np.maximum(recorded, 1))
+        values[PLACE["params"]] = self.shape.elements()
+        ran = np.zeros(count, np.bool_)
+        for each in self.steps.values():
+            ran[each.node] = True
+        values[PLACE["float_ops"]] = np.where(ran, self.float_ops * values[PLACE["runs"]], self.float_ops)
+        values[PLACE["definitions"]] = 1
+        return values
+
+    def input_rows(self) -> tuple[Int64s, Int64s]:
+        """Return where the inputs of each node start among all inputs, and how many it has."""
+        each = np.bincount(self.input_of, minlength=len(self.names))
+        return np.cumsum(each) - each, each
+
+
+def _toward_zero(values: Int64s, by: Int64s) -> Int64s:
+    """Return integer quotients as C++ has them."""
+    quotient = np.abs(values) // by
+    return np.where(values < 0, -quotient, quotient)
+
+
+def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
+    """Return what a step recorded of each node, in one file or several; unknown nodes are added to the index."""
+    joined = [index.join(records) for records in parts]
+    node, place = np.unique(np.concatenate([each.node for each in joined]), return_inverse=True)
+
+    def column(name: str) -> Int64s:
+        return np.concatenate([getattr(records, name)[each.rows] for records, each in zip(parts, joined, strict=True)])
+
+    timed = column("start_micros") != 0
+    is_canonical = np.concatenate([each.is_canonical for each in joined])
+    of_streams = np.concatenate([each.is_all_streams for each in joined])
+    on_device = timed & is_canonical & ~of_streams
+    duration = column("duration_micros")
+    device = np.concatenate([each.device for each in joined])
+    single = on_device | (timed & of_streams)
+    memory = [np.where(is_canonical, column(name), 0) for name in ("requested", "peak", "residual", "output")]
+    return Executions(
+        node=node,
+        memory=np.stack([sum_by(place, values, len(node)) for values in memory]),
+        runs=sum_by(place, on_device.astype(np.int64), len(node)),
+        accelerator_micros=sum_by(place, np.where(timed & of_streams, duration, 0), len(node)),
+        cpu_micros=sum_by(place, np.where(on_device, duration, 0), len(node)),
+        intervals=Intervals(
+            node=np.concatenate([each.node for each in joined])[single],
+            device=device[single],
+            start=column("start_micros")[single],
+            duration=duration[single],
+        ),
+    )
+
+
+def sum_by(place: Int64s, values: Int64s, count: int) -> Int64s:
+    """Return for each of `count` places the sum of the values that go there."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, place.reshape(-1), values)
+    return total
+
+
+def build_model(graph: Graph, steps: Mapping[int, Sequence[Records]], log: OpLog | None) -> Model:
+    """Join a graph, the records of its steps (those of one step together), and its log."""
+    index = NodeIndex(graph.names, graph.ops)
+    recorded = {step: executions(parts, index) for step, parts in steps.items()}
+    names = index.names
+    order = sorted(range(len(names)), key=names.__getitem__)
+    place = np.empty(len(names), np.int64)
+    place[order] = np.arange(len(names))
+    device_of = index.device_of().tolist()
+    devices = ["" if device < 0 else index.devices[device] for device in device_of]
+    devices += [""] * (len(names) - len(devices))
+    known = len(graph.names)
+    shape_row = np.array(order, np.int64)
+    inputs = np.argsort(place[graph.input_of], kind="stable")
+    source = graph.input_source[inputs]
+    by_name = {name: position for position, name in enumerate(names[number] for number in order)}
+    entries = _entries(log, by_name)
+    types, type_of = _types(
+        [index.ops[number] for number in order], [devices[number] for number in order], log, entries
+    )
+    return Model(
+        names=[names[number] for number in order],
+        ops=[index.ops[number] for number in order],
+        device=[devices[number] for number in order],
+        devices=index.devices,
+        types=types,
+        type_of=type_of,
+        shape=graph.shape.take(np.where(shape_row < known, shape_row, -1)),
+        float_ops=_float_ops(log, entries, len(names)),
+        input_of=place[graph.input_of[inputs]],
+        input_source=np.where(source >= 0, place[source], -1),
+        input_shape=_input_shapes(graph, inputs, graph.input_slot),
+        first_slot_shape=_input_shapes(graph, inputs, np.zeros(len(inputs), np.int64)),
+        stacks=_stacks(log, entries, len(names)),
+        steps={step: each.renumbered(place) for step, each in recorded.items()},
+        nhwc=[graph.names[number] for number in np.flatnonzero(graph.is_nhwc).tolist()],
+    )
+
+
+def _input_shapes(graph: Graph, inputs: Int64s, slots: Int64s) -> Shapes:
+    source, slot = graph.input_source[inputs], np.maximum(slots[inputs], 0)
+    at = np.maximum(source, 0)
+    row = graph.output_first[at] + slot
+    there = (source >= 0) & (row < graph.output_first[at + 1])
+    return graph.output_shapes.take(np.where(there, row, -1))
+
+
+def _entries(log: OpLog | None, by_name: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Return pairs of a node and its entry in the log."""
+    names = log.names if log is not None else []
+    return [(by_name[name], entry) for entry, name in enumerate(names) if name in by_name]
+
+
+def _float_ops(log: OpLog | None, entries: list[tuple[int, int]], count: int) -> Int64s:
+    float_ops = np.zeros(count, np.int64)
+    if log is not None and entries:
+        node, entry = np.array(entries, np.int64).T
+        float_ops[node] = np.maximum(log.float_ops[entry], 0)
+    return float_ops
+
+
+def _types(
+    ops: list[str], devices: list[str], log: OpLog | None, entries: list[tuple[int, int]]
+) -> tuple[list[str], tuple[Int64s, Int64s]]:
+    number: dict[str, int] = {}
+    pairs = {(node, number.setdefault(op, len(number))) for node, op in enumerate(ops)}
+    pairs |= {(node, number.setdefault(device, len(number))) for node, device in enumerate(devices) if device}
+    if log is not None:
+        pairs |= {(node, number.setdefault(kind, len(number))) for node, entry in entries for kind in log.types[entry]}
+    node, kind = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+    return [*number], (node, kind)
+
+
+def _stacks(log: OpLog | None, entries: list[tuple[int, int]], count: int) -> Stacks:
+    """Return the call stacks by node; empty ones where the log has none."""
+    if log is None or not entries:
+        none = np.zeros(0, np.int64)
+        return Stacks(ends=np.zeros(count + 1, np.int64), frame=none, files=[], lines=[], functions=[])
+    row = np.full(count, -1, np.int64)
+    node, entry = np.array(entries, np.int64).T
+    row[node] = entry
+    return log.stacks.take(row)
+
+
+def typed(model: Model, matched: Bools) -> Bools:
+    """Tell for each node whether one of its types is matched."""
+    node, kind = model.type_of
+    found = np.zeros(len(model.names), np.bool_)
+    found[node[matched[kind]]] = True
+    return found

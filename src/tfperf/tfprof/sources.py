@@ -1,0 +1,76 @@
+"""Which files a model is read from, and which step each holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfperf.tfprof.graph_def import read_graph
+from tfperf.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.tfprof.model import Model, build_model
+from tfperf.tfprof.op_log import read_op_log
+from tfperf.tfprof.profile_proto import read_profile
+from tfperf.tfprof.run_metadata import read_run_metadata
+
+_NUMBER = re.compile(r"\d+")
+_LARGEST_STEP = (1 << 63) - 1
+
+
+class Sources(Struct, frozen=True, kw_only=True):
+    """The files of a model: a graph, with the records of its steps and its log, or a profile, which has all of them."""
+
+    graph: Path | None = None
+    run_metadata: Mapping[int, Sequence[Path]] = {}
+    op_log: Path | None = None
+    profile: Path | None = None
+
+
+def read_model(sources: Sources) -> Model:
+    """Read a model; raises TfprofInputError."""
+    if sources.profile is not None:
+        return read_profile(InputFile(sources.profile, "ProfileProto"))
+    if sources.graph is None:
+        raise TfprofInputError("no graph: give one with --graph, or a profile with --profile")
+    graph = read_graph(InputFile(sources.graph, "GraphDef"))
+    steps = {
+        step: [read_run_metadata(InputFile(path, "RunMetadata")) for path in paths]
+        for step, paths in sorted(sources.run_metadata.items())
+    }
+    log = read_op_log(InputFile(sources.op_log, "OpLogProto")) if sources.op_log is not None else None
+    return build_model(graph, steps, log)
+
+
+def steps_of(texts: Sequence[str]) -> dict[int, list[Path]]:
+    """Return the files of each step, from `STEP=FILE`, `FILE` or a pattern; raises ValueError.
+
+    Without `STEP=`, the step is the last number in the name of the file, or 0 for one file whose name has none. Files
+    of one step are about different hosts: they are put together.
+    """
+    steps: dict[int, list[Path]] = {}
+    for text in texts:
+        named = re.fullmatch(r"(\d{1,19})=(.+)", text, re.DOTALL)
+        paths = _files(named[2] if named else text)
+        for path in paths:
+            numbers = _NUMBER.findall(path.name)
+            if not named and not numbers and len(texts) + len(paths) > 2:
+                raise ValueError(f"{path} has no number in its name: say which step it is, for example 10={path}")
+            step = int(named[1] if named else numbers[-1] if numbers else 0)
+            if step > _LARGEST_STEP:
+                raise ValueError(f"{text!r}: there is no step of this number")
+            steps.setdefault(step, []).append(path)
+    return steps
+
+
+def _files(text: str) -> list[Path]:
+    """Return the file of this name, or all that a pattern matches."""
+    import glob
+
+    if Path(text).is_file() or not glob.has_magic(text):
+        return [Path(text)]
+    found = sorted(glob.glob(text))  # noqa: PTH207 (a pattern may be absolute)
+    if not found:
+        raise ValueError(f"no file matches {text!r}")
+    return [Path(path) for path in found]

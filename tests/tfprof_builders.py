@@ -1,0 +1,103 @@
+"""Graphs, records of runs and logs, made in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfperf.tfprof.messages import TENSORFLOW
+from tfperf.tfprof.model import Model
+from tfperf.tfprof.sources import Sources, read_model
+
+CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
+GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
+STREAMS = "/device:GPU:0/stream:all"
+Shape = Sequence[int] | None
+
+
+def message(kind: str, /, **fields: Any) -> bytes:
+    """Return a serialized message of TensorFlow."""
+    return bytes(TENSORFLOW.message_class(kind)(**fields).SerializeToString())
+
+
+def shape(dims: Shape) -> dict[str, Any]:
+    return {"unknown_rank": 1} if dims is None else {"dim": [{"size": size} for size in dims]}
+
+
+def node(
+    name: str, op: str, *inputs: str, outputs: Sequence[Shape] = (), variable: Shape = (), nhwc: bool = False
+) -> bytes:
+    """Return a node; `outputs` are the shapes of its outputs, `variable` its own attribute `shape`."""
+    attrs = []
+    if outputs:
+        shapes = {"shape": [shape(dims) for dims in outputs]}
+        attrs.append({"key": b"_output_shapes", "value": message("ShapeAttr", list=shapes)})
+    if variable != ():
+        attrs.append({"key": b"shape", "value": message("ShapeAttr", shape=shape(variable))})
+    if nhwc:
+        attrs.append({"key": b"data_format", "value": b"\x12\x04NHWC"})
+    return message("NodeDef", name=name.encode(), op=op.encode(), input=[each.encode() for each in inputs], attr=attrs)
+
+
+def graph(*nodes: bytes) -> bytes:
+    return message("GraphDef", node=nodes)
+
+
+def ran(name: str, start: int, duration: int, *, memory: int = 0, output: int = 0, **fields: Any) -> bytes:
+    """Return what was recorded of a node: microseconds, bytes that it asked for, and bytes that it put out."""
+    if memory:
+        fields["memory"] = [
+            {"allocator_name": b"cpu", "total_bytes": memory, "peak_bytes": memory, "live_bytes": memory}
+        ]
+    if output:
+        fields["output"] = [{"tensor_description": {"allocation_description": {"requested_bytes": output}}}]
+    return message(
+        "NodeExecStats", node_name=name.encode(), all_start_micros=start, op_end_rel_micros=duration, **fields
+    )
+
+
+def run_metadata(devices: Mapping[str, Sequence[bytes]]) -> bytes:
+    """Return what a run recorded, by device."""
+    stats = [
+        message("DeviceStepStats", device=device.encode(), node_stats=records) for device, records in devices.items()
+    ]
+    return message("RunMetadata", step_stats=[message("StepStats", dev_stats=stats)])
+
+
+def op_log(entries: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """Return a log: for each node its `float_ops`, `types`, and `stack` (file, line, function), outermost first."""
+    strings: dict[str, int] = {}
+    written = []
+    for name, entry in entries.items():
+        traces = [
+            {
+                "file_id": strings.setdefault(file, len(strings) + 1),
+                "lineno": line,
+                "function_id": strings.setdefault(function, len(strings) + 1),
+            }
+            for file, line, function in entry.get("stack", ())
+        ]
+        types = [kind.encode() for kind in entry.get("types", ())]
+        written.append(
+            {
+                "name": name.encode(),
+                "float_ops": entry.get("float_ops", 0),
+                "types": types,
+                "code_def": {"traces": traces},
+            }
+        )
+    texts = [{"key": key, "value": text.encode()} for text, key in strings.items()]
+    return message("OpLogProto", log_entries=written, id_to_string=texts)
+
+
+def model(folder: Path, nodes: Sequence[bytes], steps: Mapping[int, bytes] = {}, log: bytes = b"") -> Model:
+    """Return the model of these nodes, records of steps, and log."""
+    (folder / "graph.pb").write_bytes(graph(*nodes))
+    files = {}
+    for step, recorded in steps.items():
+        files[step] = [folder / f"run_metadata_{step}.pb"]
+        files[step][0].write_bytes(recorded)
+    if log:
+        (folder / "log").write_bytes(log)
+    return read_model(Sources(graph=folder / "graph.pb", run_metadata=files, op_log=folder / "log" if log else None))
