@@ -358,10 +358,22 @@ def test_calls_of_tf_data_inside_other_ops(tmp_path: Path) -> None:
     assert codes(tmp_path, line("python", event("a/b:MatMul", 0, 20)), line("data", call, id=2)) == []
 
 
-def test_events_inside_the_deletion_of_a_tensor(tmp_path: Path) -> None:
-    deletion = event("TFE_DeleteTensorHandle", 0, 20)
-    assert codes(tmp_path, line("python", deletion, event("mark of a user", 5, 10))) == ["misplaced_calls"]
-    assert codes(tmp_path, line("python", deletion, event("mark of a user", 20, 10))) == []
+@pytest.mark.parametrize("name", ["TFE_DeleteTensorHandle", "EagerCopyToDevice", "ExecutorDoneCallback", "MapConsume"])
+def test_runs_inside_what_runs_nothing(tmp_path: Path, name: str) -> None:
+    run = event("ExecutorState::Process", 5, 10)
+    assert codes(tmp_path, line("python", event(name, 0, 20), run)) == ["misplaced_calls"]
+    assert codes(tmp_path, line("python", event(name, 0, 5), run)) == []
+    assert codes(tmp_path, line("python", event(name, 0, 20), event("mark of a user", 5, 10))) == []
+
+
+def test_markers_inside_each_other(tmp_path: Path) -> None:
+    def found(second_us: float, name: str = "train") -> list[str]:
+        both = event("train", 0, 20, step_num=1), event(name, second_us, 20, step_num=2)
+        return codes(tmp_path, line("python", *both))
+
+    assert found(10) == ["overlapping_markers"]
+    assert found(20) == []
+    assert found(10, "epoch") == []
 
 
 def test_fetches_that_stop_while_steps_go_on(tmp_path: Path) -> None:

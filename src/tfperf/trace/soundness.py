@@ -42,6 +42,12 @@ _FIRST_OPS = 10
 """More ops of a thread than began in a run from before the capture: at most 3 do in real traces."""
 _FEW = 3
 """Of so many fetches and steps, one fetch at least is beside a step."""
+_LEAVES = re.compile(
+    r"TFE_Delete|EagerCopyToDevice|ExecutorDoneCallback$|ExecutorPropagateOutputs$|ValidateInputType|\w+Consume$"
+)
+_RUN = "ExecutorState::Process"
+_EAGER_PARTS = ("EagerKernelExecute", "KernelAndDevice", "ValidateInputType")
+"""Of none of a hundred thousand such events in real traces is the first thing inside a call, a run or an op."""
 _LATE_PS = 5 * PS_PER_MS
 """The fastest of ten runs of functions begins a tenth of a millisecond after its call at most: a fiftieth of this."""
 
@@ -131,10 +137,12 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
         # Nothing on a thread ends inside of what it calls. A few can be a glitch of the clock.
         text = f"events of host threads end inside another one ({crossing:,} of {trace.event_count:,})"
         yield Flaw("crossing_events", text, "doubtful")
-    misplaced = _misplaced(trace)
-    if misplaced:
+    if misplaced := _misplaced(trace):
         text = f"{counted(misplaced, 'event')} directly inside events that contain none: names or times may be wrong"
         yield Flaw("misplaced_calls", text, "doubtful")
+    if again := _overlapping_markers(trace):
+        text = f"{counted(again, 'marker')} of steps inside the one before: times may be wrong"
+        yield Flaw("overlapping_markers", text, "doubtful", about_steps=True)
     if _repeats(trace) > _SHARE:
         yield Flaw("repeated_events", "events of host threads are there twice")
 
@@ -178,32 +186,51 @@ def _is_run_op(name: str) -> bool:
 def _is_of_tensorflow(name: str) -> bool:
     """Tell whether the event is one that TensorFlow writes, which ends before the call around it does."""
     if name.startswith(("Executor", "ThreadpoolListener::", "KernelAndDevice")):
-        return name != "ExecutorState::Process"
+        return name != _RUN
     if is_iterator(name) or is_fetch(name) or is_eager_call(name) or is_hand_over(name):
         return True
     return ":" in name and bool(parse_op(name).kind)
 
 
 def _misplaced(trace: HostTrace) -> int:
-    """Return how many calls of tf.data are the first thing inside an op that is not about tf.data.
+    """Return how many events are the first thing inside one that never contains such.
 
-    Deletions of tensors count with whatever is inside of them.
+    Of ops, only those about tf.data call it. What waits for memory, copies to a device, tells that an op is done or
+    deletes a tensor runs nothing.
     """
-    calls, ops = mask(trace.names, is_iterator)[trace.name], mask(trace.names, _is_other_op)[trace.name]
-    deletions = mask(trace.names, _is_deletion)[trace.name]
+    names = trace.names
+    calls, others = mask(names, _calls_data)[trace.name], mask(names, _calls_no_data)[trace.name]
+    runs, leaves = mask(names, _runs)[trace.name], mask(names, _LEAVES.match)[trace.name]
     is_inside = (trace.end_ps[1:] <= trace.end_ps[:-1]) & (trace.line_of[1:] == trace.line_of[:-1])
-    of_deletions = deletions[:-1] & (trace.start_ps[1:] < trace.end_ps[:-1])
-    return int((((calls[1:] & ops[:-1]) | of_deletions) & is_inside).sum())
+    is_inside &= trace.start_ps[1:] < trace.end_ps[:-1]
+    return int((((calls[1:] & others[:-1]) | (runs[1:] & leaves[:-1])) & is_inside).sum())
 
 
-def _is_other_op(name: str) -> bool:
-    """Tell whether the event is a TensorFlow op that calls no iterator, as `ReduceDataset` does."""
+def _calls_data(name: str) -> bool:
+    return is_iterator(name) or is_fetch(name)
+
+
+def _calls_no_data(name: str) -> bool:
+    """Tell whether the event calls no iterator: ops, but for those like `ReduceDataset`, and the end of a run."""
     op = parse_op(name) if ":" in name and not is_fetch(name) else Op("", name, "")
-    return op.kind == "tensorflow" and not re.search("Dataset|Iterator", op.type)
+    if op.kind == "tensorflow":
+        return not re.search("Dataset|Iterator", op.type)
+    return name == "ExecutorState::ProcessAsync::Done"
 
 
-def _is_deletion(name: str) -> bool:
-    return name.startswith("TFE_Delete")
+def _runs(name: str) -> bool:
+    """Tell whether something is run in the event: a function, an op, a stage of tf.data."""
+    is_eager = is_eager_call(name) or name.startswith(_EAGER_PARTS)
+    return is_eager or _calls_data(name) or _calls(name) or name.startswith(_RUN) or _is_run_op(name)
+
+
+def _overlapping_markers(trace: HostTrace) -> int:
+    """Return how many markers of steps begin before the one of their name before them on their thread ends."""
+    rows = np.flatnonzero(trace.has_stat("step_num") & trace.on_host)
+    rows = rows[np.lexsort((trace.start_ps[rows], trace.name[rows], trace.line_of[rows]))]
+    before, after = rows[:-1], rows[1:]
+    is_next = (trace.line_of[before] == trace.line_of[after]) & (trace.name[before] == trace.name[after])
+    return int((is_next & (trace.start_ps[after] < trace.end_ps[before])).sum())
 
 
 def _repeats(trace: HostTrace) -> float:
@@ -226,7 +253,7 @@ def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
 
     A call, the executor that runs it on another thread, and what the run fetches from tf.data carry the same id.
     """
-    run, start_ps, end_ps = _spans(trace, _runs_function)
+    run, start_ps, end_ps = _spans(trace, lambda name: name.startswith(_RUN))
     calls, fetches = (_spans(trace, wanted)[:2] for wanted in (_calls_function, is_fetch))
     called_ps, fetched_ps = _waits(calls, (run, start_ps)), _waits((run, start_ps), fetches)
     early, count = int((called_ps < 0).sum() + (fetched_ps < 0).sum()), len(called_ps) + len(fetched_ps)
@@ -286,10 +313,6 @@ def _calls_function(name: str) -> bool:
 
 def _calls(name: str) -> bool:
     return runs_function(name) or is_input_function(name)
-
-
-def _runs_function(name: str) -> bool:
-    return name.startswith("ExecutorState::Process")
 
 
 def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:
