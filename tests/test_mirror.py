@@ -14,6 +14,7 @@ TESTED_IN = {
     "capture/keras_import_hook.py": "capture/test_script_run.py",
     "capture/script_child.py": "capture/test_script_run.py",
     "capture/script_plan.py": "capture/test_script_run.py",
+    "capture/graph_log.py": "capture/test_graph_collector.py",
     "capture/server_methods.py": "capture/test_server.py",
     "capture/step_profile.py": "capture/test_keras_callback.py",
     "capture/tensorflow_session.py": "capture/test_local.py",

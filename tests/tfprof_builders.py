@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfperf.tfprof.messages import TENSORFLOW
-from tfperf.tfprof.model import Model
+from tfperf.tfprof.model import AVERAGE, PLACE, Attribute, Model
 from tfperf.tfprof.sources import Sources, read_model
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -101,3 +101,8 @@ def model(folder: Path, nodes: Sequence[bytes], steps: Mapping[int, bytes] = {},
     if log:
         (folder / "log").write_bytes(log)
     return read_model(Sources(graph=folder / "graph.pb", run_metadata=files, op_log=folder / "log" if log else None))
+
+
+def values_of(of: Model, attribute: Attribute, step: int = AVERAGE) -> dict[str, int]:
+    """Return an attribute of each node, by its name."""
+    return dict(zip(of.names, of.values(step)[PLACE[attribute]].tolist(), strict=True))

@@ -16,6 +16,7 @@ from tfperf.tfprof.profile_proto import read_profile
 from tfperf.tfprof.run_metadata import read_run_metadata
 
 _NUMBER = re.compile(r"\d+")
+_STEP = re.compile(r"run_metadata_(\d{1,18})\.pb")
 _LARGEST_STEP = (1 << 63) - 1
 
 
@@ -41,6 +42,25 @@ def read_model(sources: Sources) -> Model:
     }
     log = read_op_log(InputFile(sources.op_log, "OpLogProto")) if sources.op_log is not None else None
     return build_model(graph, steps, log)
+
+
+def read_folder(path: str | Path) -> Model:
+    """Read what `Collector` wrote into a folder; raises TfprofInputError."""
+    return read_model(folder_sources(Path(path)))
+
+
+def folder_sources(folder: Path) -> Sources:
+    """Return the files of a collection: graph.pb, and if there, run_metadata_STEP.pb and tfprof_log.
+
+    Raises TfprofInputError if the folder has no graph.pb.
+    """
+    graph, log = folder / "graph.pb", folder / "tfprof_log"
+    if not graph.is_file():
+        what = "has no graph.pb" if folder.is_dir() else "is no folder"
+        raise TfprofInputError(f"{folder} {what}: name a folder that tfperf.tfprof.Collector wrote")
+    records = {path: _STEP.fullmatch(path.name) for path in sorted(folder.iterdir())}
+    steps = {int(step[1]): [path] for path, step in records.items() if step}
+    return Sources(graph=graph, run_metadata=steps, op_log=log if log.is_file() else None)
 
 
 def steps_of(texts: Sequence[str]) -> dict[int, list[Path]]:

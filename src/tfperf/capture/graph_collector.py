@@ -1,0 +1,201 @@
+"""What tfprof needs of a job, collected inside of it: the graph, the log of who built it, and records of its runs.
+
+A collection is a folder:
+
+    graph.pb                the graph, with shapes (GraphDef)
+    tfprof_log              who built its nodes, their float operations and types (OpLogProto)
+    run_metadata_STEP.pb    what a traced step recorded (RunMetadata), one file each; none for a tf.function
+    model.ckpt.*            a checkpoint of the variables, if a saver is given
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tfperf.capture.graph_log import LOG_NAME, function_graph_and_log, graph_and_log
+from tfperf.errors import OutputError, TfperfWarning
+from tfperf.files import cannot_write, replace_file
+from tfperf.units import counted, format_bytes
+
+GRAPH_NAME = "graph.pb"
+CHECKPOINT_NAME = "model.ckpt"
+_FULL_TRACE = 3
+
+
+def step_name(step: int) -> str:
+    """Return the name of the file with the record of a step."""
+    return f"run_metadata_{step}.pb"
+
+
+class Collected(Struct, frozen=True, kw_only=True):
+    """What a folder holds now: the traced steps, the bytes of their files, and why no more are traced, if so."""
+
+    folder: Path
+    steps: tuple[int, ...] = ()
+    size_bytes: int = 0
+    stopped: str = ""
+
+
+class Collector:
+    """Collects what `tfperf tfprof` reads, into a folder that is new or empty.
+
+    Sessions of `tf.compat.v1`: call `run` in place of `session.run`. Every `every`-th step, from the first, is traced
+    (FULL_TRACE, which makes it slower) and its record written at once. Tracing stops for good with a warning
+    (TfperfWarning) after `max_steps` steps, or when their files would take more than `max_bytes`; the job goes on.
+    `saver`, a `tf.compat.v1.train.Saver`, writes a checkpoint of its variables into the folder at the end.
+
+    Functions of TensorFlow 2: call `add_function`. TensorFlow 2 records no times and memory of nodes, so the views
+    have parameters, float operations and code alone; for times, use `tfperf capture`.
+
+    Raises OutputError if the folder has something in it or cannot be written, ValueError for limits below 1.
+
+        with Collector("collected", every=10) as collector:
+            for step in range(100):
+                collector.run(session, [train_op, loss], feed_dict=batch())
+    """
+
+    def __init__(
+        self, folder: str | Path, *, every: int = 10, max_steps: int = 20, max_bytes: int = 256 << 20, saver: Any = None
+    ) -> None:
+        for name, value in (("every", every), ("max_steps", max_steps), ("max_bytes", max_bytes)):
+            if value < 1:
+                raise ValueError(f"{name} must be 1 or more, not {value}")
+        self._folder = Path(folder)
+        self._every, self._max_steps, self._max_bytes, self._saver = every, max_steps, max_bytes, saver
+        self._sizes: dict[int, int] = {}
+        self._stopped = ""
+        self._is_closed = False
+        self._next_step = 0
+        self._session: Any = None
+        self._written_version: int | None = None
+        self._latest = b""
+        with self._reported():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if any(self._folder.iterdir()):
+                raise OutputError(f"{self._folder} is not empty, and nothing in it is replaced; name a new folder")
+
+    @property
+    def collected(self) -> Collected:
+        """What has been collected so far."""
+        steps = tuple(self._sizes)
+        return Collected(folder=self._folder, steps=steps, size_bytes=sum(self._sizes.values()), stopped=self._stopped)
+
+    def run(
+        self,
+        session: Any,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        *,
+        options: Any = None,
+        run_metadata: Any = None,
+        step: int | None = None,
+    ) -> Any:
+        """Return what `session.run` returns; trace the run if it is its turn.
+
+        `step` is the number of this step; without it, steps are counted from 0. `options` and `run_metadata` are as
+        those of `session.run`. Raises what `session.run` raises.
+        """
+        step = self._next_step if step is None else step
+        self._next_step = step + 1
+        is_turn = step >= 0 and step % self._every == 0 and step not in self._sizes
+        if self._stopped or self._is_closed or not is_turn:
+            return session.run(fetches, feed_dict, options=options, run_metadata=run_metadata)
+        from tensorflow.compat import v1
+
+        traced = v1.RunOptions()
+        if options is not None:
+            traced.CopyFrom(options)
+        traced.trace_level = _FULL_TRACE
+        metadata = v1.RunMetadata()
+        result = session.run(fetches, feed_dict, options=traced, run_metadata=metadata)
+        if run_metadata is not None:
+            run_metadata.CopyFrom(metadata)
+        self._session = session
+        self._keep(step, metadata.SerializeToString())
+        return result
+
+    def add_function(self, function: Any) -> Collected:
+        """Write the graph and the log of a function: a concrete one, `function.get_concrete_function(...)`.
+
+        Float operations are those of the graph itself: what is inside of functions that it calls, and of loops, does
+        not count. A folder holds one graph. Raises ValueError for what is no concrete function.
+        """
+        if not hasattr(getattr(function, "graph", None), "captures"):
+            raise ValueError(
+                "give a concrete function: collector.add_function(train_step.get_concrete_function(x, y)), "
+                f"not {type(function).__name__}"
+            )
+        if self._written_version is not None:
+            raise OutputError(f"{self._folder} holds a graph already; use another Collector for another function")
+        self._write_graph(function.graph, *function_graph_and_log(function))
+        return self.collected
+
+    def close(self) -> Collected:
+        """Write the graph as it is now, and the checkpoint; what is collected stays. Later runs are not traced."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            graph = session.graph
+            if graph.version != self._written_version:
+                self._write_graph(graph, *graph_and_log(graph, run_metadata=self._latest))
+            if self._saver is not None:
+                self._save(session)
+        self._is_closed = True
+        return self.collected
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+
+    def _keep(self, step: int, record: bytes) -> None:
+        """Write the record of a step, unless that would be too much; judge whether there is room for another."""
+        taken = sum(self._sizes.values())
+        if taken + len(record) > self._max_bytes:
+            needs = f"step {step} recorded {format_bytes(len(record))}, {format_bytes(taken)} are written"
+            self._stop(f"max_bytes={self._max_bytes} ({needs})")
+            return
+        self._write(step_name(step), record)
+        self._sizes[step] = len(record)
+        self._latest = record
+        if self._written_version is None:
+            graph = self._session.graph
+            self._write_graph(graph, *graph_and_log(graph, run_metadata=record))
+        if len(self._sizes) == self._max_steps:
+            self._stop(f"max_steps={self._max_steps}")
+
+    def _stop(self, limit: str) -> None:
+        self._stopped = limit
+        steps = counted(len(self._sizes), "step")
+        message = f"tfprof data of {steps} is in {self._folder}; no more steps are traced, because of {limit}"
+        warnings.warn(message, TfperfWarning, stacklevel=4)
+
+    def _save(self, session: Any) -> None:
+        """Write a checkpoint with a saver of our own: the given one would forget its oldest checkpoint for it."""
+        from tensorflow.compat import v1
+
+        with session.graph.as_default():
+            saver = v1.train.Saver(saver_def=self._saver.as_saver_def())
+            saver.save(session, str(self._folder / CHECKPOINT_NAME), write_meta_graph=False, write_state=False)
+
+    def _write_graph(self, graph: Any, definition: bytes, log: bytes) -> None:
+        self._write(GRAPH_NAME, definition)
+        self._write(LOG_NAME, log)
+        self._written_version = graph.version
+
+    def _write(self, name: str, data: bytes) -> None:
+        with self._reported():
+            replace_file(self._folder / name, data)
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self._folder, error) from error
