@@ -8,12 +8,14 @@ from typing import Any
 
 from tfperf.tfprof.messages import TENSORFLOW
 from tfperf.tfprof.model import AVERAGE, PLACE, Attribute, Model
-from tfperf.tfprof.sources import Sources, read_model
+from tfperf.tfprof.sources import Sources, read_model, steps_of
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 STREAMS = "/device:GPU:0/stream:all"
 Shape = Sequence[int] | None
+REFERENCE = Path(__file__).parents[2] / "shared" / "tfprof"
+"""What the reference made of graphs and runs; tests of it are skipped where it is not."""
 
 
 def message(kind: str, /, **fields: Any) -> bytes:
@@ -106,3 +108,13 @@ def model(folder: Path, nodes: Sequence[bytes], steps: Mapping[int, bytes] = {},
 def values_of(of: Model, attribute: Attribute, step: int = AVERAGE) -> dict[str, int]:
     """Return an attribute of each node, by its name."""
     return dict(zip(of.names, of.values(step)[PLACE[attribute]].tolist(), strict=True))
+
+
+def reference_model(name: str, way: str = "graph") -> Model:
+    """Return the model of a set of the reference, from its graph and runs, or from its profile."""
+    folder = REFERENCE / name
+    if way == "profile":
+        return read_model(Sources(profile=folder / "profile.pb"))
+    metadata = {"mnist": "run_meta/*.pb", "mnist_res": "run_meta/*.pb"}.get(name, "run_metadata*.pb")
+    steps = steps_of([str(folder / metadata)])
+    return read_model(Sources(graph=folder / "graph.pb", run_metadata=steps, op_log=folder / "tfprof_log"))

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfprof_builders import CPU, model, node, op_log, ran, run_metadata
+from tfprof_builders import CPU, REFERENCE, model, node, op_log, ran, reference_model, run_metadata
 
 from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options, options_from
 from tfperf.tfprof.reference_text import ModelText, bytes_text, op_rows, scaled, time_text, tree_rows
-from tfperf.tfprof.sources import Sources, read_model, steps_of
 from tfperf.tfprof.views import View, show_ops, show_tree
 
-REFERENCE = Path(__file__).parents[2].parent / "shared" / "tfprof"
 SETS = ("mnist", "mnist_res", "loop", "synth_gpu")
 
 
@@ -25,15 +23,6 @@ def rows(of: Model, view: View, options: Options, *, quirks: bool = False) -> li
     if view == "op":
         return [*op_rows(show_ops(of, options), options, text, of.values(options.step))]
     return [*tree_rows(show_tree(of, view, options), view, options, text)]
-
-
-def reference_model(name: str, way: str) -> Model:
-    folder = REFERENCE / name
-    if way == "profile":
-        return read_model(Sources(profile=folder / "profile.pb"))
-    metadata = {"mnist": "run_meta/*.pb", "mnist_res": "run_meta/*.pb"}.get(name, "run_metadata*.pb")
-    steps = steps_of([str(folder / metadata)])
-    return read_model(Sources(graph=folder / "graph.pb", run_metadata=steps, op_log=folder / "tfprof_log"))
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reports of the reference are not beside the project")

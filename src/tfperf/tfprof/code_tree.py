@@ -9,7 +9,7 @@ from tfperf.tfprof.model import Model
 from tfperf.tfprof.tree import ROOT, Tree
 
 _LONGEST_FUNCTION = 20
-_GRADIENT = " (gradient)"
+GRADIENT = " (gradient)"
 
 
 def frame_names(model: Model) -> list[str]:
@@ -46,7 +46,7 @@ def code_tree(model: Model, values: Int64s, counts: Bools, *, every: bool) -> tu
     accounted = np.full(len(parent), every)
     accounted[leaf[built]] = True
     order = _preorder(parent)
-    shown = [names[number // 2] + _GRADIENT * (number % 2) for number in text[order].tolist()]
+    shown = [names[number // 2] + GRADIENT * (number % 2) for number in text[order].tolist()]
     built_in: dict[int, list[int]] = {}
     for node, entry in zip(nodes[built].tolist(), leaf[built].tolist(), strict=True):
         built_in.setdefault(entry, []).append(node)

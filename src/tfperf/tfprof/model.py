@@ -14,6 +14,7 @@ from tfperf.tfprof.graph_def import Graph
 from tfperf.tfprof.op_log import OpLog, Stacks
 from tfperf.tfprof.ragged import Shapes
 from tfperf.tfprof.run_metadata import NodeIndex, Records
+from tfperf.units import listed
 
 AVERAGE = -1
 """The step that stands for the mean of all steps."""
@@ -131,6 +132,17 @@ class Model(Struct, frozen=True, kw_only=True):
         values[PLACE["float_ops"]] = np.where(ran, self.float_ops * values[PLACE["runs"]], self.float_ops)
         values[PLACE["definitions"]] = 1
         return values
+
+    def recorded(self, step: int) -> Mapping[int, Executions]:
+        """Return what was recorded in a step, or in all of them for their mean; ValueError if the step is not there."""
+        if step == AVERAGE:
+            return self.steps
+        if step not in self.steps:
+            there = (
+                f"use one of {listed([*map(str, self.steps)], 8)}, or -1 for their mean" if self.steps else "none was"
+            )
+            raise ValueError(f"step {step} was not recorded: {there}")
+        return {step: self.steps[step]}
 
     def input_rows(self) -> tuple[Int64s, Int64s]:
         """Return where the inputs of each node start among all inputs, and how many it has."""

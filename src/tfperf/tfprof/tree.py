@@ -107,7 +107,7 @@ def _above(marked: Bools, stop: Int64s) -> Int64s:
     return np.cumsum(change)[: len(stop)]
 
 
-def show(tree: Tree, options: Options, rules: Rules, built: Mapping[int, list[int]]) -> Shown:
+def show(tree: Tree, built: Mapping[int, list[int]], options: Options, rules: Rules) -> Shown:
     """Choose, total and order the rows of a view."""
     tree = _counted(tree, rules)
     stop = ends(tree.depth)

@@ -34,17 +34,20 @@ def accounted(model: Model, options: Options) -> Bools:
 
 def show_tree(model: Model, view: View, options: Options) -> Shown:
     """Return what the scope, graph or code view shows."""
+    return show(*whole_tree(model, view, options), options, RULES[view])
+
+
+def whole_tree(model: Model, view: View, options: Options) -> tuple[Tree, Mapping[int, list[int]]]:
+    """Return all rows of the scope, graph or code view, shown or not; and `Shown.built`."""
     values = model.values(options.step)
     counts = accounted(model, options)
-    built: dict[int, list[int]] = {}
     if view == "code":
-        tree, built = code_tree(model, values, counts, every=matches(options.account_type_regexes, ()) is None)
-    else:
-        tree = (scope_tree if view == "scope" else graph_tree)(model, values, counts)
-        of_scopes = matches(options.account_type_regexes, [SCOPE_TYPE])
-        if of_scopes is None or of_scopes[0]:
-            tree.accounted[1:] |= tree.node[1:] < 0
-    return show(tree, options, RULES[view], built)
+        return code_tree(model, values, counts, every=matches(options.account_type_regexes, ()) is None)
+    tree = (scope_tree if view == "scope" else graph_tree)(model, values, counts)
+    of_scopes = matches(options.account_type_regexes, [SCOPE_TYPE])
+    if of_scopes is None or of_scopes[0]:
+        tree.accounted[1:] |= tree.node[1:] < 0
+    return tree, {}
 
 
 def scope_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
