@@ -99,6 +99,19 @@ def test_the_op_view_of_a_small_model(small: Model) -> None:
     ]
 
 
+def test_the_op_view_lists_all_shapes_of_inputs(small: Model) -> None:
+    assert rows(small, "op", options(select=["input_shapes"], account_type_regexes=["MatMul|Placeholder"])) == [
+        f"{'MatMul':25}",
+        "",
+        "input_type: 0:4x8,\t1:8x2\t(run*1|defined*1)\texec_time: 40us",
+        "",
+        f"{'Placeholder':25}",
+        "",
+        "input_type: \t(run*0|defined*1)\texec_time: 0us",
+        "",
+    ]
+
+
 def test_the_code_view_of_a_small_model(small: Model) -> None:
     assert rows(small, "code", options(select=["cpu_micros", "params"])) == [
         "_TFProfRoot (--/40us, --/16 params)",

@@ -199,6 +199,5 @@ def _input_types(nodes: Int64s, text: ModelText, values: Int64s) -> Iterator[str
         total = totals.setdefault(text.inputs(node, ",\t"), [0, 0, 0])
         for place, number in enumerate((values[PLACE["runs"], node], 1, values[PLACE["micros"], node])):
             total[place] += int(number)
-    for shapes, (runs, defined, micros) in sorted(totals.items(), key=lambda item: -item[1][0]):
-        if shapes:
-            yield f"input_type: {shapes}\t(run*{runs}|defined*{defined})\texec_time: {time_text(micros)}"
+    for shapes, (runs, defined, micros) in sorted(totals.items(), key=lambda item: (-item[1][0], item[0])):
+        yield f"input_type: {shapes}\t(run*{runs}|defined*{defined})\texec_time: {time_text(micros)}"

@@ -1,0 +1,190 @@
+"""A fresh graph, run here, in the reference and in ours: TensorFlow's own tfprof must write the same lines.
+
+The reference runs in a process of its own, since its engine is one for the whole process and may end it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_environment import job_environment
+
+from tfperf.tfprof.model import Model
+from tfperf.tfprof.options import Options, options_from
+from tfperf.tfprof.reference_text import ModelText, op_rows, tree_rows
+from tfperf.tfprof.sources import Sources, read_folder, read_model
+from tfperf.tfprof.views import View, show_ops, show_tree
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(not find_spec("tensorflow"), reason="TensorFlow is not installed"),
+]
+VIEWS: tuple[View, ...] = ("scope", "graph", "op", "code")
+STEPS = (0, 2, 5)
+SETS = 60
+
+_JOB = '''
+import json, sys
+import numpy as np
+import tensorflow as tf
+from tfperf.tfprof import Collector
+
+v1 = tf.compat.v1
+v1.enable_control_flow_v2()
+graph = tf.Graph()
+
+
+def tower(images, name):
+    """A convolution with batch norm; the layers of both towers have the same names."""
+    with v1.variable_scope(name):
+        kernel = v1.get_variable("conv/kernel", [3, 3, 3, 4])
+        scale = v1.get_variable("norm/scale", [4], initializer=v1.ones_initializer())
+        offset = v1.get_variable("norm/offset", [4], initializer=v1.zeros_initializer(), use_resource=False)
+        features = tf.nn.conv2d(images, kernel, 1, "SAME", name="conv/Conv2D")
+        features, _, _ = v1.nn.fused_batch_norm(features, scale, offset, name="norm/FusedBatchNorm")
+        return tf.nn.max_pool2d(tf.nn.relu(features, name="relu"), 4, 4, "SAME", name="pool")
+
+
+with graph.as_default():
+    images = v1.placeholder(tf.float32, [4, 16, 16, 3], name="images")
+    both = tf.reshape(tf.concat([tower(images, "left"), tower(images, "right")], -1), [4, 128])
+    weights = v1.get_variable("mixed/kernel", [128, 128])
+    _, mixed = tf.while_loop(
+        lambda index, value: index < 3,
+        lambda index, value: (index + 1, tf.nn.tanh(tf.matmul(value, weights, name="mix"))),
+        [0, both], name="mixing",
+    )
+    values, places = tf.nn.top_k(mixed, 3, name="top")
+    loss = tf.reduce_sum(values * tf.cast(places, tf.float32), name="loss")
+    train = v1.train.GradientDescentOptimizer(0.01).minimize(loss)
+    session = v1.Session()
+    session.run(v1.global_variables_initializer())
+
+records = {}
+with Collector("collected", every=1) as collector:
+    for step in STEPS:
+        records[step] = v1.RunMetadata()
+        feed = {images: np.random.default_rng(step).random((4, 16, 16, 3), np.float32)}
+        collector.run(session, [train, loss], feed, run_metadata=records[step], step=step)
+
+profiler = v1.profiler.Profiler(graph)
+for step, record in records.items():
+    profiler.add_step(step, record)
+with open("profile.pb", "wb") as file:
+    file.write(profiler.serialize_to_string())
+views = {
+    "scope": profiler.profile_name_scope, "graph": profiler.profile_graph,
+    "op": profiler.profile_operations, "code": profiler.profile_python,
+}
+reports = []
+for number, (view, options) in enumerate(json.load(open("options.json"))):
+    views[view]({**options, "output": f"file:outfile=report{number}.txt"})
+    reports.append(open(f"report{number}.txt").read())
+json.dump(reports, open("reports.json", "w"))
+'''
+
+
+def option_sets() -> list[tuple[View, dict[str, Any]]]:
+    """Return option sets, the same in every run, each for all views.
+
+    None cuts off the root of the code view (`max_depth` 0, or a trim that matches its name): that ends the reference.
+    """
+    chance = random.Random(16)
+    names = ("left/.*", ".*conv.*", ".*MatMul.*", "gradients.*", ".*kernel", "[A-M].*", ".*job.py.*", "loss", "while.*")
+    types = ((".*",), ("_trainable_variables",), (".*cpu:0",), ("Conv2D", "MatMul"), (".*Grad.*",), ("VarHandleOp",))
+    columns = (
+        "bytes",
+        "peak_bytes",
+        "residual_bytes",
+        "output_bytes",
+        "micros",
+        "accelerator_micros",
+        "cpu_micros",
+        "params",
+        "float_ops",
+        "occurrence",
+        "device",
+        "op_types",
+        "input_shapes",
+    )
+    minima = ("bytes", "peak_bytes", "output_bytes", "micros", "cpu_micros", "params", "float_ops", "occurrence")
+
+    def regexes(share: float, otherwise: list[str]) -> list[str]:
+        return [chance.choice(names)] if chance.random() < share else otherwise
+
+    sets: list[dict[str, Any]] = []
+    while len(sets) < SETS:
+        options = {
+            "max_depth": chance.choice((1, 2, 3, 5, 100)),
+            "order_by": chance.choice(("name", *columns[:10])),
+            "account_type_regexes": [*chance.choice((types[0], *types))],
+            "start_name_regexes": regexes(0.3, [".*"]),
+            "trim_name_regexes": regexes(0.25, []),
+            "show_name_regexes": regexes(0.3, [".*"]),
+            "hide_name_regexes": regexes(0.3, []),
+            "account_displayed_op_only": chance.random() < 0.5,
+            "select": chance.sample(columns, chance.randint(1, 5)),
+            "step": chance.choice((-1, *STEPS)),
+        }
+        if chance.random() < 0.5:
+            options[f"min_{chance.choice(minima)}"] = chance.choice((1, 2, 10, 100, 1000))
+        sets.append(options)
+    return [*itertools.product(VIEWS, sets)]
+
+
+def lines(of: Model, view: View, options: Options) -> list[str]:
+    """Return the lines that we write, with the reference's own mistake about outputs (D1)."""
+    text = ModelText(of, quirks=True)
+    if view == "op":
+        return [*op_rows(show_ops(of, options), options, text, of.values(options.step))]
+    return [*tree_rows(show_tree(of, view, options), view, options, text)]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a job that ran a graph and reported it with TensorFlow's own engine."""
+    folder = tmp_path_factory.mktemp("reference")
+    (folder / "job.py").write_text(f"STEPS = {STEPS}\n{_JOB}")
+    (folder / "options.json").write_text(json.dumps(option_sets()))
+    done = subprocess.run(
+        [sys.executable, "job.py"],
+        cwd=folder,
+        env=job_environment(keras=False),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return folder
+
+
+def reference_lines(report: str) -> list[str]:
+    """Return the rows of a report of the reference: what follows the head of the table."""
+    _, _, rows = report.partition("\nnode name | ")
+    return rows.splitlines()[1:]
+
+
+@pytest.mark.parametrize("way", ["collected", "profile"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_both_engines_write_the_same_lines(job: Path, view: View, way: str) -> None:
+    of = read_folder(job / way) if way == "collected" else read_model(Sources(profile=job / "profile.pb"))
+    reports = json.loads((job / "reports.json").read_text())
+    compared, different = 0, {}
+    for (each, given), report in zip(option_sets(), reports, strict=True):
+        if each == view:
+            ours, theirs = lines(of, view, options_from(given)), reference_lines(report)
+            if view in ("code", "op"):  # The reference sorts these so that equal ones come in any order.
+                ours, theirs = sorted(ours), sorted(theirs)
+            compared += len(theirs)
+            if ours != theirs:
+                different[json.dumps(given)] = [ours, theirs]
+    assert not different
+    assert compared > SETS
