@@ -125,6 +125,7 @@ class _Commands(click.Group):
         "export-csv",
         "timeline",
         "query",
+        "tfprof",
         "explain",
         "completion",
     )

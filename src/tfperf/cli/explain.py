@@ -137,6 +137,16 @@ def _known(context: click.Context) -> Iterator[Entry]:
     yield from _of_command_line(context.find_root().command)
 
 
+def _commands(group: click.Group, context: click.Context, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands by what is typed for them, those of groups too."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{before}{name}", command
+        if isinstance(command, click.Group):
+            yield from _commands(command, context, f"{before}{name} ")
+
+
 def _of_command_line(main: click.Command) -> Iterator[Entry]:
     """Yield commands, and options of one name and help together, whatever their commands."""
     from tfperf.explain.entries import Entry
@@ -144,15 +154,13 @@ def _of_command_line(main: click.Command) -> Iterator[Entry]:
     assert isinstance(main, click.Group)
     found: dict[tuple[tuple[str, ...], str], list[str]] = {}
     context = click.Context(main, info_name="tfperf", **main.context_settings)
-    for name in main.list_commands(context):
-        command = main.get_command(context, name)
-        assert command is not None
-        yield Entry("command", (name,), command.get_short_help_str(200), f"docs/commands.md#tfperf-{name}")
+    for name, command in _commands(main, context):
+        yield Entry("command", (name,), command.get_short_help_str(200), f"docs/commands.md#tfperf-{name.split()[0]}")
         for option in command.get_params(context):
             if isinstance(option, click.Option):
                 names = (*sorted(option.opts, key=len, reverse=True), *option.secondary_opts)
                 found.setdefault((names, option.help or ""), []).append(name)
     for (names, help_text), commands in found.items():
         of = f"of tfperf {', '.join(commands)}"
-        page = f"docs/commands.md#tfperf-{commands[0]}"
+        page = f"docs/commands.md#tfperf-{commands[0].split()[0]}"
         yield Entry("option", names, help_text, page, (", ".join(names), of) if len(names) > 1 else (of,))

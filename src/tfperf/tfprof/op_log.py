@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from tfperf.arrays import Int64s, distinct_index, ranges
 from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.messages import TENSORFLOW
 from tfperf.wire.decoder import Decoder, items, numbers, offsets, texts
+
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]|^<frozen |[/\\]lib[/\\]python3\.\d+[/\\]")
+"""Paths of what is installed, and not written by users."""
 
 
 class Stacks(Struct, frozen=True, kw_only=True):
@@ -33,6 +37,25 @@ class Stacks(Struct, frozen=True, kw_only=True):
         return Stacks(
             ends=np.concatenate(([0], np.cumsum(length))),
             frame=self.frame[ranges(self.ends[at], length)],
+            files=self.files,
+            lines=self.lines,
+            functions=self.functions,
+        )
+
+    def of_users(self) -> Stacks:
+        """Return the stacks without frames of installed packages; a stack that has no others keeps its last frame."""
+        is_installed = np.array([_INSTALLED.search(path) is not None for path in self.files], np.bool_)
+        if not len(is_installed) or not is_installed.any():
+            return self
+        keep = ~is_installed[self.frame]
+        owner = np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
+        has_own = np.bincount(owner[keep], minlength=len(self.ends) - 1) > 0
+        last = self.ends[1:][~has_own & (np.diff(self.ends) > 0)] - 1
+        keep[last] = True
+        each = np.bincount(owner[keep], minlength=len(self.ends) - 1)
+        return Stacks(
+            ends=np.concatenate(([0], np.cumsum(each))),
+            frame=self.frame[keep],
             files=self.files,
             lines=self.lines,
             functions=self.functions,

@@ -32,14 +32,16 @@ def accounted(model: Model, options: Options) -> Bools:
     return np.ones(len(model.names), np.bool_) if matched is None else typed(model, matched)
 
 
-def show_tree(model: Model, view: View, options: Options) -> Shown:
-    """Return what the scope, graph or code view shows."""
-    return show(*whole_tree(model, view, options), options, RULES[view])
+def show_tree(model: Model, view: View, options: Options, values: Int64s | None = None) -> Shown:
+    """Return what the scope, graph or code view shows; `values` stand for those that the model has."""
+    return show(*whole_tree(model, view, options, values), options, RULES[view])
 
 
-def whole_tree(model: Model, view: View, options: Options) -> tuple[Tree, Mapping[int, list[int]]]:
+def whole_tree(
+    model: Model, view: View, options: Options, values: Int64s | None = None
+) -> tuple[Tree, Mapping[int, list[int]]]:
     """Return all rows of the scope, graph or code view, shown or not; and `Shown.built`."""
-    values = model.values(options.step)
+    values = model.values(options.step) if values is None else values
     counts = accounted(model, options)
     if view == "code":
         return code_tree(model, values, counts, every=matches(options.account_type_regexes, ()) is None)
@@ -108,12 +110,14 @@ class ShownOps(Struct, frozen=True, kw_only=True):
     own: Int64s
     total: Int64s
     root_total: Int64s
+    all_total: Int64s
+    """Of all that counts, shown or not."""
     nodes: list[Int64s]
 
 
-def show_ops(model: Model, options: Options) -> ShownOps:
-    """Return what the op view shows."""
-    values = model.values(options.step)
+def show_ops(model: Model, options: Options, values: Int64s | None = None) -> ShownOps:
+    """Return what the op view shows; `values` stand for those that the model has."""
+    values = model.values(options.step) if values is None else values
     counted = np.flatnonzero(accounted(model, options))
     names = sorted({model.ops[node] for node in counted.tolist()})
     number = {name: place for place, name in enumerate(names)}
@@ -126,6 +130,7 @@ def show_ops(model: Model, options: Options) -> ShownOps:
     own = own[:, order]
     names = [names[place] for place in order.tolist()]
     total = np.cumsum(own[:, ::-1], axis=1)[:, ::-1]
+    own_total = own.sum(axis=1)
     root_total = total[:, 0] if len(names) else np.zeros(len(ATTRIBUTES), np.int64)
     rows = _shown_ops(names, own, total, options)
     if options.account_displayed_op_only:
@@ -139,6 +144,7 @@ def show_ops(model: Model, options: Options) -> ShownOps:
         own=own[:, rows],
         total=total[:, rows],
         root_total=root_total,
+        all_total=own_total,
         nodes=[nodes[order[row]] for row in rows.tolist()],
     )
 

@@ -1,0 +1,98 @@
+"""`tfperf tfprof`: what a model costs, by name scope, graph, op type and line of code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from tfperf.cli import options, with_manners
+from tfperf.cli.tfprof_options import asked_options, asked_sources, model_options, reading, view_options
+
+if TYPE_CHECKING:
+    from tfperf.tfprof.views import View
+
+_EXAMPLES = {
+    "scope": "tfperf tfprof scope --graph graph.pb --run-meta 'run_metadata_*.pb' --op-log tfprof_log",
+    "graph": "tfperf tfprof graph --profile profile.pb --step 70",
+    "op": "tfperf tfprof op --profile profile.pb --order-by micros --select micros,occurrence",
+    "code": "tfperf tfprof code --profile profile.pb --preset time-and-memory",
+}
+_DOCS = {
+    "scope": "Show what each name scope costs: layers and what is in them.",
+    "graph": "Show what each node costs with all that feeds it.",
+    "op": "Show what each op type costs.",
+    "code": "Show what each line of Python costs that built a part of the graph.",
+}
+_MODULES: dict[str, str] = {}
+_MORE = """
+    The model is a graph, what its runs recorded, and a log of who built it, or a profile that holds all three.
+
+    \b
+    Example:
+      {example}
+"""
+
+
+class _Views(click.Group):
+    """The commands of tfprof; modules of others are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_DOCS, *_MODULES]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from importlib import import_module
+
+        if cmd_name in _MODULES:
+            return with_manners(import_module(_MODULES[cmd_name]).command)
+        return with_manners(_view_command(cmd_name)) if cmd_name in _DOCS else None
+
+
+@click.group("tfprof", cls=_Views, short_help="Say what a model costs, by scope, graph, op type and line of code.")
+def command() -> None:
+    """Say what a model costs: parameters, float operations, memory and time, by name scope, graph, op or line of code.
+
+    \b
+    Example:
+      tfperf tfprof scope --profile profile.pb
+      tfperf tfprof op --graph graph.pb --run-meta 'run_metadata_*.pb'
+      tfperf tfprof params model.keras
+    """
+
+
+def _view_command(view: str) -> click.Command:
+    """Return the command of a view: all have the same options."""
+
+    def run(**values: Any) -> None:
+        _show_view(cast("View", view), values)
+
+    made = model_options(view_options(run))
+    help = f"{_DOCS[view]}\n{_MORE.format(example=_EXAMPLES[view])}".replace("\n    ", "\n")
+    return click.command(view, short_help=_DOCS[view].rstrip("."), help=help)(made)
+
+
+def _show_view(view: View, values: dict[str, Any]) -> None:
+    """Read the model, and show a view of it as it is asked for."""
+    from tfperf.tfprof.outputs import parse_output, write_output
+    from tfperf.tfprof.sources import read_model
+
+    format_name, force = values["format_name"], values["force"]
+    with reading():
+        asked, chosen = asked_options(values)
+        target = parse_output(values["output"] or asked.output, view)
+    as_report = target.kind in ("stdout", "file") and format_name != "tfprof"
+    if as_report:
+        options.check_output(target.path, format_name, force=force)
+    else:
+        options.refuse_existing(target.path, force=force)
+    with reading():
+        model = read_model(asked_sources(values))
+        if not as_report:
+            note = write_output(model, view, asked, target, quirks=values["reference_quirks"])
+            if note:
+                options.say(note)
+            return
+        from tfperf.tfprof.report import view_report
+
+        report = view_report(model, view, asked, chosen=chosen, top=values["top"], every_frame=values["all_frames"])
+    options.show(report, format_name, target.path, force=force, view="whole")

@@ -1,0 +1,184 @@
+"""The options of tfprof's views: where the model is read from, and what is shown of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfperf.cli import options
+from tfperf.render import FORMATS
+
+if TYPE_CHECKING:
+    from tfperf.tfprof.options import Options
+    from tfperf.tfprof.sources import Sources
+
+_LEAST = {
+    "bytes": "requested memory, in bytes,",
+    "peak_bytes": "peak memory, in bytes,",
+    "residual_bytes": "memory that is left allocated, in bytes,",
+    "output_bytes": "output, in bytes,",
+    "micros": "time, in microseconds,",
+    "accelerator_micros": "time on the accelerator, in microseconds,",
+    "cpu_micros": "time on the CPU, in microseconds,",
+    "params": "number of parameters",
+    "float_ops": "number of float operations",
+    "occurrence": "number of runs (op view: of nodes)",
+}
+_PATTERNS = {
+    "account_type": "Count only nodes with a type that matches: an op, a device, or a type of the log.",
+    "start_name": "Start at the topmost rows that match.",
+    "trim_name": "Show nothing below rows that match (code: nor these).",
+    "show_name": "Show only rows that match.",
+    "hide_name": "Hide rows that match; what is below moves up.",
+}
+SOURCES = ("trace", "graph", "run_metadata", "op_log", "checkpoint", "profile")
+
+
+class Unusable(click.ClickException):
+    """What an option names cannot be used: one line, exit code 2."""
+
+    exit_code = 2
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turn errors of inputs and of options into one line and exit code 2."""
+    from tfperf.render.values import for_people, without_commands
+    from tfperf.tfprof.input_file import TfprofInputError
+
+    try:
+        yield
+    except (TfprofInputError, ValueError) as error:
+        raise Unusable(without_commands(for_people(str(error)))) from error
+
+
+model_options = options.together(
+    click.argument("trace", type=options.PATH, required=False, metavar="[TRACE]"),
+    click.option("--graph", type=options.PATH, help="A GraphDef (binary or text), MetaGraphDef or SavedModel."),
+    click.option(
+        "--run-meta",
+        "run_metadata",
+        multiple=True,
+        metavar="[STEP=]FILE",
+        help="RunMetadata of a step (repeatable; 'run_metadata_*.pb' takes steps from the names).",
+    ),
+    click.option(
+        "--op-log", type=options.PATH, help="The log of who built the graph: float operations, lines of code."
+    ),
+    click.option("--checkpoint", type=options.PATH, help="A checkpoint: values of variables."),
+    click.option("--profile", type=options.PATH, help="A ProfileProto, which holds graph, runs and log."),
+    click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Leave out the first N steps."),
+)
+"""Where the model comes from."""
+
+
+def _joined(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the parts of comma-separated lists."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+view_options = options.together(
+    click.option(
+        "--preset", metavar="NAME", help="parameters, float-operations or time-and-memory; other options come on top."
+    ),
+    click.option("-c", "--config", type=options.PATH, help="A JSON file of options, with the names of tfprof."),
+    click.option("--step", type=int, help="A recorded step; -1: their mean.  [default: -1]"),
+    click.option("--max-depth", type=options.COUNT, help="Levels to show, the root counted.  [default: 100]"),
+    *(
+        click.option(f"--min-{name.replace('_', '-')}", type=options.COUNT, metavar="N", help=f"Least {text} to show.")
+        for name, text in _LEAST.items()
+    ),
+    click.option("--order-by", metavar="KEY", help="name, or a value such as micros, the largest first."),
+    *(
+        click.option(f"--{name.replace('_', '-')}-regexes", multiple=True, metavar="REGEX", help=text)
+        for name, text in _PATTERNS.items()
+    ),
+    click.option(
+        "--account-displayed-op-only/--account-all", default=None, help="Totals are of shown rows only, or of all."
+    ),
+    click.option("--select", multiple=True, callback=_joined, metavar="KEYS", help="What to show: micros,bytes,params"),
+    click.option("--all-frames", is_flag=True, help="Code view: frames of installed packages too."),
+    click.option("--reference-quirks", is_flag=True, help="With --format tfprof: its known defects too."),
+    click.option(
+        "--format", "format_name", type=click.Choice([*FORMATS, "tfprof"]), help="tfprof: its own text, to the letter."
+    ),
+    click.option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="A file for the report (the suffix says which format); or timeline=FILE, pprof=FILE, flame=FILE, "
+        "file=FILE, none, stdout.",
+    ),
+    options.FORCE,
+    click.option("--top", type=options.AT_LEAST_ONE, help="Rows for people, the largest first.  [default: 40]"),
+)
+"""What is shown, by tfprof's names."""
+
+
+def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool]:
+    """Return the options, and whether their user chose what is selected; raises ValueError.
+
+    A preset counts least, then the file, then what stands in the command.
+    """
+    from tfperf.tfprof.options import PRESETS, Options, options_from
+
+    given: dict[str, Any] = {"max_depth": 100}
+    if values["preset"] is not None:
+        if values["preset"] not in PRESETS:
+            raise ValueError(f"--preset {values['preset']!r} is unknown: use one of {', '.join(PRESETS)}")
+        given |= PRESETS[values["preset"]]
+    if values["config"] is not None:
+        given |= _config(values["config"])
+    given |= {
+        name: value
+        for name in Options.__struct_fields__
+        if (value := values.get(name)) is not None and value != () and name != "output"
+    }
+    chosen = "select" in given
+    if not chosen:
+        given["select"] = (
+            ("micros",) if values["format_name"] == "tfprof" else ("micros", "bytes", "params", "float_ops")
+        )
+    return options_from(given), chosen
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """Return the options of a file: OptionsProto in the JSON form of protobuf, whose names may be in camel case."""
+    import json
+
+    from tfperf.tfprof.input_file import InputFile
+    from tfperf.tfprof.options import Options
+
+    try:
+        content = json.loads(InputFile(path, "JSON file of options").data)
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f'{path} is not a JSON object of options, such as {{"max_depth": 4}}')
+    given = {re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0].lower()}", key): content[key] for key in content}
+    numbers = {name for name, kind in Options.__annotations__.items() if kind == "int"}
+    return {
+        key: int(value) if key in numbers and isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value) else value
+        for key, value in given.items()
+        if key != "dump_to_file"
+    }
+
+
+def asked_sources(values: Mapping[str, Any]) -> Sources:
+    """Return where the model is read from; raises ValueError."""
+    from tfperf.tfprof.sources import Sources, steps_of
+
+    given = [f"--{name.replace('_', '-')}" for name in ("graph", "op_log", "run_metadata") if values[name]]
+    if values["profile"] is not None and given:
+        raise ValueError(f"--profile holds all of a model: leave {given[0].replace('run-metadata', 'run-meta')} out")
+    return Sources(
+        graph=values["graph"],
+        run_metadata=steps_of(values["run_metadata"]),
+        op_log=values["op_log"],
+        profile=values["profile"],
+    )

@@ -1,0 +1,150 @@
+"""`tfperf tfprof`: options, inputs, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
+
+Run = Callable[..., Result]
+VIEWS = ("scope", "graph", "op", "code")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a graph, records of two steps, and a log, which is the current one."""
+    nodes = [
+        node("x", "Placeholder", outputs=[[4, 8]], variable=[4, 8]),
+        node("layer/kernel", "VariableV2", outputs=[[8, 2]], variable=[8, 2]),
+        node("layer/MatMul", "MatMul", "x", "layer/kernel", outputs=[[4, 2]]),
+    ]
+    stack = [("/home/me/main.py", 3, "<module>"), ("/usr/lib/python3.11/site-packages/nn.py", 7, "dense")]
+    (tmp_path / "graph.pb").write_bytes(graph(*nodes))
+    (tmp_path / "log").write_bytes(op_log({"layer/MatMul": {"float_ops": 128, "stack": stack}}))
+    for step, micros in ((10, 3000), (20, 5000)):
+        recorded = run_metadata({CPU: [ran("layer/MatMul", 10, micros, memory=1000)]})
+        (tmp_path / f"run_metadata_{step}.pb").write_bytes(recorded)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+MODEL = ("--graph", "graph.pb", "--run-meta", "run_metadata_*.pb", "--op-log", "log")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_in_each_format(files: Path, run_tfperf: Run, view: str) -> None:
+    for name in ("table", "json", "csv", "markdown", "html", "tfprof"):
+        result = run_tfperf("tfprof", view, *MODEL, "--format", name)
+        assert result.exit_code == 0, result.output
+        assert "4.00" in result.stdout or "4.0" in result.stdout or name == "html", name
+
+
+def test_steps_are_chosen_by_number_and_averaged(files: Path, run_tfperf: Run) -> None:
+    def time_ms(*more: str) -> float:
+        shown = json.loads(run_tfperf("tfprof", "op", *MODEL, "--format", "json", *more).stdout)
+        return float(shown["summary"]["time_ms"])
+
+    assert (time_ms("--step", "10"), time_ms("--step", "20"), time_ms()) == (3.0, 5.0, 4.0)
+    result = run_tfperf("tfprof", "op", *MODEL, "--step", "11")
+    assert (result.exit_code, result.stderr) == (2, "Error: step 11 was not recorded; recorded steps: 10, 20\n")
+
+
+def test_the_code_view_shows_the_lines_of_users(files: Path, run_tfperf: Run) -> None:
+    shown = run_tfperf("tfprof", "code", *MODEL).stdout
+    assert "main.py:3:<module>" in shown
+    assert "nn.py" not in shown
+    assert "nn.py:7:dense" in run_tfperf("tfprof", "code", *MODEL, "--all-frames").stdout
+
+
+def test_parameters_are_those_of_variables(files: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("tfprof", "scope", *MODEL, "--select", "params", "--format", "csv")
+    rows = list(csv.DictReader(line for line in result.stdout.splitlines() if not line.startswith("#")))
+    assert {row["node"]: row["params"] for row in rows} == {
+        "x": "0", "layer": "16", "layer/kernel": "16", "layer/MatMul": "0"
+    }  # fmt: skip
+
+
+def test_options_from_a_preset_a_file_and_the_command(files: Path, run_tfperf: Run) -> None:
+    (files / "options.json").write_text('{"maxDepth": "3", "select": ["params"], "order_by": "name"}')
+    preset = ("--preset", "time-and-memory", "-c", "options.json", "--max-depth", "7", "--format", "tfprof")
+    lines = run_tfperf("tfprof", "scope", *MODEL, *preset).stdout.splitlines()
+    options = {line[:28].strip(): line[28:] for line in lines if line.startswith("-")}
+    assert (options["-max_depth"], options["-select"], options["-order_by"]) == ("7", "params", "name")
+    assert (options["-min_micros"], options["-account_displayed_op_only"]) == ("1", "true")
+
+
+WRONG = [
+    (("--select", "speed"), "select 'speed' is unknown: use some of accelerator_micros, bytes"),
+    (("--order-by", "speed"), "order_by 'speed' is unknown: use one of name, bytes"),
+    (("--preset", "all"), "--preset 'all' is unknown: use one of parameters, float-operations, time-and-memory"),
+    (("--show-name-regexes", "(a"), "show_name_regexes: '(a' is not a regular expression"),
+    (("--hide-name-regexes", "(?=a)"), "hide_name_regexes: '(?=a)' is not a regular expression"),
+    (("-o", "pprof=x.pb.gz"), "the scope view has no pprof: use code"),
+    (("-o", "timeline"), "output 'timeline' names no file: write timeline=FILE"),
+    (("-c", "graph.pb"), "graph.pb is not JSON"),
+    (("-c", "none.json"), "cannot open none.json: No such file or directory"),
+    (("--run-meta", "none_*.pb"), "no file matches 'none_*.pb'"),
+    (("--run-meta", "30=graph.pb"), "graph.pb is a graph of TensorFlow (GraphDef), not a RunMetadata"),
+    (("--profile", "graph.pb"), "--profile holds all of a model: leave --graph out"),
+    (("--step", "-2"), "step -2 does not exist: give the number of a recorded step, or -1 for their mean"),
+]
+
+
+@pytest.mark.parametrize(("more", "error"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
+def test_what_is_wrong_is_said_in_one_line(files: Path, run_tfperf: Run, more: tuple[str, ...], error: str) -> None:
+    result = run_tfperf("tfprof", "scope", *MODEL, *more)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith(f"Error: {error}"), result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not result.stdout
+
+
+def test_damaged_files_are_named(files: Path, run_tfperf: Run) -> None:
+    whole = (files / "run_metadata_10.pb").read_bytes()
+    for damaged in (b"", whole[:-7], b"\xff" * 40):
+        (files / "run_metadata_10.pb").write_bytes(damaged)
+        result = run_tfperf("tfprof", "op", *MODEL)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("Error: run_metadata_10.pb is ")
+        assert result.stderr.count("\n") == 1
+
+
+def test_reports_are_written_and_nothing_is_replaced(files: Path, run_tfperf: Run) -> None:
+    assert run_tfperf("tfprof", "scope", *MODEL, "-o", "view.json").exit_code == 0
+    assert json.loads((files / "view.json").read_text())["summary"]["view"] == "scope"
+    again = run_tfperf("tfprof", "scope", *MODEL, "-o", "view.json")
+    assert (again.exit_code, again.stderr) == (1, "Error: view.json exists; pass --force to replace it\n")
+    text = run_tfperf("tfprof", "scope", *MODEL, "--format", "tfprof", "-o", "file=view.txt")
+    assert text.stderr == "wrote view.txt: file\n"
+    assert (files / "view.txt").read_text().startswith("\nDoc:\nscope: ")
+    assert run_tfperf("tfprof", "scope", *MODEL, "-o", "none").stdout == ""
+
+
+def test_a_graph_alone_has_parameters_and_no_times(files: Path, run_tfperf: Run) -> None:
+    shown = run_tfperf("tfprof", "scope", "--graph", "graph.pb").stdout
+    assert "kernel" in shown
+    assert "16" in shown
+    assert "time" not in shown.split("Scopes and nodes")[1]
+    result = run_tfperf("tfprof", "scope", "--graph", "graph.pb", "--select", "micros")
+    assert "no step was recorded, so there are no times" in result.stdout
+    assert "no graph: give one with --graph" in run_tfperf("tfprof", "scope").stderr
+
+
+def test_control_characters_of_names_reach_no_terminal(files: Path, run_tfperf: Run) -> None:
+    (files / "odd.pb").write_bytes(graph(node("a\x1b[31m\n::error::b", "Op")))
+    for name in ("table", "tfprof"):
+        shown = run_tfperf("tfprof", "scope", "--graph", "odd.pb", "--format", name, "--select", "op_types").stdout
+        assert "\x1b" not in shown
+        assert "\n::error" not in shown
+
+
+def test_all_tables_can_be_read_as_csv(files: Path, run_tfperf: Run) -> None:
+    shown = run_tfperf("tfprof", "graph", *MODEL, "--format", "csv").stdout
+    rows = list(csv.reader(io.StringIO("\n".join(line for line in shown.splitlines() if not line.startswith("#")))))
+    assert rows[0][:3] == ["name", "node", "depth"]
