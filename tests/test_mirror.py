@@ -51,6 +51,9 @@ TESTED_IN = {
     "cli/diff.py": "compare/test_diff_report.py",
     "cli/capture_options.py": "cli/test_capture.py",
     "cli/options.py": "cli/test_main.py",
+    "cli/tfprof_options.py": "cli/test_tfprof.py",
+    "tfprof/outputs.py": "cli/test_tfprof.py",
+    "tfprof/report.py": "cli/test_tfprof.py",
     "cli/run.py": "capture/test_script_run.py",
     # What every section uses, and the words of sections whose whole text is a gold file.
     "report/model.py": "render/test_formats.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from collections.abc import Callable
@@ -96,7 +97,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("more", "error"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
+@pytest.mark.parametrize(
+    ("more", "error"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
 def test_what_is_wrong_is_said_in_one_line(files: Path, run_tfperf: Run, more: tuple[str, ...], error: str) -> None:
     result = run_tfperf("tfprof", "scope", *MODEL, *more)
     assert result.exit_code == 2, result.output
@@ -124,6 +127,18 @@ def test_reports_are_written_and_nothing_is_replaced(files: Path, run_tfperf: Ru
     assert text.stderr == "wrote view.txt: file\n"
     assert (files / "view.txt").read_text().startswith("\nDoc:\nscope: ")
     assert run_tfperf("tfprof", "scope", *MODEL, "-o", "none").stdout == ""
+
+
+def test_the_lines_of_code_are_written_for_pprof(files: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("tfprof", "code", *MODEL, "-o", "pprof=code.pb.gz")
+    assert (result.exit_code, result.stderr) == (0, "wrote code.pb.gz: pprof\n")
+    assert b"main.py" in gzip.decompress((files / "code.pb.gz").read_bytes())
+
+
+def test_a_folder_of_the_collector_needs_no_options(files: Path, run_tfperf: Run) -> None:
+    (files / "log").rename(files / "tfprof_log")
+    assert "layer" in run_tfperf("tfprof", "scope", ".").stdout
+    assert "leave --graph out" in run_tfperf("tfprof", "scope", ".", "--graph", "graph.pb").stderr
 
 
 def test_a_graph_alone_has_parameters_and_no_times(files: Path, run_tfperf: Run) -> None:

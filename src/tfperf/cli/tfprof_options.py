@@ -171,11 +171,14 @@ def _config(path: Path) -> dict[str, Any]:
 
 def asked_sources(values: Mapping[str, Any]) -> Sources:
     """Return where the model is read from; raises ValueError."""
-    from tfperf.tfprof.sources import Sources, steps_of
+    from tfperf.tfprof.sources import Sources, folder_sources, steps_of
 
     given = [f"--{name.replace('_', '-')}" for name in ("graph", "op_log", "run_metadata") if values[name]]
-    if values["profile"] is not None and given:
-        raise ValueError(f"--profile holds all of a model: leave {given[0].replace('run-metadata', 'run-meta')} out")
+    if (values["profile"] or values["trace"]) is not None and given:
+        whole = "--profile" if values["profile"] else str(values["trace"])
+        raise ValueError(f"{whole} holds all of a model: leave {given[0].replace('run-metadata', 'run-meta')} out")
+    if values["trace"] is not None:
+        return folder_sources(values["trace"])
     return Sources(
         graph=values["graph"],
         run_metadata=steps_of(values["run_metadata"]),

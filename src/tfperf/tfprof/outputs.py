@@ -75,4 +75,8 @@ def write_output(model: Model, view: View, options: Options, target: Target, *, 
 
 
 def _bytes_of(model: Model, view: View, options: Options, kind: Kind) -> bytes:
+    if kind == "pprof":
+        from tfperf.tfprof.pprof import pprof_bytes
+
+        return pprof_bytes(model, options)
     raise NotImplementedError(kind)
