@@ -72,6 +72,21 @@ TENSORFLOW = Schema(
         ),
         "TimesOfDevice": "key 1 bytes, value 2 ExecTime",
         "ExecTime": "times 1 []Tuple",
+        "BundleHeader": "num_shards 1 int64, endianness 2 int64",
+        "BundleEntry": (
+            "dtype 1 int64, shape 2 Shape, shard_id 3 int64, offset 4 int64, size 5 int64, crc32c 6 fixed32, "
+            "slices 7 []TensorSlice"
+        ),
+        "TensorSlice": "extent 1 []TensorSliceExtent",
+        "TensorSliceExtent": "start 1 int64, length 2 int64",
+        "SavedTensorSlices": "meta 1 SavedTensorSliceMeta, data 2 SavedSlice",
+        "SavedTensorSliceMeta": "tensor 1 []SavedSliceMeta",
+        "SavedSliceMeta": "name 1 bytes, shape 2 Shape, type 3 int64",
+        "SavedSlice": "name 1 bytes, slice 2 TensorSlice, data 3 TensorValues",
+        "TensorValues": (
+            "float_val 5 []float, double_val 6 []double, int_val 7 []int64, int64_val 10 []int64, bool_val 11 []int64, "
+            "half_val 13 []int64, uint32_val 16 []int64, uint64_val 17 []uint64"
+        ),
         "ExecMemory": "requested_bytes 6 int64, peak_bytes 7 int64, residual_bytes 8 int64, output_bytes 9 int64",
     },
 )

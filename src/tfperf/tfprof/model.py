@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -16,6 +16,8 @@ from tfperf.tfprof.ragged import Shapes
 from tfperf.tfprof.run_metadata import NodeIndex, Records
 from tfperf.units import listed
 
+CHECKPOINT_VARIABLES = "_checkpoint_variables"
+"""The type of nodes whose values a checkpoint has."""
 AVERAGE = -1
 """The step that stands for the mean of all steps."""
 
@@ -276,6 +278,17 @@ def _stacks(log: OpLog | None, entries: list[tuple[int, int]], count: int) -> St
     node, entry = np.array(entries, np.int64).T
     row[node] = entry
     return log.stacks.take(row)
+
+
+def with_checkpoint(model: Model, names: Container[str]) -> Model:
+    """Return the model where the nodes of these names, which a checkpoint holds, have the type that says so."""
+    nodes = [node for node, name in enumerate(model.names) if name in names]
+    node = np.concatenate((model.type_of[0], np.array(nodes, np.int64)))
+    kind = np.concatenate((model.type_of[1], np.full(len(nodes), len(model.types), np.int64)))
+    order = np.argsort(node, kind="stable")
+    return msgspec.structs.replace(
+        model, types=[*model.types, CHECKPOINT_VARIABLES], type_of=(node[order], kind[order])
+    )
 
 
 def typed(model: Model, matched: Bools) -> Bools:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tfperf.tfprof.checkpoint import Checkpoint
 from tfperf.tfprof.graph_def import read_graph
 from tfperf.tfprof.input_file import InputFile, TfprofInputError
-from tfperf.tfprof.model import Model, build_model
+from tfperf.tfprof.model import Model, build_model, with_checkpoint
 from tfperf.tfprof.op_log import read_op_log
 from tfperf.tfprof.profile_proto import read_profile
 from tfperf.tfprof.run_metadata import read_run_metadata
@@ -27,10 +28,17 @@ class Sources(Struct, frozen=True, kw_only=True):
     run_metadata: Mapping[int, Sequence[Path]] = {}
     op_log: Path | None = None
     profile: Path | None = None
+    checkpoint: Path | None = None
+    """It gives a type to the nodes whose values it has, and their values."""
 
 
 def read_model(sources: Sources) -> Model:
     """Read a model; raises TfprofInputError."""
+    model = _read_model(sources)
+    return model if sources.checkpoint is None else with_checkpoint(model, Checkpoint(sources.checkpoint).tensors)
+
+
+def _read_model(sources: Sources) -> Model:
     if sources.profile is not None:
         return read_profile(InputFile(sources.profile, "ProfileProto"))
     if sources.graph is None:

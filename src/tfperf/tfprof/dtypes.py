@@ -1,0 +1,94 @@
+"""Types of the elements of tensors, as TensorFlow numbers them (`DataType`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+_NUMBERS: Mapping[int, str] = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    7: "string",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    11: "qint8",
+    12: "quint8",
+    13: "qint32",
+    14: "bfloat16",
+    15: "qint16",
+    16: "quint16",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    20: "resource",
+    21: "variant",
+    22: "uint32",
+    23: "uint64",
+    24: "float8_e5m2",
+    25: "float8_e4m3fn",
+    26: "float8_e4m3fnuz",
+    27: "float8_e4m3b11fnuz",
+    28: "float8_e5m2fnuz",
+    29: "int4",
+    30: "uint4",
+    31: "int2",
+    32: "uint2",
+    33: "float4_e2m1fn",
+}
+_SMALL_FLOATS = frozenset(
+    ("float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
+)
+_SMALL_INTEGERS = frozenset(("int4", "uint4", "int2", "uint2"))
+"""They take a byte each, in files as in memory."""
+_NO_SIZE = frozenset(("string", "resource", "variant"))
+_REFERENCE = 100
+"""What is added to the number of a type for a reference to it."""
+RESOURCE = 20
+
+
+def dtype_name(number: int) -> str:
+    """Return the name of a type as people write it: `float32`; empty for a number that is none."""
+    return _NUMBERS.get(number - _REFERENCE if number > _REFERENCE else number, "")
+
+
+def bytes_of_element(name: str) -> int | None:
+    """Return how many bytes an element takes; None where they differ, or the type is not known."""
+    if not name or name in _NO_SIZE:
+        return None
+    if name in _SMALL_FLOATS or name in _SMALL_INTEGERS:
+        return 1
+    if name == "bfloat16":
+        return 2
+    try:
+        return np.dtype(name.removeprefix("q")).itemsize
+    except TypeError:
+        return None
+
+
+def holds_parameters(name: str) -> bool:
+    """Tell whether variables of a type may be parameters.
+
+    Those of 16 bits and more that are whole numbers count or seed something; smaller ones are quantized weights.
+    """
+    is_real = not name or "float" in name or "complex" in name
+    return is_real or name in ("int8", "uint8") or name.startswith("q") or name in _SMALL_INTEGERS
+
+
+def has_numbers(name: str) -> bool:
+    """Tell whether elements of a type can be read as numbers."""
+    return bytes_of_element(name) is not None and name not in _SMALL_FLOATS and name not in _SMALL_INTEGERS
+
+
+def as_numbers(data: bytes, name: str) -> npt.NDArray[np.generic]:
+    """Return stored elements of a type that `has_numbers`; of bfloat16 as float32."""
+    if name == "bfloat16":
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    dtype = np.dtype(name.removeprefix("q")).newbyteorder("<")
+    return np.frombuffer(data, dtype)
