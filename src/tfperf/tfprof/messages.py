@@ -44,6 +44,14 @@ TENSORFLOW = Schema(
             "allocator_name 1 bytes, total_bytes 2 int64, peak_bytes 3 int64, live_bytes 4 int64, "
             "allocator_bytes_in_use 5 int64"
         ),
+        "NodeMemory": (
+            "all_start_micros 2 int64, op_end_rel_micros 4 int64, memory 6 []AllocatorRecord, "
+            "memory_stats 12 MemoryStats"
+        ),
+        "AllocatorRecord": (
+            "allocator_name 1 bytes, allocator_bytes_in_use 5 int64, allocation_records 6 []AllocationRecord"
+        ),
+        "AllocationRecord": "alloc_micros 1 int64, alloc_bytes 2 int64",
         "NodeOutput": "tensor_description 3 TensorDescription",
         "TensorDescription": "allocation_description 4 AllocationDescription",
         "AllocationDescription": "requested_bytes 1 int64, allocated_bytes 2 int64",
@@ -88,5 +96,9 @@ TENSORFLOW = Schema(
             "half_val 13 []int64, uint32_val 16 []int64, uint64_val 17 []uint64"
         ),
         "ExecMemory": "requested_bytes 6 int64, peak_bytes 7 int64, residual_bytes 8 int64, output_bytes 9 int64",
+        "ProfileNodeMemory": "execs 12 []MemoryOfStep",
+        "MemoryOfStep": "key 1 int64, value 2 StepMemory",
+        "StepMemory": "memory_execs 7 []MemoryUse, allocations 11 []AllocationRecord",
+        "MemoryUse": "memory_micros 1 int64, accelerator_persistent_bytes 5 int64, allocator_bytes_in_use 10 int64",
     },
 )

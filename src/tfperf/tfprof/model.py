@@ -10,10 +10,11 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
+from tfperf.tfprof.allocations import AllocatorLog
 from tfperf.tfprof.graph_def import Graph
 from tfperf.tfprof.op_log import OpLog, Stacks
 from tfperf.tfprof.ragged import Shapes
-from tfperf.tfprof.run_metadata import NodeIndex, Records
+from tfperf.tfprof.run_metadata import Joined, NodeIndex, Records
 from tfperf.units import listed
 
 CHECKPOINT_VARIABLES = "_checkpoint_variables"
@@ -71,6 +72,7 @@ class Executions(Struct, frozen=True, kw_only=True):
     cpu_micros: Int64s
     memory: Int64s
     intervals: Intervals
+    allocators: tuple[AllocatorLog, ...] = ()
 
     def renumbered(self, place: Int64s) -> Executions:
         """Return the same where node i is called `place[i]`."""
@@ -83,6 +85,7 @@ class Executions(Struct, frozen=True, kw_only=True):
             cpu_micros=self.cpu_micros[order],
             memory=self.memory[:, order],
             intervals=msgspec.structs.replace(self.intervals, node=place[self.intervals.node]),
+            allocators=tuple(log.renumbered(place) for log in self.allocators),
         )
 
 
@@ -186,7 +189,18 @@ def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
             start=column("start_micros")[single],
             duration=duration[single],
         ),
+        allocators=tuple(
+            log.renumbered(_node_of_row(records, of))
+            for records, of in zip(parts, joined, strict=True)
+            if (log := records.allocators) is not None
+        ),
     )
+
+
+def _node_of_row(records: Records, joined: Joined) -> Int64s:
+    node = np.full(len(records), -1, np.int64)
+    node[joined.rows] = joined.node
+    return node
 
 
 def sum_by(place: Int64s, values: Int64s, count: int) -> Int64s:

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
+from tfperf.tfprof.allocations import AllocatorLog, allocator_log
 from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.messages import TENSORFLOW
 from tfperf.wire.decoder import Decoder, binary, bytes_of, items, numbers, offsets, take, texts
@@ -42,6 +43,8 @@ class Records(Struct, frozen=True, kw_only=True):
     output: Int64s
     label: Any
     """What the runtime says of the execution (Arrow, binary): `name = Kernel(inputs)`."""
+    allocators: AllocatorLog | None = None
+    """Of the rows that are about accelerators; its nodes are rows."""
 
     def __len__(self) -> int:
         return len(self.device)
@@ -77,7 +80,19 @@ def read_run_metadata(file: InputFile) -> Records:
         residual=memory[2],
         output=memory[3],
         label=columns["timeline_label"],
+        allocators=_allocators(file, items(lists), devices, device),
     )
+
+
+def _allocators(file: InputFile, serialized: Any, devices: list[str], device: Int64s) -> AllocatorLog | None:
+    of = np.array([is_canonical(name) and is_accelerator(name) for name in devices], np.bool_)
+    rows = np.flatnonzero(of[device])
+    return allocator_log(file, take(serialized, rows), rows) if len(rows) else None
+
+
+def is_accelerator(device: str) -> bool:
+    """Tell whether the name, in lower case, is that of an accelerator, or of a part of one."""
+    return "gpu" in device or "tpu" in device
 
 
 def is_canonical(device: str) -> bool:

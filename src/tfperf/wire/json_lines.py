@@ -79,6 +79,15 @@ def listed(stops: Numbers, items: Any) -> Any:
     return pc.binary_join(lists, ",")
 
 
+def interleaved(parts: Sequence[Any], place: Numbers) -> Any:
+    """Return the rows of all parts, in an order: row i of all, as they follow each other, comes to `place[i]`."""
+    order = np.empty(len(place), np.int64)
+    order[place] = np.arange(len(place))
+    return pa.concat_arrays(
+        [part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part for part in parts]
+    ).take(pa.array(order))
+
+
 def to_bytes(lines: Any) -> bytes:
     """Return all lines, one after the other."""
     ends = offsets(lines)
