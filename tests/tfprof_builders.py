@@ -93,6 +93,13 @@ def op_log(entries: Mapping[str, Mapping[str, Any]]) -> bytes:
     return message("OpLogProto", log_entries=written, id_to_string=texts)
 
 
+def profile(nodes: Sequence[Mapping[str, Any]], strings: Mapping[int, str] = {}) -> bytes:
+    """Return a profile; each node has the fields of a `ProfileNode`, and its id is its place from 1."""
+    pairs = [{"key": key, "value": message("ProfileNode", **fields)} for key, fields in enumerate(nodes, start=1)]
+    texts = [{"key": key, "value": text.encode()} for key, text in strings.items()]
+    return message("ProfileProto", nodes=pairs, id_to_string=texts)
+
+
 def model(folder: Path, nodes: Sequence[bytes], steps: Mapping[int, bytes] = {}, log: bytes = b"") -> Model:
     """Return the model of these nodes, records of steps, and log."""
     (folder / "graph.pb").write_bytes(graph(*nodes))

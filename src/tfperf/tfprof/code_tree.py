@@ -92,11 +92,11 @@ def _levels(first: Int64s, length: Int64s, frame: Int64s, odd: Int64s) -> tuple[
     """
     at = np.full(len(first), -1, np.int64)
     parents, texts, levels = [], [], []
-    count = 0
+    count, several = 0, int(frame.max(initial=0)) + 2
     for level in range(int(length.max(initial=0))):
         rows = np.flatnonzero(length > level)
         text = frame[first[rows] + level] + odd[rows]
-        key = (at[rows] + 1) * (int(frame.max(initial=0)) + 2) + text
+        key = (at[rows] + 1) * several + text
         _, index, place = np.unique(key, return_index=True, return_inverse=True)
         order = np.argsort(index)
         rank = np.empty(len(order), np.int64)

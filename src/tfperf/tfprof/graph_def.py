@@ -45,8 +45,9 @@ def read_graph(file: InputFile) -> Graph:
     data, head = file.data, file.data[:_HEAD]
     if not data:
         raise file.refused("is empty: it should be a graph (GraphDef); write it with as_graph_def(add_shapes=True)")
-    if is_text(head):
-        return _graph(file, _from_text(file))
+    file.is_none_of_others("MetaGraphDef", "SavedModel", "a text file")
+    if is_text(head) and (text := _decoded(data)) is not None:
+        return _graph(file, _from_text(file, text))
     graphs = [data]
     if is_saved_model(head):
         metas = texts_of(Decoder(file, 0, TENSORFLOW).one("SavedModel", data), "meta_graphs")
@@ -65,13 +66,21 @@ def texts_of(batch: Any, field: str) -> list[bytes]:
     return list(items(batch.column(field)).to_pylist())
 
 
-def _from_text(file: InputFile) -> bytes:
+def _decoded(data: bytes) -> str | None:
+    """Return a file as text; None where its first bytes look like text, and later ones do not."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _from_text(file: InputFile, text: str) -> bytes:
     """Return a graph in protobuf's text format as bytes; attributes that tfprof does not read are left out."""
     graph = TENSORFLOW.message_class("TextGraphDef")()
     try:
-        text_format.Parse(file.data.decode(), graph, allow_unknown_field=True)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        why = " ".join(str(error).split())[:200]
+        text_format.Parse(text, graph, allow_unknown_field=True)
+    except (text_format.ParseError, ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
         raise file.refused(f"is text, but not a graph in protobuf's text format: {why}") from error
     return bytes(graph.SerializeToString())
 
@@ -85,6 +94,7 @@ def _graph(file: InputFile, data: bytes) -> Graph:
     names, ops = texts(nodes.column("name")), texts(nodes.column("op"))
     if not all(names) or not any(ops):
         raise file.damaged(0, "nodes without a name")
+    file.named_once(names)
     input_of, source, slot = _inputs(nodes, names)
     attr = nodes.column("attr")
     owner = np.repeat(np.arange(len(names)), np.diff(offsets(attr)))
@@ -93,9 +103,6 @@ def _graph(file: InputFile, data: bytes) -> Graph:
     shape = _shape_of(decoder, take(values, rows := _with_key(keys, b"shape")), owner[rows], len(names))
     rows = _with_key(keys, b"_output_shapes")
     first, output_shapes = _output_shapes(decoder, take(values, rows), owner[rows], len(names))
-    formats = _with_key(keys, b"data_format")
-    is_nhwc = np.zeros(len(names), np.bool_)
-    is_nhwc[owner[formats]] = [value == _NHWC for value in take(values, formats).to_pylist()]
     return Graph(
         names=names,
         ops=ops,
@@ -105,8 +112,18 @@ def _graph(file: InputFile, data: bytes) -> Graph:
         input_slot=slot,
         output_first=first,
         output_shapes=output_shapes,
-        is_nhwc=is_nhwc,
+        is_nhwc=with_nhwc(attr),
     )
+
+
+def with_nhwc(attr: Any) -> Bools:
+    """Tell for each list of attributes whether `data_format` is NHWC."""
+    pairs = items(attr)
+    owner = np.repeat(np.arange(len(attr)), np.diff(offsets(attr)))
+    rows = _with_key(pairs.field("key"), b"data_format")
+    is_nhwc = np.zeros(len(attr), np.bool_)
+    is_nhwc[owner[rows]] = [value == _NHWC for value in take(pairs.field("value"), rows).to_pylist()]
+    return is_nhwc
 
 
 def _with_key(keys: Any, key: bytes) -> Int64s:
@@ -128,7 +145,7 @@ def _inputs(nodes: Any, names: list[str]) -> tuple[Int64s, Int64s, Int64s]:
     source = compute.fill_null(compute.index_in(written, known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
     slot = np.zeros(len(source), np.int64)
     odd = np.flatnonzero(source < 0)
-    place = {name: index for index, name in reversed([*enumerate(names)])}
+    place = {name: index for index, name in enumerate(names)}
     for row, text in zip(odd.tolist(), texts(take(written, odd)), strict=True):
         name, _, number = text.removeprefix("^").partition(":")
         source[row] = place.get(name, -1)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from tfperf.available_memory import available_bytes
 from tfperf.errors import TfperfError
-from tfperf.units import format_bytes
+from tfperf.units import format_bytes, without_middle
 from tfperf.wire.trace_file import described, open_regular
 
 _LARGE = 1 << 26
+_HEAD = 1 << 16
 _DECODED = 4
 """Memory that a file takes while it is decoded, as a multiple of its bytes."""
 
@@ -37,11 +39,25 @@ class InputFile:
 
     def damaged(self, position: int, what: str) -> TfprofInputError:
         """Return the error for bytes that are not what they should be."""
-        found = self.data and described(self.data[: 1 << 16])
-        kind = found.partition(";")[0].removesuffix(", not an XSpace") if found else ""
-        if kind and self.kind not in kind:
-            return TfprofInputError(f"{self.path} is {kind}, not a {self.kind}")
-        return TfprofInputError(f"{self.path} is damaged, or not a {self.kind}: {what}")
+        return TfprofInputError(f"{self.path} is damaged, or not of the kind {self.kind}: {what}")
+
+    def is_none_of_others(self, *accepted: str) -> None:
+        """Raise the error for a file of another kind, whose fields might pass for those of this one.
+
+        `accepted` are words in the names of what else can be read in its place.
+        """
+        found = described(self.data[:_HEAD]) if self.data else ""
+        kind = found.partition(";")[0].removesuffix(", not an XSpace")
+        if kind and not any(word in kind for word in (self.kind, *accepted)):
+            raise TfprofInputError(f"{self.path} is {kind}; it should be of the kind {self.kind}")
+
+    def named_once(self, names: list[str]) -> None:
+        """Raise the error for nodes that have the same name: nothing could tell them apart."""
+        if len({*names}) < len(names):
+            twice, _ = Counter(names).most_common(1)[0]
+            raise self.refused(
+                f"has two nodes of the name {without_middle(twice, 60)!r}: it is damaged, or two graphs in one file"
+            )
 
     def refused(self, why: str) -> TfprofInputError:
         """Return the error for a file that parses and still cannot be used."""

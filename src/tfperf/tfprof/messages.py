@@ -21,10 +21,12 @@ TENSORFLOW = Schema(
         "NodeDefOutline": "attr 5 []NodeDefAttrOutline",
         "NodeDefAttr": "key 1 bytes, value 2 bytes",
         "NodeDefAttrOutline": "",
-        "TextGraphDef": "node 1 []TextNodeDef, library 2 bytes",
+        "TextGraphDef": "node 1 []TextNodeDef",
         "TextNodeDef": "name 1 bytes, op 2 bytes, input 3 []bytes, device 4 bytes, attr 5 []TextAttr",
         "TextAttr": "key 1 bytes, value 2 TextAttrValue",
-        "TextAttrValue": "list 1 ShapeList, s 2 bytes, shape 7 Shape",
+        "TextAttrValue": "list 1 TextShapeList, s 2 bytes, shape 7 TextShape",
+        "TextShapeList": "shape 7 []TextShape",
+        "TextShape": "dim 2 []Dimension, unknown_rank 3 bool",
         "ShapeAttr": "list 1 ShapeList, shape 7 Shape",
         "ShapeList": "shape 7 []Shape",
         "Shape": "dim 2 []Dimension, unknown_rank 3 int64",
@@ -66,7 +68,8 @@ TENSORFLOW = Schema(
         "ProfileNode": (
             "name 1 bytes, op 9 bytes, inputs 2 []IndexAndId, input_shapes 16 []TupleOfIndex, "
             "output_shapes 15 []TupleOfIndex, src_output_index 14 []IdAndIndex, shape 4 []int64, op_types 5 []bytes, "
-            "canonical_device 6 bytes, float_ops 8 int64, trace 10 CodeDef, execs 12 []ExecOfStep"
+            "canonical_device 6 bytes, float_ops 8 int64, trace 10 CodeDef, attrs 11 []NodeDefAttr, "
+            "execs 12 []ExecOfStep"
         ),
         "IndexAndId": "key 1 int64, value 2 int64",
         "IdAndIndex": "key 1 int64, value 2 int64",

@@ -12,6 +12,7 @@ from msgspec import Struct
 from tfperf.arrays import Bools, Int64s
 from tfperf.tfprof.allocations import AllocatorLog
 from tfperf.tfprof.graph_def import Graph
+from tfperf.tfprof.hosts import HostStep, host_steps
 from tfperf.tfprof.op_log import OpLog, Stacks
 from tfperf.tfprof.ragged import Shapes
 from tfperf.tfprof.run_metadata import Joined, NodeIndex, Records
@@ -63,13 +64,19 @@ class Intervals(Struct, frozen=True, kw_only=True):
 class Executions(Struct, frozen=True, kw_only=True):
     """What a step recorded: one row for each node that it has a record of, ascending.
 
-    `memory` has the rows requested, peak, residual and output bytes. `intervals` are single executions.
+    Nanoseconds are exact where the records have them, else they are those of the microseconds. `started` and `ended`
+    are microseconds since 1970, over the records of any device; 0 where none has a time. `memory` has the rows
+    requested, peak, residual and output bytes. `intervals` are single executions.
     """
 
     node: Int64s
     runs: Int64s
     accelerator_micros: Int64s
     cpu_micros: Int64s
+    accelerator_nanos: Int64s
+    cpu_nanos: Int64s
+    started: Int64s
+    ended: Int64s
     memory: Int64s
     intervals: Intervals
     allocators: tuple[AllocatorLog, ...] = ()
@@ -78,15 +85,16 @@ class Executions(Struct, frozen=True, kw_only=True):
         """Return the same where node i is called `place[i]`."""
         node = place[self.node]
         order = np.argsort(node)
+        columns = {name: getattr(self, name)[..., order] for name in self.__struct_fields__ if name not in _NO_COLUMNS}
         return Executions(
             node=node[order],
-            runs=self.runs[order],
-            accelerator_micros=self.accelerator_micros[order],
-            cpu_micros=self.cpu_micros[order],
-            memory=self.memory[:, order],
             intervals=msgspec.structs.replace(self.intervals, node=place[self.intervals.node]),
             allocators=tuple(log.renumbered(place) for log in self.allocators),
+            **columns,
         )
+
+
+_NO_COLUMNS = ("node", "intervals", "allocators")
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -114,12 +122,19 @@ class Model(Struct, frozen=True, kw_only=True):
     steps: Mapping[int, Executions]
     nhwc: list[str] = []
     """Names of the nodes whose attribute `data_format` is NHWC."""
+    kernel: list[str] = []
+    """What ran in the place of each node, as the runtime says; empty where it says nothing. A profile has no list."""
+    hosts: list[HostStep] = []
+    """What each host did in each step."""
 
     def values(self, step: int) -> Int64s:
-        """Return the own values of all nodes in a step, or their mean: a row for each of `ATTRIBUTES`."""
+        """Return the own values of all nodes in a step, or their mean: a row for each of `ATTRIBUTES`.
+
+        Raises ValueError for a step that was not recorded.
+        """
         count = len(self.names)
         values = np.zeros((len(ATTRIBUTES), count), np.int64)
-        chosen = [*self.steps.values()] if step == AVERAGE else [self.steps[step]] if step in self.steps else []
+        chosen = [*self.recorded(step).values()]
         recorded = np.zeros(count, np.int64)
         for each in chosen:
             recorded[each.node] += 1
@@ -161,6 +176,9 @@ def _toward_zero(values: Int64s, by: Int64s) -> Int64s:
     return np.where(values < 0, -quotient, quotient)
 
 
+_NEVER = np.iinfo(np.int64).max
+
+
 def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
     """Return what a step recorded of each node, in one file or several; unknown nodes are added to the index."""
     joined = [index.join(records) for records in parts]
@@ -169,11 +187,15 @@ def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
     def column(name: str) -> Int64s:
         return np.concatenate([getattr(records, name)[each.rows] for records, each in zip(parts, joined, strict=True)])
 
-    timed = column("start_micros") != 0
+    timed = column("start_micros") > 0
     is_canonical = np.concatenate([each.is_canonical for each in joined])
     of_streams = np.concatenate([each.is_all_streams for each in joined])
     on_device = timed & is_canonical & ~of_streams
     duration = column("duration_micros")
+    nanos = np.where(column("duration_nanos") > 0, column("duration_nanos"), 1000 * duration)
+    started, ended = np.full(len(node), _NEVER, np.int64), np.zeros(len(node), np.int64)
+    np.minimum.at(started, place.reshape(-1)[timed], column("start_micros")[timed])
+    np.maximum.at(ended, place.reshape(-1)[timed], (column("start_micros") + duration)[timed])
     device = np.concatenate([each.device for each in joined])
     single = on_device | (timed & of_streams)
     memory = [np.where(is_canonical, column(name), 0) for name in ("requested", "peak", "residual", "output")]
@@ -183,6 +205,10 @@ def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
         runs=sum_by(place, on_device.astype(np.int64), len(node)),
         accelerator_micros=sum_by(place, np.where(timed & of_streams, duration, 0), len(node)),
         cpu_micros=sum_by(place, np.where(on_device, duration, 0), len(node)),
+        accelerator_nanos=sum_by(place, np.where(timed & of_streams, nanos, 0), len(node)),
+        cpu_nanos=sum_by(place, np.where(on_device, nanos, 0), len(node)),
+        started=np.where(started == _NEVER, 0, started),
+        ended=ended,
         intervals=Intervals(
             node=np.concatenate([each.node for each in joined])[single],
             device=device[single],
@@ -218,8 +244,8 @@ def build_model(graph: Graph, steps: Mapping[int, Sequence[Records]], log: OpLog
     order = sorted(range(len(names)), key=names.__getitem__)
     place = np.empty(len(names), np.int64)
     place[order] = np.arange(len(names))
-    device_of = index.device_of().tolist()
-    devices = ["" if device < 0 else index.devices[device] for device in device_of]
+    all_devices = index.devices
+    devices = ["" if device < 0 else all_devices[device] for device in index.device_of().tolist()]
     devices += [""] * (len(names) - len(devices))
     known = len(graph.names)
     shape_row = np.array(order, np.int64)
@@ -234,7 +260,7 @@ def build_model(graph: Graph, steps: Mapping[int, Sequence[Records]], log: OpLog
         names=[names[number] for number in order],
         ops=[index.ops[number] for number in order],
         device=[devices[number] for number in order],
-        devices=index.devices,
+        devices=all_devices,
         types=types,
         type_of=type_of,
         shape=graph.shape.take(np.where(shape_row < known, shape_row, -1)),
@@ -246,6 +272,8 @@ def build_model(graph: Graph, steps: Mapping[int, Sequence[Records]], log: OpLog
         stacks=_stacks(log, entries, len(names)),
         steps={step: each.renumbered(place) for step, each in recorded.items()},
         nhwc=[graph.names[number] for number in np.flatnonzero(graph.is_nhwc).tolist()],
+        kernel=[index.kernels.get(number, "") for number in order],
+        hosts=[each for step, parts in steps.items() for each in host_steps(step, parts)],
     )
 
 
@@ -267,7 +295,8 @@ def _float_ops(log: OpLog | None, entries: list[tuple[int, int]], count: int) ->
     float_ops = np.zeros(count, np.int64)
     if log is not None and entries:
         node, entry = np.array(entries, np.int64).T
-        float_ops[node] = np.maximum(log.float_ops[entry], 0)
+        counted = log.float_ops[entry] > 0
+        float_ops[node[counted]] = log.float_ops[entry[counted]]
     return float_ops
 
 
@@ -290,7 +319,8 @@ def _stacks(log: OpLog | None, entries: list[tuple[int, int]], count: int) -> St
         return Stacks(ends=np.zeros(count + 1, np.int64), frame=none, files=[], lines=[], functions=[])
     row = np.full(count, -1, np.int64)
     node, entry = np.array(entries, np.int64).T
-    row[node] = entry
+    has_stack = np.diff(log.stacks.ends)[entry] > 0
+    row[node[has_stack]] = entry[has_stack]
     return log.stacks.take(row)
 
 

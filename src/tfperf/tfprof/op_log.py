@@ -16,6 +16,8 @@ from tfperf.wire.decoder import Decoder, items, numbers, offsets, texts
 
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]|^<frozen |[/\\]lib[/\\]python3\.\d+[/\\]")
 """Paths of what is installed, and not written by users."""
+_DEEPEST_STACK = 10_000
+"""Ten times as many frames as Python allows unless it is told otherwise."""
 
 
 class Stacks(Struct, frozen=True, kw_only=True):
@@ -75,6 +77,7 @@ def read_op_log(file: InputFile) -> OpLog:
     """Read an op log; raises TfprofInputError."""
     if not file.data:
         raise file.refused("is empty: it should be an op log; write it with write_op_log")
+    file.is_none_of_others()
     log = Decoder(file, 0, TENSORFLOW).one("OpLogProto", file.data)
     entries = items(log.column("log_entries"))
     names = texts(entries.field("name"))
@@ -86,7 +89,7 @@ def read_op_log(file: InputFile) -> OpLog:
         names=names,
         float_ops=numbers(entries.field("float_ops")),
         types=[tuple(flat[start:stop]) for start, stop in itertools.pairwise(ends)],
-        stacks=stacks_of(entries.field("code_def").field("traces"), string_table(log.column("id_to_string"))),
+        stacks=stacks_of(file, entries.field("code_def").field("traces"), string_table(log.column("id_to_string"))),
     )
 
 
@@ -96,9 +99,11 @@ def string_table(lists: Any) -> dict[int, str]:
     return dict(zip(numbers(pairs.field("key")).tolist(), texts(pairs.field("value")), strict=True))
 
 
-def stacks_of(lists: Any, strings: dict[int, str]) -> Stacks:
+def stacks_of(file: InputFile, lists: Any, strings: dict[int, str]) -> Stacks:
     """Return the call stacks of messages: a list of `CodeDefTrace` each."""
     ends = offsets(lists).astype(np.int64)
+    if (deepest := int(np.diff(ends).max(initial=0))) > _DEEPEST_STACK:
+        raise file.damaged(0, f"a call stack of {deepest:,} frames")
     traces = items(lists)
     columns = [numbers(traces.field(name)).astype(np.int64) for name in ("file_id", "lineno", "function_id")]
     packed = np.zeros(len(traces), np.int64)

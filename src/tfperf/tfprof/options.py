@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools
 from tfperf.patterns import pattern
+from tfperf.units import without_middle
 
 SELECTABLE = (
     "accelerator_micros",
@@ -116,6 +117,13 @@ def check(options: Options) -> None:
                 pattern(regex)
             except ValueError as error:
                 raise ValueError(f"{name}_regexes: {error}") from None
+            try:
+                pattern(_whole(regex))
+            except ValueError:
+                raise ValueError(
+                    f"{name}_regexes: {without_middle(regex, 60)!r} cannot be compared with whole names: end \\Q with"
+                    r" \E, and write fewer than 990 characters"
+                ) from None
 
 
 def options_from(given: Mapping[str, Any]) -> Options:
@@ -131,6 +139,11 @@ def options_from(given: Mapping[str, Any]) -> Options:
         raise ValueError(str(error).replace(" - at `$.", " in `")) from None
 
 
+def _whole(regex: str) -> str:
+    """Return the expression that matches whole texts."""
+    return rf"\A(?:{regex})\z"
+
+
 def matches(regexes: Sequence[str], texts: Sequence[str], *, ignore_case: Iterable[int] = ()) -> Bools | None:
     """Tell which texts one of the expressions matches as a whole; None where the only one is `.*`, which is all.
 
@@ -143,7 +156,7 @@ def matches(regexes: Sequence[str], texts: Sequence[str], *, ignore_case: Iterab
     matched = np.zeros(len(texts), np.bool_)
     either = [*ignore_case]
     for regex in regexes:
-        whole = rf"\A(?:{regex})\z"
+        whole = _whole(regex)
         matched |= pattern(whole).found_in(texts)
         if either:
             matched[either] |= pattern(whole, ignore_case=True).found_in([texts[place] for place in either])

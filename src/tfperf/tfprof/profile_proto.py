@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, lookup
 from tfperf.tfprof.allocations import allocator_log
+from tfperf.tfprof.graph_def import with_nhwc
 from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.messages import TENSORFLOW
 from tfperf.tfprof.model import Executions, Intervals, Model, sum_by
@@ -17,20 +19,26 @@ from tfperf.tfprof.ragged import Shapes
 from tfperf.tfprof.run_metadata import is_accelerator
 from tfperf.wire.decoder import Decoder, items, numbers, offsets, take, texts
 
+_LARGEST_SLOT = (1 << 16) - 1
+"""Of the outputs of a node; no op of TensorFlow has a hundredth of that."""
+_MOST_STEPS = 20_000
+
 
 def read_profile(file: InputFile) -> Model:
     """Read a profile; raises TfprofInputError."""
     if not file.data:
         raise file.refused("is empty: it should be a profile of tfprof (ProfileProto)")
+    file.is_none_of_others()
     decoder = Decoder(file, 0, TENSORFLOW)
     profile = decoder.one("ProfileProto", file.data)
     pairs = items(profile.column("nodes"))
     if not len(pairs):
         raise file.damaged(0, "a profile without nodes")
-    nodes = decoder.all("ProfileNode", pairs.field("value"))
+    nodes = decoder.all("ProfileNode", pairs.field("value"), has_packed=True)
     names = texts(nodes.column("name"))
     if not all(names):
         raise file.damaged(0, "nodes without a name")
+    file.named_once(names)
     order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
     place = np.empty(len(names), np.int64)
     place[order] = np.arange(len(names))
@@ -38,12 +46,12 @@ def read_profile(file: InputFile) -> Model:
     types, type_of = _types(nodes, place)
     input_of, source, slot = _inputs(nodes, place, numbers(pairs.field("key")))
     shapes = _input_shapes(nodes, place, source, slot)
-    all_devices, steps = _steps(nodes, place)
+    all_devices, steps = _steps(file, nodes, place)
     rows = np.array([row for row, device in enumerate(devices) if is_accelerator(device)], np.int64)
     if len(rows):
         log = allocator_log(file, take(pairs.field("value"), rows), place[rows])
         steps = {step: replace(each, allocators=(replace(log, step=step),)) for step, each in steps.items()}
-    stacks = stacks_of(nodes.column("trace").field("traces"), string_table(profile.column("id_to_string")))
+    stacks = stacks_of(file, nodes.column("trace").field("traces"), string_table(profile.column("id_to_string")))
     return Model(
         names=[names[number] for number in order.tolist()],
         ops=[ops[number] for number in order.tolist()],
@@ -59,6 +67,8 @@ def read_profile(file: InputFile) -> Model:
         first_slot_shape=shapes,
         stacks=stacks.take(order),
         steps=steps,
+        kernel=[""] * len(names),
+        nhwc=[name for name, is_nhwc in zip(names, with_nhwc(nodes.column("attrs")).tolist(), strict=True) if is_nhwc],
     )
 
 
@@ -102,7 +112,7 @@ def _inputs(nodes: Any, place: Int64s, ids: Int64s) -> tuple[Int64s, Int64s, Int
     }
     keys = numbers(pairs.field("value"))[order].tolist()
     slot = [slot_of.get(pair, 0) for pair in zip(of[order].tolist(), keys, strict=True)]
-    return of[order], source[order], np.array(slot, np.int64)
+    return of[order], source[order], np.clip(np.array(slot, np.int64), 0, _LARGEST_SLOT)
 
 
 def _input_shapes(nodes: Any, place: Int64s, source: Int64s, slot: Int64s) -> Shapes:
@@ -110,38 +120,48 @@ def _input_shapes(nodes: Any, place: Int64s, source: Int64s, slot: Int64s) -> Sh
     lists = nodes.column("output_shapes")
     pairs = items(lists)
     shapes = _shapes(pairs.field("value").field("int64_values"))
-    outputs = numbers(pairs.field("key"))
-    most = int(max(outputs.max(initial=0), slot.max(initial=0))) + 1
-    key = _owner(lists, place) * most + outputs
+    outputs = np.clip(numbers(pairs.field("key")), -1, _LARGEST_SLOT + 1)
+    several = _LARGEST_SLOT + 3
+    key = _owner(lists, place) * several + outputs + 1
     by_key = np.argsort(key, kind="stable")
-    found = np.where(source >= 0, lookup(key[by_key], source * most + slot), -1)
+    found = np.where(source >= 0, lookup(key[by_key], source * several + slot + 1), -1)
     return shapes.take(np.where(found >= 0, by_key[np.maximum(found, 0)] if len(by_key) else -1, -1))
 
 
-def _steps(nodes: Any, place: Int64s) -> tuple[list[str], dict[int, Executions]]:
+def _steps(file: InputFile, nodes: Any, place: Int64s) -> tuple[list[str], dict[int, Executions]]:
     """Return all devices, and what each step recorded."""
     lists = nodes.column("execs")
     pairs, of = items(lists), _owner(lists, place)
     step, execs = numbers(pairs.field("key")), pairs.field("value")
     count = len(of)
-    devices: list[str] = []
-    accelerator, on_accelerator = _times(execs.field("accelerator_execs"), devices)
-    cpu, on_cpu = _times(execs.field("cpu_execs"), devices)
+    number: dict[str, int] = {}
+    accelerator, on_accelerator = _times(execs.field("accelerator_execs"), number)
+    cpu, on_cpu = _times(execs.field("cpu_execs"), number)
     memory_lists = execs.field("memory_execs")
     owner, memory = _owner(memory_lists, np.arange(count)), items(memory_lists)
     names = ("requested_bytes", "peak_bytes", "residual_bytes", "output_bytes")
     sums = np.stack([sum_by(owner, numbers(memory.field(name)), count) for name in names])
     singles = [np.concatenate(columns) for columns in zip(on_accelerator, on_cpu, strict=True)]
+    runs, started, ended = (
+        numbers(execs.field(name)) for name in ("run_count", "all_start_micros", "latest_end_micros")
+    )
+    by_step, single_by_step = _groups(step, [of]), _groups(step[singles[0]], [])
+    if len(by_step) > _MOST_STEPS or min(by_step, default=0) < 0:
+        raise file.damaged(0, f"{len(by_step):,} steps, the first of them {min(by_step)}")
+    none = np.zeros(0, np.int64)
     steps = {}
-    for number in sorted({*step.tolist()}):
-        rows = np.flatnonzero(step == number)
-        rows = rows[np.argsort(of[rows])]
-        single = np.flatnonzero(step[singles[0]] == number)
-        steps[number] = Executions(
+    for each, in_order in by_step.items():
+        rows = in_order[np.append(np.diff(of[in_order]) > 0, True)]
+        single = single_by_step.get(each, none)
+        steps[each] = Executions(
             node=of[rows],
-            runs=numbers(execs.field("run_count"))[rows],
+            runs=runs[rows],
             accelerator_micros=accelerator[rows],
             cpu_micros=cpu[rows],
+            accelerator_nanos=1000 * accelerator[rows],
+            cpu_nanos=1000 * cpu[rows],
+            started=started[rows],
+            ended=ended[rows],
             memory=sums[:, rows],
             intervals=Intervals(
                 node=of[singles[0][single]],
@@ -150,18 +170,24 @@ def _steps(nodes: Any, place: Int64s) -> tuple[list[str], dict[int, Executions]]
                 duration=singles[3][single],
             ),
         )
-    return devices, steps
+    return [*number], steps
 
 
-def _times(lists: Any, devices: list[str]) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s, Int64s]]:
+def _groups(of: Int64s, then: Sequence[Int64s]) -> dict[int, Int64s]:
+    """Return the rows of each value, ascending, in the order of `then`."""
+    order = np.lexsort((*then, of))
+    values, first = np.unique(of[order], return_index=True)
+    return dict(zip(values.tolist(), np.split(order, first[1:]), strict=True)) if len(of) else {}
+
+
+def _times(lists: Any, number: dict[str, int]) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s, Int64s]]:
     """Return the summed durations of each entry, and the single executions: entry, device, start, duration."""
     count = len(lists)
     pairs = items(lists)
     names = texts(pairs.field("key"))
-    devices.extend(name for name in dict.fromkeys(names) if name not in devices)
     times = pairs.field("value").field("times")
     entry = _owner(times, _owner(lists, np.arange(count)))
-    device = _owner(times, np.array([devices.index(name) for name in names], np.int64))
+    device = _owner(times, np.array([number.setdefault(name, len(number)) for name in names], np.int64))
     values = items(times).field("int64_values")
     ends, flat = offsets(values).astype(np.int64), numbers(items(values))
     is_pair = np.diff(ends) == 2

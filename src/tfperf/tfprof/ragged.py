@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, ranges
+from tfperf.arrays import MOST, Bools, Int64s, ranges
 
 
 class Shapes(Struct, frozen=True):
@@ -29,18 +29,15 @@ class Shapes(Struct, frozen=True):
 
     def elements(self) -> Int64s:
         """Return how many elements each shape has: 0 where that is not known, or is more than an int64 holds."""
-        count = np.ones(len(self), np.int64)
-        rough = np.ones(len(self), np.float64)
-        length = np.diff(self.ends)
-        for place in range(int(length.max(initial=0))):
-            rows = np.flatnonzero(length > place)
-            size = self.size[self.ends[rows] + place]
-            count[rows] *= size
-            rough[rows] *= size
-        negative = np.zeros(len(self), np.bool_)
-        owner = np.repeat(np.arange(len(self)), length)
-        negative[owner[self.size < 0]] = True
-        return np.where(negative | (length == 0) | (rough > 1 << 62), 0, count)
+        count = np.zeros(len(self), np.int64)
+        rows = np.flatnonzero(np.diff(self.ends) > 0)
+        if len(rows):
+            first = self.ends[rows]
+            with np.errstate(over="ignore", invalid="ignore"):
+                rough = np.multiply.reduceat(self.size.astype(np.float64), first)
+            is_known = (np.minimum.reduceat(self.size, first) >= 0) & ~(rough > MOST)
+            count[rows] = np.where(is_known, np.multiply.reduceat(self.size, first), 0)
+        return count
 
     def take(self, rows: Int64s) -> Shapes:
         """Return these shapes, in this order; -1 stands for one that is not known."""

@@ -183,7 +183,7 @@ def _with_shares(shown: ShownOps, name: str, to_text: Callable[[int], str], unit
     # The reference has no share of memory in the rest of the list for what takes none itself.
     judged = own if name in _BYTES else total
     shares = [
-        (100 * every / root, 100 * one / root) if judge > 0 else (0.0, 0.0)
+        (100 * every / root, 100 * one / root) if judge > 0 and root else (0.0, 0.0)
         for one, every, judge in zip(own, total, judged, strict=True)
     ]
     return [

@@ -17,7 +17,7 @@ from tfperf.wire.decoder import Decoder, binary, bytes_of, items, numbers, offse
 
 _CANONICAL = re.compile(r".*/(?:device:)?(?:gpu|cpu|tpu):\d+")
 _ALL_STREAMS = "stream:all"
-_NO_NODES = re.compile("RecvTensor|_SOURCE|.*MEMCPY.*")
+_NO_NODES = ("", "RecvTensor", "_SOURCE")
 """What runs without being a node of any graph."""
 
 
@@ -54,6 +54,7 @@ def read_run_metadata(file: InputFile) -> Records:
     """Read the records of a step; raises TfprofInputError if there are none."""
     if not file.data:
         raise file.refused("is empty: the run was not traced; pass run_metadata and FULL_TRACE to session.run")
+    file.is_none_of_others()
     decoder = Decoder(file, 0, TENSORFLOW)
     step_stats = b"".join(items(decoder.one("RunMetadata", file.data).column("step_stats")).to_pylist())
     serialized = items(decoder.one("StepStats", step_stats).column("dev_stats"))
@@ -107,7 +108,12 @@ def is_all_streams(device: str) -> bool:
 
 def is_no_node(name: str) -> bool:
     """Tell whether what has this name, which is not in the graph, is left out."""
-    return _NO_NODES.fullmatch(name) is not None
+    return name in _NO_NODES or "MEMCPY" in name
+
+
+def kernel_of(label: str) -> str:
+    """Return the kernel that a label names: `name = Kernel(inputs)`; empty if it names none."""
+    return label.partition(" = ")[2].partition("(")[0].strip()
 
 
 def _before_colon(names: Any) -> Any:
@@ -169,9 +175,16 @@ class NodeIndex:
 
     def __init__(self, names: list[str], ops: list[str]) -> None:
         self.names, self.ops = list(names), list(ops)
-        self.devices: list[str] = []
+        self._number_of_device: dict[str, int] = {}
         self._device_of = np.full(len(names), -1, np.int64)
         self._encoded: Any = None
+        self.kernels: dict[int, str] = {}
+        """The kernel that ran in the place of a node, by its number; empty where no label says it."""
+
+    @property
+    def devices(self) -> list[str]:
+        """Return all devices that were seen."""
+        return [*self._number_of_device]
 
     def device_of(self) -> Int64s:
         """Return for each node the index of its device in `devices`, -1 where it never ran."""
@@ -180,7 +193,8 @@ class NodeIndex:
     def join(self, records: Records) -> Joined:
         """Find the nodes of the records; a node keeps the device that it is first seen on, and no others count."""
         node = self._nodes_of(records.name)
-        own = [self._device(device) for device in records.devices]
+        number = self._number_of_device
+        own = [number.setdefault(device, len(number)) for device in records.devices]
         canonical = np.array([is_canonical(device) for device in records.devices], np.bool_)[records.device]
         device = np.array(own, np.int64)[records.device]
         if len(self.names) > len(self._device_of):
@@ -193,14 +207,19 @@ class NodeIndex:
         keep = (node >= 0) & (~canonical | (self._device_of[np.maximum(node, 0)] == device))
         rows = np.flatnonzero(keep)
         streams = np.array([is_all_streams(device) for device in records.devices], np.bool_)[records.device]
+        self._note_kernels(records, rows[canonical[rows] & ~streams[rows]], node)
         return Joined(
             rows=rows, node=node[rows], device=device[rows], is_canonical=canonical[rows], is_all_streams=streams[rows]
         )
 
-    def _device(self, device: str) -> int:
-        if device not in self.devices:
-            self.devices.append(device)
-        return self.devices.index(device)
+    def _note_kernels(self, records: Records, rows: Int64s, node: Int64s) -> None:
+        """Keep what the runtime says ran in the place of each node, from its first record."""
+        known = np.zeros(len(self.names), np.bool_)
+        known[[*self.kernels]] = True
+        nodes, first = np.unique(node[rows], return_index=True)
+        new = ~known[nodes]
+        labels = texts(take(records.label, rows[first[new]]))
+        self.kernels.update(zip(nodes[new].tolist(), map(kernel_of, labels), strict=True))
 
     def _nodes_of(self, names: Any) -> Int64s:
         import pyarrow

@@ -10,11 +10,15 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.tfprof.code_tree import code_tree
+from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.model import ATTRIBUTES, PLACE, Model, typed
 from tfperf.tfprof.options import Options, matches
 from tfperf.tfprof.tree import ROOT, Rules, Shown, Tree, show, sort_key
+from tfperf.units import without_middle
 
 View = Literal["scope", "graph", "op", "code"]
+_MOST_LETTERS = 1 << 28
+"""Of the names of all scopes together: a name of a million slashes is in a million scopes."""
 SCOPE_TYPE = "_kTFScopeParent"
 """The type of a name scope that is no node itself."""
 RULES: Mapping[str, Rules] = {
@@ -55,13 +59,17 @@ def whole_tree(
 def scope_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
     """Return the nodes by name scope; a scope that is no node is added."""
     node = {name: number for number, name in enumerate(model.names)}
+    letters = 0
     for name in model.names:
         end = name.rfind("/")
         while end >= 0 and (scope := name[:end]) not in node:
             node[scope] = -1
             end = scope.rfind("/")
-    # A scope comes before what is in it, and all of that before the next scope, if "/" sorts before any letter.
-    names = sorted(node, key=lambda name: name.replace("/", "\0"))
+            letters += len(scope)
+            if letters > _MOST_LETTERS:
+                raise TfprofInputError(f"the scopes of {without_middle(name, 60)!r} are nested too deep to be shown")
+    # A scope comes before what is in it, and all of that before the next scope.
+    names = sorted(node, key=lambda name: name.split("/"))
     depth = [name.count("/") + 2 for name in names]
     return _tree(names, [node[name] for name in names], depth, (values, counts))
 

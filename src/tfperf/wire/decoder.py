@@ -132,9 +132,12 @@ class Decoder(Struct, frozen=True):
         ends = np.array([0, len(payload)], np.int32)
         return self._decode(message, binary(ends, payload), [payload])
 
-    def all(self, message: str, payloads: Any) -> Any:
-        """Decode an array of serialized messages into an Arrow record batch, one row each."""
-        long = np.flatnonzero(np.diff(offsets(payloads)) > _SHORT).tolist()
+    def all(self, message: str, payloads: Any, *, has_packed: bool = False) -> Any:
+        """Decode an array of serialized messages into an Arrow record batch, one row each.
+
+        `has_packed`: the message has lists of numbers, on which `ptars` panics where they are cut off.
+        """
+        long = np.flatnonzero(np.diff(offsets(payloads)) > (0 if has_packed else _SHORT)).tolist()
         return self._decode(message, payloads, [payloads[row].as_py() for row in long])
 
     def _decode(self, message: str, payloads: Any, doubtful: list[bytes]) -> Any:
