@@ -24,7 +24,7 @@ def test_a_folder(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     (tmp_path / "graph.pb").write_bytes(graph(node("x", "Relu")))
     file = InputFile(tmp_path / "graph.pb", "RunMetadata")
-    with pytest.raises(TfprofInputError, match=r"is a graph of TensorFlow \(GraphDef\); it should be .* RunMetadata"):
+    with pytest.raises(TfprofInputError, match=r"is a graph of TensorFlow \(GraphDef\), not a RunMetadata"):
         file.is_none_of_others()
     file.is_none_of_others("GraphDef")
 

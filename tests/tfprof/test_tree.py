@@ -41,7 +41,7 @@ def tree(counted: str = "abcdef") -> Tree:
 
 def shown(rules: Rules = SCOPE, counted: str = "abcdef", **given: Any) -> list[str]:
     """Return the rows that are shown as `name:depth=total`."""
-    found = show(tree(counted), options_from({"max_depth": 100, **given}), rules, {})
+    found = show(tree(counted), {}, options_from({"max_depth": 100, **given}), rules)
     totals = found.total[PLACE["bytes"]].tolist()
     rows = zip(found.tree.names, found.tree.depth.tolist(), totals, strict=True)
     return [f"{name}:{depth}={total}" for name, depth, total in rows]
@@ -132,18 +132,18 @@ def test_what_does_not_count_leaves_its_place_in_a_graph() -> None:
 
 def test_the_root_counts_itself_where_only_the_displayed_counts() -> None:
     given = {"account_displayed_op_only": True, "show_name_regexes": ["c"]}
-    found = show(tree(), options_from(given), SCOPE, {})
+    found = show(tree(), {}, options_from(given), SCOPE)
     assert found.total[PLACE["definitions"]].tolist() == [2, 1]
 
 
 def test_the_root_total_is_of_all_that_counts() -> None:
     given = {"account_displayed_op_only": True, "show_name_regexes": ["c"]}
-    assert show(tree(), options_from(given), SCOPE, {}).root_total[PLACE["bytes"]] == 72
+    assert show(tree(), {}, options_from(given), SCOPE).root_total[PLACE["bytes"]] == 72
 
 
 def test_a_deep_tree_is_not_gone_through_in_pairs() -> None:
     depth = np.arange(1, 200_001)
     own = np.ones((len(ATTRIBUTES), len(depth)), np.int64)
     deep = Tree(names=["x"] * len(depth), node=depth, depth=depth, own=own, accounted=np.ones(len(depth), np.bool_))
-    found = show(deep, options_from({"max_depth": 3, "order_by": "bytes"}), GRAPH, {})
+    found = show(deep, {}, options_from({"max_depth": 3, "order_by": "bytes"}), GRAPH)
     assert found.total[PLACE["bytes"]].tolist() == [200_000, 199_999, 199_998]

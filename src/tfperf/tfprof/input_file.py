@@ -39,17 +39,24 @@ class InputFile:
 
     def damaged(self, position: int, what: str) -> TfprofInputError:
         """Return the error for bytes that are not what they should be."""
-        return TfprofInputError(f"{self.path} is damaged, or not of the kind {self.kind}: {what}")
+        kind = self._kind()
+        if kind and self.kind not in kind:
+            return TfprofInputError(f"{self.path} is {kind}, not a {self.kind}")
+        return TfprofInputError(f"{self.path} is damaged, or not a {self.kind}: {what}")
 
     def is_none_of_others(self, *accepted: str) -> None:
         """Raise the error for a file of another kind, whose fields might pass for those of this one.
 
         `accepted` are words in the names of what else can be read in its place.
         """
-        found = described(self.data[:_HEAD]) if self.data else ""
-        kind = found.partition(";")[0].removesuffix(", not an XSpace")
+        kind = self._kind()
         if kind and not any(word in kind for word in (self.kind, *accepted)):
-            raise TfprofInputError(f"{self.path} is {kind}; it should be of the kind {self.kind}")
+            raise TfprofInputError(f"{self.path} is {kind}, not a {self.kind}")
+
+    def _kind(self) -> str:
+        """Return what the file is, if its first bytes tell surely."""
+        found = described(self.data[:_HEAD]) if self.data else ""
+        return found.partition(";")[0].removesuffix(", not an XSpace")
 
     def named_once(self, names: list[str]) -> None:
         """Raise the error for nodes that have the same name: nothing could tell them apart."""
