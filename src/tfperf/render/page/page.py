@@ -10,8 +10,6 @@ A page may be printed to the log of a CI job: what runners act on is written as 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -24,7 +22,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from tfperf.render import RenderOptions
-from tfperf.render.html_templates import engine
+from tfperf.render.html_templates import engine, policy
 from tfperf.render.page.chart_data import chart_data, chart_words, table_bars
 from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, PackedTable, fit, pack
 from tfperf.render.text_table import LINES, TextTable, cut_note, text_table
@@ -141,13 +139,12 @@ def _with_tables(sections: Sequence[PageSection], packed: Sequence[PackedTable])
 
 def _page(report: Report, sections: Sequence[PageSection]) -> str:
     style, library, script = _style_and_scripts()
-    allowed = f"script-src {_hash(library)} {_hash(script)}; style-src {_hash(style)}"
     charts = [chart.data for part in sections for chart in part.all_charts()]
     # What was read first tells windows apart.
     name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
     template = environment().get_template("page.html")
     page = template.render(
-        policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
+        policy=policy(style, library, script),
         title=f"{name}: tfperf report" if name else "tfperf report",
         style=Markup(style),
         library=Markup(library),
@@ -178,12 +175,6 @@ def _style_and_scripts() -> tuple[str, str, str]:
     folder = files("tfperf.render.page") / "static"
     style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
     return style, library, '"use strict";\n' + "\n".join(scripts)
-
-
-@lru_cache(maxsize=3)
-def _hash(text: str) -> str:
-    """Return the hash by which the policy allows a script or a style sheet."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def page_parts(sections: Sequence[Section]) -> list[PageSection]:
