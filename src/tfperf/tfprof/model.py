@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -179,13 +179,14 @@ def _toward_zero(values: Int64s, by: Int64s) -> Int64s:
 _NEVER = np.iinfo(np.int64).max
 
 
-def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
+def executions(records: Iterable[Records], index: NodeIndex) -> Executions:
     """Return what a step recorded of each node, in one file or several; unknown nodes are added to the index."""
-    joined = [index.join(records) for records in parts]
+    parts = [*records]
+    joined = [index.join(part) for part in parts]
     node, place = np.unique(np.concatenate([each.node for each in joined]), return_inverse=True)
 
     def column(name: str) -> Int64s:
-        return np.concatenate([getattr(records, name)[each.rows] for records, each in zip(parts, joined, strict=True)])
+        return np.concatenate([getattr(part, name)[each.rows] for part, each in zip(parts, joined, strict=True)])
 
     timed = column("start_micros") > 0
     is_canonical = np.concatenate([each.is_canonical for each in joined])
@@ -236,7 +237,7 @@ def sum_by(place: Int64s, values: Int64s, count: int) -> Int64s:
     return total
 
 
-def build_model(graph: Graph, steps: Mapping[int, Sequence[Records]], log: OpLog | None) -> Model:
+def build_model(graph: Graph, steps: Mapping[int, Iterable[Records]], log: OpLog | None) -> Model:
     """Join a graph, the records of its steps (those of one step together), and its log."""
     index = NodeIndex(graph.names, graph.ops)
     recorded = {step: executions(parts, index) for step, parts in steps.items()}

@@ -142,9 +142,10 @@ def _code_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[lis
 
 def _own_and_total(shown: Shown, name: str, to_text: Callable[[int], str], unit: str = "") -> list[str | None]:
     own, total = (values[PLACE[name]].tolist() for values in (shown.tree.own, shown.total))
+    texts = {number: to_text(number) for number in {*own, *total}}  # most rows have one of few values
     counts = shown.tree.accounted.tolist()
     return [
-        f"{to_text(one) if counted else '--'}/{to_text(every)}{unit}"
+        f"{texts[one] if counted else '--'}/{texts[every]}{unit}"
         for one, every, counted in zip(own, total, counts, strict=True)
     ]
 

@@ -13,7 +13,7 @@ from tfperf.arrays import Bools, Int64s
 from tfperf.tfprof.allocations import AllocatorLog, allocator_log
 from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.messages import TENSORFLOW
-from tfperf.wire.decoder import Decoder, binary, bytes_of, items, numbers, offsets, take, texts
+from tfperf.wire.decoder import Decoder, items, numbers, offsets, take, texts
 
 _CANONICAL = re.compile(r".*/(?:device:)?(?:gpu|cpu|tpu):\d+")
 _ALL_STREAMS = "stream:all"
@@ -29,7 +29,7 @@ class Records(Struct, frozen=True, kw_only=True):
     """
 
     name: Any
-    """Names of nodes, up to the first colon (Arrow, binary)."""
+    """Names of nodes, those of kernels with `:Kernel` behind (Arrow, binary)."""
     device: Int64s
     devices: list[str]
     start_micros: Int64s
@@ -69,7 +69,7 @@ def read_run_metadata(file: InputFile) -> Records:
     end_micros = numbers(columns["op_end_rel_micros"])
     memory = _memory(columns)
     return Records(
-        name=_before_colon(columns["node_name"]),
+        name=columns["node_name"],
         device=device,
         devices=devices,
         start_micros=numbers(columns["all_start_micros"]),
@@ -114,21 +114,6 @@ def is_no_node(name: str) -> bool:
 def kernel_of(label: str) -> str:
     """Return the kernel that a label names: `name = Kernel(inputs)`; empty if it names none."""
     return label.partition(" = ")[2].partition("(")[0].strip()
-
-
-def _before_colon(names: Any) -> Any:
-    """Return names up to their first colon."""
-    from pyarrow import compute
-
-    place = compute.find_substring(names, b":").to_numpy(zero_copy_only=False)
-    if not (place >= 0).any():
-        return names
-    start = offsets(names)
-    length = np.where(place >= 0, place, np.diff(start))
-    ends = np.zeros(len(length) + 1, np.int32)
-    np.cumsum(length, out=ends[1:])
-    at = np.repeat(start[:-1] - ends[:-1], length) + np.arange(int(ends[-1]), dtype=np.int32)
-    return binary(ends, bytes_of(names)[at])
 
 
 def _memory(columns: dict[str, Any]) -> Sequence[Int64s]:
@@ -228,15 +213,22 @@ class NodeIndex:
         if self._encoded is None:
             encoded = [name.encode("utf-8", "replace") for name in self.names]
             self._encoded = pyarrow.array(encoded, pyarrow.binary())
-        place = compute.fill_null(compute.index_in(names, self._encoded), -1)
-        node: Int64s = place.to_numpy(zero_copy_only=False).astype(np.int64)
+        node: Int64s = np.array(compute.fill_null(compute.index_in(names, self._encoded), -1), np.int64)
         unknown = np.flatnonzero(node < 0)
         if len(unknown):
-            more: dict[str, int] = {}
-            for row, name in zip(unknown.tolist(), texts(take(names, unknown)), strict=True):
-                if not is_no_node(name):
-                    node[row] = more.setdefault(name, len(self.names) + len(more))
+            before_colon = compute.list_element(compute.split_pattern(take(names, unknown), ":", max_splits=1), 0)
+            node[unknown] = compute.fill_null(compute.index_in(before_colon, self._encoded), -1)
+            self._add_nodes(node, unknown, before_colon)
+        return node
+
+    def _add_nodes(self, node: Int64s, rows: Int64s, names: Any) -> None:
+        """Number the nodes that are not in the graph, and yet in none of the runtime's own records."""
+        new = np.flatnonzero(node[rows] < 0)
+        more: dict[str, int] = {}
+        for row, name in zip(rows[new].tolist(), texts(take(names, new)), strict=True):
+            if not is_no_node(name):
+                node[row] = more.setdefault(name, len(self.names) + len(more))
+        if more:
             self.names.extend(more)
             self.ops.extend(more)
             self._encoded = None
-        return node
