@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -179,9 +179,8 @@ def _toward_zero(values: Int64s, by: Int64s) -> Int64s:
 _NEVER = np.iinfo(np.int64).max
 
 
-def executions(records: Iterable[Records], index: NodeIndex) -> Executions:
+def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
     """Return what a step recorded of each node, in one file or several; unknown nodes are added to the index."""
-    parts = [*records]
     joined = [index.join(part) for part in parts]
     node, place = np.unique(np.concatenate([each.node for each in joined]), return_inverse=True)
 
@@ -240,7 +239,12 @@ def sum_by(place: Int64s, values: Int64s, count: int) -> Int64s:
 def build_model(graph: Graph, steps: Mapping[int, Iterable[Records]], log: OpLog | None) -> Model:
     """Join a graph, the records of its steps (those of one step together), and its log."""
     index = NodeIndex(graph.names, graph.ops)
-    recorded = {step: executions(parts, index) for step, parts in steps.items()}
+    recorded: dict[int, Executions] = {}
+    hosts = []
+    for step, records in steps.items():
+        parts = [*records]
+        recorded[step] = executions(parts, index)
+        hosts += host_steps(step, parts)
     names = index.names
     order = sorted(range(len(names)), key=names.__getitem__)
     place = np.empty(len(names), np.int64)
@@ -274,7 +278,7 @@ def build_model(graph: Graph, steps: Mapping[int, Iterable[Records]], log: OpLog
         steps={step: each.renumbered(place) for step, each in recorded.items()},
         nhwc=[graph.names[number] for number in np.flatnonzero(graph.is_nhwc).tolist()],
         kernel=[index.kernels.get(number, "") for number in order],
-        hosts=[each for step, parts in steps.items() for each in host_steps(step, parts)],
+        hosts=hosts,
     )
 
 
