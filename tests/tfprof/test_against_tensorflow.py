@@ -19,6 +19,7 @@ from job_environment import job_environment
 
 from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options, options_from
+from tfperf.tfprof.profile_result import profile_model
 from tfperf.tfprof.reference_text import ModelText, op_rows, tree_rows
 from tfperf.tfprof.sources import Sources, read_folder, read_model
 from tfperf.tfprof.views import View, show_ops, show_tree
@@ -30,6 +31,8 @@ pytestmark = [
 VIEWS: tuple[View, ...] = ("scope", "graph", "op", "code")
 STEPS = (0, 2, 5)
 SETS = 60
+DEEPEST = 100
+"""Of a longer list of ops, the reference returns parts: protobuf reads no deeper, and each op is inside of another."""
 
 _JOB = '''
 import json, sys
@@ -84,11 +87,47 @@ views = {
     "scope": profiler.profile_name_scope, "graph": profiler.profile_graph,
     "op": profiler.profile_operations, "code": profiler.profile_python,
 }
-reports = []
+
+def row_of(node):
+    """What a message says of a row, without those below it."""
+    numbers = {field.name: getattr(node, field.name) for field in node.DESCRIPTOR.fields if field.cpp_type in (1, 2, 3)}
+    return [node.name, numbers]
+
+
+def rows_of(node):
+    rows, waiting = [], [node]
+    while waiting:
+        rows.append(row_of(waiting[-1]))
+        waiting += reversed(waiting.pop().children)
+    return rows
+
+
+reports, results = [], []
 for number, (view, options) in enumerate(json.load(open("options.json"))):
-    views[view]({**options, "output": f"file:outfile=report{number}.txt"})
+    result = views[view]({**options, "output": f"file:outfile=report{number}.txt"})
     reports.append(open(f"report{number}.txt").read())
+    results.append(rows_of(result))
 json.dump(reports, open("reports.json", "w"))
+json.dump(results, open("results.json", "w"))
+del profiler, views
+
+# Ours, of the live graph, stored as a profile, which the reference reads.
+from tensorflow.core.profiler import tfprof_options_pb2
+from tensorflow.python.util import _pywrap_tfprof
+from tfperf import tfprof
+
+ours = tfprof.Profiler(graph)
+for step, record in records.items():
+    ours.add_step(step, record)
+with open("ours.pb", "wb") as file:
+    file.write(ours.serialize_to_string())
+_pywrap_tfprof.ProfilerFromFile("ours.pb")
+again = []
+for number, (view, options) in enumerate(json.load(open("options.json"))):
+    options = tfprof_options_pb2.OptionsProto(**options, output=f"file:outfile=again{number}.txt")
+    _pywrap_tfprof.Profile(view.encode(), options.SerializeToString())
+    again.append(open(f"again{number}.txt").read())
+json.dump(again, open("again.json", "w"))
 '''
 
 
@@ -140,9 +179,9 @@ def option_sets() -> list[tuple[View, dict[str, Any]]]:
     return [*itertools.product(VIEWS, sets)]
 
 
-def lines(of: Model, view: View, options: Options) -> list[str]:
-    """Return the lines that we write, with the reference's own mistake about outputs (D1)."""
-    text = ModelText(of, quirks=True)
+def lines(of: Model, view: View, options: Options, *, quirks: bool = True) -> list[str]:
+    """Return the lines that we write, with the reference's own mistake about outputs (D1) or without."""
+    text = ModelText(of, quirks=quirks)
     if view == "op":
         return [*op_rows(show_ops(of, options), options, text, of.values(options.step))]
     return [*tree_rows(show_tree(of, view, options), view, options, text)]
@@ -166,6 +205,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def compared_lines(view: View, rows: list[str]) -> list[str]:
+    """Return lines in an order that is the same for both: the reference sorts some so that equal ones come in any."""
+    return sorted(rows) if view in ("code", "op") else rows
+
+
 def reference_lines(report: str) -> list[str]:
     """Return the rows of a report of the reference: what follows the head of the table."""
     _, _, rows = report.partition("\nnode name | ")
@@ -180,11 +224,39 @@ def test_both_engines_write_the_same_lines(job: Path, view: View, way: str) -> N
     compared, different = 0, {}
     for (each, given), report in zip(option_sets(), reports, strict=True):
         if each == view:
-            ours, theirs = lines(of, view, options_from(given)), reference_lines(report)
-            if view in ("code", "op"):  # The reference sorts these so that equal ones come in any order.
-                ours, theirs = sorted(ours), sorted(theirs)
+            ours = compared_lines(view, lines(of, view, options_from(given)))
+            theirs = compared_lines(view, reference_lines(report))
             compared += len(theirs)
             if ours != theirs:
                 different[json.dumps(given)] = [ours, theirs]
     assert not different
     assert compared > SETS
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_reference_reads_the_profile_that_we_write(job: Path, view: View) -> None:
+    reports, again = (json.loads((job / f"{name}.json").read_text()) for name in ("reports", "again"))
+    for (each, given), report, read in zip(option_sets(), reports, again, strict=True):
+        # Its own profiles say of every input that it comes from the first output (D1); ours say from which.
+        if each == view and "input_shapes" not in given["select"]:
+            ours, theirs = (compared_lines(view, reference_lines(text)) for text in (read, report))
+            assert ours == theirs, given
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_profile_that_we_write_says_all_that_is_known(job: Path, view: View) -> None:
+    written, collected = read_model(Sources(profile=job / "ours.pb")), read_folder(job / "collected")
+    for each, given in option_sets():
+        if each == view:
+            options = options_from(given)
+            assert lines(written, view, options, quirks=False) == lines(collected, view, options, quirks=False), given
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_results_have_the_numbers_of_the_references(job: Path, view: View) -> None:
+    of = read_folder(job / "collected")
+    for (each, given), theirs in zip(option_sets(), json.loads((job / "results.json").read_text()), strict=True):
+        if each == view and (view != "op" or len(theirs) <= DEEPEST):
+            root = profile_model(of, view, options_from(given))
+            ours = [[row.name, {name: getattr(row, name) for name in theirs[0][1]}] for row in root.rows()]
+            assert sorted(map(repr, ours)) == sorted(map(repr, theirs)), given

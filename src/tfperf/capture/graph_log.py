@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfperf.files import write_files
+
 TRAINABLE = "_trainable_variables"
 """The type of trainable variables in a log."""
 LOG_NAME = "tfprof_log"
@@ -59,6 +61,21 @@ def function_graph_and_log(function: Any) -> tuple[bytes, bytes]:
             entry.name = renamed[entry.name]
             entry.types.extend([TRAINABLE] if variable.trainable else [])
     return bytes(definition.SerializeToString()), bytes(log.SerializeToString())
+
+
+def write_op_log(
+    graph: Any, log_dir: str | Path, op_log: Any = None, run_meta: Any = None, *, add_trace: bool = True
+) -> Path:
+    """Write the log of a `tf.Graph` as `tfprof_log` into an existing folder; return its path.
+
+    `op_log` is an OpLogProto of one's own, `run_meta` a RunMetadata that says the shapes that the graph leaves open.
+    The file is replaced if there is one. Raises OutputError.
+    """
+    given, run = (b"" if each is None else each.SerializeToString() for each in (op_log, run_meta))
+    _, log = graph_and_log(graph or default_graph(), run_metadata=run, op_log=given, add_trace=add_trace)
+    path = Path(log_dir) / LOG_NAME
+    write_files({path: log})
+    return path
 
 
 def default_graph() -> Any:

@@ -10,13 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfperf.capture.graph_collector import Collected, Collector
+    from tfperf.capture.graph_log import write_op_log
+    from tfperf.tfprof.option_builder import ProfileOptionBuilder
+    from tfperf.tfprof.profile_result import ProfileNode
+    from tfperf.tfprof.profiler import Profiler, profile
     from tfperf.tfprof.sources import read_folder
 
-__all__ = ["Collected", "Collector", "read_folder"]
+__all__ = [
+    "Collected",
+    "Collector",
+    "ProfileNode",
+    "ProfileOptionBuilder",
+    "Profiler",
+    "profile",
+    "read_folder",
+    "write_op_log",
+]
 
 _PUBLIC = {
     "Collected": "tfperf.capture.graph_collector:Collected",
     "Collector": "tfperf.capture.graph_collector:Collector",
+    "ProfileNode": "tfperf.tfprof.profile_result:ProfileNode",
+    "ProfileOptionBuilder": "tfperf.tfprof.option_builder:ProfileOptionBuilder",
+    "Profiler": "tfperf.tfprof.profiler:Profiler",
+    "profile": "tfperf.tfprof.profiler:profile",
+    "write_op_log": "tfperf.capture.graph_log:write_op_log",
     "read_folder": "tfperf.tfprof.sources:read_folder",
 }
 """Where each public name is, imported when it is first used: the command line must start without numpy."""

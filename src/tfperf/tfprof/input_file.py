@@ -21,21 +21,14 @@ class TfprofInputError(TfperfError):
 
 
 class InputFile:
-    """The bytes of a file, and what it should be: `kind` names the message, `option` where it was given."""
+    """The bytes of a file, and what it should be: `kind` names the message.
 
-    def __init__(self, path: Path, kind: str) -> None:
+    Without a file, they are given as `data`, and `path` is what errors call them.
+    """
+
+    def __init__(self, path: Path, kind: str, data: bytes | None = None) -> None:
         self.path, self.kind = path, kind
-        try:
-            with open_regular(path) as file:
-                size = file.seek(0, 2)
-                if size > _LARGE and (free := available_bytes()) < _DECODED * size:
-                    needs = f"{format_bytes(_DECODED * size)} of memory, {format_bytes(free)} is free"
-                    raise TfprofInputError(f"{path} is too large for this machine: it needs {needs}")
-                file.seek(0)
-                self.data = file.read()
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise TfprofInputError(f"cannot open {path}: {reason}; check the path and its permissions") from error
+        self.data = _read(path) if data is None else data
 
     def damaged(self, position: int, what: str) -> TfprofInputError:
         """Return the error for bytes that are not what they should be."""
@@ -69,3 +62,18 @@ class InputFile:
     def refused(self, why: str) -> TfprofInputError:
         """Return the error for a file that parses and still cannot be used."""
         return TfprofInputError(f"{self.path} {why}")
+
+
+def _read(path: Path) -> bytes:
+    """Return all that is in a file; raises TfprofInputError."""
+    try:
+        with open_regular(path) as file:
+            size = file.seek(0, 2)
+            if size > _LARGE and (free := available_bytes()) < _DECODED * size:
+                needs = f"{format_bytes(_DECODED * size)} of memory, {format_bytes(free)} is free"
+                raise TfprofInputError(f"{path} is too large for this machine: it needs {needs}")
+            file.seek(0)
+            return file.read()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise TfprofInputError(f"cannot open {path}: {reason}; check the path and its permissions") from error

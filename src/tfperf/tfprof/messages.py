@@ -66,7 +66,7 @@ TENSORFLOW = Schema(
         "ProfileProto": "nodes 1 []ProfileNodeOfId, has_trace 2 int64, steps 3 []int64, id_to_string 4 []StringOfId",
         "ProfileNodeOfId": "key 1 int64, value 2 bytes",
         "ProfileNode": (
-            "name 1 bytes, op 9 bytes, inputs 2 []IndexAndId, input_shapes 16 []TupleOfIndex, "
+            "name 1 bytes, op 9 bytes, id 13 int64, inputs 2 []IndexAndId, input_shapes 16 []TupleOfIndex, "
             "output_shapes 15 []TupleOfIndex, src_output_index 14 []IdAndIndex, shape 4 []int64, op_types 5 []bytes, "
             "canonical_device 6 bytes, float_ops 8 int64, trace 10 CodeDef, attrs 11 []NodeDefAttr, "
             "execs 12 []ExecOfStep"

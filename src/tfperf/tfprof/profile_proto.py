@@ -44,8 +44,8 @@ def read_profile(file: InputFile) -> Model:
     place[order] = np.arange(len(names))
     ops, devices = texts(nodes.column("op")), texts(nodes.column("canonical_device"))
     types, type_of = _types(nodes, place)
-    input_of, source, slot = _inputs(nodes, place, numbers(pairs.field("key")))
-    shapes = _input_shapes(nodes, place, source, slot)
+    input_of, index, source, slot = _inputs(nodes, place, numbers(pairs.field("key")))
+    shapes = _input_shapes(nodes, place, (input_of, index), (source, slot))
     all_devices, steps = _steps(file, nodes, place)
     rows = np.array([row for row, device in enumerate(devices) if is_accelerator(device)], np.int64)
     if len(rows):
@@ -92,14 +92,18 @@ def _shapes(lists: Any) -> Shapes:
     return Shapes(ends - ends[0], numbers(items(lists)).astype(np.int64), np.diff(ends) > 0)
 
 
-def _inputs(nodes: Any, place: Int64s, ids: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return of each input the node that it goes into, the one that it comes from, and the output of that."""
+def _inputs(nodes: Any, place: Int64s, ids: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Return of each input the node that it goes into and its number there, the one that it comes from, and its output.
+
+    Inputs are in order of the nodes that they go into.
+    """
     lists = nodes.column("inputs")
     pairs, of = items(lists), _owner(lists, place)
     by_id = np.argsort(ids)
     found = lookup(ids[by_id], numbers(pairs.field("value")))
     source = np.where(found >= 0, place[by_id[np.maximum(found, 0)]], -1)
-    order = np.lexsort((numbers(pairs.field("key")), of))
+    index = numbers(pairs.field("key"))
+    order = np.lexsort((index, of))
     slots = nodes.column("src_output_index")
     slot_of = {
         (node, key): slot
@@ -112,20 +116,30 @@ def _inputs(nodes: Any, place: Int64s, ids: Int64s) -> tuple[Int64s, Int64s, Int
     }
     keys = numbers(pairs.field("value"))[order].tolist()
     slot = [slot_of.get(pair, 0) for pair in zip(of[order].tolist(), keys, strict=True)]
-    return of[order], source[order], np.clip(np.array(slot, np.int64), 0, _LARGEST_SLOT)
+    clipped = np.clip(np.array(slot, np.int64), 0, _LARGEST_SLOT)
+    return of[order], np.clip(index[order], 0, _LARGEST_SLOT), source[order], clipped
 
 
-def _input_shapes(nodes: Any, place: Int64s, source: Int64s, slot: Int64s) -> Shapes:
-    """Return the shape of what comes into each input: that of the output that it comes from."""
-    lists = nodes.column("output_shapes")
+def _input_shapes(nodes: Any, place: Int64s, inputs: tuple[Int64s, Int64s], sources: tuple[Int64s, Int64s]) -> Shapes:
+    """Return the shape of what comes into each input: the one that is stated, or that of the output it comes from.
+
+    `inputs` are nodes and the numbers of their inputs, `sources` are nodes and the numbers of their outputs.
+    """
+    shapes, row = _shapes_at(nodes.column("output_shapes"), place, *sources)
+    stated, stated_row = _shapes_at(nodes.column("input_shapes"), place, *inputs)
+    return shapes.followed_by(stated).take(np.where(stated_row >= 0, len(shapes) + stated_row, row))
+
+
+def _shapes_at(lists: Any, place: Int64s, node: Int64s, number: Int64s) -> tuple[Shapes, Int64s]:
+    """Return the shapes that nodes have by number, and which of them is that of each node and number; -1 for none."""
     pairs = items(lists)
     shapes = _shapes(pairs.field("value").field("int64_values"))
-    outputs = np.clip(numbers(pairs.field("key")), -1, _LARGEST_SLOT + 1)
+    numbered = np.clip(numbers(pairs.field("key")), -1, _LARGEST_SLOT + 1)
     several = _LARGEST_SLOT + 3
-    key = _owner(lists, place) * several + outputs + 1
+    key = _owner(lists, place) * several + numbered + 1
     by_key = np.argsort(key, kind="stable")
-    found = np.where(source >= 0, lookup(key[by_key], source * several + slot + 1), -1)
-    return shapes.take(np.where(found >= 0, by_key[np.maximum(found, 0)] if len(by_key) else -1, -1))
+    found = np.where(node >= 0, lookup(key[by_key], node * several + number + 1), -1)
+    return shapes, np.where(found >= 0, by_key[np.maximum(found, 0)] if len(by_key) else -1, -1)
 
 
 def _steps(file: InputFile, nodes: Any, place: Int64s) -> tuple[list[str], dict[int, Executions]]:

@@ -49,6 +49,14 @@ class Shapes(Struct, frozen=True):
         ends = np.concatenate(([0], np.cumsum(length)))
         return Shapes(ends, self.size[ranges(self.ends[at], length)], there & self.known[at])
 
+    def followed_by(self, more: Shapes) -> Shapes:
+        """Return these shapes and more."""
+        return Shapes(
+            np.concatenate((self.ends, self.ends[-1] + more.ends[1:])),
+            np.concatenate((self.size, more.size)),
+            np.concatenate((self.known, more.known)),
+        )
+
 
 def shapes(dims: Sequence[Sequence[int] | None]) -> Shapes:
     """Return shapes from their dimensions; None for one that is not known."""
