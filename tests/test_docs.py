@@ -35,6 +35,7 @@ from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
 from tfperf.compare import diff_tables
 from tfperf.compare.diff_tables import COLUMNS as DIFF_COLUMNS
+from tfperf.explain.entries import page_of
 from tfperf.explain.glossary import glossary_terms
 from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.render import render
@@ -198,11 +199,11 @@ def tables_of_sections(_: str) -> str:
 
 
 def sections(_: str) -> str:
-    """Return a row for each section: its question is the docstring of its folder, its page has its name."""
+    """Return a row for each section: its question is the docstring of its folder."""
     rows = ["| section | question | page |", "|---|---|---|"]
     for name in OURS:
         question = str(import_module(f"tfperf.sections.{name}").__doc__).partition(": ")[2]
-        page = f"[{name}.md]({name}.md)" if (ROOT / "docs" / f"{name}.md").exists() else ""
+        page = f"[{page_of(name)}]({page_of(name)})" if page_of(name) else ""
         rows.append(f"| `{name}` | {question} | {page} |")
     return "\n".join(rows) + "\n"
 
@@ -318,7 +319,7 @@ def test_units_are_in_the_names_of_columns(table: str) -> None:
 
 
 def every_kind_of_trace(folder: Path) -> list[Path]:
-    """Logdirs that between them make every table and every null: samples, hosts, a GPU, a pause, no steps, layers."""
+    """Logdirs that between them make every table and every null: samples, hosts, a GPU, a pause, no steps, Python."""
     gpu = plane(
         "/device:GPU:0",
         line("Stream #1", *(event("gemm", 1000 * n + 500, 300, correlation_id=n) for n in range(3))),
@@ -340,6 +341,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
         "one": {"a": space(host(marked[0]))},
         "damaged": {"a": space(host(*marked, event("work", 5, -1)))},
         "phases": {"a": space(host(*phases))},
+        "python": {"a": space(host(event("$train.py:9 load", 0, 9), event("$time sleep", 1, 5)))},
         "pipelines": {
             "a": space(
                 plane(

@@ -37,6 +37,8 @@ TESTED_IN = {
     "tfprof/tensor_bundle.py": "tfprof/test_checkpoint.py",
     "tfprof/tensor_slices.py": "tfprof/test_checkpoint.py",
     "tfprof/tensors.py": "tfprof/test_checkpoint.py",
+    "sections/python/section.py": "sections/python/test_analysis.py",
+    "sections/python/tables.py": "sections/python/test_analysis.py",
     "trace/flaw.py": "trace/test_soundness.py",
     "trace/pipeline_tree.py": "trace/test_pipelines.py",
     "wire/schema.py": "wire/test_against_protobuf.py",

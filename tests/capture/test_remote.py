@@ -208,6 +208,9 @@ def test_levels_reach_the_tracer(jobs: dict[str, Job], capture: Capture) -> None
     assert ops == [True, False], "level 1 is what programs mark, level 2 also ops"
     assert not default.has_python_frames
     assert python.has_python_frames
+    times = tfperf.load(capture.traces[1], sections=["python"])["python"]
+    assert any(time.function.startswith("job.py:") for time in times.own), "functions of the job itself"
+    assert "tensorflow" in {time.package for time in times.packages}
 
 
 def test_a_trace_that_starts_later(jobs: dict[str, Job], capture: Capture) -> None:

@@ -118,6 +118,23 @@ def wait_for_the_loop(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "working\n"
 
 
+_PYTHON = """
+import time
+import tensorflow as tf
+import tfperf
+
+compute = tf.function(lambda x: tf.reduce_sum(x @ x))
+
+def prepare(number):
+    time.sleep(0.01)
+    return tf.fill((50, 50), float(number))
+
+for number in range(20):
+    with tfperf.step(number):
+        compute(prepare(number))
+"""
+
+
 JSON = ("-o", "report.json")
 
 
@@ -375,3 +392,18 @@ def test_a_logdir_that_cannot_be_is_said_before_the_script_runs(run: Runs) -> No
     code, out, err = run("print('ran')", options=("--logdir", "file/logs"))
     assert (code, out) == (1, "")
     assert "name a folder" in err
+
+
+def test_every_call_of_python_is_recorded_on_demand(run: Runs) -> None:
+    code, _, err = run(_PYTHON, options=("--python-trace", "--steps", "5..14", *JSON))
+    assert code == 0, err
+    times = tfperf.load(run.folder / "logs", sections=["python"])["python"]
+    assert times.step_count == 10
+    prepare = next(time for time in times.own if time.function == "train.py:8 prepare")
+    assert prepare.step_calls == 10
+    # It sleeps 10 ms each time, in which nothing but Python is recorded.
+    sleep = next(time for time in times.functions if time.function == "time.sleep")
+    assert prepare.step_total_ps >= sleep.others_ps >= 10 * 9_000_000_000
+    assert {"tensorflow", "python"} <= {time.package for time in times.packages}
+    functions = run.report()["sections"]["python"]["tables"]["python_functions"]
+    assert "train.py:8 prepare" in str(functions)

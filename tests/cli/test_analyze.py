@@ -92,9 +92,9 @@ def test_section_picks(samples: Path, run_tfperf: Run) -> None:
 
 
 def test_unknown_section_is_wrong_usage(samples: Path, run_tfperf: Run) -> None:
-    result = run_tfperf("analyze", samples / "input_bound", "-s", "everything")
+    result = run_tfperf("analyze", samples / "input_bound", "-s", "whole")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "'everything'" in result.stderr
+    assert "'whole'" in result.stderr
     assert "diagnosis" in result.stderr
 
 

@@ -44,11 +44,12 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         event("gemm", 1000 * number + 500, 300, correlation_id=number, tf_op=f"layer_{number}/MatMul:MatMul")
         for number in range(3)
     ]
+    frames = [event("$train.py:9 load", 900, 50), event("$time sleep", 910, 30)]
     copy = event("MemcpyH2D", 100, 50, memcpy_details="size:1024 dest:0 async:1")
     data = space(
         plane(
             "/host:CPU",
-            line("python", *train, *evaluation, *fetches, *calls, *layers, allocation),
+            line("python", *train, *evaluation, *fetches, *calls, *layers, *frames, allocation),
             line("other", iterator_call("Root", 0, 90, 99)),
         ),
         plane("/device:GPU:0", line("Stream #1", *kernels), line("Stream #2", copy)),

@@ -92,7 +92,10 @@ def captured_trace(
         reason, message = "gpu_missing", missing
     elif options.python_tracer_level and not contents.has_python_frames:
         reason = "no_python_frames"
-        message = "the trace has no Python calls: this TensorFlow cannot record them this way"
+        message = (
+            "the trace has no Python calls: none was made while it was taken, or this TensorFlow cannot record them; "
+            "profile while Python works, with a newer TensorFlow"
+        )
     size, count = contents.size_bytes if path else None, contents.event_count
     return Captured(worker=worker, path=path, size_bytes=size, event_count=count, reason=reason, message=message)
 

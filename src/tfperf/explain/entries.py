@@ -12,7 +12,14 @@ from tfperf.explain.glossary import glossary_terms
 from tfperf.units import listed
 
 WITHOUT_PAGE = ("steps", "environment", "gaps")
-"""Sections that have no page of their name."""
+"""Sections that have no page."""
+_PAGES = {"python": "python_functions"}
+"""The page of a section, where it has another name."""
+
+
+def page_of(section: str) -> str:
+    """Return the file in docs/ that is about a section; empty if there is none."""
+    return "" if section in WITHOUT_PAGE else f"{_PAGES.get(section, section)}.md"
 
 
 class Entry(Struct, frozen=True):
@@ -165,7 +172,7 @@ def _sections() -> Iterator[Entry]:
 
     for name in OURS:
         question = str(import_module(f"tfperf.sections.{name}").__doc__).partition(": ")[2]
-        page = "docs/README.md#sections-of-a-report" if name in WITHOUT_PAGE else f"docs/{name}.md"
+        page = f"docs/{page_of(name) or 'README.md#sections-of-a-report'}"
         yield Entry("section", (name,), question, page, (f"shown by: tfperf analyze PATH -s {name}",))
 
 

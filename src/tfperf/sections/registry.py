@@ -132,6 +132,7 @@ OURS = (
     "ops",
     "kernels",
     "functions",
+    "python",
     "memory",
     "host_threads",
     "environment",

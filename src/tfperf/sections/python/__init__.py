@@ -1,0 +1,14 @@
+"""Python: which functions of Python take the time, and which of them fill "All others" of the step."""
+
+from tfperf.sections.python.tables import TABLES
+from tfperf.sections.registry import SectionSpec
+
+SECTION = SectionSpec(
+    name="python",
+    title="Python functions",
+    rests_on=("steps", "overview"),
+    analyze="tfperf.sections.python.analysis:analyze",
+    combine="tfperf.sections.python.analysis:combine",
+    build="tfperf.sections.python.section:build",
+    tables=TABLES,
+)

@@ -1,0 +1,173 @@
+"""How long functions of Python run, on a trace small enough to check by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Event, event, host, line, plane, results_of, trace_of
+
+from tfperf.sections.python.analysis import PythonTime, PythonTimes
+from tfperf.sections.python.section import NO_FRAMES, build
+from tfperf.sections.python.tables import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
+from tfperf.trace.host_trace import HostTrace
+
+EXECUTE = "tensorflow.python._pywrap_tfe.TFE_Py_Execute"
+
+
+def step(number: int) -> tuple[Event, ...]:
+    """A step of 100 us: 30 in `load`, 50 in TensorFlow (an op for 20 of them), 10 in a function that calls itself."""
+    at = 100 * number
+    return (
+        event("train", at, 100, step_num=number, _r=1),
+        event("$train.py:9 load", at, 30),
+        event("$time sleep", at + 10, 20),
+        event("$polymorphic_function.py:805 __call__", at + 40, 50),
+        event("$tensorflow.python._pywrap_tfe TFE_Py_Execute", at + 50, 40),
+        event("EagerExecute: __inference_f_1", at + 50, 35, is_func=1),
+        event("MatMul:MatMul", at + 60, 20),
+        event("$train.py:20 walk", at + 90, 10),
+        event("$train.py:20 walk", at + 92, 4),
+    )
+
+
+def job(folder: Path, *others: Any) -> HostTrace:
+    steps = [each for number in range(3) for each in step(number)]
+    python = line("python", event("$train.py:1 main", 0, 300), *steps)
+    return trace_of(folder, plane("/host:CPU", python, *others), links=True)
+
+
+def times_of(trace: HostTrace) -> PythonTimes:
+    times: PythonTimes = results_of(trace, sections=["python"])["python"]
+    return times
+
+
+def per_step(time: PythonTime) -> tuple[float, float, float, float]:
+    """Return calls, and self time, total time and time alone in us, of a step."""
+    times = (time.step_self_ps, time.step_total_ps, time.others_ps)
+    return (time.step_calls / 3, *(value / 3_000_000 for value in times))  # type: ignore[return-value]
+
+
+def test_functions_of_the_program(tmp_path: Path) -> None:
+    times = times_of(job(tmp_path))
+    assert (times.step_count, times.step_ps) == (3, 300_000_000)
+    found = {time.function: per_step(time) for time in times.own}
+    assert found == {
+        "train.py:1 main": (pytest.approx(1 / 3), 10, 100, 10),
+        "train.py:9 load": (1, 10, 30, 10),
+        # What calls itself counts once.
+        "train.py:20 walk": (2, 10, 10, 10),
+    }
+    assert [time.function for time in times.own] == [*found]
+    walk = times.own[2]
+    assert (walk.calls, walk.self_ps, walk.total_ps) == (6, 30_000_000, 30_000_000)
+
+
+def test_functions_of_packages_are_one_row(tmp_path: Path) -> None:
+    times = times_of(job(tmp_path))
+    found = {time.package: per_step(time) for time in times.packages}
+    # __call__ and what it calls: 50 us, 20 of them in an op, which is in a category of its own.
+    assert found == {"tensorflow": (2, 50, 50, 30), "python": (1, 20, 20, 20)}
+    folded = {time.function: per_step(time) for time in times.functions if time.package}
+    assert folded == {
+        "polymorphic_function.py:805 __call__": (1, 10, 50, 10),
+        EXECUTE: (1, 40, 40, 20),
+        "time.sleep": (1, 20, 20, 20),
+    }
+
+
+def test_all_others_is_that_of_the_breakdown_and_functions_fill_it(tmp_path: Path) -> None:
+    results = results_of(job(tmp_path), sections=["python"])
+    times, breakdown = results["python"], results["steps"]
+    assert times.all_others_ps == breakdown.time_ps["all_others"].sum() == 240_000_000
+    assert times.others_percent == 100
+
+
+def test_time_without_a_frame_is_not_of_python(tmp_path: Path) -> None:
+    steps = [each for number in range(3) for each in step(number)]
+    times = times_of(trace_of(tmp_path, host(*steps)))
+    # Between frames: 10 of 80 us.
+    assert times.others_percent == pytest.approx(87.5)
+
+
+def test_other_threads_fill_no_time_of_the_step(tmp_path: Path) -> None:
+    waiting = line("worker", event("$threading.py:300 wait", 0, 300), event("$train.py:50 produce", 50, 100))
+    times = times_of(job(tmp_path, waiting))
+    found = {time.function: time for time in times.functions}
+    assert per_step(found["threading.py:300 wait"]) == pytest.approx((1 / 3, 200 / 3, 100, 0))
+    assert found["train.py:50 produce"].others_ps == 0
+    assert times.others_percent == 100
+
+
+def test_steps_that_do_not_count_are_left_out(tmp_path: Path) -> None:
+    steps = [each for number in range(5) for each in step(number)]
+    usual = [event(each.name, each.start_us + 900, each.duration_us, **each.stats) for each in steps]
+    early = (event("train", 0, 900, step_num=9, _r=1), event("$train.py:9 load", 0, 900))
+    times = times_of(trace_of(tmp_path, host(*early, *usual)))
+    load = next(time for time in times.functions if time.function == "train.py:9 load")
+    assert times.step_count == 5, "the first step is slow, and flagged"
+    assert (load.calls, load.step_calls) == (6, 5)
+    assert load.step_total_ps == 5 * 30_000_000
+    assert load.total_ps == (900 + 5 * 30) * 1_000_000
+
+
+def test_hosts_are_added_up(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one, two = job(tmp_path / "a"), trace_of(tmp_path / "b", host(event("$train.py:9 load", 0, 7), event("f", 0, 9)))
+    times = results_of(one, two, sections=["python"])["python"]
+    load = next(time for time in times.functions if time.function == "train.py:9 load")
+    assert (load.calls, load.total_ps, load.step_total_ps) == (4, 97_000_000, 90_000_000)
+    assert times.all_others_ps is None, "the second host does not tell"
+
+
+def test_tensorflows_groups_have_no_time_without_a_category(tmp_path: Path) -> None:
+    results = results_of(job(tmp_path), sections=["python"], attribution="tensorflow")
+    assert results["python"].all_others_ps is None
+    assert [table.name for table in build(results).tables] == [
+        "python_functions",
+        "python_packages",
+        "python_package_functions",
+    ]
+
+
+def test_section(tmp_path: Path) -> None:
+    results = results_of(job(tmp_path), sections=["python"])
+    section = build(results)
+    assert (section.level, [table.level for table in section.tables]) == ("brief", ["brief", "brief", "full"])
+    calls, others = section.facts
+    assert (calls.value, calls.note) == (19, "of 6 functions")
+    assert others.value == 100
+    assert others.note == f"of it in Python; most in {EXECUTE}, time.sleep, train.py:1 main"
+    packages = PYTHON_PACKAGES.data(results)
+    assert packages is not None
+    assert list(packages["package"]) == ["tensorflow", "python"]
+    assert list(packages["functions"]) == [2, 1]
+    assert list(packages["most_self"]) == [EXECUTE, "time.sleep"]
+    assert list(packages["self_percent"]) == pytest.approx([50, 20])
+    own = PYTHON_FUNCTIONS.data(results)
+    assert own is not None
+    assert list(own["total_percent"]) == pytest.approx([100, 30, 10])
+    assert list(own["all_others_ms"]) == pytest.approx([0.01, 0.01, 0.01])
+
+
+def test_without_steps_the_capture_is_shown(tmp_path: Path) -> None:
+    results = results_of(trace_of(tmp_path, host(event("$train.py:9 load", 0, 7))), sections=["python"])
+    own = build(results).tables[0]
+    assert [column.key for column in own.columns if column.level == "brief"] == [
+        "function",
+        "calls",
+        "self_ms",
+        "total_ms",
+    ]
+    assert own.data["total_ms"] == [0.007]
+    assert own.data["total_per_step_ms"] == [None]
+    assert PYTHON_PACKAGES.data(results) is None
+    assert PYTHON_PACKAGE_FUNCTIONS.data(results) is None
+
+
+def test_a_profile_without_frames_says_how_to_get_some(tmp_path: Path) -> None:
+    section = build(results_of(trace_of(tmp_path, host(event("MatMul:MatMul", 0, 7))), sections=["python"]))
+    assert (section.level, section.notes, section.tables) == ("full", (NO_FRAMES,), ())
+    assert "--python-trace" in NO_FRAMES
