@@ -135,6 +135,16 @@ def test_the_lines_of_code_are_written_for_pprof(files: Path, run_tfperf: Run) -
     assert b"main.py" in gzip.decompress((files / "code.pb.gz").read_bytes())
 
 
+def test_timelines_and_flame_graphs_are_written(files: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("tfprof", "graph", *MODEL, "--step", "10", "-o", "timeline=graph.json")
+    assert (result.exit_code, result.stderr) == (0, "wrote graph.json: timeline\n")
+    events = json.loads((files / "graph.json").read_text())["traceEvents"]
+    assert [event["dur"] for event in events if event["ph"] == "X"] == [3000]
+    assert run_tfperf("tfprof", "code", *MODEL, "-o", "flame=code.html").stderr == "wrote code.html: flame\n"
+    assert "main.py:3" in (files / "code.html").read_text()
+    assert run_tfperf("tfprof", "op", *MODEL, "-o", "flame=op.html").exit_code == 2
+
+
 def test_a_folder_of_the_collector_needs_no_options(files: Path, run_tfperf: Run) -> None:
     (files / "log").rename(files / "tfprof_log")
     assert "layer" in run_tfperf("tfprof", "scope", ".").stdout

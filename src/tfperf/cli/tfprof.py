@@ -88,8 +88,8 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
     with reading():
         model = read_model(asked_sources(values))
         if not as_report:
-            note = write_output(model, view, asked, target, quirks=values["reference_quirks"])
-            if note:
+            quirks, every_frame = values["reference_quirks"], values["all_frames"]
+            for note in write_output(model, view, asked, target, quirks=quirks, every_frame=every_frame):
                 options.say(note)
             return
         from tfperf.tfprof.report import view_report

@@ -12,7 +12,7 @@ from tfperf.files import new_file
 from tfperf.render import write
 from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options
-from tfperf.tfprof.report import check_step
+from tfperf.tfprof.report import check_step, of_users, with_parameters
 from tfperf.tfprof.views import View
 
 Kind = Literal["stdout", "none", "file", "timeline", "pprof", "flame"]
@@ -53,30 +53,54 @@ def parse_output(text: str, view: View) -> Target:
     return Target(kind_name, Path(named[2]))  # type: ignore[arg-type]
 
 
-def write_output(model: Model, view: View, options: Options, target: Target, *, quirks: bool) -> str:
+def write_output(
+    model: Model, view: View, options: Options, target: Target, *, quirks: bool, every_frame: bool = False
+) -> list[str]:
     """Write a view as another tool reads it, or as tfprof's own text; return what to tell about it.
 
-    Raises ValueError for a step that was not recorded, and OutputError.
+    Raises ValueError for a step that was not recorded, TfprofInputError where there is nothing to write, and
+    OutputError.
     """
     check_step(model, options.step)
     if target.kind == "none":
-        return ""
+        return []
     if target.path is None or target.kind == "file":
-        from tfperf.render.values import safe, without_commands
-        from tfperf.tfprof.reference_report import reference_report
+        _write_text(model, view, options, target.path, quirks=quirks)
+        told = []
+    elif target.kind == "timeline":
+        from tfperf.tfprof.timeline import write_timeline
 
-        text = reference_report(model, view, options, quirks=quirks, to_file=str(target.path or ""))
-        shown = "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
-        write(without_commands(shown), target.path, force=True)
+        told = write_timeline(model, view, options, target.path)
     else:
+        data = _pprof(model, options) if target.kind == "pprof" else _flame(of_users(model, every_frame), view, options)
+        told = []
         with new_file(target.path) as file:
-            file.write(_bytes_of(model, view, options, target.kind))
-    return f"wrote {target.path}: {target.kind}" if target.path else ""
+            file.write(data)
+    return [*([f"wrote {target.path}: {target.kind}"] if target.path else []), *told]
 
 
-def _bytes_of(model: Model, view: View, options: Options, kind: Kind) -> bytes:
-    if kind == "pprof":
-        from tfperf.tfprof.pprof import pprof_bytes
+def _write_text(model: Model, view: View, options: Options, path: Path | None, *, quirks: bool) -> None:
+    from tfperf.render.values import safe, without_commands
+    from tfperf.tfprof.reference_report import reference_report
 
-        return pprof_bytes(model, options)
-    raise NotImplementedError(kind)
+    text = reference_report(model, view, options, quirks=quirks, to_file=str(path or ""))
+    shown = "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
+    write(without_commands(shown), path, force=True)
+
+
+def _pprof(model: Model, options: Options) -> bytes:
+    from tfperf.tfprof.pprof import pprof_bytes
+
+    return pprof_bytes(model, options)
+
+
+def _flame(model: Model, view: View, options: Options) -> bytes:
+    """Return the page of what rows are sorted by, or else of the first selected value that there is."""
+    from tfperf.tfprof.flame import flame_page
+    from tfperf.tfprof.model import ATTRIBUTES, PLACE
+    from tfperf.tfprof.views import show_tree
+
+    shown = show_tree(model, view, options, with_parameters(model, model.values(options.step)))
+    named = [name for name in (options.order_by, *options.select) if name in ATTRIBUTES]
+    attribute = next((name for name in named if shown.root_total[PLACE[name]]), (*named, "micros")[0])
+    return flame_page(shown, attribute, f"tfprof {view}").encode()

@@ -56,6 +56,9 @@ _ATTRIBUTES: Mapping[str, _Attribute] = {
 }
 
 
+_IN_TEXT = {"bytes": "requested memory", "peak_bytes": "peak memory", "runs": "runs"}
+
+
 class Rows(Struct, frozen=True, kw_only=True):
     """The rows of any view: their names, how deep they stand, own and total values, and the nodes of each."""
 
@@ -85,8 +88,7 @@ def view_report(
     check_step(model, options.step)
     if options.order_by == "name" and not chosen:
         options = msgspec.structs.replace(options, order_by="micros" if model.steps else "params")
-    if view == "code" and not every_frame:
-        model = msgspec.structs.replace(model, stacks=model.stacks.of_users())
+    model = of_users(model, every_frame)
     values = with_parameters(model, model.values(options.step))
     rows = _rows(model, view, options, values)
     attributes = _attributes(rows, options, chosen=chosen)
@@ -99,9 +101,21 @@ def view_report(
         **{_ATTRIBUTES[name].key: _scaled(rows.of_all, name) for name in attributes},
     }
     facts = tuple(_facts(model, options, rows, attributes))
-    findings = tuple(_findings(model, rows, attributes))
-    section = Section(view, _TITLES[view][0], findings=findings, facts=facts, tables=(table,), is_lead=True)
+    section = Section(
+        view,
+        _TITLES[view][0],
+        findings=tuple(_findings(model, view, rows, attributes)),
+        facts=facts,
+        tables=(table,),
+        notes=_notes(attributes),
+        is_lead=True,
+    )
     return Report(source, summary, (section,))
+
+
+def of_users(model: Model, every_frame: bool) -> Model:
+    """Return the model without frames of installed packages, unless every frame is asked for."""
+    return model if every_frame else msgspec.structs.replace(model, stacks=model.stacks.of_users())
 
 
 def check_step(model: Model, step: int) -> None:
@@ -287,12 +301,29 @@ def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]
             yield Fact(f"hidden_{attribute.key}", f"Not shown: {attribute.title}", text)
 
 
-def _findings(model: Model, rows: Rows, attributes: Sequence[str]) -> Iterator[Finding]:
+def _findings(model: Model, view: View, rows: Rows, attributes: Sequence[str]) -> Iterator[Finding]:
+    """Yield the answer first: the row that itself has the most of what rows are sorted by."""
     if not rows.names:
         yield Finding("nothing_shown", "hint", f"no row of {counted(len(model.names), 'node')} passes the options")
+    elif attributes and rows.of_all[PLACE[attributes[0]]] > 0:
+        yield _largest_own(view, rows, attributes[0])
     if "micros" in attributes and not model.steps:
         text = "no step was recorded, so there are no times"
         yield Finding("no_steps", "hint", text, "give RunMetadata files with --run-meta")
-    if "float_ops" in attributes:
-        text = "float operations are a lower bound: ops without a known formula (Relu, Cast, fused ops) count as 0"
-        yield Finding("float_ops_lower_bound", "info", text, level="full")
+
+
+def _largest_own(view: View, rows: Rows, name: str) -> Finding:
+    attribute, own = _ATTRIBUTES[name], rows.own[PLACE[name]]
+    row, whole = int(np.argmax(own)), int(rows.of_all[PLACE[name]])
+    share = format_percent(100 * int(own[row]) / whole)
+    of = f"{shown_value(name, int(own[row]))} of {shown_value(name, whole)}"
+    verb = "has" if name == "params" else "takes"
+    kind = {"op": "", "code": "line "}.get(view, "")
+    text = f"{kind}{rows.names[row]} {verb} {share}% of the {_IN_TEXT.get(name, attribute.title)}: {of}"
+    return Finding("largest", "info", text)
+
+
+def _notes(attributes: Sequence[str]) -> tuple[str, ...]:
+    if "float_ops" not in attributes:
+        return ()
+    return ("Float ops are a lower bound: ops without a known formula (Relu, Cast, fused ops) count as 0.",)
