@@ -60,7 +60,7 @@ def read_folder(path: str | Path) -> Model:
 
 
 def folder_sources(folder: Path) -> Sources:
-    """Return the files of a collection: graph.pb, and if there, run_metadata_STEP.pb and tfprof_log.
+    """Return the files of a collection: graph.pb, and if there, run_metadata_STEP.pb, tfprof_log and model.ckpt.
 
     Raises TfprofInputError if the folder has no graph.pb.
     """
@@ -70,7 +70,8 @@ def folder_sources(folder: Path) -> Sources:
         raise TfprofInputError(f"{folder} {what}: name a folder that tfperf.tfprof.Collector wrote")
     records = {path: _STEP.fullmatch(path.name) for path in sorted(folder.iterdir())}
     steps = {int(step[1]): [path] for path, step in records.items() if step}
-    return Sources(graph=graph, run_metadata=steps, op_log=log if log.is_file() else None)
+    checkpoint = folder / "model.ckpt" if (folder / "model.ckpt.index").is_file() else None
+    return Sources(graph=graph, run_metadata=steps, op_log=log if log.is_file() else None, checkpoint=checkpoint)
 
 
 def steps_of(texts: Sequence[str]) -> dict[int, list[Path]]:
