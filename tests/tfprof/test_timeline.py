@@ -146,6 +146,8 @@ def test_the_graph_view_has_real_times(small: Model, tmp_path: Path) -> None:
     assert file.boxes(f"Op scheduling: {gpu}") == [("a", 1010, 5, 1), ("b", 1020, 5, 1)]
     assert file.boxes(f"Op execution: {cpu}") == [("scope/c", 1050, 1, 1), ("scope/c", 1060, 4, 1)]
     assert {event["args"]["op"] for event in file.of("X")} == {"Conv2D", "Relu", "Sum"}
+    named = [(event["pid"], event["args"]["name"]) for event in file.of("M") if event["name"] == "thread_name"]
+    assert named == [(1, "lane 1"), (1, "lane 2"), (2, "lane 1"), (3, "lane 1")]
     # The kernel of b ends after c starts, so its arrow can only come from where b was scheduled.
     assert sorted(file.arrows()) == [("a", "scope/c"), ("b", "scope/c")]
     assert {start["ts"] for start in file.of("s")} == {1041, 1024}
@@ -185,7 +187,7 @@ def test_the_scope_view_is_a_layout(small: Model, tmp_path: Path, step: int) -> 
     notes = write_timeline(small, "scope", options(step=step), tmp_path / "scope.json")
     assert notes == ["this is a layout, not time: in the scope view, each box is as wide as its total micros"]
     file = Opened((tmp_path / "scope.json").read_bytes())
-    name = f"scope view, {'mean of 2 steps' if step < 0 else 'step 3'}: a layout by total micros, not time"
+    name = f"Layout by total micros, not time: scope view, {'mean of 2 steps' if step < 0 else 'step 3'}"
     assert file.boxes(name) == [
         ("_TFProfRoot", 0, 65, 1),
         ("a", 0, 35, 1),
@@ -273,6 +275,10 @@ def test_timelines_of_the_reference(tmp_path: Path) -> None:
     assert len(ours.of("X")) == 37
     assert len(ours.processes) == 1
     assert times(ours.events) == times(theirs)
+    every = opened(of, "graph", options(**PRESETS["time-and-memory"]), tmp_path)
+    for step in of.steps:
+        theirs = json.loads((REFERENCE / "mnist" / f"timeline_graph_all.json_{step}").read_text())["traceEvents"]
+        assert times([event for event in every.events if event.get("args", {}).get("step") == step]) == times(theirs)
     for view in ("scope", "code"):
         asked = options(**{**PRESETS["time-and-memory"], "step": 70})
         file = opened(of, view, asked, tmp_path)

@@ -25,22 +25,33 @@ class Events(Struct, frozen=True):
     lines: Callable[[Int64s], Any]
 
 
-class Timeline(Struct, frozen=True, kw_only=True):
-    """What a file shows: processes by their numbers, events, and what to say about it."""
+class Process(Struct, frozen=True):
+    """What has lanes, or counters: a device, or a view. Lanes are numbered from 1."""
 
-    processes: list[tuple[int, str]]
+    number: int
+    title: str
+    lanes: int = 0
+
+    def described(self) -> Iterator[dict[str, Any]]:
+        """Iterate over the events that name it and its lanes, and say where it stands."""
+        yield {"ph": "M", "pid": self.number, "name": "process_name", "args": {"name": self.title}}
+        yield {"ph": "M", "pid": self.number, "name": "process_sort_index", "args": {"sort_index": self.number}}
+        for lane in range(1, self.lanes + 1):
+            name = {"name": f"lane {lane}"}
+            yield {"ph": "M", "pid": self.number, "tid": lane, "name": "thread_name", "args": name}
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """What a file shows, and what to say about it."""
+
+    processes: list[Process]
     events: list[Events]
     notes: list[str]
 
     def chunks(self) -> Iterator[bytes]:
         """Iterate over the bytes of the file: who has events, then the events, in order of time."""
         yield b'{"displayTimeUnit":"ns","traceEvents":['
-        described = (
-            {"ph": "M", "pid": pid, "name": kind, "args": args}
-            for pid, name in self.processes
-            for kind, args in (("process_name", {"name": name}), ("process_sort_index", {"sort_index": pid}))
-        )
-        yield ",\n".join(json.dumps(event) for event in described).encode()
+        yield ",\n".join(json.dumps(event) for each in self.processes for event in each.described()).encode()
         kind = np.repeat(np.arange(len(self.events)), [len(events.micros) for events in self.events])
         row = np.concatenate([np.arange(len(events.micros)) for events in self.events])
         order = np.argsort(np.concatenate([events.micros for events in self.events]), kind="stable")

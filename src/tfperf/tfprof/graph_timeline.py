@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.tfprof.chrome_events import LATEST, Events, Timeline, names_at
+from tfperf.tfprof.chrome_events import LATEST, Events, Process, Timeline, names_at
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.lanes import lanes
 from tfperf.tfprof.memory_counters import memory_counters
@@ -45,11 +45,15 @@ def real_time(model: Model, options: Options, steps: Sequence[tuple[int, Executi
     process = np.full(len(model.devices), -1, np.int64)
     process[devices] = np.arange(first, first + len(devices))
     slices = _slices(kept, [step for step, _ in steps], process)
-    processes = [(int(process[device]), _title(model.devices[device])) for device in devices]
+    processes = [
+        Process(number, _title(model.devices[device]), _lane_count(slices.lane[slices.process == number]))
+        for number, device in enumerate(devices, first)
+    ]
     events = [_executions(model, slices, several=len(steps) > 1), *_arrows(model, is_shown, slices)]
     if len(steps) > 1:
-        processes.insert(0, (1, "Steps"))
-        events.insert(0, _steps(slices))
+        spans, lane_count = _steps(slices)
+        processes.insert(0, Process(1, "Steps", lane_count))
+        events.insert(0, spans)
     of_memory = memory_counters(model, steps, first + len(devices))
     processes += of_memory.processes
     events += of_memory.events
@@ -104,8 +108,12 @@ def _executions(model: Model, slices: _Slices, *, several: bool) -> Events:
     return Events(slices.start, lines)
 
 
-def _steps(slices: _Slices) -> Events:
-    """Return where each step is: from its first start to its last end."""
+def _lane_count(lane: Int64s) -> int:
+    return int(lane.max(initial=-1)) + 1
+
+
+def _steps(slices: _Slices) -> tuple[Events, int]:
+    """Return where each step is, from its first start to its last end, and how many lanes that takes."""
     step, index = np.unique(slices.step, return_inverse=True)
     start = np.full(len(step), LATEST, np.int64)
     end = np.zeros(len(step), np.int64)
@@ -122,7 +130,7 @@ def _steps(slices: _Slices) -> Events:
         )
         return text.line(named, ',"dur":', text.whole((end - start)[rows]), ',"args":{}}')
 
-    return Events(start, lines)
+    return Events(start, lines), _lane_count(lane)
 
 
 def _place(slices: _Slices, rows: Int64s) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.tfprof.allocations import Allocations, Amounts, joined
-from tfperf.tfprof.chrome_events import LATEST, Events, Timeline
+from tfperf.tfprof.chrome_events import LATEST, Events, Process, Timeline
 from tfperf.tfprof.model import Executions, Model
 from tfperf.wire import json_lines as text
 
@@ -30,7 +30,7 @@ def memory_counters(model: Model, steps: Sequence[tuple[int, Executions]], first
     names, index = np.unique(np.array(["", *model.device]), return_inverse=True)
     device = index.reshape(-1)[1:]
     read = [(step, joined(each.allocators)) for step, each in steps if each.allocators]
-    processes: list[tuple[int, str]] = []
+    processes: list[Process] = []
     events: list[Events] = []
     for number, name in enumerate(names.tolist()):
         process = first_process + len(processes)
@@ -42,7 +42,7 @@ def memory_counters(model: Model, steps: Sequence[tuple[int, Executions]], first
             )
         ]
         if found:
-            processes.append((process, f"Memory: {name}"))
+            processes.append(Process(process, f"Memory: {name}"))
             events += found
     return Timeline(processes=processes, events=events, notes=[])
 

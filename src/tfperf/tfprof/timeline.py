@@ -14,7 +14,7 @@ import numpy as np
 
 from tfperf.arrays import Int64s
 from tfperf.files import new_file
-from tfperf.tfprof.chrome_events import Events, Timeline, names_at
+from tfperf.tfprof.chrome_events import Events, Process, Timeline, names_at
 from tfperf.tfprof.graph_timeline import real_time
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.layout import layout
@@ -80,5 +80,5 @@ def _layout(model: Model, view: View, options: Options) -> Timeline:
         notes.append(f"{counted(len(shown.tree) - len(rows), 'row')} of 0 us not drawn")
     if not len(rows):
         raise TfprofInputError(f"nothing that the {view} view shows took time, so there is nothing to draw")
-    process = f"{view} view, {step}: a layout by total micros, not time"
-    return Timeline(processes=[(1, process)], events=[Events(boxes.start[rows], lines)], notes=notes)
+    title = f"Layout by total micros, not time: {view} view, {step}"
+    return Timeline(processes=[Process(1, title, lanes=1)], events=[Events(boxes.start[rows], lines)], notes=notes)
