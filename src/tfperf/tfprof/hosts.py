@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
 
+from tfperf.arrays import median
 from tfperf.tfprof.run_metadata import Records
 
 _HOST = re.compile(r"/job:[^/]*/replica:\d+/task:\d+")
 _RECEIVED = b"RecvTensor"
+_US_PER_MS = 1000.0
 
 
 class HostStep(Struct, frozen=True, kw_only=True):
@@ -65,3 +68,88 @@ def _host_of(device: str, number: int) -> str:
     if named is None:
         return ""
     return f"file {number + 1}" if named[0].startswith("/job:localhost/") else named[0]
+
+
+class HostTimes(Struct, frozen=True, kw_only=True):
+    """What a host did in a mean step; times in ms."""
+
+    host: str
+    step_ms: float
+    received_ms: float
+    """In `RecvTensor` calls, which may overlap."""
+    received: float
+    """Calls in a step."""
+    late_ms: float
+    """By how much it ends after the first host, over the steps of several hosts."""
+    last_count: int
+    """Steps in which it ends last."""
+    steps: int
+
+
+class EndsApart(Struct, frozen=True, kw_only=True):
+    """How far apart hosts end a step; medians over the steps of several hosts, in ms."""
+
+    apart_ms: float
+    step_ms: float
+    """The longest of the hosts."""
+    last: str
+    """The host that is last most often, and in how many of the steps."""
+    last_count: int
+    steps: int
+
+
+def host_times(hosts: Sequence[HostStep]) -> list[HostTimes]:
+    """Return the hosts by name, each over its steps."""
+    of_step = _by_step(hosts)
+    first = {step: min(host.end for host in each) for step, each in of_step.items()}
+    last = Counter(_last(each) for each in of_step.values() if len(each) > 1)
+    of_host: dict[str, list[HostStep]] = {}
+    for host in hosts:
+        of_host.setdefault(host.host, []).append(host)
+    found = []
+    for name, own in sorted(of_host.items()):
+        shared = [host for host in own if len(of_step[host.step]) > 1]
+        found.append(
+            HostTimes(
+                host=name,
+                step_ms=_mean_ms([host.end - host.start for host in own]),
+                received_ms=_mean_ms([host.received_micros for host in own]),
+                received=sum(host.received for host in own) / len(own),
+                late_ms=_mean_ms([host.end - first[host.step] for host in shared]),
+                last_count=last[name],
+                steps=len(own),
+            )
+        )
+    return found
+
+
+def ends_apart(hosts: Sequence[HostStep]) -> EndsApart | None:
+    """Return how far apart hosts end; None where no step has records of several."""
+    shared = [each for each in _by_step(hosts).values() if len(each) > 1]
+    if not shared:
+        return None
+    apart = [max(host.end for host in each) - min(host.end for host in each) for each in shared]
+    longest = [max(host.end - host.start for host in each) for each in shared]
+    last, count = Counter(map(_last, shared)).most_common(1)[0]
+    return EndsApart(
+        apart_ms=median(np.array(apart)) / _US_PER_MS,
+        step_ms=median(np.array(longest)) / _US_PER_MS,
+        last=last,
+        last_count=count,
+        steps=len(shared),
+    )
+
+
+def _by_step(hosts: Sequence[HostStep]) -> dict[int, list[HostStep]]:
+    of_step: dict[int, list[HostStep]] = {}
+    for host in hosts:
+        of_step.setdefault(host.step, []).append(host)
+    return of_step
+
+
+def _last(hosts: Sequence[HostStep]) -> str:
+    return max(hosts, key=lambda host: (host.end, host.host)).host
+
+
+def _mean_ms(micros: Sequence[int]) -> float:
+    return sum(micros) / len(micros) / _US_PER_MS if micros else 0.0

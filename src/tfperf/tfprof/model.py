@@ -123,7 +123,7 @@ class Model(Struct, frozen=True, kw_only=True):
     nhwc: list[str] = []
     """Names of the nodes whose attribute `data_format` is NHWC."""
     kernel: list[str] = []
-    """What ran in the place of each node, as the runtime says; empty where it says nothing. A profile has no list."""
+    """What ran in the place of each node, as the runtime says; empty where it says nothing, as in a profile."""
     hosts: list[HostStep] = []
     """What each host did in each step."""
 
