@@ -81,6 +81,7 @@ def test_float_ops_of_a_node_that_never_ran_are_those_of_one_run(tmp_path: Path)
     of = model(tmp_path, TWO, steps, log)
     assert own(of, 0, "float_ops") == {"a": 7, "b": 100, "x": 0}
     assert own(of, 1, "float_ops") == {"a": 7, "b": 0, "x": 0}
+    assert dict(zip(of.names, of.has_run().tolist(), strict=True)) == {"a": False, "b": True, "x": True}
 
 
 def test_two_files_of_a_step_are_one_step(tmp_path: Path) -> None:

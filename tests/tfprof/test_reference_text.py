@@ -120,6 +120,23 @@ def test_the_code_view_of_a_small_model(small: Model) -> None:
     ]
 
 
+def test_shapes_of_inputs_are_those_of_their_outputs(tmp_path: Path) -> None:
+    """The reference takes the first output whatever is written (D1)."""
+    nodes = [node("s", "Split", outputs=[[2], [3, 4]]), node("y", "Relu", "s:1", "s", "s:7")]
+    of = model(tmp_path, nodes)
+    place = of.names.index("y")
+    assert ModelText(of).inputs(place) == "0:3x4|1:2|2:unknown"
+    assert ModelText(of, quirks=True).inputs(place) == "0:2|1:2|2:2"
+
+
+def test_shares_of_times_that_cancel_each_other(tmp_path: Path) -> None:
+    of = model(tmp_path, [node("a", "A"), node("b", "B")], {0: run_metadata({CPU: [ran("a", 1, -5), ran("b", 1, 5)]})})
+    assert [line.split()[:3] for line in rows(of, "op", options(select=["cpu_micros"]))] == [
+        ["A", "-5us", "(0.00%,"],
+        ["B", "5us", "(0.00%,"],
+    ]
+
+
 NUMBERS: list[tuple[Callable[[int], str], dict[int, str]]] = [
     (scaled, {0: "0", 999: "999", 1000: "1.00k", 2_345_678: "2.35m", 5 * 10**9: "5.00b"}),
     (time_text, {999: "999us", 1500: "1.50ms", 2_000_000: "2.00sec"}),

@@ -146,12 +146,19 @@ class Model(Struct, frozen=True, kw_only=True):
         if step == AVERAGE:
             values = _toward_zero(values, np.maximum(recorded, 1))
         values[PLACE["params"]] = self.shape.elements()
-        ran = np.zeros(count, np.bool_)
-        for each in self.steps.values():
-            ran[each.node] = True
-        values[PLACE["float_ops"]] = np.where(ran, self.float_ops * values[PLACE["runs"]], self.float_ops)
+        values[PLACE["float_ops"]] = self.float_ops * np.where(self.has_run(), values[PLACE["runs"]], 1)
         values[PLACE["definitions"]] = 1
         return values
+
+    def has_run(self) -> Bools:
+        """Tell which nodes any step recorded; the float operations of the others are those of one run.
+
+        Such a node was left out of the graph that ran, or runs as a part of another one, whose kernel holds both.
+        """
+        ran = np.zeros(len(self.names), np.bool_)
+        for each in self.steps.values():
+            ran[each.node] = True
+        return ran
 
     def recorded(self, step: int) -> Mapping[int, Executions]:
         """Return what was recorded in a step, or in all of them for their mean; ValueError if the step is not there."""
