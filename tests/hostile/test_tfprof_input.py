@@ -16,6 +16,7 @@ from mutants import ON_BYTES
 from protobytes import field, varint
 from tfprof_builders import CPU, GPU, STREAMS, message, node, ran, run_metadata
 
+from tfperf.tfprof.advise import advise_report
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import options_from
@@ -115,6 +116,7 @@ def ends_well(folder: Path, kind: str, data: bytes) -> str:
     try:
         model = read(folder, kind, data)
         assert [lines(model, view) > 0 or view == "op" for view in get_args(View)] == [True] * 4
+        assert len(advise_report(model).sections) == 4
     except TfprofInputError as error:
         text = str(error)
     assert "\n" not in text

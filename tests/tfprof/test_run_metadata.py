@@ -26,9 +26,9 @@ def read(folder: Path, data: bytes) -> Records:
     return read_run_metadata(InputFile(folder / "run", "RunMetadata"))
 
 
-def test_records_have_names_up_to_the_colon_and_devices_in_lower_case(tmp_path: Path) -> None:
+def test_records_have_whole_names_and_devices_in_lower_case(tmp_path: Path) -> None:
     found = read(tmp_path, run_metadata({CPU: [ran("a/b", 1, 2), ran("c:D", 3, 4)], STREAMS: [ran("c:E:F", 5, 6)]}))
-    assert texts(found.name) == ["a/b", "c", "c"]
+    assert texts(found.name) == ["a/b", "c:D", "c:E:F"]
     assert [found.devices[place] for place in found.device.tolist()] == [CPU.lower(), CPU.lower(), STREAMS.lower()]
     assert (len(found), found.start_micros.tolist()) == (3, [1, 3, 5])
 
@@ -125,6 +125,16 @@ def test_nodes_keep_the_device_on_which_they_are_first_seen(tmp_path: Path) -> N
     assert joined.rows.tolist() == [0, 2, 3]  # the record of a on the GPU does not count, its kernels do
     assert [index.devices[place] for place in index.device_of().tolist()] == [CPU.lower(), GPU.lower()]
     assert (joined.is_canonical.tolist(), joined.is_all_streams.tolist()) == ([True, True, False], [False, False, True])
+
+
+def test_the_name_of_a_node_ends_at_the_first_colon(tmp_path: Path) -> None:
+    index = NodeIndex(["c"], ["C"])
+    found = read(tmp_path, run_metadata({CPU: [ran("c:D:E", 1, 1), ran("x:Y", 1, 1), ran(":Z", 1, 1), ran("c", 1, 1)]}))
+    joined = index.join(found)
+    assert ([*zip(joined.rows.tolist(), joined.node.tolist(), strict=True)], index.names) == (
+        [(0, 0), (1, 1), (3, 0)],
+        ["c", "x"],
+    )
 
 
 def test_names_that_no_graph_knows_become_nodes(tmp_path: Path) -> None:

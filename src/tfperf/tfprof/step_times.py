@@ -36,7 +36,7 @@ def nano_values(model: Model, step: int) -> Int64s:
         cpu[each.node] += each.cpu_nanos
     by = np.maximum(count, 1) if step == AVERAGE else np.ones_like(count)
     for name, total in zip(_TIMES, (accelerator + cpu, accelerator, cpu), strict=True):
-        values[PLACE[name]] = np.rint(total / by)
+        values[PLACE[name]] = (total + by // 2) // by
     return values
 
 
