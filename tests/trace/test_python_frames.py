@@ -68,3 +68,14 @@ def test_own_parts_and_spans_are_those_of_a_walk(tmp_path: Path) -> None:
     assert {name: spans[name] for name in np.flatnonzero(spans).tolist()} == {
         name: 2 * count for name, count in opened.items()
     }
+
+
+def test_times_of_a_damaged_file_stay_apart(tmp_path: Path) -> None:
+    far = (1 << 59) / PS_PER_US
+    long = [event(f"$a.py:{number} f", at * far, far) for at in (0, 1) for number in range(8)]
+    frames = frames_of(tmp_path, long, [event("$a.py:0 f", 5, 7)])
+    group, start, end = frames.spans(frames.name)
+    spans = sorted(zip(group.tolist(), start.tolist(), end.tolist(), strict=True))
+    first = int(frames.name[-1])
+    expected = [(name, 0, 1 << 60) for name in {*frames.name.tolist()}]
+    assert spans == sorted([*expected, (first, 5 * PS_PER_US, 12 * PS_PER_US)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, distinct_index, group_equal
+from tfperf.arrays import MOST, Bools, Int64s, distinct_index
 from tfperf.trace.event_names import is_python_frame, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import own_parts, parents, self_time
@@ -47,18 +47,22 @@ class PythonFrames(Struct, frozen=True, kw_only=True):
 
         What calls itself counts once. `group` has a number for each frame.
         """
-        order, first = group_equal([self.line, group])
-        key = np.empty(len(self), np.int64)
-        key[order] = np.repeat(np.arange(len(first)), np.diff([*first.tolist(), len(self)]))
-        order = np.lexsort((self.start, key))
-        times, rank = distinct_index(np.concatenate((self.start, self.end)))
-        # By ranks, so that no time of one key reaches into the next: these numbers stay small.
-        opened, closed = (key[order] * len(times) + part[order] for part in np.split(rank, 2))
-        reach = np.maximum.accumulate(closed)
-        begins = np.concatenate(([True], opened[1:] > reach[:-1]))
+        keys, key = distinct_index(self.line * (int(group.max()) + 1) + group)
+        low = int(self.start.min())
+        opened, closed, times = self.start - low, self.end - low, None
+        size = int(closed.max()) + 1
+        if len(keys) * size >= MOST:  # times of a damaged file: by their ranks, these numbers stay small
+            times, rank = distinct_index(np.concatenate((opened, closed)))
+            opened, closed = np.split(rank, 2)
+            size = len(times)
+        # One after the other, so that no time of one key reaches into the next.
+        opened, closed = key * size + opened, key * size + closed
+        order = np.argsort(opened, kind="stable")
+        reach = np.maximum.accumulate(closed[order])
+        begins = np.concatenate(([True], opened[order][1:] > reach[:-1]))
         last = np.append(np.flatnonzero(begins)[1:], len(self)) - 1
-        outer = order[begins]
-        return group[outer], self.start[outer], np.asarray(times[reach[last] % len(times)], np.int64)
+        outer, stop = order[begins], reach[last] % size
+        return group[outer], self.start[outer], low + (stop if times is None else times[stop])
 
 
 def frame_names(trace: HostTrace) -> Bools:
