@@ -126,6 +126,8 @@ class Model(Struct, frozen=True, kw_only=True):
     """What ran in the place of each node, as the runtime says; empty where it says nothing, as in a profile."""
     hosts: list[HostStep] = []
     """What each host did in each step."""
+    mean: Executions | None = None
+    """The mean of all steps; None: of each node over the steps that have a record of it, as tfprof has it."""
 
     def values(self, step: int) -> Int64s:
         """Return the own values of all nodes in a step, or their mean: a row for each of `ATTRIBUTES`.
@@ -135,6 +137,8 @@ class Model(Struct, frozen=True, kw_only=True):
         count = len(self.names)
         values = np.zeros((len(ATTRIBUTES), count), np.int64)
         chosen = [*self.recorded(step).values()]
+        if step == AVERAGE and self.mean is not None:
+            chosen = [self.mean]
         recorded = np.zeros(count, np.int64)
         for each in chosen:
             recorded[each.node] += 1

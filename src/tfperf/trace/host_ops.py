@@ -75,7 +75,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
     """Sum up the ops of all host threads."""
     old = attribution == "tensorflow" and trace.has_groups
     named = tuple(Op("", name, "") if is_python_frame(name) else parse_op(name, old_names=old) for name in trace.names)
-    name_of, compiled, hlo = _compiled(trace) if attribution == "corrected" else (trace.name, (), {})
+    name_of, compiled, hlo = compiled_ops(trace) if attribution == "corrected" else (trace.name, (), {})
     ops = (*named, *compiled)
     is_op = np.array([bool(op.kind) for op in ops], np.bool_)
     is_input = np.array([bool(op.kind) and is_input_op(op) for op in ops], np.bool_)
@@ -117,7 +117,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
     )
 
 
-def _compiled(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], dict[int, Hlo]]:
+def compiled_ops(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], dict[int, Hlo]]:
     """Return the name of each event, where an event that XLA compiled gets a new one, and what these new ones are."""
     stat = trace.stat("hlo_op")
     on_host = trace.on_host[stat.event]
