@@ -18,6 +18,7 @@ def costs(*executions: tuple[int, int, int, int]) -> Costs:
         device=np.zeros(len(node), np.int64),
         start=start,
         begin=start,
+        end=start + cpu + accelerator,
         cpu_ps=cpu,
         accelerator_ps=accelerator,
         runs=(cpu > 0).astype(np.int64),
@@ -37,7 +38,9 @@ def test_steps_and_their_mean() -> None:
     assert [each.cpu_micros.tolist() for each in steps] == [[0, 5], [1]]
     assert [each.accelerator_micros.tolist() for each in steps] == [[7, 0], [0]]
     assert [each.runs.tolist() for each in steps] == [[0, 2], [1]]
+    assert [each.cpu_nanos.tolist() for each in steps] == [[0, 5000], [1000]]
     assert steps[0].intervals.duration.tolist() == [3, 2, 7]
+    assert (mean.cpu_nanos.tolist(), mean.accelerator_nanos.tolist()) == ([0, 3000], [3500, 0])
     # The mean is over both steps, also where a node ran in one; the last execution lies in none.
     assert (mean.node.tolist(), mean.cpu_micros.tolist(), mean.accelerator_micros.tolist()) == ([0, 1], [0, 3], [4, 0])
     assert mean.runs.tolist() == [0, 2]

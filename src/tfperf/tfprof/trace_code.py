@@ -21,7 +21,7 @@ _OF_FUNCTION = "tf.function"
 
 
 class PythonCalls(Struct, frozen=True, kw_only=True):
-    """Calls into TensorFlow that a function of Python made: `node` indexes `nodes`, `start` and `self_ps` are in ps.
+    """Calls into TensorFlow that a function of Python made: `node` indexes `nodes`, times are in picoseconds.
 
     A node is what is called in one place, its type the op that Python runs, or `tf.function`; `stacks` are those of the
     nodes. `self_ps` is without functions of Python that the call calls itself. `outside` counts calls that no frame is
@@ -32,8 +32,8 @@ class PythonCalls(Struct, frozen=True, kw_only=True):
     stacks: Stacks
     node: Int64s
     start: Int64s
+    end: Int64s
     self_ps: Int64s
-    plane: Int64s
     outside: int
 
 
@@ -54,7 +54,6 @@ def python_calls(trace: HostTrace) -> PythonCalls | None:
     functions = dict(enumerate(python_functions(trace.names)))
     what, texts = _called(trace, rows, frames.root, inside)
     pairs, node = np.unique(np.stack((path, what)), axis=1, return_inverse=True)
-    planes = np.array([line.plane for line in trace.lines], np.int64)
     return PythonCalls(
         nodes=_names(
             [texts[each] for each in pairs[1].tolist()], [functions[paths.name[each]] for each in pairs[0].tolist()]
@@ -62,8 +61,8 @@ def python_calls(trace: HostTrace) -> PythonCalls | None:
         stacks=_stacks([paths.names(each) for each in pairs[0].tolist()], functions),
         node=node.reshape(-1),
         start=trace.start_ps[rows[inside]],
+        end=trace.end_ps[rows[inside]],
         self_ps=np.maximum(self_ps[inside], 0),
-        plane=planes[trace.line_of[rows[inside]]],
         outside=len(calls) - len(inside),
     )
 

@@ -8,23 +8,24 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Int64s, distinct_index
+from tfperf.arrays import MOST, NO_NUMBERS, Int64s, distinct_index
 from tfperf.tfprof.model import Executions, Intervals
 
-_PS_PER_US = 1_000_000
+_PS_PER_US, _PS_PER_NS = 1_000_000, 1000
 
 
 class Costs(Struct, frozen=True, kw_only=True):
     """Executions of nodes, one each, in picoseconds; `device` indexes a list of devices.
 
-    `start` says in which step an execution counts, `begin` when it began where it ran. `runs` is 1 where the execution
-    is one of the op, and 0 where it is a kernel that the op launched.
+    `start` says in which step an execution counts, `begin` and `end` when it ran. `cpu_ps` and `accelerator_ps` are
+    without ops inside. `runs` is 1 where the execution is one of the op, and 0 where it is a kernel that the op launched.
     """
 
     node: Int64s
     device: Int64s
     start: Int64s
     begin: Int64s
+    end: Int64s
     cpu_ps: Int64s
     accelerator_ps: Int64s
     runs: Int64s
@@ -62,17 +63,24 @@ def _executions(costs: Costs, order: Int64s, divisor: int) -> Executions:
     for row, values in zip(sums, (costs.cpu_ps, costs.accelerator_ps, costs.runs), strict=True):
         np.add.at(row, place, values)
     by_scope = np.argsort(order[node], kind="stable")
+    started, ended = np.full(len(node), MOST, np.int64), np.zeros(len(node), np.int64)
+    np.minimum.at(started, place, costs.begin)
+    np.maximum.at(ended, place, costs.end)
     return Executions(
         node=node,
         runs=(sums[2] + divisor // 2) // divisor,
         cpu_micros=_whole(sums[0], by_scope, divisor * _PS_PER_US),
         accelerator_micros=_whole(sums[1], by_scope, divisor * _PS_PER_US),
+        cpu_nanos=_whole(sums[0], by_scope, divisor * _PS_PER_NS),
+        accelerator_nanos=_whole(sums[1], by_scope, divisor * _PS_PER_NS),
+        started=started // _PS_PER_US,
+        ended=ended // _PS_PER_US,
         memory=np.zeros((4, len(node)), np.int64),
         intervals=Intervals(
             node=costs.node,
             device=costs.device,
             start=costs.begin // _PS_PER_US,
-            duration=(costs.cpu_ps + costs.accelerator_ps + _PS_PER_US // 2) // _PS_PER_US,
+            duration=(costs.end - costs.begin + _PS_PER_US // 2) // _PS_PER_US,
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Int64s
 from tfperf.trace.device_work import device_work
@@ -26,7 +27,8 @@ class OpEvents(Struct, frozen=True, kw_only=True):
     op: Int64s
     start: Int64s
     begin: Int64s
-    """When it began where it ran."""
+    end: Int64s
+    """When it began and ended where it ran."""
     self_ps: Int64s
     plane: Int64s
 
@@ -59,9 +61,7 @@ def device_op_events(trace: HostTrace) -> OpEvents:
     events = _events([(op.name, op.type) for op in work.ops], trace, work.op[known], rows, trace.duration_ps[rows])
     call = launch_links(trace, np.sort(rows)).of(rows)
     start = np.where(call >= 0, trace.start_ps[call], trace.start_ps[rows])
-    return OpEvents(
-        ops=events.ops, op=events.op, start=start, begin=events.begin, self_ps=events.self_ps, plane=events.plane
-    )
+    return replace(events, start=start)
 
 
 def _tpu(trace: HostTrace) -> OpEvents:
@@ -93,6 +93,7 @@ def _events(names: list[tuple[str, str]], trace: HostTrace, which: Int64s, rows:
         op=of_name[which],
         start=start,
         begin=start,
+        end=trace.end_ps[rows],
         self_ps=self_ps,
         plane=planes[trace.line_of[rows]] if len(rows) else NO_NUMBERS,
     )
