@@ -18,7 +18,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     """Executions of nodes, one each, in picoseconds; `device` indexes a list of devices.
 
     `start` says in which step an execution counts, `begin` and `end` when it ran. `cpu_ps` and `accelerator_ps` are
-    without ops inside. `runs` is 1 where the execution is one of the op, and 0 where it is a kernel that the op launched.
+    without ops inside. `runs` is 1 where the execution is one of the op, and 0 where the op launched it as a kernel.
     """
 
     node: Int64s
