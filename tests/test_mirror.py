@@ -28,6 +28,7 @@ TESTED_IN = {
     "timeline/arrows.py": "timeline/test_perfetto.py",
     "timeline/host_timeline.py": "timeline/test_perfetto.py",
     "timeline/track_groups.py": "timeline/test_perfetto.py",
+    "tfprof/execution_writer.py": "tfprof/test_profile_writer.py",
     "tfprof/allocations.py": "tfprof/test_timeline.py",
     "tfprof/chrome_events.py": "tfprof/test_timeline.py",
     "tfprof/dtypes.py": "tfprof/test_checkpoint.py",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tfprof_builders import CPU, STREAMS, graph, node, op_log, ran, run_metadata
 
+from tfperf.tfprof import execution_writer
 from tfperf.tfprof.graph_def import read_graph
 from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.model import Model, build_model
@@ -57,7 +58,9 @@ def test_graphs_of_the_reference_are_the_same_again(name: str) -> None:
     same(*written((folder / "graph.pb").read_bytes(), steps, (folder / "tfprof_log").read_bytes()))
 
 
-def test_streams_outputs_and_several_runs_are_kept() -> None:
+@pytest.mark.parametrize("at_a_time", [1, 2, 100_000])
+def test_streams_outputs_and_several_runs_are_kept(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution_writer, "_ROWS", at_a_time)
     nodes = graph(
         node("x", "Split", outputs=[[4, 8], [2], None]), node("y", "AddN", "x:1", "x", "^x", "x:2", outputs=[[2]])
     )
@@ -74,3 +77,10 @@ def test_streams_outputs_and_several_runs_are_kept() -> None:
         len(each.intervals.node) for each in model.steps.values()
     ]
     assert [again.input_shape.dims(row) for row in range(2)] == [(2,), (4, 8)]
+
+
+def test_a_graph_that_never_ran_is_kept() -> None:
+    log = op_log({"x": {"float_ops": 5}})
+    model, again = written(graph(node("x", "Placeholder", variable=[4]), node("y", "Relu", "x:7")), {}, log)
+    same(model, again)
+    assert (model.steps, again.steps) == ({}, {})

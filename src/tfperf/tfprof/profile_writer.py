@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from tfperf.tfprof.execution_writer import execution_bytes
 from tfperf.tfprof.graph_def import Graph
 from tfperf.tfprof.messages import TENSORFLOW
-from tfperf.tfprof.model import Executions, Model
+from tfperf.tfprof.model import Model
 from tfperf.tfprof.ragged import Shapes
-from tfperf.tfprof.run_metadata import is_all_streams
 
 
 def profile_bytes(graph: Graph, model: Model) -> bytes:
@@ -24,7 +21,6 @@ def profile_bytes(graph: Graph, model: Model) -> bytes:
     place = {name: number for number, name in enumerate(model.names)}
     strings: dict[str, int] = {}
     traces = _traces(model, strings)
-    execs = _executions(model)
     types = _types(model)
     nodes: list[dict[str, Any]] = []
     for number, name in enumerate(model.names):
@@ -38,14 +34,16 @@ def profile_bytes(graph: Graph, model: Model) -> bytes:
                 "canonical_device": model.device[number].encode(),
                 "float_ops": int(model.float_ops[number]),
                 "trace": {"traces": traces[number]},
-                "execs": execs[number],
             }
         )
     for own, name in enumerate(graph.names):
         nodes[place[name]]["output_shapes"] = _output_shapes(graph, own)
     _add_inputs(graph, [place[name] for name in graph.names], nodes)
     kind = TENSORFLOW.message_class("ProfileNode")
-    pairs = [{"key": node["id"], "value": kind(**node).SerializeToString()} for node in nodes]
+    pairs = [
+        {"key": node["id"], "value": kind(**node).SerializeToString() + execs}
+        for node, execs in zip(nodes, execution_bytes(model), strict=True)
+    ]
     texts = [{"key": number, "value": text.encode()} for text, number in strings.items()]
     profile = TENSORFLOW.message_class("ProfileProto")(
         nodes=pairs, has_trace=int(bool(strings)), steps=[*model.steps], id_to_string=texts
@@ -104,48 +102,3 @@ def _add_inputs(graph: Graph, place: list[int], nodes: list[dict[str, Any]]) -> 
             if slot < graph.output_first[source + 1] - graph.output_first[source]:
                 shape = _entry(key, graph.output_shapes, int(graph.output_first[source]) + slot)
                 node.setdefault("input_shapes", []).append(shape)
-
-
-def _executions(model: Model) -> list[list[dict[str, Any]]]:
-    """Return what each step recorded of each node."""
-    execs: list[list[dict[str, Any]]] = [[] for _ in model.names]
-    for step, recorded in model.steps.items():
-        times = _times(model, recorded)
-        rows = zip(recorded.node.tolist(), recorded.runs.tolist(), recorded.memory.T.tolist(), strict=True)
-        for node, runs, (requested, peak, residual, output) in rows:
-            memory = {
-                "requested_bytes": requested,
-                "peak_bytes": peak,
-                "residual_bytes": residual,
-                "output_bytes": output,
-            }
-            profile = {"run_count": runs, "memory_execs": [memory], **times.get(node, {})}
-            execs[node].append({"key": step, "value": profile})
-    return execs
-
-
-def _times(model: Model, recorded: Executions) -> Mapping[int, dict[str, Any]]:
-    """Return the single executions of nodes, as fields of ExecProfile."""
-    found: dict[int, dict[str, dict[bytes, list[Any]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    single = recorded.intervals
-    columns = (single.node, single.device, single.start, single.duration)
-    is_stream = np.array([is_all_streams(device) for device in model.devices], np.bool_)
-    for node, device, start, duration in zip(*(column.tolist() for column in columns), strict=True):
-        kind = "accelerator_execs" if is_stream[device] else "cpu_execs"
-        found[node][kind][model.devices[device].encode()].append({"int64_values": [start, duration]})
-        first[node] = min(start, first.get(node, start))
-        last[node] = max(start + duration, last.get(node, 0))
-    return {
-        node: {
-            "all_start_micros": first[node],
-            "latest_end_micros": last[node],
-            "devices": sorted({device for devices in kinds.values() for device in devices}),
-            **{
-                kind: [{"key": device, "value": {"times": times}} for device, times in devices.items()]
-                for kind, devices in kinds.items()
-            },
-        }
-        for node, kinds in found.items()
-    }
