@@ -74,7 +74,11 @@ def test_one_name_is_the_same_for_type_checkers_and_for_programs() -> None:
     for name, place in declared.items():
         value = getattr(tfperf, name)
         module, _, attribute = place.rpartition(".")
-        assert value is (sys.modules[place] if place == "tfperf.keras" else getattr(sys.modules[module], attribute))
+        assert value is (
+            sys.modules[place]
+            if place in ("tfperf.keras", "tfperf.tfprof")
+            else getattr(sys.modules[module], attribute)
+        )
 
 
 def test_dir_has_the_public_names_and_imports_nothing() -> None:

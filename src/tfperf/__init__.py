@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfperf import keras
+    from tfperf import keras, tfprof
     from tfperf.analysis import Analysis, load
     from tfperf.capture.local import profile, start, step, stop
     from tfperf.capture.outcomes import Captured
@@ -64,6 +64,7 @@ __all__ = [
     "start",
     "step",
     "stop",
+    "tfprof",
     "write_timeline",
 ]
 __version__ = "0.2.0"
@@ -81,6 +82,7 @@ _PUBLIC = {
     "serve": ("capture.server:serve", "let tfperf capture profile this process from outside"),
     "sample": ("sampling.jobs:sample", "profile running jobs from outside; returns a Sampled"),
     "keras": ("keras", "the module with ProfileCallback"),
+    "tfprof": ("tfprof", "the module with Collector and Profiler: what a model costs"),
     "Analysis": ("analysis:Analysis", 'a profile, analyzed: analysis["kernels"] is the result of a section'),
     "Captured": ("capture.outcomes:Captured", "what came of profiling one worker"),
     "Sampled": ("sampling.result:Sampled", "what came of profiling jobs"),

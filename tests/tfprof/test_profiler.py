@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from job_environment import job_environment
 from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
-import tfperf.tfprof
+import tfperf
 from tfperf.tfprof import ProfileOptionBuilder, Profiler, profile
 from tfperf.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.tfprof.op_log import read_op_log
 from tfperf.tfprof.profile_proto import read_profile
 
 GRAPH = graph(
@@ -154,6 +159,108 @@ def test_arguments_of_the_wrong_kind_are_errors(profiler: Profiler) -> None:
         profile(GRAPH, cmd="tree")
     with pytest.raises(TfprofInputError, match="graph is empty"):
         profile(b"", options=QUIET)
+
+
+_ARTICLE = """
+import contextlib, ctypes, json, os, sys
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.profiler import model_analyzer, option_builder
+from tfperf import tfprof
+
+sys.path.insert(0, SAMPLE)
+from collect import BATCH, dense
+
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+inputs = v1.placeholder(tf.float32, [None, 784])
+targets = v1.placeholder(tf.int32, [None])
+hidden1 = dense(inputs, 128, "hidden1", tf.nn.relu)
+hidden2 = dense(hidden1, 32, "hidden2", tf.nn.relu)
+logits = dense(hidden2, 10, "softmax_linear")
+loss = v1.losses.sparse_softmax_cross_entropy(labels=targets, logits=logits)
+train_op = v1.train.GradientDescentOptimizer(0.01).minimize(loss)
+sess = v1.Session()
+sess.run(v1.global_variables_initializer())
+feed = {inputs: np.ones((BATCH, 784), np.float32), targets: np.zeros(BATCH, np.int32)}
+
+
+@contextlib.contextmanager
+def stdout_to(name):
+    sys.stdout.flush()
+    before = os.dup(1)
+    file = os.open(name, os.O_CREAT | os.O_WRONLY)
+    os.dup2(file, 1)
+    yield
+    sys.stdout.flush()
+    ctypes.CDLL(None).fflush(None)
+    os.dup2(before, 1)
+
+
+def article(model_analyzer, option_builder, name):
+    profiler = model_analyzer.Profiler(graph=sess.graph)
+    for step, run_metadata in recorded.items():
+        profiler.add_step(step=step, run_meta=run_metadata)
+
+    profile_graph_opts_builder = option_builder.ProfileOptionBuilder(
+        option_builder.ProfileOptionBuilder.time_and_memory())
+    profile_graph_opts_builder.with_timeline_output(timeline_file=name + ".json")
+    profile_graph_opts_builder.with_step(10)
+    profiler.profile_graph(profile_graph_opts_builder.build())
+
+    profile_scope_opt_builder = option_builder.ProfileOptionBuilder(
+        option_builder.ProfileOptionBuilder.trainable_variables_parameter())
+    profile_scope_opt_builder.with_max_depth(4)
+    profile_scope_opt_builder.select(["params"])
+    profile_scope_opt_builder.order_by("params")
+    with stdout_to(name + ".txt"):
+        root = profiler.profile_name_scope(profile_scope_opt_builder.build())
+    return [root.total_parameters, [[child.name, child.total_parameters] for child in root.children]]
+
+
+recorded = {}
+for step in (0, 10):
+    recorded[step] = v1.RunMetadata()
+    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    sess.run([train_op, loss], feed, options=options, run_metadata=recorded[step])
+# Ours first: the reference writes the shapes of its run into the graph, for good.
+facts = []
+for name, modules in {"ours": (tfprof, tfprof), "theirs": (model_analyzer, option_builder)}.items():
+    facts += [article(*modules, name), str(hidden1.shape)]
+json.dump(facts, open("facts.json", "w"))
+tfprof.write_op_log(sess.graph, ".", run_meta=recorded[10])
+tfprof.profile(sess.graph, recorded[10], cmd="code", options={"output": "none"})
+tfprof.profile(run_meta=recorded[10], cmd="op", options={"output": "file:outfile=ops.txt", "select": ["float_ops"]})
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+def test_code_of_the_article_needs_other_imports_only(tmp_path: Path) -> None:
+    sample = Path(__file__).parents[2] / "sample_traces" / "tfprof_mlp"
+    (tmp_path / "job.py").write_text(f"SAMPLE = {str(sample)!r}\n{_ARTICLE}")
+    done = subprocess.run(
+        [sys.executable, "job.py"],
+        cwd=tmp_path,
+        env=job_environment(keras=False),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    ours, shape, theirs, their_shape = json.loads((tmp_path / "facts.json").read_text())
+    assert (shape, their_shape) == ("(None, 128)", "(100, 128)")
+    assert ours == theirs == [104_938, [["hidden1", 100_480], ["hidden2", 4_128], ["softmax_linear", 330]]]
+    assert (tmp_path / "ours.txt").read_text() == (tmp_path / "theirs.txt").read_text()
+    events = [
+        [(each["name"], each["dur"]) for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
+        for path in (tmp_path / "ours.json", tmp_path / "theirs.json_10")
+    ]
+    assert sorted(events[0]) == sorted(events[1])
+    # The batch has no size in the graph: the run says it.
+    float_ops = read_op_log(InputFile(tmp_path / "tfprof_log", "OpLogProto")).float_ops
+    assert int(float_ops.max()) == 2 * 100 * 784 * 128
+    assert "MatMul " in (tmp_path / "ops.txt").read_text()
 
 
 def test_public_names_are_there_and_documented() -> None:
