@@ -14,6 +14,7 @@ from tfprof_builders import (
     GPU,
     REFERENCE,
     STREAMS,
+    graph,
     message,
     model,
     node,
@@ -24,9 +25,11 @@ from tfprof_builders import (
 )
 
 from tfperf.tfprof import timeline
-from tfperf.tfprof.input_file import TfprofInputError
-from tfperf.tfprof.model import Model
+from tfperf.tfprof.graph_def import read_graph
+from tfperf.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.tfprof.model import Model, build_model
 from tfperf.tfprof.options import PRESETS, Options, options_from
+from tfperf.tfprof.run_metadata import read_run_metadata
 from tfperf.tfprof.timeline import write_timeline
 from tfperf.tfprof.views import View
 
@@ -162,6 +165,22 @@ def test_the_memory_of_accelerators(small: Model, tmp_path: Path) -> None:
         ("Allocated bytes", 1015, {"bytes": 1000}),
         ("Largest allocations", 1021, {"a": 508, "b": 308}),
         ("Allocated bytes", 1025, {"bytes": 900}),
+    ]
+
+
+def test_memory_is_read_when_it_is_drawn(small: Model, tmp_path: Path) -> None:
+    (tmp_path / "run_metadata_3.pb").unlink()
+    with pytest.raises(TfprofInputError, match=r"cannot open .*run_metadata_3.pb"):
+        write_timeline(small, "graph", options(step=3), tmp_path / "a.json")
+    assert opened(small, "graph", options(step=4), tmp_path).of("C", MEMORY)
+    # What was never in a file is kept.
+    data = run_metadata({GPU: [allocated("a", 10, 5, 1000, t12=600)]})
+    records = read_run_metadata(InputFile(Path("step 0"), "RunMetadata", data))
+    graph_file = InputFile(Path("graph"), "GraphDef", graph(node("a", "Conv2D")))
+    of = build_model(read_graph(graph_file), {0: [records]}, None)
+    assert [event["args"] for event in opened(of, "graph", options(), tmp_path).of("C", MEMORY)] == [
+        {"a": 608},
+        {"bytes": 1000},
     ]
 
 

@@ -1,19 +1,19 @@
-"""What the allocators of accelerators recorded while a step ran; decoded only when somebody asks."""
+"""What the allocators of accelerators recorded while a step ran."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.messages import TENSORFLOW
-from tfperf.wire.decoder import Decoder, items, numbers, offsets, texts
+from tfperf.tfprof.model import Model
+from tfperf.tfprof.run_metadata import NodeIndex, is_accelerator, read_run_metadata, records_by_device
+from tfperf.wire.decoder import Decoder, items, numbers, offsets, take, texts
 
 _OF_GPUS = "GPU"
 """In the names of allocators of accelerators; those of their pinned host memory have it in small letters."""
@@ -43,45 +43,36 @@ class Allocations(Struct, frozen=True, kw_only=True):
     in_use: Amounts
 
 
-class AllocatorLog(Struct, frozen=True, kw_only=True):
-    """Serialized records of nodes on accelerators, of which the allocators are not decoded yet.
+def allocations_of(model: Model, step: int) -> Allocations:
+    """Read what the allocators of accelerators recorded in a step; empty if there are none; raises TfprofInputError.
 
-    `node` says whose each record is, -1 for nobody's. `step` is set where a record holds all steps, as in a profile.
+    A model does not hold this, since only timelines show it: it is read from where the model came from.
     """
-
-    path: Path
-    kind: str
-    serialized: Any
-    node: Int64s
-    step: int | None = None
-
-    def renumbered(self, place: Int64s) -> AllocatorLog:
-        """Return the same where node i is called `place[i]`."""
-        return replace(self, node=np.where(self.node >= 0, place[self.node], -1))
-
-    def damaged(self, _position: int, what: str) -> TfprofInputError:
-        """Return the error for bytes that are not what they should be."""
-        return TfprofInputError(f"{self.path} is damaged, or not a {self.kind}: {what}")
-
-    def read(self) -> Allocations:
-        """Decode the records; raises TfprofInputError."""
-        decoder = Decoder(self, 0, TENSORFLOW)
-        if self.step is None:
-            return _of_records(decoder.all("NodeMemory", self.serialized), self.node)
-        return _of_profile(decoder.all("ProfileNodeMemory", self.serialized), self.node, self.step)
-
-
-def joined(logs: Sequence[AllocatorLog]) -> Allocations:
-    """Decode what was recorded of a step; raises TfprofInputError."""
-    read = [log.read() for log in logs]
+    read = []
+    for source in model.steps[step].allocators:
+        file = source.open()
+        of = _of_profile(file, model, step) if file.kind == "ProfileProto" else _of_run(file, model)
+        read.append(of)
     return Allocations(
         changes=_concatenated([each.changes for each in read]), in_use=_concatenated([each.in_use for each in read])
     )
 
 
-def allocator_log(file: InputFile, serialized: Any, node: Int64s, step: int | None = None) -> AllocatorLog:
-    """Return records of a file, to be decoded later; the bytes of the file are not kept."""
-    return AllocatorLog(path=file.path, kind=file.kind, serialized=serialized, node=node, step=step)
+def _of_run(file: InputFile, model: Model) -> Allocations:
+    """Return what is in the records of a run that belong to accelerators."""
+    records = read_run_metadata(file)
+    joined = NodeIndex(model.names, model.ops).join(records)
+    known = joined.is_canonical & (joined.node < len(model.names))
+    rows, node = joined.rows[known], joined.node[known]
+    number: dict[str, int] = {"": -1}
+    device = np.array([number.setdefault(name, len(number)) for name in records.devices], np.int64)
+    accelerators = np.array([is_accelerator(name) for name in records.devices], np.bool_)
+    own_device = np.array([number.get(name, -1) for name in model.device], np.int64)
+    own = accelerators[records.device[rows]] & (device[records.device[rows]] == own_device[node])
+    rows, node = rows[own], node[own]
+    decoder = Decoder(file, 0, TENSORFLOW)
+    serialized = items(records_by_device(file, decoder)[1])
+    return _of_records(decoder.all("NodeMemory", take(serialized, rows)), node)
 
 
 def _of_records(records: Any, node: Int64s) -> Allocations:
@@ -100,7 +91,13 @@ def _of_records(records: Any, node: Int64s) -> Allocations:
     return _allocations(items(entries), np.where(of >= 0, node[of], -1), (node, kept), in_use)
 
 
-def _of_profile(nodes: Any, node: Int64s, step: int) -> Allocations:
+def _of_profile(file: InputFile, model: Model, step: int) -> Allocations:
+    """Return what a profile has of nodes on accelerators, in one of its steps."""
+    decoder = Decoder(file, 0, TENSORFLOW)
+    serialized = items(decoder.one("ProfileProto", file.data).column("nodes")).field("value")
+    nodes = decoder.all("ProfileNodeMemory", serialized)
+    place = {name: number for number, name in enumerate(model.names) if is_accelerator(model.device[number])}
+    node = np.array([place.get(name, -1) for name in texts(nodes.column("name"))], np.int64)
     execs = nodes.column("execs")
     pairs = items(execs)
     owner = np.repeat(node, np.diff(offsets(execs)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from msgspec import Struct
+
 from tfperf.available_memory import available_bytes
 from tfperf.errors import TfperfError
 from tfperf.units import format_bytes, without_middle
@@ -29,6 +31,11 @@ class InputFile:
     def __init__(self, path: Path, kind: str, data: bytes | None = None) -> None:
         self.path, self.kind = path, kind
         self.data = _read(path) if data is None else data
+        self._given = data
+
+    def source(self) -> Source:
+        """Return how to open it again, without the bytes if they are in a file."""
+        return Source(self.path, self.kind, self._given)
 
     def damaged(self, position: int, what: str) -> TfprofInputError:
         """Return the error for bytes that are not what they should be."""
@@ -62,6 +69,18 @@ class InputFile:
     def refused(self, why: str) -> TfprofInputError:
         """Return the error for a file that parses and still cannot be used."""
         return TfprofInputError(f"{self.path} {why}")
+
+
+class Source(Struct, frozen=True):
+    """Where an `InputFile` comes from; what is read of it only now and then is read from there when somebody asks."""
+
+    path: Path
+    kind: str
+    data: bytes | None = None
+
+    def open(self) -> InputFile:
+        """Return it, read again; raises TfprofInputError if it is no longer there."""
+        return InputFile(self.path, self.kind, self.data)
 
 
 def _read(path: Path) -> bytes:

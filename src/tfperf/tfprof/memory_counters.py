@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.tfprof.allocations import Allocations, Amounts, joined
+from tfperf.tfprof.allocations import Allocations, Amounts, allocations_of
 from tfperf.tfprof.chrome_events import LATEST, Events, Process, Timeline
 from tfperf.tfprof.model import Executions, Model
 from tfperf.wire import json_lines as text
@@ -29,7 +29,7 @@ def memory_counters(model: Model, steps: Sequence[tuple[int, Executions]], first
     """
     names, index = np.unique(np.array(["", *model.device]), return_inverse=True)
     device = index.reshape(-1)[1:]
-    read = [(step, joined(each.allocators)) for step, each in steps if each.allocators]
+    read = [(step, allocations_of(model, step)) for step, each in steps if each.allocators]
     processes: list[Process] = []
     events: list[Events] = []
     for number, name in enumerate(names.tolist()):

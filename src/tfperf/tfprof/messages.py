@@ -99,7 +99,7 @@ TENSORFLOW = Schema(
             "half_val 13 []int64, uint32_val 16 []int64, uint64_val 17 []uint64"
         ),
         "ExecMemory": "requested_bytes 6 int64, peak_bytes 7 int64, residual_bytes 8 int64, output_bytes 9 int64",
-        "ProfileNodeMemory": "execs 12 []MemoryOfStep",
+        "ProfileNodeMemory": "name 1 bytes, execs 12 []MemoryOfStep",
         "MemoryOfStep": "key 1 int64, value 2 StepMemory",
         "StepMemory": "memory_execs 7 []MemoryUse, allocations 11 []AllocationRecord",
         "MemoryUse": "memory_micros 1 int64, accelerator_persistent_bytes 5 int64, allocator_bytes_in_use 10 int64",

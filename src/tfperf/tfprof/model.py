@@ -10,12 +10,12 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.tfprof.allocations import AllocatorLog
 from tfperf.tfprof.graph_def import Graph
 from tfperf.tfprof.hosts import HostStep, host_steps
+from tfperf.tfprof.input_file import Source
 from tfperf.tfprof.op_log import OpLog, Stacks
 from tfperf.tfprof.ragged import Shapes
-from tfperf.tfprof.run_metadata import Joined, NodeIndex, Records
+from tfperf.tfprof.run_metadata import NodeIndex, Records
 from tfperf.units import listed
 
 CHECKPOINT_VARIABLES = "_checkpoint_variables"
@@ -79,7 +79,8 @@ class Executions(Struct, frozen=True, kw_only=True):
     ended: Int64s
     memory: Int64s
     intervals: Intervals
-    allocators: tuple[AllocatorLog, ...] = ()
+    allocators: tuple[Source, ...] = ()
+    """Where to read what allocators of accelerators recorded (`allocations.py`)."""
 
     def renumbered(self, place: Int64s) -> Executions:
         """Return the same where node i is called `place[i]`."""
@@ -89,7 +90,7 @@ class Executions(Struct, frozen=True, kw_only=True):
         return Executions(
             node=node[order],
             intervals=msgspec.structs.replace(self.intervals, node=place[self.intervals.node]),
-            allocators=tuple(log.renumbered(place) for log in self.allocators),
+            allocators=self.allocators,
             **columns,
         )
 
@@ -226,18 +227,8 @@ def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
             start=column("start_micros")[single],
             duration=duration[single],
         ),
-        allocators=tuple(
-            log.renumbered(_node_of_row(records, of))
-            for records, of in zip(parts, joined, strict=True)
-            if (log := records.allocators) is not None
-        ),
+        allocators=tuple(records.allocators for records in parts if records.allocators is not None),
     )
-
-
-def _node_of_row(records: Records, joined: Joined) -> Int64s:
-    node = np.full(len(records), -1, np.int64)
-    node[joined.rows] = joined.node
-    return node
 
 
 def sum_by(place: Int64s, values: Int64s, count: int) -> Int64s:

@@ -9,7 +9,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, lookup
-from tfperf.tfprof.allocations import allocator_log
 from tfperf.tfprof.graph_def import with_nhwc
 from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.messages import TENSORFLOW
@@ -17,7 +16,7 @@ from tfperf.tfprof.model import Executions, Intervals, Model, sum_by
 from tfperf.tfprof.op_log import stacks_of, string_table
 from tfperf.tfprof.ragged import Shapes
 from tfperf.tfprof.run_metadata import is_accelerator
-from tfperf.wire.decoder import Decoder, items, numbers, offsets, take, texts
+from tfperf.wire.decoder import Decoder, items, numbers, offsets, texts
 
 _LARGEST_SLOT = (1 << 16) - 1
 """Of the outputs of a node; no op of TensorFlow has a hundredth of that."""
@@ -47,10 +46,8 @@ def read_profile(file: InputFile) -> Model:
     input_of, index, source, slot = _inputs(nodes, place, numbers(pairs.field("key")))
     shapes = _input_shapes(nodes, place, (input_of, index), (source, slot))
     all_devices, steps = _steps(file, nodes, place)
-    rows = np.array([row for row, device in enumerate(devices) if is_accelerator(device)], np.int64)
-    if len(rows):
-        log = allocator_log(file, take(pairs.field("value"), rows), place[rows])
-        steps = {step: replace(each, allocators=(replace(log, step=step),)) for step, each in steps.items()}
+    if any(map(is_accelerator, devices)):
+        steps = {step: replace(each, allocators=(file.source(),)) for step, each in steps.items()}
     stacks = stacks_of(file, nodes.column("trace").field("traces"), string_table(profile.column("id_to_string")))
     return Model(
         names=[names[number] for number in order.tolist()],

@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.tfprof.allocations import AllocatorLog, allocator_log
-from tfperf.tfprof.input_file import InputFile
+from tfperf.tfprof.input_file import InputFile, Source
 from tfperf.tfprof.messages import TENSORFLOW
 from tfperf.wire.decoder import Decoder, items, numbers, offsets, take, texts
 
@@ -43,8 +42,8 @@ class Records(Struct, frozen=True, kw_only=True):
     output: Int64s
     label: Any
     """What the runtime says of the execution (Arrow, binary): `name = Kernel(inputs)`."""
-    allocators: AllocatorLog | None = None
-    """Of the rows that are about accelerators; its nodes are rows."""
+    allocators: Source | None = None
+    """Where to read what allocators of accelerators recorded, if there are any."""
 
     def __len__(self) -> int:
         return len(self.device)
@@ -56,11 +55,7 @@ def read_run_metadata(file: InputFile) -> Records:
         raise file.refused("is empty: the run was not traced; pass run_metadata and FULL_TRACE to session.run")
     file.is_none_of_others()
     decoder = Decoder(file, 0, TENSORFLOW)
-    step_stats = b"".join(items(decoder.one("RunMetadata", file.data).column("step_stats")).to_pylist())
-    serialized = items(decoder.one("StepStats", step_stats).column("dev_stats"))
-    by_device = decoder.all("DeviceStepStats", serialized)
-    devices = [device.lower() for device in texts(by_device.column("device"))]
-    lists = by_device.column("node_stats")
+    devices, lists = records_by_device(file, decoder)
     records = decoder.all("NodeExecStats", items(lists))
     if not records.num_rows:
         raise file.refused("holds no times of nodes: trace the run with RunOptions(trace_level=FULL_TRACE)")
@@ -81,14 +76,16 @@ def read_run_metadata(file: InputFile) -> Records:
         residual=memory[2],
         output=memory[3],
         label=columns["timeline_label"],
-        allocators=_allocators(file, items(lists), devices, device),
+        allocators=file.source() if any(is_canonical(name) and is_accelerator(name) for name in devices) else None,
     )
 
 
-def _allocators(file: InputFile, serialized: Any, devices: list[str], device: Int64s) -> AllocatorLog | None:
-    of = np.array([is_canonical(name) and is_accelerator(name) for name in devices], np.bool_)
-    rows = np.flatnonzero(of[device])
-    return allocator_log(file, take(serialized, rows), rows) if len(rows) else None
+def records_by_device(file: InputFile, decoder: Decoder) -> tuple[list[str], Any]:
+    """Return devices, in lower case, and for each a list of its records, serialized."""
+    step_stats = b"".join(items(decoder.one("RunMetadata", file.data).column("step_stats")).to_pylist())
+    serialized = items(decoder.one("StepStats", step_stats).column("dev_stats"))
+    by_device = decoder.all("DeviceStepStats", serialized)
+    return [device.lower() for device in texts(by_device.column("device"))], by_device.column("node_stats")
 
 
 def is_accelerator(device: str) -> bool:
