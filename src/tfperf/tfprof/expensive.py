@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Int64s
-from tfperf.tfprof.model import AVERAGE, PLACE, Model
+from tfperf.tfprof.model import AVERAGE, PLACE, Model, sum_by
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.step_times import nano_values
 from tfperf.tfprof.tree import ends
@@ -61,12 +62,13 @@ def _kernels(model: Model, nodes: Sequence[int]) -> str:
 def costly_scopes(model: Model) -> list[CostlyRow]:
     """Return the outermost scopes that take most, with all that is in them."""
     values = nano_values(model, AVERAGE)
-    shown = show_tree(model, "scope", Options(order_by="micros", max_depth=2), values)
-    return [
-        _row(shown.tree.names[place], shown.total[:, place], int(shown.root_total[PLACE["micros"]]))
-        for place in range(1, min(len(shown.tree), MOST + 1))
-        if shown.total[PLACE["micros"], place] >= _LEAST_SCOPE
-    ]
+    number: dict[str, int] = {}
+    scope = np.array([number.setdefault(name.partition("/")[0], len(number)) for name in model.names], np.int64)
+    total = np.stack([sum_by(scope, row, len(number)) for row in values])
+    micros = total[PLACE["micros"]]
+    names, whole = [*number], int(micros.sum())
+    largest = np.argsort(-micros, kind="stable")[:MOST].tolist()
+    return [_row(names[place], total[:, place], whole) for place in largest if micros[place] >= _LEAST_SCOPE]
 
 
 def costly_lines(model: Model, *, every_frame: bool = False) -> list[CostlyRow]:

@@ -160,6 +160,7 @@ class NodeIndex:
         self._number_of_device: dict[str, int] = {}
         self._device_of = np.full(len(names), -1, np.int64)
         self._encoded: Any = None
+        self._has_kernel = np.zeros(0, np.bool_)
         self.kernels: dict[int, str] = {}
         """The kernel that ran in the place of a node, by its number; empty where no label says it."""
 
@@ -197,11 +198,13 @@ class NodeIndex:
     def _note_kernels(self, records: Records, rows: Int64s, node: Int64s) -> None:
         """Keep what the runtime says ran in the place of each node, from its first record."""
         known = np.zeros(len(self.names), np.bool_)
-        known[[*self.kernels]] = True
-        nodes, first = np.unique(node[rows], return_index=True)
-        new = ~known[nodes]
-        labels = texts(take(records.label, rows[first[new]]))
-        self.kernels.update(zip(nodes[new].tolist(), map(kernel_of, labels), strict=True))
+        known[: len(self._has_kernel)] = self._has_kernel
+        new = rows[~known[node[rows]]]
+        nodes, first = np.unique(node[new], return_index=True)
+        labels = texts(take(records.label, new[first]))
+        self.kernels.update(zip(nodes.tolist(), map(kernel_of, labels), strict=True))
+        known[nodes] = True
+        self._has_kernel = known
 
     def _nodes_of(self, names: Any) -> Int64s:
         import pyarrow

@@ -68,10 +68,17 @@ def scope_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
             letters += len(scope)
             if letters > _MOST_LETTERS:
                 raise TfprofInputError(f"the scopes of {without_middle(name, 60)!r} are nested too deep to be shown")
-    # A scope comes before what is in it, and all of that before the next scope.
-    names = sorted(node, key=lambda name: name.split("/"))
+    names = sorted(node, key=_scope_key)
     depth = [name.count("/") + 2 for name in names]
     return _tree(names, [node[name] for name in names], depth, (values, counts))
+
+
+def _scope_key(name: str) -> str:
+    r"""Return a key by which a scope comes before what is in it, and all of that before the next scope.
+
+    "/" sorts before any other character: it is `\0`, and two letters from `\1` on stand for `\0` and `\1`.
+    """
+    return name.replace("\1", "\1\1").replace("\0", "\1\0").replace("/", "\0")
 
 
 def graph_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
