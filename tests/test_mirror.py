@@ -34,7 +34,6 @@ TESTED_IN = {
     "tfprof/dtypes.py": "tfprof/test_checkpoint.py",
     "tfprof/graph_timeline.py": "tfprof/test_timeline.py",
     "tfprof/memory_counters.py": "tfprof/test_timeline.py",
-    "tfprof/messages.py": "tfprof/test_reference_text.py",
     "tfprof/tensor_bundle.py": "tfprof/test_checkpoint.py",
     "tfprof/tensor_slices.py": "tfprof/test_checkpoint.py",
     "tfprof/tensors.py": "tfprof/test_checkpoint.py",
