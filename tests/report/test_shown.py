@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import logdir_of
+from builders import event, host, logdir_of, space
 from msgspec.structs import replace
 from synthetic_gpu import synthetic_gpu
 
@@ -210,10 +210,12 @@ def test_a_row_for_each_host_or_device_is_declared_so() -> None:
 
 
 def test_ranked_tables_are_in_that_order(tmp_path: Path, samples: Path) -> None:
-    """Of the samples and of two GPUs: each table, or each part that is ranked by itself."""
-    logdir = logdir_of(tmp_path, synthetic=synthetic_gpu())
+    """Of the samples, of two GPUs and of Python: each table, or each part that is ranked by itself."""
+    logdir = logdir_of(tmp_path / "gpus", synthetic=synthetic_gpu())
+    sleeps = host(event("$train.py:9 load", 0, 9), event("$time sleep", 1, 5), event("$hash.py:1 f", 20, 3))
+    python = logdir_of(tmp_path / "python", synthetic=space(sleeps))
     found = set()
-    for path in (logdir, *(path for path in samples.iterdir() if (path / "plugins").exists())):
+    for path in (logdir, python, *(path for path in samples.iterdir() if (path / "plugins").exists())):
         for table in shown(tfperf.load(path).report(), replace(ALONE, parts="data", top=10**9)).tables():
             ranked = table.ranked
             if ranked is None or ranked.each:
