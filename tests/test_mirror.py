@@ -34,6 +34,7 @@ TESTED_IN = {
     "tfprof/dtypes.py": "tfprof/test_checkpoint.py",
     "tfprof/graph_timeline.py": "tfprof/test_timeline.py",
     "tfprof/memory_counters.py": "tfprof/test_timeline.py",
+    "tfprof/params_source.py": "tfprof/test_params.py",
     "tfprof/tensor_bundle.py": "tfprof/test_checkpoint.py",
     "tfprof/tensor_slices.py": "tfprof/test_checkpoint.py",
     "tfprof/tensors.py": "tfprof/test_checkpoint.py",
@@ -53,6 +54,7 @@ TESTED_IN = {
     "tfprof/outputs.py": "cli/test_tfprof.py",
     "tfprof/report.py": "cli/test_tfprof.py",
     "cli/run.py": "capture/test_script_run.py",
+    "cli/tfprof_params.py": "tfprof/test_params.py",
     # What every section uses, and the words of sections whose whole text is a gold file.
     "report/model.py": "render/test_formats.py",
     "sections/registry.py": "sections/test_extending.py",

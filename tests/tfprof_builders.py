@@ -28,10 +28,18 @@ def shape(dims: Shape) -> dict[str, Any]:
 
 
 def node(
-    name: str, op: str, *inputs: str, outputs: Sequence[Shape] = (), variable: Shape = (), nhwc: bool = False
+    name: str,
+    op: str,
+    *inputs: str,
+    outputs: Sequence[Shape] = (),
+    variable: Shape = (),
+    dtype: int = 0,
+    nhwc: bool = False,
 ) -> bytes:
-    """Return a node; `outputs` are the shapes of its outputs, `variable` its own attribute `shape`."""
+    """Return a node; `outputs` are the shapes of its outputs, `variable` and `dtype` its own attributes."""
     attrs = []
+    if dtype:
+        attrs.append({"key": b"dtype", "value": message("TypeAttr", type=dtype)})
     if outputs:
         shapes = {"shape": [shape(dims) for dims in outputs]}
         attrs.append({"key": b"_output_shapes", "value": message("ShapeAttr", list=shapes)})

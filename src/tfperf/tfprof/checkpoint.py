@@ -40,7 +40,7 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = checkpoint_file(path)
-        file = InputFile(self.path, _KIND)
+        file = self.file = InputFile(self.path, _KIND)
         table = read_table(file)
         header = table.pop(b"", None)
         if header is None:

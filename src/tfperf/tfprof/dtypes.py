@@ -48,6 +48,7 @@ _SMALL_FLOATS = frozenset(
 _SMALL_INTEGERS = frozenset(("int4", "uint4", "int2", "uint2"))
 """They take a byte each, in files as in memory."""
 _NO_SIZE = frozenset(("string", "resource", "variant"))
+_WRITTEN = {"float": "float32", "double": "float64", "half": "float16"}
 _REFERENCE = 100
 """What is added to the number of a type for a reference to it."""
 RESOURCE = 20
@@ -56,6 +57,14 @@ RESOURCE = 20
 def dtype_name(number: int) -> str:
     """Return the name of a type as people write it: `float32`; empty for a number that is none."""
     return _NUMBERS.get(number - _REFERENCE if number > _REFERENCE else number, "")
+
+
+def dtype_number(written: str) -> int:
+    """Return the number of a type as it stands in protobuf's text format, without `DT_`; 0 for one that is none."""
+    name = written.removesuffix("_REF").lower()
+    name = _WRITTEN.get(name, name)
+    number = next((number for number, known in _NUMBERS.items() if known == name), 0)
+    return number + _REFERENCE if number and written.endswith("_REF") else number
 
 
 def bytes_of_element(name: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -140,8 +141,10 @@ def _interleaved(heads: Cells, counts: Int64s, items: Cells) -> Cells:
     width = max(heads.width, items.width)
     first = np.cumsum(counts + 1) - (counts + 1)
     place = np.concatenate((first, ranges(first + 1, counts)))
-    columns = []
-    for head, item in zip((*heads.laid_out(width), heads.size), (*items.laid_out(width), items.size), strict=True):
+    of_heads: list[Any] = [*heads.laid_out(width), heads.size]
+    of_items: list[Any] = [*items.laid_out(width), items.size]
+    columns: list[Any] = []
+    for head, item in zip(of_heads, of_items, strict=True):
         column = np.empty((len(head) + len(item), *head.shape[1:]), head.dtype)
         column[place] = np.concatenate((head, item))
         columns.append(column)

@@ -263,6 +263,7 @@ _NOTHING = Graph(
     input_slot=np.zeros(0, np.int64),
     output_first=np.zeros(1, np.int64),
     output_shapes=Shapes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_)),
+    dtype=np.zeros(0, np.int64),
     is_nhwc=np.zeros(0, np.bool_),
 )
 
@@ -278,6 +279,7 @@ def _extended(graph: Graph, kernels: dict[str, list[str]]) -> Graph:
         ops=[*graph.ops, *(kernels[name][0] for name in more)],
         shape=graph.shape.take(np.concatenate((np.arange(count), np.full(len(more), -1)))),
         output_first=np.concatenate((graph.output_first, np.full(len(more), graph.output_first[-1]))),
+        dtype=np.concatenate((graph.dtype, np.zeros(len(more), np.int64))),
         is_nhwc=np.concatenate((graph.is_nhwc, np.zeros(len(more), np.bool_))),
     )
 

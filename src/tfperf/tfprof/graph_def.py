@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from google.protobuf import text_format
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
+from tfperf.tfprof.dtypes import dtype_number
 from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.messages import TENSORFLOW
 from tfperf.tfprof.ragged import Shapes
@@ -16,6 +18,7 @@ from tfperf.wire.decoder import Decoder, items, numbers, offsets, take, texts
 from tfperf.wire.other_formats import is_meta_graph, is_saved_model, is_text
 
 _HEAD = 1 << 16
+_TYPE = re.compile(r"\btype\s*:\s*DT_(\w+)")
 _NHWC = b"\x12\x04NHWC"
 """The serialized value of an attribute."""
 
@@ -36,6 +39,8 @@ class Graph(Struct, frozen=True, kw_only=True):
     output_first: Int64s
     """For each node, where its outputs start among `output_shapes`; one more for the end."""
     output_shapes: Shapes
+    dtype: Int64s
+    """The attribute `dtype` of each node, as TensorFlow numbers types; 0 where there is none."""
     is_nhwc: Bools
     """Which nodes have the attribute `data_format` with the value NHWC."""
 
@@ -78,11 +83,15 @@ def _from_text(file: InputFile, text: str) -> bytes:
     """Return a graph in protobuf's text format as bytes; attributes that tfprof does not read are left out."""
     graph = TENSORFLOW.message_class("TextGraphDef")()
     try:
-        text_format.Parse(text, graph, allow_unknown_field=True)
+        text_format.Parse(_TYPE.sub(_as_number, text), graph, allow_unknown_field=True)
     except (text_format.ParseError, ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
         raise file.refused(f"is text, but not a graph in protobuf's text format: {why}") from error
     return bytes(graph.SerializeToString())
+
+
+def _as_number(written: re.Match[str]) -> str:
+    return f"type: {dtype_number(written[1])}"
 
 
 def _graph(file: InputFile, data: bytes) -> Graph:
@@ -103,6 +112,9 @@ def _graph(file: InputFile, data: bytes) -> Graph:
     shape = _shape_of(decoder, take(values, rows := _with_key(keys, b"shape")), owner[rows], len(names))
     rows = _with_key(keys, b"_output_shapes")
     first, output_shapes = _output_shapes(decoder, take(values, rows), owner[rows], len(names))
+    typed = _with_key(keys, b"dtype")
+    dtype = np.zeros(len(names), np.int64)
+    dtype[owner[typed]] = numbers(decoder.all("TypeAttr", take(values, typed)).column("type"))
     return Graph(
         names=names,
         ops=ops,
@@ -112,6 +124,7 @@ def _graph(file: InputFile, data: bytes) -> Graph:
         input_slot=slot,
         output_first=first,
         output_shapes=output_shapes,
+        dtype=dtype,
         is_nhwc=with_nhwc(attr),
     )
 

@@ -24,10 +24,11 @@ TENSORFLOW = Schema(
         "TextGraphDef": "node 1 []TextNodeDef",
         "TextNodeDef": "name 1 bytes, op 2 bytes, input 3 []bytes, device 4 bytes, attr 5 []TextAttr",
         "TextAttr": "key 1 bytes, value 2 TextAttrValue",
-        "TextAttrValue": "list 1 TextShapeList, s 2 bytes, shape 7 TextShape",
+        "TextAttrValue": "list 1 TextShapeList, s 2 bytes, type 6 int64, shape 7 TextShape",
         "TextShapeList": "shape 7 []TextShape",
         "TextShape": "dim 2 []Dimension, unknown_rank 3 bool",
         "ShapeAttr": "list 1 ShapeList, shape 7 Shape",
+        "TypeAttr": "type 6 int64",
         "ShapeList": "shape 7 []Shape",
         "Shape": "dim 2 []Dimension, unknown_rank 3 int64",
         "Dimension": "size 1 int64",
@@ -98,6 +99,22 @@ TENSORFLOW = Schema(
             "float_val 5 []float, double_val 6 []double, int_val 7 []int64, int64_val 10 []int64, bool_val 11 []int64, "
             "half_val 13 []int64, uint32_val 16 []int64, uint64_val 17 []uint64"
         ),
+        "MetaGraphFacts": "collection_def 4 []CollectionOfName, object_graph_def 7 bytes",
+        "SavedModelFacts": "meta_graphs 2 []MetaGraphFacts",
+        "CollectionOfName": "key 1 bytes, value 2 Collection",
+        "Collection": "bytes_list 2 BytesList",
+        "BytesList": "value 1 []bytes",
+        "VariableDef": "variable_name 1 bytes, save_slice_info_def 4 SaveSliceInfo",
+        "SaveSliceInfo": "full_name 1 bytes",
+        "ObjectGraph": "nodes 1 []ObjectNode",
+        "ObjectNode": (
+            "children 1 []ObjectReference, attributes 2 []ObjectAttribute, slot_variables 3 []SlotVariable, "
+            "variable 7 SavedVariable"
+        ),
+        "ObjectReference": "node_id 1 int64, local_name 2 bytes",
+        "ObjectAttribute": "name 1 bytes, full_name 2 bytes, checkpoint_key 3 bytes",
+        "SlotVariable": "slot_variable_node_id 3 int64",
+        "SavedVariable": "dtype 1 int64, shape 2 Shape, trainable 3 int64, name 6 bytes",
         "ExecMemory": "requested_bytes 6 int64, peak_bytes 7 int64, residual_bytes 8 int64, output_bytes 9 int64",
         "ProfileNodeMemory": "name 1 bytes, execs 12 []MemoryOfStep",
         "MemoryOfStep": "key 1 int64, value 2 StepMemory",
