@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tfprof_builders import CPU, GPU, STREAMS, graph, model, node, ran, run_metadata
 
-from tfperf.render import render
+from tfperf.render import FORMATS, render
 from tfperf.report.model import Finding, Report
 from tfperf.tfprof.advise import CHECKERS, advise_report, checker_of
 from tfperf.tfprof.model import Model
@@ -145,6 +146,14 @@ def test_long_and_odd_names_are_shown_safely(tmp_path: Path) -> None:
     report = advise_report(model(tmp_path, [node(f"{name}/Rsqrt", "Rsqrt\n")]))
     assert "\x1b" not in render(report, "table")
     assert max(map(len, render(report, "table").splitlines())) <= 100
+
+
+@pytest.mark.parametrize("format_name", [name for name in FORMATS if name != "table"])
+def test_every_format_has_every_checker(tmp_path: Path, format_name: str) -> None:
+    text = render(advise_report(on_gpu(tmp_path, 60)), format_name)
+    assert "conv" in text.lower()
+    if format_name == "json":
+        assert [*json.loads(text)["sections"]] == NAMES
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the runs of the reference are not beside the project")

@@ -45,13 +45,13 @@ def costly_ops(model: Model) -> list[CostlyRow]:
     rows = [place for place in range(len(shown.names)) if shown.own[PLACE["micros"], place] >= _LEAST_OP]
     return [
         msgspec.structs.replace(
-            _row(shown.names[place], shown.own[:, place], whole), kernels=_kernels(model, shown.nodes[place].tolist())
+            _row(shown.names[place], shown.own[:, place], whole), kernels=kernels_of(model, shown.nodes[place].tolist())
         )
         for place in rows
     ]
 
 
-def _kernels(model: Model, nodes: Sequence[int]) -> str:
+def kernels_of(model: Model, nodes: Sequence[int]) -> str:
     """Return the kernels that ran for nodes of a type, the most frequent first, where they have another name."""
     if not model.kernel:
         return ""
