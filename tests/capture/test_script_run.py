@@ -26,6 +26,9 @@ from tfperf.capture import script_run
 from tfperf.capture.script_child import _ScriptJob
 from tfperf.capture.script_plan import Orders, Plan, choose_plan
 from tfperf.capture.tracer_options import TracerOptions
+from tfperf.tfprof.from_trace import trace_model
+from tfperf.tfprof.options import Options
+from tfperf.tfprof.views import show_tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -407,3 +410,10 @@ def test_every_call_of_python_is_recorded_on_demand(run: Runs) -> None:
     assert {"tensorflow", "python"} <= {time.package for time in times.packages}
     functions = run.report()["sections"]["python"]["tables"]["python_functions"]
     assert "train.py:8 prepare" in str(functions)
+    # The same for tfprof: which lines of code the calls into TensorFlow come from.
+    traced = trace_model(run.folder / "logs", "code")
+    assert [*traced.model.steps] == [*range(5, 15)]
+    rows = show_tree(traced.model, "code", Options(max_depth=1000)).tree.names
+    assert "train.py:8:prepare" in rows
+    assert not any("<module>" in row for row in rows), "what is open all the time is not recorded: the pages say so"
+    assert {"Fill", "tf.function"} <= {*traced.model.ops}

@@ -1,7 +1,8 @@
 """Frames of the Python tracer: which function runs when, and inside which other one.
 
 Frames nest in time on the line of their thread, among the events of TensorFlow, which do not count here: what a
-function calls in TensorFlow is its own time. A frame that is open when the capture starts or ends is clipped to it.
+function calls in TensorFlow is its own time. A frame that is open when the capture starts or ends is clipped to it;
+one that is open all the time is not recorded.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def test_section(tmp_path: Path) -> None:
     calls, others = section.facts
     assert (calls.value, calls.note) == (19, "of 6 functions")
     assert others.value == 100
-    assert others.note == f"of it in Python; most in {EXECUTE}, time.sleep, train.py:1 main"
+    assert others.note == f"of it in these functions; most in {EXECUTE}, time.sleep, train.py:1 main"
     packages = PYTHON_PACKAGES.data(results)
     assert packages is not None
     assert list(packages["package"]) == ["tensorflow", "python"]

@@ -25,8 +25,8 @@ _OVERHEAD = (
 )
 _HOW_TO_READ = (
     "Total counts a function that calls itself once. What a function calls in TensorFlow's C++ is its own time; what "
-    "TensorFlow runs on other threads meanwhile is not. Frames that were open when the capture started or ended count "
-    "from its start, or to its end."
+    "TensorFlow runs on other threads meanwhile is not. A function that was open when the capture started or ended "
+    "counts from its start, or to its end; one that was open all the time, such as main, is not in the trace."
 )
 _NAMED = 3
 _SHOWN: Mapping[TableSpec, Level] = {
@@ -70,6 +70,6 @@ def _facts(times: PythonTimes) -> tuple[Fact, ...]:
     if share.value is not None:
         longest = sorted(times.functions, key=lambda function: -function.others_ps)[:_NAMED]
         names = listed([function.function for function in longest if function.others_ps], _NAMED)
-        note = f"of it in Python; most in {names}" if names else "of it in Python"
+        note = "of it in these functions" + (f"; most in {names}" if names else "")
         facts.append(Fact("python_of_all_others_percent", "All others", share.value, "%", note, quantities=(share,)))
     return tuple(facts)

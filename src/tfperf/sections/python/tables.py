@@ -86,7 +86,8 @@ PYTHON_FUNCTIONS = TableSpec(
     row="Python functions of the program",
     details=(
         "One row per Python function of no package that tfperf knows; only profiles with Python frames have it. Times "
-        "are summed over threads. A frame that was open when the capture started or ended is clipped to it."
+        "are summed over threads. A call that was open when the capture started or ended is clipped to it; one that "
+        "was open all the time is not recorded."
     ),
     columns=(_FUNCTION, *_TIMES),
     data=_own,
