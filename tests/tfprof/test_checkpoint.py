@@ -19,6 +19,7 @@ from job_environment import job_environment
 from tfprof_builders import graph, message, node, shape
 
 from tfperf.tfprof.checkpoint import OBJECT_GRAPH, Checkpoint, is_checkpoint
+from tfperf.tfprof.dtypes import dtype_name, dtype_number
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.model import CHECKPOINT_VARIABLES
 from tfperf.tfprof.sources import Sources, read_model
@@ -112,6 +113,15 @@ def test_values_that_are_not_those_that_were_saved_are_not_returned(tmp_path: Pa
         Checkpoint(prefix).object_graph()
     data.unlink()
     assert "the values of floats are in it" in refusal(prefix, "floats")
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("FLOAT", "float32"), ("HALF_REF", "float16"), ("INT64", "int64"), ("RESOURCE", "resource"), ("NONE", "")],
+)
+def test_types_of_text_have_the_numbers_of_binary(written: str, name: str) -> None:
+    assert dtype_name(dtype_number(written)) == name
+    assert (dtype_number(written) > 100) == written.endswith("_REF")
 
 
 def entry_of(**fields: object) -> bytes:

@@ -153,7 +153,8 @@ def _layers_table(variables: Sequence[Variable]) -> Table:
     for variable in variables:
         layers.setdefault(variable.layer, []).append(variable)
     order = sorted(layers, key=lambda layer: (-_elements(layers[layer]), layer))
-    rows = [_row(layers[layer], _elements(variables)) | {"layer": layer or _NO_LAYER} for layer in order]
+    total = _elements(variables)
+    rows = [_row(layers[layer], total) | {"layer": layer or _NO_LAYER} for layer in order]
     return _table("params_layers", "Layers", _LAYERS, rows, ranked=Ranked("params"), bar_key="params")
 
 
