@@ -88,6 +88,7 @@ WRONG = [
     (("--hide-name-regexes", "(?=a)"), "hide_name_regexes: '(?=a)' is not a regular expression"),
     (("-o", "pprof=x.pb.gz"), "the scope view has no pprof: use code"),
     (("-o", "timeline"), "output 'timeline' names no file: write timeline=FILE"),
+    (("-o", "chrome:outfile=x"), "output 'chrome:outfile=x' is unknown: write stdout, none, or file, timeline"),
     (("-c", "graph.pb"), "graph.pb is not JSON"),
     (("-c", "none.json"), "cannot open none.json: No such file or directory"),
     (("--run-meta", "none_*.pb"), "no file matches 'none_*.pb'"),

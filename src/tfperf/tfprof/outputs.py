@@ -21,6 +21,7 @@ _VIEWS: dict[str, tuple[str, ...]] = {
     "pprof": ("code",),
     "flame": ("scope", "code"),
 }
+_KINDS = ("file", "timeline", "pprof", "flame")
 _OUTPUT = re.compile(r"(file|timeline|pprof|flame)(?::outfile)?=(.+)", re.DOTALL)
 
 
@@ -45,6 +46,8 @@ def parse_output(text: str, view: View) -> Target:
         kind = re.fullmatch(r"(file|timeline|pprof|flame):?", text)
         if kind:
             raise ValueError(f"output {text!r} names no file: write {kind[1]}=FILE")
+        if re.match(r"\w+:outfile=|\w+=", text):
+            raise ValueError(f"output {text!r} is unknown: write stdout, none, or {', '.join(_KINDS)} with =FILE")
         return Target("file", Path(text))
     kind_name = named[1]
     if view not in _VIEWS.get(kind_name, (view,)):
