@@ -53,7 +53,7 @@ def test_steps_are_chosen_by_number_and_averaged(files: Path, run_tfperf: Run) -
 
     assert (time_ms("--step", "10"), time_ms("--step", "20"), time_ms()) == (3.0, 5.0, 4.0)
     result = run_tfperf("tfprof", "op", *MODEL, "--step", "11")
-    assert (result.exit_code, result.stderr) == (2, "Error: step 11 was not recorded; recorded steps: 10, 20\n")
+    assert (result.exit_code, result.stderr) == (2, "Error: step 11 was not recorded: use one of 10, 20, or -1 for their mean\n")
 
 
 def test_the_code_view_shows_the_lines_of_users(files: Path, run_tfperf: Run) -> None:

@@ -75,6 +75,7 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
     """Read the model, and show a view of it as it is asked for."""
     from tfperf.tfprof.outputs import parse_output, write_output
     from tfperf.tfprof.sources import read_model
+    from tfperf.tfprof.step_times import skip_first
 
     format_name, force = values["format_name"], values["force"]
     with reading():
@@ -86,7 +87,7 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
     else:
         options.refuse_existing(target.path, force=force)
     with reading():
-        model = read_model(asked_sources(values))
+        model = skip_first(read_model(asked_sources(values)), values["skip_first"])
         if not as_report:
             quirks, every_frame = values["reference_quirks"], values["all_frames"]
             for note in write_output(model, view, asked, target, quirks=quirks, every_frame=every_frame):

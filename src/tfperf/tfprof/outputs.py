@@ -12,7 +12,7 @@ from tfperf.files import new_file
 from tfperf.render import write
 from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options
-from tfperf.tfprof.report import check_step, of_users, with_parameters
+from tfperf.tfprof.report import of_users, with_parameters
 from tfperf.tfprof.views import View
 
 Kind = Literal["stdout", "none", "file", "timeline", "pprof", "flame"]
@@ -64,7 +64,7 @@ def write_output(
     Raises ValueError for a step that was not recorded, TfprofInputError where there is nothing to write, and
     OutputError.
     """
-    check_step(model, options.step)
+    model.recorded(options.step)
     if target.kind == "none":
         return []
     if target.path is None or target.kind == "file":
