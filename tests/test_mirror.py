@@ -50,9 +50,11 @@ TESTED_IN = {
     "cli/diff.py": "compare/test_diff_report.py",
     "cli/capture_options.py": "cli/test_capture.py",
     "cli/options.py": "cli/test_main.py",
+    "cli/tfprof_advise.py": "cli/test_tfprof.py",
     "cli/tfprof_options.py": "cli/test_tfprof.py",
     "tfprof/outputs.py": "cli/test_tfprof.py",
     "tfprof/report.py": "cli/test_tfprof.py",
+    "tfprof/view_columns.py": "cli/test_tfprof.py",
     "cli/run.py": "capture/test_script_run.py",
     "cli/tfprof_params.py": "tfprof/test_params.py",
     # What every section uses, and the words of sections whose whole text is a gold file.

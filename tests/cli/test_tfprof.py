@@ -14,6 +14,7 @@ from click.testing import Result
 from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
 Run = Callable[..., Result]
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
 VIEWS = ("scope", "graph", "op", "code")
 
 
@@ -53,7 +54,10 @@ def test_steps_are_chosen_by_number_and_averaged(files: Path, run_tfperf: Run) -
 
     assert (time_ms("--step", "10"), time_ms("--step", "20"), time_ms()) == (3.0, 5.0, 4.0)
     result = run_tfperf("tfprof", "op", *MODEL, "--step", "11")
-    assert (result.exit_code, result.stderr) == (2, "Error: step 11 was not recorded: use one of 10, 20, or -1 for their mean\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "Error: step 11 was not recorded: use one of 10, 20, or -1 for their mean\n",
+    )
 
 
 def test_the_code_view_shows_the_lines_of_users(files: Path, run_tfperf: Run) -> None:
@@ -150,6 +154,29 @@ def test_a_folder_of_the_collector_needs_no_options(files: Path, run_tfperf: Run
     (files / "log").rename(files / "tfprof_log")
     assert "layer" in run_tfperf("tfprof", "scope", ".").stdout
     assert "leave --graph out" in run_tfperf("tfprof", "scope", ".", "--graph", "graph.pb").stderr
+
+
+def test_a_profile_of_tensorflow_2_has_scopes_and_kernels(run_tfperf: Run) -> None:
+    trace = SAMPLES / "input_bound"
+    shown = run_tfperf("tfprof", "op", trace)
+    assert shown.exit_code == 0, shown.stderr
+    assert "DecodeJpeg" in shown.stdout
+    assert "Times are" in shown.stdout or "kernel" in shown.stdout
+    code = run_tfperf("tfprof", "code", trace)
+    assert (code.exit_code, code.stdout) == (2, "")
+    assert code.stderr.startswith("Error: the profile has no Python frames, so it has no code view: take one with")
+    assert run_tfperf("tfprof", "scope", trace, "--select", "params").exit_code == 2
+    assert "leave --profile out" in run_tfperf("tfprof", "op", trace, "--profile", "x").stderr
+
+
+def test_advice_has_a_section_for_each_checker(files: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("tfprof", "advise", *MODEL)
+    assert result.exit_code == 0, result.stderr
+    for title in ("Accelerator utilization", "Operations", "Expensive operations", "Job"):
+        assert f"\n{title}\n" in result.stdout
+    assert "Operations" not in run_tfperf("tfprof", "advise", *MODEL, "--checkers", "Job").stdout
+    wrong = run_tfperf("tfprof", "advise", *MODEL, "--checkers", "Speed")
+    assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
 
 
 def test_a_graph_alone_has_parameters_and_no_times(files: Path, run_tfperf: Run) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from tfperf.cli import options, with_manners
-from tfperf.cli.tfprof_options import asked_options, asked_sources, model_options, reading, view_options
+from tfperf.cli.tfprof_options import asked_options, model_options, read_asked, reading, view_options
 
 if TYPE_CHECKING:
     from tfperf.tfprof.views import View
@@ -24,7 +24,7 @@ _DOCS = {
     "op": "Show what each op type costs.",
     "code": "Show what each line of Python costs that built a part of the graph.",
 }
-_MODULES: dict[str, str] = {}
+_MODULES = {"advise": "tfperf.cli.tfprof_advise"}
 _MORE = """
     The model is a graph, what its runs recorded, and a log of who built it, or a profile that holds all three.
 
@@ -74,8 +74,6 @@ def _view_command(view: str) -> click.Command:
 def _show_view(view: View, values: dict[str, Any]) -> None:
     """Read the model, and show a view of it as it is asked for."""
     from tfperf.tfprof.outputs import parse_output, write_output
-    from tfperf.tfprof.sources import read_model
-    from tfperf.tfprof.step_times import skip_first
 
     format_name, force = values["format_name"], values["force"]
     with reading():
@@ -87,13 +85,14 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
     else:
         options.refuse_existing(target.path, force=force)
     with reading():
-        model = skip_first(read_model(asked_sources(values)), values["skip_first"])
+        model, asked, notes = read_asked(values, view, asked, chosen=chosen)
         if not as_report:
             quirks, every_frame = values["reference_quirks"], values["all_frames"]
             for note in write_output(model, view, asked, target, quirks=quirks, every_frame=every_frame):
                 options.say(note)
             return
-        from tfperf.tfprof.report import view_report
+        from tfperf.tfprof.report import ReportDetail, view_report
 
-        report = view_report(model, view, asked, chosen=chosen, top=values["top"], every_frame=values["all_frames"])
+        shown = ReportDetail(chosen=chosen, top=values["top"], every_frame=values["all_frames"], notes=notes)
+        report = view_report(model, view, asked, shown)
     options.show(report, format_name, target.path, force=force, view="whole")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from tfperf.cli import options
 from tfperf.render import FORMATS
 
 if TYPE_CHECKING:
+    from tfperf.tfprof.model import Model
     from tfperf.tfprof.options import Options
     from tfperf.tfprof.sources import Sources
+    from tfperf.tfprof.views import View
 
 _LEAST = {
     "bytes": "requested memory, in bytes,",
@@ -36,7 +39,15 @@ _PATTERNS = {
     "show_name": "Show only rows that match.",
     "hide_name": "Hide rows that match; what is below moves up.",
 }
-SOURCES = ("trace", "graph", "run_metadata", "op_log", "checkpoint", "profile")
+_OPTION_OF = {"op_log": "op-log", "run_metadata": "run-meta"}
+
+
+class Asked(NamedTuple):
+    """The model that was asked for, the options that suit it, and sentences on what its numbers are."""
+
+    model: Model
+    options: Options
+    notes: tuple[str, ...]
 
 
 class Unusable(click.ClickException):
@@ -77,7 +88,7 @@ model_options = options.together(
 """Where the model comes from."""
 
 
-def _joined(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+def comma_separated(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Return the parts of comma-separated lists."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
@@ -101,7 +112,9 @@ view_options = options.together(
     click.option(
         "--account-displayed-op-only/--account-all", default=None, help="Totals are of shown rows only, or of all."
     ),
-    click.option("--select", multiple=True, callback=_joined, metavar="KEYS", help="What to show: micros,bytes,params"),
+    click.option(
+        "--select", multiple=True, callback=comma_separated, metavar="KEYS", help="What to show: micros,bytes,params"
+    ),
     click.option("--all-frames", is_flag=True, help="Code view: frames of installed packages too."),
     click.option("--reference-quirks", is_flag=True, help="With --format tfprof: its known defects too."),
     click.option(
@@ -169,19 +182,54 @@ def _config(path: Path) -> dict[str, Any]:
     }
 
 
-def asked_sources(values: Mapping[str, Any]) -> Sources:
-    """Return where the model is read from; raises ValueError."""
+def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen: bool) -> Asked:
+    """Read the model: from a profile of TensorFlow 2, a folder of the collector, or the files that options name.
+
+    Raises ValueError, and what reading raises.
+    """
+    trace: Path | None = values["trace"]
+    if trace is not None and not (trace / "graph.pb").is_file():
+        from tfperf.tfprof.from_trace import trace_model
+        from tfperf.tfprof.step_times import skip_first
+
+        _refuse(values, ("run_metadata", "profile", "checkpoint"), str(trace))
+        traced = trace_model(trace, view, graph=values["graph"], op_log=values["op_log"])
+        if not chosen:
+            asked = replace(asked, select=tuple(name for name in asked.select if name not in traced.unknown))
+        traced.check(asked)
+        return Asked(skip_first(traced.model, values["skip_first"]), asked, traced.notes)
+    return Asked(read_model_of(values), asked, ())
+
+
+def read_model_of(values: Mapping[str, Any]) -> Model:
+    """Read the model of the files that options name; raises ValueError, and what reading raises."""
+    from tfperf.tfprof.sources import read_model
+    from tfperf.tfprof.step_times import skip_first
+
+    return skip_first(read_model(_sources(values)), values["skip_first"])
+
+
+def _refuse(values: Mapping[str, Any], names: Sequence[str], whole: str) -> None:
+    """Raise ValueError if an option is given that says what another one holds."""
+    given = next((name for name in names if values[name]), None)
+    if given:
+        raise ValueError(f"{whole} holds all of a model: leave --{_OPTION_OF.get(given, given)} out")
+
+
+def _sources(values: Mapping[str, Any]) -> Sources:
     from tfperf.tfprof.sources import Sources, folder_sources, steps_of
 
-    given = [f"--{name.replace('_', '-')}" for name in ("graph", "op_log", "run_metadata") if values[name]]
-    if (values["profile"] or values["trace"]) is not None and given:
-        whole = "--profile" if values["profile"] else str(values["trace"])
-        raise ValueError(f"{whole} holds all of a model: leave {given[0].replace('run-metadata', 'run-meta')} out")
+    parts = ("graph", "op_log", "run_metadata")
     if values["trace"] is not None:
-        return folder_sources(values["trace"])
+        _refuse(values, (*parts, "profile"), str(values["trace"]))
+        sources = folder_sources(values["trace"])
+        return replace(sources, checkpoint=values["checkpoint"]) if values["checkpoint"] else sources
+    if values["profile"] is not None:
+        _refuse(values, parts, "--profile")
     return Sources(
         graph=values["graph"],
         run_metadata=steps_of(values["run_metadata"]),
         op_log=values["op_log"],
         profile=values["profile"],
+        checkpoint=values["checkpoint"],
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.report.model import Fact, Finding, Report, Section
@@ -34,27 +35,29 @@ _TIMES = ("micros", "accelerator_micros", "cpu_micros")
 _IN_TEXT = {"bytes": "requested memory", "peak_bytes": "peak memory", "runs": "runs"}
 
 
-def view_report(
-    model: Model,
-    view: View,
-    options: Options,
-    *,
-    chosen: bool = True,
-    top: int | None = None,
-    every_frame: bool = False,
-) -> Report:
-    """Return a view as a report; without attributes that were `chosen`, those of the options that have values.
+class ReportDetail(Struct, frozen=True, kw_only=True):
+    """How a view is reported.
 
-    People see the `top` rows with the largest totals. `every_frame` keeps frames of installed packages in the code
-    view. Raises ValueError for a step that was not recorded.
+    Without attributes that were `chosen`, those of the options that have values are shown. People see the `top` rows
+    with the largest totals. `every_frame` keeps frames of installed packages in the code view. `notes` say what the
+    numbers are.
     """
-    if options.order_by == "name" and not chosen:
+
+    chosen: bool = True
+    top: int | None = None
+    every_frame: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def view_report(model: Model, view: View, options: Options, detail: ReportDetail) -> Report:
+    """Return a view as a report; raises ValueError for a step that was not recorded."""
+    if options.order_by == "name" and not detail.chosen:
         options = msgspec.structs.replace(options, order_by="micros" if model.steps else "params")
-    model = of_users(model, every_frame)
+    model = of_users(model, detail.every_frame)
     values = with_parameters(model, nano_values(model, options.step))
     rows = _rows(model, view, in_nanos(options), values)
-    attributes = _attributes(rows, options, chosen=chosen)
-    table = view_table(model, view, options, rows, attributes, top or ROWS_FOR_PEOPLE)
+    attributes = _attributes(rows, options, chosen=detail.chosen)
+    table = view_table(model, view, options, rows, attributes, detail.top or ROWS_FOR_PEOPLE)
     source = {"nodes": len(model.names), "step": _step_text(model, options.step)}
     summary = {
         "view": view,
@@ -69,7 +72,7 @@ def view_report(
         findings=tuple(_findings(model, view, options, rows, attributes)),
         facts=facts,
         tables=(table,),
-        notes=_notes(attributes),
+        notes=(*detail.notes, *_notes(attributes)),
         is_lead=True,
     )
     return Report(source, summary, (section,))

@@ -24,7 +24,7 @@ TITLES: Mapping[View, tuple[str, str]] = {
     "scope": ("Cost by name scope", "Scopes and nodes"),
     "graph": ("Cost of nodes with what feeds them", "Nodes, what feeds them one level deeper"),
     "op": ("Cost by op type", "Op types"),
-    "code": ("Cost by line of code", "Lines that built the graph"),
+    "code": ("Cost by line of code", "Lines of Python"),
 }
 _TREES = ("scope", "code")
 """Views whose names stand as a tree; what feeds what goes too deep for that."""
