@@ -77,7 +77,7 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
 
     format_name, force = values["format_name"], values["force"]
     with reading():
-        asked, chosen = asked_options(values)
+        asked, chosen, ordered = asked_options(values)
         target = parse_output(values["output"] or asked.output, view)
     as_report = target.kind in ("stdout", "file") and format_name != "tfprof"
     if as_report:
@@ -93,6 +93,8 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
             return
         from tfperf.tfprof.report import ReportDetail, view_report
 
-        shown = ReportDetail(chosen=chosen, top=values["top"], every_frame=values["all_frames"], notes=notes)
+        shown = ReportDetail(
+            chosen=chosen, ordered=ordered, top=values["top"], every_frame=values["all_frames"], notes=notes
+        )
         report = view_report(model, view, asked, shown)
     options.show(report, format_name, target.path, force=force, view="whole")

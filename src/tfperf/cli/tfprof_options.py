@@ -133,8 +133,8 @@ view_options = options.together(
 """What is shown, by tfprof's names."""
 
 
-def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool]:
-    """Return the options, and whether their user chose what is selected; raises ValueError.
+def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool, bool]:
+    """Return the options, and whether their user chose what is selected, and the order; raises ValueError.
 
     A preset counts least, then the file, then what stands in the command.
     """
@@ -157,7 +157,7 @@ def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool]:
         given["select"] = (
             ("micros",) if values["format_name"] == "tfprof" else ("micros", "bytes", "params", "float_ops")
         )
-    return options_from(given), chosen
+    return options_from(given), chosen, "order_by" in given
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -38,12 +38,14 @@ _IN_TEXT = {"bytes": "requested memory", "peak_bytes": "peak memory", "runs": "r
 class ReportDetail(Struct, frozen=True, kw_only=True):
     """How a view is reported.
 
-    Without attributes that were `chosen`, those of the options that have values are shown. People see the `top` rows
+    Without attributes that were `chosen`, those of the options that have values are shown. Rows that are not `ordered`
+    as the options say are sorted by the first attribute that has values. People see the `top` rows
     with the largest totals. `every_frame` keeps frames of installed packages in the code view. `notes` say what the
     numbers are.
     """
 
     chosen: bool = True
+    ordered: bool = True
     top: int | None = None
     every_frame: bool = False
     notes: tuple[str, ...] = ()
@@ -51,10 +53,11 @@ class ReportDetail(Struct, frozen=True, kw_only=True):
 
 def view_report(model: Model, view: View, options: Options, detail: ReportDetail) -> Report:
     """Return a view as a report; raises ValueError for a step that was not recorded."""
-    if options.order_by == "name" and not detail.chosen:
-        options = msgspec.structs.replace(options, order_by="micros" if model.steps else "params")
     model = of_users(model, detail.every_frame)
     values = with_parameters(model, nano_values(model, options.step))
+    if not detail.ordered:
+        has_values = (name for name in SHOWN_AS if name in options.select and values[PLACE[name]].any())
+        options = msgspec.structs.replace(options, order_by=next(has_values, "name"))
     rows = _rows(model, view, in_nanos(options), values)
     attributes = _attributes(rows, options, chosen=detail.chosen)
     table = view_table(model, view, options, rows, attributes, detail.top or ROWS_FOR_PEOPLE)
