@@ -92,11 +92,15 @@ class Model(tf.Module):
 model = Model()
 with Collector("function") as collector:
     concrete = model.__call__.get_concrete_function(tf.TensorSpec([3, 8]))
-    collector.add_function(concrete)
+    facts["note"] = collector.add_function(concrete).note
     try:
         collector.add_function(concrete)
     except Exception as error:
         facts["second"] = f"{type(error).__name__}: {error}"
+with warnings.catch_warnings(record=True) as caught, Collector("open") as collector:
+    warnings.simplefilter("always")
+    collector.add_function(model.__call__.get_concrete_function(tf.TensorSpec([None, 8])))
+facts["open"] = [[str(each.message), os.path.basename(each.filename)] for each in caught]
 tf.import_graph_def(v1.GraphDef.FromString(open("function/graph.pb", "rb").read()))
 json.dump(facts, open("facts.json", "w"))
 '''
@@ -116,6 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert not done.returncode, done.stderr
+    assert "incomplete shapes" not in done.stderr
     return folder
 
 
@@ -191,6 +196,14 @@ def test_a_function_has_parameters_and_float_operations_and_no_times(folder: Pat
     assert float_ops["MatMul"] == 2 * 3 * 8 * 4
     assert not model.steps
     assert "job.py" in {Path(file).name for file in model.stacks.files}
+
+
+@pytest.mark.tensorflow
+def test_what_a_function_lacks_is_said(facts: dict[str, Any]) -> None:
+    assert facts["note"].startswith("no times and no memory")
+    ((message, place),) = facts["open"]
+    assert message.startswith("float operations of 3 ops are unknown, since shapes are open; trace the function with a")
+    assert place == "job.py"
 
 
 @pytest.mark.tensorflow

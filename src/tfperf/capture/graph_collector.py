@@ -34,12 +34,16 @@ def step_name(step: int) -> str:
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """What a folder holds now: the traced steps, the bytes of their files, and why no more are traced, if so."""
+    """What a folder holds now: the traced steps, the bytes of their files, and why no more are traced, if so.
+
+    `note` says what is not there and why: times, of a function.
+    """
 
     folder: Path
     steps: tuple[int, ...] = ()
     size_bytes: int = 0
     stopped: str = ""
+    note: str = ""
 
 
 class Collector:
@@ -70,6 +74,7 @@ class Collector:
         self._every, self._max_steps, self._max_bytes, self._saver = every, max_steps, max_bytes, saver
         self._sizes: dict[int, int] = {}
         self._stopped = ""
+        self._note = ""
         self._is_closed = False
         self._next_step = 0
         self._session: Any = None
@@ -84,7 +89,13 @@ class Collector:
     def collected(self) -> Collected:
         """What has been collected so far."""
         steps = tuple(self._sizes)
-        return Collected(folder=self._folder, steps=steps, size_bytes=sum(self._sizes.values()), stopped=self._stopped)
+        return Collected(
+            folder=self._folder,
+            steps=steps,
+            size_bytes=sum(self._sizes.values()),
+            stopped=self._stopped,
+            note=self._note,
+        )
 
     def run(
         self,
@@ -134,6 +145,7 @@ class Collector:
         if self._written_version is not None:
             raise OutputError(f"{self._folder} holds a graph already; use another Collector for another function")
         self._write_graph(function.graph, *function_graph_and_log(function))
+        self._note = "no times and no memory: TensorFlow 2 does not record them by node; see tfperf capture"
         return self.collected
 
     def close(self) -> Collected:

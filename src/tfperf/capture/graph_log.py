@@ -6,17 +6,24 @@ graph that it is given: later steps of another batch size could fail. So it gets
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfperf.errors import TfperfWarning
 from tfperf.files import write_files
+from tfperf.units import counted
 
 TRAINABLE = "_trainable_variables"
 """The type of trainable variables in a log."""
 LOG_NAME = "tfprof_log"
+_UNKNOWN = re.compile(r"(\d+) ops no flops stats due to incomplete shapes\.\n")
 _FED = re.compile(r"_arg_(.+)_0_\d+")
 """What runs in place of a placeholder whose first output is fed."""
 
@@ -32,8 +39,10 @@ def graph_and_log(
     """
     shaped = _with_shapes_of_feeds(graph, run_metadata) if run_metadata and _has_open_shapes(graph) else None
     if shaped is not None:
-        op_log = _logged(shaped, op_log, run_metadata=run_metadata, add_trace=False)
-    log = _logged(graph, op_log, add_trace=add_trace)
+        op_log, _ = _logged(shaped, op_log, run_metadata=run_metadata, add_trace=False)
+    log, unknown = _logged(graph, op_log, add_trace=add_trace)
+    if unknown and not run_metadata:
+        _say_unknown(unknown, "add a step, which says them")
     return bytes((shaped or graph).as_graph_def(add_shapes=True).SerializeToString()), log
 
 
@@ -47,7 +56,12 @@ def function_graph_and_log(function: Any) -> tuple[bytes, bytes]:
 
     graph = function.graph
     definition = graph.as_graph_def(add_shapes=True)
-    log = tfprof_log_pb2.OpLogProto.FromString(_logged(graph, b""))
+    data, unknown = _logged(graph, b"")
+    log = tfprof_log_pb2.OpLogProto.FromString(data)
+    if unknown:
+        _say_unknown(
+            unknown, "trace the function with a fixed batch size: get_concrete_function(tf.TensorSpec([32, 8]))"
+        )
     taken = {node.name for node in definition.node}
     variables = dict(_captured(graph))
     renamed = {name: _free_name(variable.name.partition(":")[0], taken) for name, variable in variables.items()}
@@ -85,16 +99,27 @@ def default_graph() -> Any:
     return None if tensorflow.executing_eagerly() else tensorflow.compat.v1.get_default_graph()
 
 
-def _logged(graph: Any, op_log: bytes, *, run_metadata: bytes = b"", add_trace: bool = True) -> bytes:
-    """Return the log that TensorFlow writes for a graph, with what `op_log` has."""
+def _logged(graph: Any, op_log: bytes, *, run_metadata: bytes = b"", add_trace: bool = True) -> tuple[bytes, int]:
+    """Return the log that TensorFlow writes for a graph, with what `op_log` has, and how many ops lack their shapes."""
     import tensorflow
     from tensorflow.core.profiler import tfprof_log_pb2
 
     more = tfprof_log_pb2.OpLogProto.FromString(op_log)
     run = tensorflow.compat.v1.RunMetadata.FromString(run_metadata) if run_metadata else None
-    with tempfile.TemporaryDirectory() as folder:
+    said = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(said):
         tensorflow.compat.v1.profiler.write_op_log(graph, folder, op_log=more, run_meta=run, add_trace=add_trace)
-        return (Path(folder) / LOG_NAME).read_bytes()
+        data = (Path(folder) / LOG_NAME).read_bytes()
+    text = said.getvalue()
+    unknown = _UNKNOWN.search(text)
+    # What is not about shapes is from somebody else, perhaps from another thread.
+    sys.stderr.write(_UNKNOWN.sub("", text))
+    return data, int(unknown[1]) if unknown else 0
+
+
+def _say_unknown(count: int, advice: str) -> None:
+    message = f"float operations of {counted(count, 'op')} are unknown, since shapes are open; {advice}"
+    warnings.warn(message, TfperfWarning, stacklevel=4)
 
 
 def _has_open_shapes(graph: Any) -> bool:
