@@ -41,7 +41,7 @@ import tensorflow as tf
 from tfperf.tfprof import Collector
 
 v1 = tf.compat.v1
-v1.enable_control_flow_v2()
+(v1.enable_control_flow_v2 if CONTROL_FLOW == 2 else v1.disable_control_flow_v2)()
 graph = tf.Graph()
 
 
@@ -187,11 +187,14 @@ def lines(of: Model, view: View, options: Options, *, quirks: bool = True) -> li
     return [*tree_rows(show_tree(of, view, options), view, options, text)]
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a job that ran a graph and reported it with TensorFlow's own engine."""
+@pytest.fixture(scope="module", params=[1, 2])
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a job that ran a graph and reported it with TensorFlow's own engine.
+
+    Loops are of the first version, whose nodes run under their names, or of the second, whose nodes get others.
+    """
     folder = tmp_path_factory.mktemp("reference")
-    (folder / "job.py").write_text(f"STEPS = {STEPS}\n{_JOB}")
+    (folder / "job.py").write_text(f"STEPS, CONTROL_FLOW = {STEPS}, {request.param}\n{_JOB}")
     (folder / "options.json").write_text(json.dumps(option_sets()))
     done = subprocess.run(
         [sys.executable, "job.py"],

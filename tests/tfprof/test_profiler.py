@@ -121,6 +121,15 @@ def test_a_profile_is_stored_and_read(profiler: Profiler, tmp_path: Path) -> Non
     assert model.values(-1).tolist() == profiler.model.values(-1).tolist()
 
 
+def test_checkers_say_what_they_find(profiler: Profiler, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [section.name for section in profiler.advise().sections]
+    assert names == ["accelerator_utilization", "operation", "expensive_operation", "job"]
+    assert "MatMul" in capsys.readouterr().out
+    assert len(profiler.advise({"OperationChecker": {}}).sections) == 1
+    with pytest.raises(ValueError, match="'Speed' is not a checker"):
+        profiler.advise({"Speed": {}})
+
+
 def test_without_options_one_call_shows_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     assert profile(GRAPH, op_log=LOG).total_parameters == 16
     assert "layer/kernel (8x2, 16/16 params)" in capsys.readouterr().out

@@ -130,7 +130,8 @@ def _with_shapes_of_feeds(graph: Any, run_metadata: bytes) -> Any:
     """Return a copy of the graph in which what was fed in a run has the shape that it had there, and what follows."""
     import tensorflow
 
-    definition, fed = graph.as_graph_def(), dict(_fed_shapes(run_metadata))
+    # The shapes that are stated are merged with those that follow: of loops, the graph itself knows more.
+    definition, fed = graph.as_graph_def(add_shapes=True), dict(_fed_shapes(run_metadata))
     for node in definition.node:
         if node.op.startswith("Placeholder") and node.name in fed:
             node.attr["shape"].shape.CopyFrom(fed[node.name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -141,11 +140,9 @@ def _interleaved(heads: Cells, counts: Int64s, items: Cells) -> Cells:
     width = max(heads.width, items.width)
     first = np.cumsum(counts + 1) - (counts + 1)
     place = np.concatenate((first, ranges(first + 1, counts)))
-    of_heads: list[Any] = [*heads.laid_out(width), heads.size]
-    of_items: list[Any] = [*items.laid_out(width), items.size]
-    columns: list[Any] = []
-    for head, item in zip(of_heads, of_items, strict=True):
-        column = np.empty((len(head) + len(item), *head.shape[1:]), head.dtype)
-        column[place] = np.concatenate((head, item))
-        columns.append(column)
-    return Cells.of(*columns)
+    order = np.empty(len(place), np.int64)
+    order[place] = np.arange(len(place))
+    data, used = (
+        np.concatenate(parts)[order] for parts in zip(heads.laid_out(width), items.laid_out(width), strict=True)
+    )
+    return Cells.of(data, used.view(np.bool_), np.concatenate((heads.size, items.size))[order])

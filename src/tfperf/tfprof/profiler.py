@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from tfperf.tfprof.graph_def import Graph, read_graph
 from tfperf.tfprof.input_file import InputFile
@@ -21,6 +21,9 @@ from tfperf.tfprof.profile_result import ProfileNode, profile_model
 from tfperf.tfprof.profile_writer import profile_bytes
 from tfperf.tfprof.run_metadata import Records, read_run_metadata
 from tfperf.tfprof.views import View
+
+if TYPE_CHECKING:
+    from tfperf.report.model import Report
 
 
 class Profiler:
@@ -72,6 +75,18 @@ class Profiler:
     def profile_python(self, options: Mapping[str, Any]) -> ProfileNode:
         """Show nodes by the lines of code that built them."""
         return self._profile("code", options)
+
+    def advise(self, options: Mapping[str, Any] | None = None) -> Report:
+        """Print what the checkers find, and return it: all of them, or those that `options` has as keys.
+
+        Keys are names such as `OperationChecker`; their values are not used. Raises ValueError for an unknown one.
+        """
+        from tfperf.render import render, write
+        from tfperf.tfprof.advise import CHECKERS, advise_report
+
+        report = advise_report(self.model, checkers=[*options] if options else CHECKERS)
+        write(render(report, "table"), None)
+        return report
 
     def serialize_to_string(self) -> bytes:
         """Return all that is known as a ProfileProto, which `tfperf tfprof --profile` and TensorFlow's tfprof read."""
