@@ -24,7 +24,7 @@ _DOCS = {
     "op": "Show what each op type costs.",
     "code": "Show what each line of Python costs that built a part of the graph.",
 }
-_MODULES = {"advise": "tfperf.cli.tfprof_advise"}
+_MODULES = {"advise": "tfperf.cli.tfprof_advise", "params": "tfperf.cli.tfprof_params"}
 _MORE = """
     The model is a graph, what its runs recorded, and a log of who built it, or a profile that holds all three.
 

@@ -78,7 +78,7 @@ class Checkpoint:
 def is_checkpoint(path: Path) -> bool:
     """Tell whether a path names a checkpoint: a prefix, a file, or a folder with a file `checkpoint`."""
     if path.is_dir():
-        return (path / "checkpoint").is_file()
+        return (path / "checkpoint").is_file() or only_index(path) is not None
     if path.name.endswith(".index") or _DATA.search(path.name) or Path(f"{path}.index").is_file():
         return True
     try:
@@ -92,6 +92,8 @@ def is_checkpoint(path: Path) -> bool:
 def checkpoint_file(path: Path) -> Path:
     """Return the file with the table of a checkpoint that is named in any of the ways people do."""
     if path.is_dir():
+        if not (path / "checkpoint").is_file() and (index := only_index(path)):
+            return index
         if not (path / "checkpoint").is_file():
             raise TfprofInputError(
                 f"{path} has no file `checkpoint`, which names the latest one: give the prefix of a checkpoint, for "
@@ -103,6 +105,12 @@ def checkpoint_file(path: Path) -> Path:
     prefix = Path(_DATA.sub("", str(path)))
     index = Path(f"{prefix}.index")
     return index if index.is_file() else prefix
+
+
+def only_index(folder: Path) -> Path | None:
+    """Return the index of the only checkpoint in a folder; None if there are none or several."""
+    found = [path for path in folder.glob("*.index") if path.is_file()]
+    return found[0] if len(found) == 1 else None
 
 
 def _latest(folder: Path) -> Path:

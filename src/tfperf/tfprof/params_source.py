@@ -92,6 +92,8 @@ def _of_folder(path: Path, op_log: Path | None) -> Found:
     if (path / "graph.pb").is_file():
         log = path / "tfprof_log"
         return _of_graph(path / "graph.pb", op_log or (log if log.is_file() else None))
+    if is_checkpoint(path):
+        return _of_checkpoint(path)
     raise TfprofInputError(
         f"{path} holds no saved_model.pb, checkpoint or graph.pb: name a file, or the prefix of a checkpoint such as "
         f"{path / 'model.ckpt'}"
