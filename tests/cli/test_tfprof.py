@@ -169,6 +169,18 @@ def test_a_profile_of_tensorflow_2_has_scopes_and_kernels(run_tfperf: Run) -> No
     assert "leave --profile out" in run_tfperf("tfprof", "op", trace, "--profile", "x").stderr
 
 
+def test_values_of_variables_come_from_the_checkpoint(run_tfperf: Run) -> None:
+    collected = SAMPLES / "tfprof_mlp" / "collected"
+    asked = ("tfprof", "scope", collected, "--preset", "parameters", "--select", "params,tensor_value")
+    assert "hidden1/kernel" in run_tfperf(*asked).stdout.partition("Values of variables")[2]
+    (section,) = json.loads(run_tfperf(*asked, "--format", "json").stdout)["sections"].values()
+    values = section["tables"]["tensor_values"]
+    assert values["total_rows"] == 6
+    assert all(row["min"] <= row["mean"] <= row["max"] for row in values["rows"])
+    result = run_tfperf("tfprof", "scope", "--graph", collected / "graph.pb", "--select", "tensor_value")
+    assert result.stderr == "Error: tensor_value needs the values of variables: give them with --checkpoint\n"
+
+
 def test_advice_has_a_section_for_each_checker(files: Path, run_tfperf: Run) -> None:
     result = run_tfperf("tfprof", "advise", *MODEL)
     assert result.exit_code == 0, result.stderr

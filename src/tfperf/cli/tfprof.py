@@ -85,7 +85,7 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
     else:
         options.refuse_existing(target.path, force=force)
     with reading():
-        model, asked, notes = read_asked(values, view, asked, chosen=chosen)
+        model, asked, notes, checkpoint = read_asked(values, view, asked, chosen=chosen)
         if not as_report:
             quirks, every_frame = values["reference_quirks"], values["all_frames"]
             for note in write_output(model, view, asked, target, quirks=quirks, every_frame=every_frame):
@@ -94,7 +94,12 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
         from tfperf.tfprof.report import ReportDetail, view_report
 
         shown = ReportDetail(
-            chosen=chosen, ordered=ordered, top=values["top"], every_frame=values["all_frames"], notes=notes
+            chosen=chosen,
+            ordered=ordered,
+            top=values["top"],
+            every_frame=values["all_frames"],
+            notes=notes,
+            checkpoint=checkpoint,
         )
         report = view_report(model, view, asked, shown)
     options.show(report, format_name, target.path, force=force, view="whole")

@@ -48,6 +48,7 @@ class Asked(NamedTuple):
     model: Model
     options: Options
     notes: tuple[str, ...]
+    checkpoint: Path | None = None
 
 
 class Unusable(click.ClickException):
@@ -198,7 +199,7 @@ def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen:
             asked = replace(asked, select=tuple(name for name in asked.select if name not in traced.unknown))
         traced.check(asked)
         return Asked(skip_first(traced.model, values["skip_first"]), asked, traced.notes)
-    return Asked(read_model_of(values), asked, ())
+    return Asked(read_model_of(values), asked, (), _sources(values).checkpoint)
 
 
 def read_model_of(values: Mapping[str, Any]) -> Model:

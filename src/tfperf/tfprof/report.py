@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.report.model import Fact, Finding, Report, Section
+from tfperf.report.model import Fact, Finding, Report, Section, Table, table_of
 from tfperf.tfprof.model import AVERAGE, PLACE, Model
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.step_times import first_step_finding, in_nanos, nano_values
@@ -49,6 +50,8 @@ class ReportDetail(Struct, frozen=True, kw_only=True):
     top: int | None = None
     every_frame: bool = False
     notes: tuple[str, ...] = ()
+    checkpoint: Path | None = None
+    """Where the values of variables are, which `tensor_value` selects."""
 
 
 def view_report(model: Model, view: View, options: Options, detail: ReportDetail) -> Report:
@@ -74,7 +77,7 @@ def view_report(model: Model, view: View, options: Options, detail: ReportDetail
         TITLES[view][0],
         findings=tuple(_findings(model, view, options, rows, attributes)),
         facts=facts,
-        tables=(table,),
+        tables=(table, *_values(model, options, rows, detail.checkpoint)),
         notes=(*detail.notes, *_notes(attributes)),
         is_lead=True,
     )
@@ -149,6 +152,19 @@ def _step_text(model: Model, step: int) -> str:
         return str(step)
     first, last = min(model.steps), max(model.steps)
     return f"mean of {counted(len(model.steps), 'recorded step')} ({first} to {last})" if first < last else str(first)
+
+
+def _values(model: Model, options: Options, rows: Rows, checkpoint: Path | None) -> Iterator[Table]:
+    """Yield the table of the values of variables that the rows are, if it is selected."""
+    if "tensor_value" not in options.select:
+        return
+    if checkpoint is None:
+        raise ValueError("tensor_value needs the values of variables: give them with --checkpoint")
+    from tfperf.tfprof.checkpoint import Checkpoint
+    from tfperf.tfprof.tensor_values import COLUMNS, values_of
+
+    names = dict.fromkeys(model.names[node] for nodes in rows.nodes for node in nodes)
+    yield table_of("tensor_values", "Values of variables", COLUMNS, values_of(Checkpoint(checkpoint), names))
 
 
 def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]) -> Iterator[Fact]:

@@ -22,8 +22,8 @@ COLUMNS = (
     Column("min", "Min", float, meaning="smallest value; NaN and infinite ones left out"),
     Column("max", "Max", float, meaning="largest value; NaN and infinite ones left out"),
     Column("mean", "Mean", float, meaning="mean; NaN and infinite values left out"),
-    Column("not_finite", "Not finite", int, "count", meaning="values that are NaN or infinite"),
-    Column("first_values", "First values", str, meaning=f"the first {FIRST}, as they are stored"),
+    Column("not_finite", "Not finite", int, "count", meaning="values that are NaN or infinite", level="data"),
+    Column("first_values", "First values", str, meaning=f"the first {FIRST}, as they are stored", level="data"),
 )
 """The table that `values_of` has the columns of."""
 

@@ -169,6 +169,16 @@ IN_PROCESS = (
     Case("timeline logs -o u.json --steps 5..3", "Error: *'5..3' ends before it starts: write 3..5", 2),
     Case("timeline logs -o u.json --steps 1000..2000", "Error: there are no steps 1000..2000; the steps are 0..19", 1),
     Case("timeline logs -o u.json --min-duration 5", "Error: *'5' is not a duration: write 2s, 500ms or 1.5m", 2),
+    # tfprof
+    Case("tfprof --help", f"{USAGE} tfprof [OPTIONS] COMMAND [ARGS]..."),
+    Case("tfprof op logs", "Nodes  *"),
+    Case("tfprof op logs --format csv", "name,*"),
+    Case("tfprof code logs", "Error: the profile has no Python frames, *", 2),
+    Case("tfprof graph logs", "Error: a profile has no graph, *", 2),
+    Case("tfprof scope", "Error: no graph: give one with --graph, or a profile with --profile", 2),
+    Case("tfprof scope nowhere", "Error: *nowhere*", 1),
+    Case("tfprof scopes logs", "Error: *", 2),
+    Case("tfprof params nowhere.keras", "Error: *nowhere.keras*", 2),
     # query
     Case("query --schema", "Tables"),
     Case("query logs 'select name from events' --top 1 --format csv", "name"),
