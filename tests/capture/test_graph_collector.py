@@ -78,6 +78,13 @@ size = os.path.getsize("steps/run_metadata_6.pb")
 facts["max_steps"] = warned(max_steps=2)
 facts["max_bytes"] = warned(max_bytes=int(2.5 * size))
 
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    with Collector("gone", every=1) as collector:
+        os.rmdir("gone")
+        facts["went on"] = [collector.run(session, "steps/Read/ReadVariableOp:0") is not None for _ in range(2)]
+facts["gone"] = [str(each.message) for each in caught]
+
 class Model(tf.Module):
     def __init__(self):
         super().__init__()
@@ -178,10 +185,15 @@ def test_tracing_stops_at_a_limit_and_says_so(facts: dict[str, Any], limit: str)
     assert of["steps"] == [0, 10]
     assert of["stopped"].startswith(f"{limit}=")
     (message,) = of["warnings"]
-    assert message.startswith(
-        f"tfprof data of 2 steps is in limit-{limit}; no more steps are traced, because of {limit}"
-    )
+    assert message.startswith(f"tfprof data of 2 steps is in limit-{limit}; no more steps are traced: {limit}=")
     assert "\n" not in message
+
+
+@pytest.mark.tensorflow
+def test_a_job_goes_on_where_nothing_can_be_written(facts: dict[str, Any]) -> None:
+    assert facts["went on"] == [True, True]
+    (message,) = facts["gone"]
+    assert message.startswith("tfprof data of 0 steps is in gone; no more steps are traced: cannot write")
 
 
 @pytest.mark.tensorflow

@@ -49,9 +49,12 @@ class Collected(Struct, frozen=True, kw_only=True):
 class Collector:
     """Collects what `tfperf tfprof` reads, into a folder that is new or empty.
 
+    The folder gets graph.pb, tfprof_log, run_metadata_STEP.pb of each traced step, and model.ckpt.* if asked for.
+
     Sessions of `tf.compat.v1`: call `run` in place of `session.run`. Every `every`-th step, from the first, is traced
     (FULL_TRACE, which makes it slower) and its record written at once. Tracing stops for good with a warning
-    (TfperfWarning) after `max_steps` steps, or when their files would take more than `max_bytes`; the job goes on.
+    (TfperfWarning) after `max_steps` steps, when their files would take more than `max_bytes`, or when one cannot be
+    written; the job goes on.
     `saver`, a `tf.compat.v1.train.Saver`, writes a checkpoint of its variables into the folder at the end.
 
     Functions of TensorFlow 2: call `add_function`. TensorFlow 2 records no times and memory of nodes, so the views
@@ -128,7 +131,11 @@ class Collector:
         if run_metadata is not None:
             run_metadata.CopyFrom(metadata)
         self._session = session
-        self._keep(step, metadata.SerializeToString())
+        try:
+            self._keep(step, metadata.SerializeToString())
+        except OutputError as error:
+            self._session = None  # Nothing more is written, not even in the end.
+            self._stop(str(error))
         return result
 
     def add_function(self, function: Any) -> Collected:
@@ -171,7 +178,7 @@ class Collector:
         taken = sum(self._sizes.values())
         if taken + len(record) > self._max_bytes:
             needs = f"step {step} recorded {format_bytes(len(record))}, {format_bytes(taken)} are written"
-            self._stop(f"max_bytes={self._max_bytes} ({needs})")
+            self._stop(f"max_bytes={self._max_bytes} is reached ({needs})")
             return
         self._write(step_name(step), record)
         self._sizes[step] = len(record)
@@ -180,12 +187,12 @@ class Collector:
             graph = self._session.graph
             self._write_graph(graph, *graph_and_log(graph, run_metadata=record))
         if len(self._sizes) == self._max_steps:
-            self._stop(f"max_steps={self._max_steps}")
+            self._stop(f"max_steps={self._max_steps} is reached")
 
     def _stop(self, limit: str) -> None:
         self._stopped = limit
         steps = counted(len(self._sizes), "step")
-        message = f"tfprof data of {steps} is in {self._folder}; no more steps are traced, because of {limit}"
+        message = f"tfprof data of {steps} is in {self._folder}; no more steps are traced: {limit}"
         warnings.warn(message, TfperfWarning, stacklevel=4)
 
     def _save(self, session: Any) -> None:

@@ -41,7 +41,7 @@ def graph_and_log(
     if shaped is not None:
         op_log, _ = _logged(shaped, op_log, run_metadata=run_metadata, add_trace=False)
     log, unknown = _logged(graph, op_log, add_trace=add_trace)
-    if unknown and not run_metadata:
+    if unknown and shaped is None:
         _say_unknown(unknown, "add a step, which says them")
     return bytes((shaped or graph).as_graph_def(add_shapes=True).SerializeToString()), log
 
@@ -136,9 +136,10 @@ def _with_shapes_of_feeds(graph: Any, run_metadata: bytes) -> Any:
         if node.op.startswith("Placeholder") and node.name in fed:
             node.attr["shape"].shape.CopyFrom(fed[node.name])
     copy = tensorflow.Graph()
-    with copy.as_default():
+    with copy.as_default(), contextlib.suppress(ValueError):
         tensorflow.import_graph_def(definition, name="")
-    return copy
+        return copy
+    return None  # What cannot be copied keeps its open shapes.
 
 
 def _fed_shapes(run_metadata: bytes) -> Iterator[tuple[str, Any]]:
