@@ -144,7 +144,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1, help="TensorFlow takes minutes for each view")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="folder for the files (%(default)s)")
     given = parser.parse_args()
     folder = given.cache / f"tfprof-{given.nodes}-{given.steps}"
