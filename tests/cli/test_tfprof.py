@@ -201,12 +201,19 @@ def test_a_graph_alone_has_parameters_and_no_times(files: Path, run_tfperf: Run)
     assert "no graph: give one with --graph" in run_tfperf("tfprof", "scope").stderr
 
 
+def test_float_operations_of_nodes_that_did_not_run_are_said(files: Path, run_tfperf: Run) -> None:
+    asked = ("tfprof", "op", *MODEL, "--select", "float_ops")
+    assert "no step recorded" not in run_tfperf(*asked).stdout
+    (files / "log").write_bytes(op_log({"layer/MatMul": {"float_ops": 128}, "x": {"float_ops": 3000}}))
+    assert "3,000 float ops are those of nodes that no step recorded" in run_tfperf(*asked).stdout
+
+
 def test_control_characters_of_names_reach_no_terminal(files: Path, run_tfperf: Run) -> None:
     (files / "odd.pb").write_bytes(graph(node("a\x1b[31m\n::error::b", "Op")))
     for name in ("table", "tfprof"):
         shown = run_tfperf("tfprof", "scope", "--graph", "odd.pb", "--format", name, "--select", "op_types").stdout
         assert "\x1b" not in shown
-        assert "\n::error" not in shown
+        assert not any(line.lstrip(" |`-\\").startswith("::error") for line in shown.splitlines())
 
 
 def test_all_tables_can_be_read_as_csv(files: Path, run_tfperf: Run) -> None:

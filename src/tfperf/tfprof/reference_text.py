@@ -46,6 +46,11 @@ def _in_units(number: int, units: Sequence[str]) -> str:
 _TEXT_OF: Mapping[str, Callable[[int], str]] = dict.fromkeys(_BYTES, bytes_text) | dict.fromkeys(_TIMES, time_text)
 
 
+def _on_one_line(name: str) -> str:
+    """Return a name that cannot look like a row of its own."""
+    return name if "\n" not in name and "\t" not in name else name.replace("\n", "\\n").replace("\t", "\\t")
+
+
 def _wanted(options: Options, names: Sequence[str]) -> list[str]:
     """Return which of the attributes are shown: who asks for micros gets all three."""
     asked = {*options.select} | ({*_TIMES} if "micros" in options.select else set())
@@ -96,7 +101,7 @@ def tree_rows(shown: Shown, view: View, options: Options, text: ModelText) -> It
         columns = [[_GRAPH_TYPE, *column[1:]] if column[0] == SCOPE_TYPE else column for column in columns]
     for row, (name, depth) in enumerate(zip(tree.names, tree.depth.tolist(), strict=True)):
         cells = ", ".join(cell for column in columns if (cell := column[row]) is not None)
-        yield f"{'  ' * depth}{name} ({cells})"
+        yield f"{'  ' * depth}{_on_one_line(name)} ({cells})"
 
 
 def _node_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[list[str | None]]:
@@ -155,7 +160,7 @@ def op_rows(shown: ShownOps, options: Options, text: ModelText, values: Int64s) 
     columns = list(_op_cells(shown, options, text))
     for row, name in enumerate(shown.names):
         cells = [column[row] for column in columns]
-        line = f"{name.ljust(_NAME_WIDTH)}{', '.join(cells)}"
+        line = f"{_on_one_line(name).ljust(_NAME_WIDTH)}{', '.join(cells)}"
         yield line
         if "input_shapes" in options.select:
             yield from ("", *_input_types(shown.nodes[row], text, values), "")

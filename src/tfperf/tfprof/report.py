@@ -78,7 +78,7 @@ def view_report(model: Model, view: View, options: Options, detail: ReportDetail
         findings=tuple(_findings(model, view, options, rows, attributes)),
         facts=facts,
         tables=(table, *_values(model, options, rows, detail.checkpoint)),
-        notes=(*detail.notes, *_notes(attributes)),
+        notes=(*detail.notes, *_notes(model, values, attributes)),
         is_lead=True,
     )
     return Report(source, summary, (section,))
@@ -205,7 +205,13 @@ def _largest_own(model: Model, view: View, rows: Rows, name: str) -> Finding:
     return Finding("largest", "info", text)
 
 
-def _notes(attributes: Sequence[str]) -> tuple[str, ...]:
+def _notes(model: Model, values: Int64s, attributes: Sequence[str]) -> Iterator[str]:
     if "float_ops" not in attributes:
-        return ()
-    return ("Float ops are a lower bound: ops without a known formula (Relu, Cast, fused ops) count as 0.",)
+        return
+    yield "Float ops are a lower bound: ops without a known formula (Relu, Cast, fused ops) count as 0."
+    not_run = int(values[PLACE["float_ops"], ~model.has_run()].sum())
+    if model.steps and not_run:
+        yield (
+            f"{not_run:,} float ops are those of nodes that no step recorded: they were left out of the graph that "
+            "ran, or run as a part of another one."
+        )
