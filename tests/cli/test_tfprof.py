@@ -208,6 +208,13 @@ def test_float_operations_of_nodes_that_did_not_run_are_said(files: Path, run_tf
     assert "3,000 float ops are those of nodes that no step recorded" in run_tfperf(*asked).stdout
 
 
+def test_op_types_say_what_they_are_given(files: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("tfprof", "op", *MODEL, "--select", "micros,input_shapes", "--format", "json")
+    table = json.loads(result.stdout)["sections"]["op"]["tables"]["input_shapes"]
+    assert {"op_type": "MatMul", "input_shapes": "0:4x8, 1:8x2", "runs": 1, "nodes": 1, "time_ms": 4.0} in table["rows"]
+    assert {row["input_shapes"] for row in table["rows"] if row["op_type"] != "MatMul"} == {"none"}
+
+
 def test_control_characters_of_names_reach_no_terminal(files: Path, run_tfperf: Run) -> None:
     (files / "odd.pb").write_bytes(graph(node("a\x1b[31m\n::error::b", "Op")))
     for name in ("table", "tfprof"):

@@ -21,6 +21,7 @@ from tfperf.tfprof.view_columns import (
     TITLES,
     Rows,
     in_unit,
+    inputs_table,
     kernels_of,
     shown_value,
     view_table,
@@ -77,7 +78,7 @@ def view_report(model: Model, view: View, options: Options, detail: ReportDetail
         TITLES[view][0],
         findings=tuple(_findings(model, view, options, rows, attributes)),
         facts=facts,
-        tables=(table, *_values(model, options, rows, detail.checkpoint)),
+        tables=(table, *_values(model, options, rows, detail.checkpoint), *_inputs(model, view, options, rows, values)),
         notes=(*detail.notes, *_notes(model, values, attributes)),
         is_lead=True,
     )
@@ -165,6 +166,12 @@ def _values(model: Model, options: Options, rows: Rows, checkpoint: Path | None)
 
     names = dict.fromkeys(model.names[node] for nodes in rows.nodes for node in nodes)
     yield table_of("tensor_values", "Values of variables", COLUMNS, values_of(Checkpoint(checkpoint), names))
+
+
+def _inputs(model: Model, view: View, options: Options, rows: Rows, values: Int64s) -> Iterator[Table]:
+    """Yield the table of what op types are given, if it is selected."""
+    if view == "op" and "input_shapes" in options.select:
+        yield inputs_table(model, rows, values)
 
 
 def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]) -> Iterator[Fact]:

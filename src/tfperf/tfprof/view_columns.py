@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.report.model import Column, Level, Table, table_of
+from tfperf.report.model import Column, Level, Ranked, Table, table_of
 from tfperf.tfprof.model import AVERAGE, PLACE, Model
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.reference_text import ModelText
@@ -165,6 +165,32 @@ def _text_columns(model: Model, view: View, options: Options, rows: Rows) -> Ite
             Column("input_shapes", "input shapes", str),
             [text.inputs(nodes[0]) if nodes else "" for nodes in rows.nodes],
         )
+
+
+_INPUT_COLUMNS = (
+    Column("op_type", "op type", str),
+    Column("input_shapes", "input shapes", str, meaning="of each input; unknown where the graph has no shape"),
+    Column("runs", "runs", int, "count", "executions"),
+    Column("nodes", "nodes", int, "count", "nodes of the graph"),
+    Column("time_ms", "time", float, "ms", "time of accelerator and CPU; both may run at once"),
+)
+
+
+def inputs_table(model: Model, rows: Rows, values: Int64s) -> Table:
+    """Return a row for each op type and list of input shapes, what took longest first."""
+    text = ModelText(model)
+    found = []
+    for name, nodes in zip(rows.names, rows.nodes, strict=True):
+        by_shapes: dict[str, list[int]] = {}
+        for node in nodes:
+            by_shapes.setdefault(text.inputs(node, ", "), []).append(node)
+        for shapes, of in by_shapes.items():
+            runs, count, nanos = (int(values[PLACE[key], of].sum()) for key in ("runs", "definitions", "micros"))
+            found.append((name, shapes or "none", runs, count, nanos / _NS))
+    found.sort(key=lambda row: -row[-1])
+    columns = zip(*found, strict=True) if found else [()] * len(_INPUT_COLUMNS)
+    data = {column.key: list(cells) for column, cells in zip(_INPUT_COLUMNS, columns, strict=True)}
+    return table_of("input_shapes", "What op types are given", _INPUT_COLUMNS, data, ranked=Ranked("time_ms"))
 
 
 def _largest(rows: Rows, attributes: Sequence[str], count: int) -> tuple[int, ...]:
