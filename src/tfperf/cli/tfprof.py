@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tfperf.tfprof.views import View
 
 _EXAMPLES = {
-    "scope": "tfperf tfprof scope --graph graph.pb --run-meta 'run_metadata_*.pb' --op-log tfprof_log",
-    "graph": "tfperf tfprof graph --profile profile.pb --step 70",
-    "op": "tfperf tfprof op --profile profile.pb --order-by micros --select micros,occurrence",
-    "code": "tfperf tfprof code --profile profile.pb --preset time-and-memory",
+    "scope": "--graph graph.pb --run-meta 'run_metadata_*.pb' --op-log tfprof_log",
+    "graph": "--profile profile.pb --step 70",
+    "op": "--profile profile.pb --order-by micros --select micros,occurrence",
+    "code": "--profile profile.pb --preset time-and-memory",
 }
 _DOCS = {
     "scope": "Show what each name scope costs: layers and what is in them.",
@@ -26,11 +26,14 @@ _DOCS = {
 }
 _MODULES = {"advise": "tfperf.cli.tfprof_advise", "params": "tfperf.cli.tfprof_params"}
 _MORE = """
-    The model is a graph, what its runs recorded, and a log of who built it, or a profile that holds all three.
+    SOURCE is a folder that tfperf.tfprof.Collector wrote, or a profile of TensorFlow 2: a logdir, a run folder or one
+    *.xplane.pb file. Without it, options name the files: a graph, what its runs recorded, and a log of who built it, or
+    a ProfileProto, which holds all three.
 
     \b
     Example:
-      {example}
+      tfperf tfprof {view} collected/
+      tfperf tfprof {view} {example}
 """
 
 
@@ -67,7 +70,7 @@ def _view_command(view: str) -> click.Command:
         _show_view(cast("View", view), values)
 
     made = model_options(view_options(run))
-    help = f"{_DOCS[view]}\n{_MORE.format(example=_EXAMPLES[view])}".replace("\n    ", "\n")
+    help = f"{_DOCS[view]}\n{_MORE.format(view=view, example=_EXAMPLES[view])}".replace("\n    ", "\n")
     return click.command(view, short_help=_DOCS[view].rstrip("."), help=help)(made)
 
 

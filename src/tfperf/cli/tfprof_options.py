@@ -70,7 +70,7 @@ def reading() -> Iterator[None]:
 
 
 model_options = options.together(
-    click.argument("trace", type=options.PATH, required=False, metavar="[TRACE]"),
+    click.argument("trace", type=options.PATH, required=False, metavar="[SOURCE]"),
     click.option("--graph", type=options.PATH, help="A GraphDef (binary or text), MetaGraphDef or SavedModel."),
     click.option(
         "--run-meta",
@@ -114,7 +114,11 @@ view_options = options.together(
         "--account-displayed-op-only/--account-all", default=None, help="Totals are of shown rows only, or of all."
     ),
     click.option(
-        "--select", multiple=True, callback=comma_separated, metavar="KEYS", help="What to show: micros,bytes,params"
+        "--select",
+        multiple=True,
+        callback=comma_separated,
+        metavar="KEYS",
+        help="What to show: micros,bytes,params,...",
     ),
     click.option("--all-frames", is_flag=True, help="Code view: frames of installed packages too."),
     click.option("--reference-quirks", is_flag=True, help="With --format tfprof: its known defects too."),
