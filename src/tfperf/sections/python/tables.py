@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data, Ranked
+from tfperf.report.model import Column, Data, Ranked, at_levels
 from tfperf.sections.registry import TableSpec, percent
 from tfperf.units import PS_PER_MS
 
@@ -94,6 +94,8 @@ PYTHON_FUNCTIONS = TableSpec(
     name_key="function",
     ranked=Ranked("total_ms"),
 )
+_PACKAGE_TIMES = at_levels(_TIMES, {"calls_per_step": "data"})
+"""Two columns of names leave no room for how often they are called."""
 PYTHON_PACKAGES = TableSpec(
     name="python_packages",
     title="Functions of packages, added up",
@@ -106,7 +108,7 @@ PYTHON_PACKAGES = TableSpec(
         _PACKAGE,
         Column("functions", "Functions", int, "count", "functions of the package that ran", level="data"),
         Column("most_self", "Most in", str, "", "the function of the package with the largest self time"),
-        *_TIMES,
+        *_PACKAGE_TIMES,
     ),
     data=_packages,
     name_key="package",
@@ -117,7 +119,7 @@ PYTHON_PACKAGE_FUNCTIONS = TableSpec(
     title="Functions of packages, by total time",
     row="Python functions of packages",
     details="One row per function of a package that `python_packages` adds up.",
-    columns=(_FUNCTION, _PACKAGE, *_TIMES),
+    columns=(_FUNCTION, _PACKAGE, *_PACKAGE_TIMES),
     data=_of_packages,
     name_key="function",
     ranked=Ranked("total_ms"),
