@@ -75,6 +75,20 @@ def test_parameters_are_those_of_variables(files: Path, run_tfperf: Run) -> None
     }  # fmt: skip
 
 
+def test_without_a_log_all_variables_count_and_that_is_said(files: Path, run_tfperf: Run) -> None:
+    note = "No log says which variables are trained"
+    assert note in run_tfperf("tfprof", "scope", *MODEL, "--select", "params").stdout
+    assert note not in run_tfperf("tfprof", "scope", *MODEL, "--select", "micros").stdout
+    (files / "log").write_bytes(op_log({"layer/kernel": {"types": ["_trainable_variables"]}}))
+    assert note not in run_tfperf("tfprof", "scope", *MODEL, "--select", "params").stdout
+
+
+def test_a_saved_model_is_a_folder(files: Path, run_tfperf: Run) -> None:
+    (files / "saved").mkdir()
+    (files / "graph.pb").rename(files / "saved" / "saved_model.pb")
+    assert "kernel" in run_tfperf("tfprof", "scope", "--graph", "saved").stdout
+
+
 def test_options_from_a_preset_a_file_and_the_command(files: Path, run_tfperf: Run) -> None:
     (files / "options.json").write_text('{"maxDepth": "3", "select": ["params"], "order_by": "name"}')
     preset = ("--preset", "time-and-memory", "-c", "options.json", "--max-depth", "7", "--format", "tfprof")

@@ -84,6 +84,8 @@ model_options = options.together(
     ),
     click.option("--checkpoint", type=options.PATH, help="A checkpoint: values of variables."),
     click.option("--profile", type=options.PATH, help="A ProfileProto, which holds graph, runs and log."),
+    click.option("--run", metavar="NAME", help="Of a logdir: this run instead of the newest."),
+    click.option("--host", metavar="NAME", help="Of a profile: this host instead of the first."),
     click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Leave out the first N steps."),
 )
 """Where the model comes from."""
@@ -198,7 +200,8 @@ def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen:
         from tfperf.tfprof.step_times import skip_first
 
         _refuse(values, ("run_metadata", "profile", "checkpoint"), str(trace))
-        traced = trace_model(trace, view, graph=values["graph"], op_log=values["op_log"])
+        named = {name: values[name] for name in ("graph", "op_log", "run", "host")}
+        traced = trace_model(trace, view, **named)
         if not chosen:
             asked = replace(asked, select=tuple(name for name in asked.select if name not in traced.unknown))
         traced.check(asked)

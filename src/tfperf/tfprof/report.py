@@ -213,6 +213,11 @@ def _largest_own(model: Model, view: View, rows: Rows, name: str) -> Finding:
 
 
 def _notes(model: Model, values: Int64s, attributes: Sequence[str]) -> Iterator[str]:
+    if "params" in attributes and _TRAINABLE not in model.types:
+        yield (
+            "No log says which variables are trained, so all variables of the graph count: counters, and copies in a "
+            "SavedModel too. `tfperf tfprof params` on the saved model counts each once."
+        )
     if "float_ops" not in attributes:
         return
     yield "Float ops are a lower bound: ops without a known formula (Relu, Cast, fused ops) count as 0."

@@ -43,7 +43,8 @@ def _read_model(sources: Sources) -> Model:
         return read_profile(InputFile(sources.profile, "ProfileProto"))
     if sources.graph is None:
         raise TfprofInputError("no graph: give one with --graph, or a profile with --profile")
-    graph = read_graph(InputFile(sources.graph, "GraphDef"))
+    saved_model = sources.graph / "saved_model.pb"
+    graph = read_graph(InputFile(saved_model if saved_model.is_file() else sources.graph, "GraphDef"))
     # Read when its turn comes: the records of all steps at once would take most of the memory.
     steps = {step: _records(paths) for step, paths in sorted(sources.run_metadata.items())}
     log = read_op_log(InputFile(sources.op_log, "OpLogProto")) if sources.op_log is not None else None
