@@ -17,9 +17,9 @@ from tfperf.sections.registry import OURS, find_section
 from tfperf.sections.tabular import HasTable
 
 RUNS = [
-    min(trace.parent for trace in folder.rglob("*.xplane.pb"))
+    min(traces).parent
     for folder in sorted([*(ROOT / "sample_traces").iterdir(), *SHARED.glob("*")])
-    if folder.is_dir() and folder.name != "corrupt_tpu"
+    if folder.name != "corrupt_tpu" and (traces := [*folder.rglob("*.xplane.pb")])
 ]
 """One run of each folder of traces."""
 WITH_TABLE = [name for name in OURS if find_section(name).tables]

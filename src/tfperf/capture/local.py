@@ -231,7 +231,7 @@ class step:  # noqa: N801 - used like a function
 
     def __enter__(self) -> step:
         step_times.mark()
-        if _tracing().traceme_enabled():
+        if _is_traced():
             self._marker = step_marker(self._name, self._number)
         return self
 
@@ -247,6 +247,12 @@ def step_marker(name: str, number: int) -> Any:
 
 
 @cache
+def _is_traced() -> bool:
+    """Tell whether a profile is being taken; before TensorFlow 2.21 that cannot be asked, so it may be."""
+    enabled = getattr(_tracing(), "traceme_enabled", None)
+    return enabled is None or bool(enabled())
+
+
 def _tracing() -> Any:
     require_tensorflow()
     from tensorflow.python.profiler.internal import _pywrap_traceme
