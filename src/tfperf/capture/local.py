@@ -246,13 +246,13 @@ def step_marker(name: str, number: int) -> Any:
     return _tracing().TraceMe(name.replace("#", "_"), step_num=number, _r=1)
 
 
-@cache
 def _is_traced() -> bool:
     """Tell whether a profile is being taken; before TensorFlow 2.21 that cannot be asked, so it may be."""
     enabled = getattr(_tracing(), "traceme_enabled", None)
     return enabled is None or bool(enabled())
 
 
+@cache
 def _tracing() -> Any:
     require_tensorflow()
     from tensorflow.python.profiler.internal import _pywrap_traceme
