@@ -80,7 +80,7 @@ def make(folder: Path, nodes: int, steps: int) -> None:
             for depth in range(4):
                 frame = f"{file[:-3]}_{depth}"
                 entry.code_def.traces.add(
-                    file_id=ids.setdefault(f"/home/me/{file}", len(ids) + 1),
+                    file_id=ids.setdefault(f"project/{file}", len(ids) + 1),
                     function_id=ids.setdefault(frame, len(ids) + 1),
                     lineno=line + depth,
                 )

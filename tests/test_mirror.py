@@ -52,6 +52,7 @@ TESTED_IN = {
     "cli/options.py": "cli/test_main.py",
     "cli/tfprof_advise.py": "cli/test_tfprof.py",
     "cli/tfprof_options.py": "cli/test_tfprof.py",
+    "tfprof/attributes.py": "tfprof/test_options.py",
     "tfprof/outputs.py": "cli/test_tfprof.py",
     "tfprof/report.py": "cli/test_tfprof.py",
     "tfprof/view_columns.py": "cli/test_tfprof.py",

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfperf.tfprof.attributes import PLACE, Attribute
 from tfperf.tfprof.messages import TENSORFLOW
-from tfperf.tfprof.model import AVERAGE, PLACE, Attribute, Model
+from tfperf.tfprof.model import AVERAGE, Model
 from tfperf.tfprof.sources import Sources, read_model, steps_of
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"

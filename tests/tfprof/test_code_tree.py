@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tfprof_builders import CPU, model, node, op_log, ran, run_metadata
 
+from tfperf.tfprof.attributes import PLACE
 from tfperf.tfprof.code_tree import forward_of, frame_names
-from tfperf.tfprof.model import PLACE, Model
+from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import options_from
 from tfperf.tfprof.tree import ROOT
 from tfperf.tfprof.views import show_tree

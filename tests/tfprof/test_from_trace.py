@@ -10,9 +10,10 @@ from builders import Event, event, line, logdir_of, plane, space
 from tfprof_builders import graph, node, op_log
 
 import tfperf
+from tfperf.tfprof.attributes import ATTRIBUTES, PLACE
 from tfperf.tfprof.from_trace import NO_FRAMES, TracedModel, trace_model
 from tfperf.tfprof.input_file import TfprofInputError
-from tfperf.tfprof.model import ATTRIBUTES, AVERAGE, PLACE
+from tfperf.tfprof.model import AVERAGE
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.tree import Shown
 from tfperf.tfprof.views import View, show_ops, show_tree
@@ -184,7 +185,7 @@ def with_graph(folder: Path) -> tuple[Path, Path]:
     ]
     (folder / "graph.pb").write_bytes(graph(*nodes))
     entries: dict[str, dict[str, Any]] = {
-        "net/dense/MatMul": {"float_ops": 128, "stack": [("/home/me/model.py", 12, "dense")]},
+        "net/dense/MatMul": {"float_ops": 128, "stack": [("project/model.py", 12, "dense")]},
         "net/dense/kernel": {"types": ["_trainable_variables"]},
     }
     (folder / "log").write_bytes(op_log(entries))

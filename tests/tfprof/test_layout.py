@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfperf.tfprof.attributes import ATTRIBUTES, PLACE
 from tfperf.tfprof.layout import layout
-from tfperf.tfprof.model import ATTRIBUTES, PLACE
 from tfperf.tfprof.tree import Shown, Tree, parents
 
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 30)), max_size=30)

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tfprof_builders import CPU, REFERENCE, model, node, op_log, ran, reference_model, run_metadata
 
+from tfperf.tfprof.attributes import PLACE
 from tfperf.tfprof.input_file import TfprofInputError
-from tfperf.tfprof.model import PLACE, Model
+from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options, options_from
 from tfperf.tfprof.pprof import NOT_SHOWN, UNITS, pprof_bytes
 from tfperf.tfprof.views import show_tree

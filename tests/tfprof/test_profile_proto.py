@@ -9,8 +9,9 @@ import pytest
 from protobytes import field
 from tfprof_builders import GPU, STREAMS, graph, node, profile
 
+from tfperf.tfprof.attributes import PLACE
 from tfperf.tfprof.input_file import InputFile, TfprofInputError
-from tfperf.tfprof.model import PLACE, Model
+from tfperf.tfprof.model import Model
 from tfperf.tfprof.profile_proto import read_profile
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tfprof_builders import CPU, GPU, STREAMS, model, node, ran, run_metadata
 
-from tfperf.tfprof.model import AVERAGE, PLACE, Model
+from tfperf.tfprof.attributes import PLACE
+from tfperf.tfprof.model import AVERAGE, Model
 from tfperf.tfprof.options import options_from
 from tfperf.tfprof.step_times import first_step, first_step_finding, in_nanos, median_times, nano_values, skip_first
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfperf.tfprof.model import ATTRIBUTES, PLACE
+from tfperf.tfprof.attributes import ATTRIBUTES, PLACE
 from tfperf.tfprof.options import options_from
 from tfperf.tfprof.tree import ROOT, Rules, Tree, ends, parents, show
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tfprof_builders import CPU, GPU, model, node, op_log, ran, run_metadata
 
-from tfperf.tfprof.model import PLACE, Model
+from tfperf.tfprof.attributes import PLACE
+from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import options_from
 from tfperf.tfprof.tree import ROOT
 from tfperf.tfprof.views import View, accounted, show_ops, show_tree

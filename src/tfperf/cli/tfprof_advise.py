@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tfperf.cli import options
-from tfperf.cli.tfprof_options import comma_separated, model_options, read_model_of, reading
+from tfperf.cli.tfprof_options import comma_separated, model_options, read_files, reading
 
 
 @click.command("advise", short_help="Say what to look at first.")
@@ -34,7 +34,7 @@ def command(format_name: str | None, output: Path | None, force: bool, **values:
 
     options.check_output(output, format_name, force=force)
     with reading():
-        model = read_model_of(values)
+        model, _ = read_files(values)
         checkers = values["checkers"] or CHECKERS
         report = advise_report(model, checkers=checkers, every_frame=values["all_frames"])
     options.show(report, format_name, output, force=force, view="whole")

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tfperf.cli import options
 from tfperf.render import FORMATS
+from tfperf.tfprof.attributes import OptionError
 
 if TYPE_CHECKING:
     from tfperf.tfprof.model import Model
@@ -65,7 +66,7 @@ def reading() -> Iterator[None]:
 
     try:
         yield
-    except (TfprofInputError, ValueError) as error:
+    except (TfprofInputError, OptionError) as error:
         raise Unusable(without_commands(for_people(str(error)))) from error
 
 
@@ -141,7 +142,7 @@ view_options = options.together(
 
 
 def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool, bool]:
-    """Return the options, and whether their user chose what is selected, and the order; raises ValueError.
+    """Return the options, and whether their user chose what is selected, and the order; raises OptionError.
 
     A preset counts least, then the file, then what stands in the command.
     """
@@ -150,7 +151,7 @@ def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool, bool]:
     given: dict[str, Any] = {"max_depth": 100}
     if values["preset"] is not None:
         if values["preset"] not in PRESETS:
-            raise ValueError(f"--preset {values['preset']!r} is unknown: use one of {', '.join(PRESETS)}")
+            raise OptionError(f"--preset {values['preset']!r} is unknown: use one of {', '.join(PRESETS)}")
         given |= PRESETS[values["preset"]]
     if values["config"] is not None:
         given |= _config(values["config"])
@@ -177,9 +178,9 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(InputFile(path, "JSON file of options").data)
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+        raise OptionError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f'{path} is not a JSON object of options, such as {{"max_depth": 4}}')
+        raise OptionError(f'{path} is not a JSON object of options, such as {{"max_depth": 4}}')
     given = {re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0].lower()}", key): content[key] for key in content}
     numbers = {name for name, kind in Options.__annotations__.items() if kind == "int"}
     return {
@@ -192,7 +193,7 @@ def _config(path: Path) -> dict[str, Any]:
 def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen: bool) -> Asked:
     """Read the model: from a profile of TensorFlow 2, a folder of the collector, or the files that options name.
 
-    Raises ValueError, and what reading raises.
+    Raises OptionError, and what reading raises.
     """
     trace: Path | None = values["trace"]
     if trace is not None and not (trace / "graph.pb").is_file():
@@ -206,22 +207,27 @@ def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen:
             asked = replace(asked, select=tuple(name for name in asked.select if name not in traced.unknown))
         traced.check(asked)
         return Asked(skip_first(traced.model, values["skip_first"]), asked, traced.notes)
-    return Asked(read_model_of(values), asked, (), _sources(values).checkpoint)
+    model, checkpoint = read_files(values)
+    return Asked(model, asked, (), checkpoint)
 
 
-def read_model_of(values: Mapping[str, Any]) -> Model:
-    """Read the model of the files that options name; raises ValueError, and what reading raises."""
+def read_files(values: Mapping[str, Any]) -> tuple[Model, Path | None]:
+    """Read the model of the files that options name, and say where its checkpoint is.
+
+    Raises OptionError, and what reading raises.
+    """
     from tfperf.tfprof.sources import read_model
     from tfperf.tfprof.step_times import skip_first
 
-    return skip_first(read_model(_sources(values)), values["skip_first"])
+    sources = _sources(values)
+    return skip_first(read_model(sources), values["skip_first"]), sources.checkpoint
 
 
 def _refuse(values: Mapping[str, Any], names: Sequence[str], whole: str) -> None:
-    """Raise ValueError if an option is given that says what another one holds."""
+    """Raise OptionError if an option is given that says what another one holds."""
     given = next((name for name in names if values[name]), None)
     if given:
-        raise ValueError(f"{whole} holds all of a model: leave --{_OPTION_OF.get(given, given)} out")
+        raise OptionError(f"{whole} holds all of a model: leave --{_OPTION_OF.get(given, given)} out")
 
 
 def _sources(values: Mapping[str, Any]) -> Sources:

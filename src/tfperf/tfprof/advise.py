@@ -8,6 +8,7 @@ from typing import Any
 
 from tfperf.report.model import Column, Finding, Level, Report, Section, Severity, Table, table_of
 from tfperf.tfprof.accelerator_use import UsedDevice, used_devices
+from tfperf.tfprof.attributes import OptionError
 from tfperf.tfprof.batch_norms import unfused_batch_norms
 from tfperf.tfprof.expensive import MOST, CostlyRow, costly_lines, costly_ops, costly_scopes
 from tfperf.tfprof.hosts import HostTimes, ends_apart, host_times
@@ -32,7 +33,7 @@ def checker_of(text: str) -> str:
     for name in CHECKERS:
         if name.lower() == plain:
             return name
-    raise ValueError(f"{text!r} is not a checker: use some of {', '.join(CHECKERS)}")
+    raise OptionError(f"{text!r} is not a checker: use some of {', '.join(CHECKERS)}")
 
 
 def advise_report(model: Model, *, checkers: Sequence[str] = CHECKERS, every_frame: bool = False) -> Report:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Int64s
-from tfperf.tfprof.model import AVERAGE, PLACE, Model, sum_by
+from tfperf.tfprof.attributes import PLACE
+from tfperf.tfprof.model import AVERAGE, Model, sum_by
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.step_times import nano_values
 from tfperf.tfprof.tree import ends
@@ -45,18 +43,10 @@ def costly_ops(model: Model) -> list[CostlyRow]:
     rows = [place for place in range(len(shown.names)) if shown.own[PLACE["micros"], place] >= _LEAST_OP]
     return [
         msgspec.structs.replace(
-            _row(shown.names[place], shown.own[:, place], whole), kernels=kernels_of(model, shown.nodes[place].tolist())
+            _row(shown.names[place], shown.own[:, place], whole), kernels=model.ran_as(shown.nodes[place].tolist())
         )
         for place in rows
     ]
-
-
-def kernels_of(model: Model, nodes: Sequence[int]) -> str:
-    """Return the kernels that ran for nodes of a type, the most frequent first, where they have another name."""
-    if not model.kernel:
-        return ""
-    ran = Counter(model.kernel[node] for node in nodes if model.kernel[node] not in ("", model.ops[node]))
-    return ", ".join(kernel for kernel, _ in ran.most_common(MOST))
 
 
 def costly_scopes(model: Model) -> list[CostlyRow]:

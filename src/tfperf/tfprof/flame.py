@@ -16,9 +16,9 @@ from msgspec import Struct
 from tfperf.arrays import Int64s
 from tfperf.render.html_templates import engine, policy
 from tfperf.render.values import measure_text
+from tfperf.tfprof.attributes import PLACE, Attribute, OptionError
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.layout import Boxes, layout
-from tfperf.tfprof.model import PLACE, Attribute
 from tfperf.tfprof.pprof import UNITS
 from tfperf.tfprof.tree import Shown
 from tfperf.units import counted, format_percent
@@ -71,7 +71,7 @@ def flame_page(shown: Shown, attribute: str, title: str) -> str:
     TfprofInputError if nothing has any of it.
     """
     if attribute not in UNITS:
-        raise ValueError(f"a flame graph of {attribute!r} is not possible: use one of {', '.join(UNITS)}")
+        raise OptionError(f"a flame graph of {attribute!r} is not possible: use one of {', '.join(UNITS)}")
     boxes = layout(shown, cast("Attribute", attribute))
     total = int(boxes.width[0])
     if not total:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, distinct
+from tfperf.tfprof.attributes import OptionError
 from tfperf.tfprof.graph_def import Graph, read_graph
 from tfperf.tfprof.input_file import InputFile, TfprofInputError
 from tfperf.tfprof.model import Executions, Model, build_model
@@ -71,7 +72,7 @@ class TracedModel(Struct, frozen=True, kw_only=True):
         asked = {*options.select, options.order_by}
         asked |= {name for name in self.unknown if getattr(options, f"min_{name}") > 0}
         for name in sorted(self.unknown & asked):
-            raise ValueError(f"{name} is unknown: {_WHY[name]}")
+            raise OptionError(f"{name} is unknown: {_WHY[name]}")
 
 
 def trace_model(  # noqa: PLR0913  (every parameter is an option that users name)

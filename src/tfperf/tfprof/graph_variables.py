@@ -13,7 +13,7 @@ from tfperf.tfprof.dtypes import RESOURCE, dtype_name
 from tfperf.tfprof.graph_def import Graph
 from tfperf.tfprof.variables import COUNTER, OPTIMIZER, Variable, judged, named, without_slots
 
-_VARIABLE_OPS = frozenset(("Variable", "VariableV2", "AutoReloadVariable", "VarHandleOp"))
+VARIABLE_OPS = frozenset(("Variable", "VariableV2", "AutoReloadVariable", "VarHandleOp"))
 _APPLY = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
 """Ops that train: the first input is what is trained, others are what the optimizer keeps."""
 _ASSIGN = re.compile(r"Assign(Add|Sub)?VariableOp")
@@ -39,7 +39,7 @@ class GraphVariables(NamedTuple):
 
 def graph_variables(graph: Graph, trainable: Collection[str] | None) -> GraphVariables:
     """Return the variables of a graph; `trainable` are the names of those that are trained, None: not known."""
-    nodes = [node for node, op in enumerate(graph.ops) if op in _VARIABLE_OPS]
+    nodes = [node for node, op in enumerate(graph.ops) if op in VARIABLE_OPS]
     if nodes:
         return GraphVariables(_of_session(graph, nodes, trainable), 0, is_function=False)
     return _of_function(graph)

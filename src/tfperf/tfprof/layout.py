@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Int64s
-from tfperf.tfprof.model import PLACE, Attribute
+from tfperf.tfprof.attributes import PLACE, Attribute
 from tfperf.tfprof.tree import Shown, parents
 
 _LARGEST = 1 << 62

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
+from tfperf.tfprof.attributes import ATTRIBUTES, PLACE, OptionError
 from tfperf.tfprof.graph_def import Graph
 from tfperf.tfprof.hosts import HostStep, host_steps
 from tfperf.tfprof.input_file import Source
@@ -20,36 +21,9 @@ from tfperf.units import listed
 
 CHECKPOINT_VARIABLES = "_checkpoint_variables"
 """The type of nodes whose values a checkpoint has."""
+_MOST_KERNELS = 3
 AVERAGE = -1
 """The step that stands for the mean of all steps."""
-
-Attribute = Literal[
-    "bytes",
-    "peak_bytes",
-    "residual_bytes",
-    "output_bytes",
-    "micros",
-    "accelerator_micros",
-    "cpu_micros",
-    "params",
-    "float_ops",
-    "runs",
-    "definitions",
-]
-ATTRIBUTES: tuple[Attribute, ...] = (
-    "bytes",
-    "peak_bytes",
-    "residual_bytes",
-    "output_bytes",
-    "micros",
-    "accelerator_micros",
-    "cpu_micros",
-    "params",
-    "float_ops",
-    "runs",
-    "definitions",
-)
-PLACE: Mapping[str, int] = {attribute: place for place, attribute in enumerate(ATTRIBUTES)}
 
 
 class Intervals(Struct, frozen=True, kw_only=True):
@@ -116,7 +90,7 @@ class Model(Struct, frozen=True, kw_only=True):
     input_of: Int64s
     input_source: Int64s
     input_shape: Shapes
-    """Of each input, the shape of what comes in; slot k of its source (`input_slot`)."""
+    """Of each input, the shape of what comes in: of the output that is named."""
     first_slot_shape: Shapes
     """The same if all came from the first output of their sources, as the reference believes (D1)."""
     stacks: Stacks
@@ -165,6 +139,14 @@ class Model(Struct, frozen=True, kw_only=True):
             ran[each.node] = True
         return ran
 
+    def ran_as(self, nodes: Sequence[int]) -> str:
+        """Return the kernels that ran for nodes, the most frequent first, where these are of other types."""
+        if not self.kernel:
+            return ""
+        expected = {"", *(self.ops[node] for node in nodes)}
+        ran = Counter(self.kernel[node] for node in nodes if self.kernel[node] not in expected)
+        return ", ".join(kernel for kernel, _ in ran.most_common(_MOST_KERNELS))
+
     def recorded(self, step: int) -> Mapping[int, Executions]:
         """Return what was recorded in a step, or in all of them for their mean; ValueError if the step is not there."""
         if step == AVERAGE:
@@ -173,7 +155,7 @@ class Model(Struct, frozen=True, kw_only=True):
             there = (
                 f"use one of {listed([*map(str, self.steps)], 8)}, or -1 for their mean" if self.steps else "none was"
             )
-            raise ValueError(f"step {step} was not recorded: {there}")
+            raise OptionError(f"step {step} was not recorded: {there}")
         return {step: self.steps[step]}
 
     def input_rows(self) -> tuple[Int64s, Int64s]:

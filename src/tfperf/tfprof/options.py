@@ -6,42 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools
 from tfperf.patterns import pattern
+from tfperf.tfprof.attributes import MEASURES, TRAINABLE, OptionError
 from tfperf.units import without_middle
 
-SELECTABLE = (
-    "accelerator_micros",
-    "bytes",
-    "cpu_micros",
-    "device",
-    "float_ops",
-    "input_shapes",
-    "micros",
-    "occurrence",
-    "op_types",
-    "output_bytes",
-    "params",
-    "peak_bytes",
-    "residual_bytes",
-    "tensor_value",
-)
-ORDERS = (
-    "name",
-    "bytes",
-    "peak_bytes",
-    "residual_bytes",
-    "output_bytes",
-    "micros",
-    "accelerator_micros",
-    "cpu_micros",
-    "params",
-    "float_ops",
-    "occurrence",
-    "depth",
-)
+SELECTABLE = (*sorted((*MEASURES, "device", "input_shapes", "occurrence", "op_types", "tensor_value")),)
+ORDERS = ("name", *MEASURES, "occurrence", "depth")
 ALL = (".*",)
 
 
@@ -77,7 +51,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "parameters": {
         "max_depth": 10_000,
-        "account_type_regexes": ("_trainable_variables",),
+        "account_type_regexes": (TRAINABLE,),
         "account_displayed_op_only": True,
         "select": ("params",),
     },
@@ -103,12 +77,12 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 def check(options: Options) -> None:
     """Raise ValueError for an option whose value means nothing, with what it could be."""
     if options.order_by not in ORDERS:
-        raise ValueError(f"order_by {options.order_by!r} is unknown: use one of {', '.join(ORDERS)}")
+        raise OptionError(f"order_by {options.order_by!r} is unknown: use one of {', '.join(ORDERS)}")
     unknown = [name for name in options.select if name not in SELECTABLE]
     if unknown:
-        raise ValueError(f"select {unknown[0]!r} is unknown: use some of {', '.join(SELECTABLE)}")
+        raise OptionError(f"select {unknown[0]!r} is unknown: use some of {', '.join(SELECTABLE)}")
     if options.step < -1:
-        raise ValueError(
+        raise OptionError(
             f"step {options.step} does not exist: give the number of a recorded step, or -1 for their mean"
         )
     for name in ("account_type", "start_name", "trim_name", "show_name", "hide_name"):
@@ -116,11 +90,11 @@ def check(options: Options) -> None:
             try:
                 pattern(regex)
             except ValueError as error:
-                raise ValueError(f"{name}_regexes: {error}") from None
+                raise OptionError(f"{name}_regexes: {error}") from None
             try:
                 pattern(_whole(regex))
             except ValueError:
-                raise ValueError(
+                raise OptionError(
                     f"{name}_regexes: {without_middle(regex, 60)!r} cannot be compared with whole names: end \\Q with"
                     r" \E, and write fewer than 990 characters"
                 ) from None
@@ -130,13 +104,13 @@ def options_from(given: Mapping[str, Any]) -> Options:
     """Return options from plain values, as JSON has them; raises ValueError for unknown names and wrong types."""
     unknown = [name for name in given if name not in Options.__struct_fields__]
     if unknown:
-        raise ValueError(
+        raise OptionError(
             f"{unknown[0]!r} is not an option of tfprof: use some of {', '.join(Options.__struct_fields__)}"
         )
     try:
         return msgspec.convert(dict(given), Options)
     except msgspec.ValidationError as error:
-        raise ValueError(str(error).replace(" - at `$.", " in `")) from None
+        raise OptionError(str(error).replace(" - at `$.", " in `")) from None
 
 
 def _whole(regex: str) -> str:
@@ -149,8 +123,6 @@ def matches(regexes: Sequence[str], texts: Sequence[str], *, ignore_case: Iterab
 
     The texts at the places of `ignore_case` are matched whatever the case of their letters.
     """
-    import numpy as np
-
     if tuple(regexes) == ALL:
         return None
     matched = np.zeros(len(texts), np.bool_)

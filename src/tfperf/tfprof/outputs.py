@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tfperf.files import new_file
 from tfperf.render import write
+from tfperf.tfprof.attributes import ATTRIBUTES, PLACE, OptionError
 from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.report import of_users, with_parameters
@@ -22,7 +23,8 @@ _VIEWS: dict[str, tuple[str, ...]] = {
     "flame": ("scope", "code"),
 }
 _KINDS = ("file", "timeline", "pprof", "flame")
-_OUTPUT = re.compile(r"(file|timeline|pprof|flame)(?::outfile)?=(.+)", re.DOTALL)
+_KIND = "|".join(_KINDS)
+_OUTPUT = re.compile(rf"({_KIND})(?::outfile)?=(.+)", re.DOTALL)
 
 
 class Target(Struct, frozen=True):
@@ -43,16 +45,16 @@ def parse_output(text: str, view: View) -> Target:
         return Target("none")
     named = _OUTPUT.fullmatch(text)
     if named is None:
-        kind = re.fullmatch(r"(file|timeline|pprof|flame):?", text)
+        kind = re.fullmatch(rf"({_KIND}):?", text)
         if kind:
-            raise ValueError(f"output {text!r} names no file: write {kind[1]}=FILE")
-        if re.match(r"\w+:outfile=|\w+=", text):
-            raise ValueError(f"output {text!r} is unknown: write stdout, none, or {', '.join(_KINDS)} with =FILE")
+            raise OptionError(f"output {text!r} names no file: write {kind[1]}=FILE")
+        if re.match(r"\w+(:outfile)?=", text):
+            raise OptionError(f"output {text!r} is unknown: write stdout, none, or {', '.join(_KINDS)} with =FILE")
         return Target("file", Path(text))
     kind_name = named[1]
     if view not in _VIEWS.get(kind_name, (view,)):
         has = " and ".join(_VIEWS[kind_name])
-        raise ValueError(f"the {view} view has no {kind_name}: use {has}")
+        raise OptionError(f"the {view} view has no {kind_name}: use {has}")
     return Target(kind_name, Path(named[2]))  # type: ignore[arg-type]
 
 
@@ -100,7 +102,6 @@ def _pprof(model: Model, options: Options) -> bytes:
 def _flame(model: Model, view: View, options: Options) -> bytes:
     """Return the page of what rows are sorted by, or else of the first selected value that there is."""
     from tfperf.tfprof.flame import flame_page
-    from tfperf.tfprof.model import ATTRIBUTES, PLACE
     from tfperf.tfprof.views import show_tree
 
     shown = show_tree(model, view, options, with_parameters(model, model.values(options.step)))

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.tfprof.attributes import TRAINABLE
 from tfperf.tfprof.checkpoint import Checkpoint, is_checkpoint
 from tfperf.tfprof.graph_def import read_graph
 from tfperf.tfprof.graph_variables import graph_variables
@@ -26,7 +27,6 @@ KINDS = "a SavedModel, a .keras, .weights.h5 or .h5 file, a checkpoint, or a gra
 _HEAD = 1 << 16
 _ZIP, _HDF5 = b"PK\x03\x04", b"\x89HDF\r\n\x1a\n"
 _TRAINED, _ALL = b"trainable_variables", b"variables"
-_TRAINED_TYPE = "_trainable_variables"
 _READER_NAMES = (
     "The graph of a function knows no names of variables: each is named after the op that first reads it, and its "
     "layer as in the graph, with numbers that Keras appended (hidden1_1)."
@@ -170,5 +170,5 @@ def _trained(file: InputFile, meta_graph: Any) -> Collection[str] | None:
 
 def _trained_in_log(path: Path) -> Collection[str] | None:
     log = read_op_log(InputFile(path, "OpLogProto"))
-    trained = {name for name, types in zip(log.names, log.types, strict=True) if _TRAINED_TYPE in types}
+    trained = {name for name, types in zip(log.names, log.types, strict=True) if TRAINABLE in types}
     return trained or None

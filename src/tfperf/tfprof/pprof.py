@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from tfperf.arrays import Int64s
+from tfperf.tfprof.attributes import PLACE, OptionError
 from tfperf.tfprof.code_tree import GRADIENT, frame_names
 from tfperf.tfprof.input_file import TfprofInputError
-from tfperf.tfprof.model import AVERAGE, PLACE, Model
+from tfperf.tfprof.model import AVERAGE, Model
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.tree import Tree, parents, show
 from tfperf.tfprof.views import RULES, View, whole_tree
@@ -64,10 +65,10 @@ def pprof_bytes(model: Model, options: Options, view: View = "code") -> bytes:
     TfprofInputError if no node has a stack.
     """
     if view != "code":
-        raise ValueError(f"the {view} view has no pprof output: only the code view has (tfperf tfprof code)")
+        raise OptionError(f"the {view} view has no pprof output: only the code view has (tfperf tfprof code)")
     attributes = [*dict.fromkeys(name for name in options.select if name in UNITS)]
     if not attributes:
-        raise ValueError(f"pprof needs something to sum up: select some of {', '.join(UNITS)}")
+        raise OptionError(f"pprof needs something to sum up: select some of {', '.join(UNITS)}")
     start, duration = _recorded_nanos(model, options.step)
     if not model.stacks.ends[-1]:
         raise TfprofInputError("no node has a call stack, so there is no code view: give the op log with --op-log")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from tfperf.arrays import Int64s
-from tfperf.tfprof.model import PLACE, Attribute, Model
+from tfperf.tfprof.attributes import PLACE, Attribute
+from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.tree import ROOT
 from tfperf.tfprof.views import View, show_ops, show_tree

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from tfperf.tfprof.attributes import OptionError
 from tfperf.tfprof.graph_def import Graph, read_graph
 from tfperf.tfprof.input_file import InputFile
 from tfperf.tfprof.model import AVERAGE, Model, build_model
@@ -54,7 +55,7 @@ class Profiler:
         Raises TfprofInputError if it holds no records, ValueError for a negative step.
         """
         if step < 0:
-            raise ValueError(f"step must be 0 or more, not {step}")
+            raise OptionError(f"step must be 0 or more, not {step}")
         serialized = _serialized(run_meta)
         records = read_run_metadata(InputFile(Path(f"RunMetadata of step {step}"), "RunMetadata", serialized))
         self._steps.setdefault(step, []).append(records)
@@ -121,7 +122,7 @@ def profile(
     All is as for `Profiler`; without options, the parameters of trainable variables are shown.
     """
     if cmd not in get_args(View):
-        raise ValueError(f"cmd {cmd!r} is unknown: use one of {', '.join(get_args(View))}")
+        raise OptionError(f"cmd {cmd!r} is unknown: use one of {', '.join(get_args(View))}")
     profiler = Profiler(graph, op_log)
     if run_meta is not None:
         profiler.add_step(0, run_meta)
@@ -133,7 +134,7 @@ def _shown(model: Model, view: View, options: Options) -> ProfileNode:
     """Print or write a view, and return it."""
     if options.step != AVERAGE and options.step not in model.steps:
         known = ", ".join(map(str, model.steps)) or "none"
-        raise ValueError(f"step {options.step} was not added; steps: {known}")
+        raise OptionError(f"step {options.step} was not added; steps: {known}")
     target = parse_output(options.output, view)
     write_output(model, view, options, target, quirks=False)
     return profile_model(model, view, options)
@@ -173,7 +174,7 @@ def _default_graph() -> Any:
 
         graph = default_graph()
     if graph is None:
-        raise ValueError("there is no default graph (TensorFlow runs eagerly, or is not imported): give one")
+        raise OptionError("there is no default graph (TensorFlow runs eagerly, or is not imported): give one")
     return graph
 
 
@@ -182,5 +183,5 @@ def _serialized(message: Any) -> bytes:
     if isinstance(message, (bytes, bytearray, memoryview)):
         return bytes(message)
     if not hasattr(message, "SerializeToString"):
-        raise ValueError(f"give a message of TensorFlow, or its bytes, not {type(message).__name__}")
+        raise OptionError(f"give a message of TensorFlow, or its bytes, not {type(message).__name__}")
     return bytes(message.SerializeToString())

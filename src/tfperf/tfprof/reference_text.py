@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from tfperf.arrays import Int64s
-from tfperf.tfprof.model import PLACE, Model
+from tfperf.tfprof.attributes import PLACE
+from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.ragged import Shapes
 from tfperf.tfprof.tree import Shown

@@ -11,10 +11,12 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.report.model import Fact, Finding, Report, Section, Table, table_of
-from tfperf.tfprof.model import AVERAGE, PLACE, Model
+from tfperf.tfprof.attributes import PLACE, TRAINABLE, OptionError
+from tfperf.tfprof.graph_variables import VARIABLE_OPS
+from tfperf.tfprof.model import AVERAGE, Model, sum_by
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.step_times import first_step_finding, in_nanos, nano_values
-from tfperf.tfprof.tree import Shown
+from tfperf.tfprof.tree import Shown, parents
 from tfperf.tfprof.view_columns import (
     ROWS_FOR_PEOPLE,
     SHOWN_AS,
@@ -22,16 +24,11 @@ from tfperf.tfprof.view_columns import (
     Rows,
     in_unit,
     inputs_table,
-    kernels_of,
     shown_value,
     view_table,
 )
 from tfperf.tfprof.views import ShownOps, View, show_ops, show_tree
 from tfperf.units import counted, format_percent
-
-_TRAINABLE = "_trainable_variables"
-_VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp", "AutoReloadVariable"})
-
 
 _TIMES = ("micros", "accelerator_micros", "cpu_micros")
 _IN_TEXT = {"bytes": "requested memory", "peak_bytes": "peak memory", "runs": "runs"}
@@ -100,11 +97,11 @@ def with_parameters(model: Model, values: Int64s) -> Int64s:
 def trainable(model: Model) -> Bools:
     """Tell which nodes are trainable variables: those that the log calls so; without any, all variables."""
     found = np.zeros(len(model.names), np.bool_)
-    if _TRAINABLE in model.types:
+    if TRAINABLE in model.types:
         node, kind = model.type_of
-        found[node[kind == model.types.index(_TRAINABLE)]] = True
+        found[node[kind == model.types.index(TRAINABLE)]] = True
         return found
-    found[[number for number, op in enumerate(model.ops) if op in _VARIABLES]] = True
+    found[[number for number, op in enumerate(model.ops) if op in VARIABLE_OPS]] = True
     return found
 
 
@@ -160,7 +157,7 @@ def _values(model: Model, options: Options, rows: Rows, checkpoint: Path | None)
     if "tensor_value" not in options.select:
         return
     if checkpoint is None:
-        raise ValueError("tensor_value needs the values of variables: give them with --checkpoint")
+        raise OptionError("tensor_value needs the values of variables: give them with --checkpoint")
     from tfperf.tfprof.checkpoint import Checkpoint
     from tfperf.tfprof.tensor_values import COLUMNS, values_of
 
@@ -175,10 +172,11 @@ def _inputs(model: Model, view: View, options: Options, rows: Rows, values: Int6
 
 
 def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]) -> Iterator[Fact]:
+    outermost = np.array(rows.depth, np.int64) == 0
     for name in attributes:
         attribute = SHOWN_AS[name]
         yield Fact(f"all_{attribute.key}", f"All {attribute.title}", in_unit(rows.of_all, name), attribute.unit)
-        hidden = int(rows.of_all[PLACE[name]] - rows.own[PLACE[name]].sum())
+        hidden = int(rows.of_all[PLACE[name]] - rows.total[PLACE[name], outermost].sum())
         if hidden > 0 and options.account_displayed_op_only:
             share = format_percent(100 * hidden / int(rows.of_all[PLACE[name]]))
             text = f"{shown_value(name, hidden)} ({share}%)"
@@ -186,11 +184,11 @@ def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]
 
 
 def _findings(model: Model, view: View, options: Options, rows: Rows, attributes: Sequence[str]) -> Iterator[Finding]:
-    """Yield the answer first: the row that itself has the most of what rows are sorted by."""
+    """Yield the answer first: the row that has the most of what rows are sorted by."""
     if not rows.names:
         yield Finding("nothing_shown", "hint", f"no row of {counted(len(model.names), 'node')} passes the options")
     elif attributes and rows.of_all[PLACE[attributes[0]]] > 0:
-        yield _largest_own(model, view, rows, attributes[0])
+        yield _largest(model, view, rows, attributes[0])
     if "micros" in attributes and not model.steps:
         text = "no step was recorded, so there are no times"
         yield Finding("no_steps", "hint", text, "give RunMetadata files with --run-meta")
@@ -198,22 +196,26 @@ def _findings(model: Model, view: View, options: Options, rows: Rows, attributes
         yield warning
 
 
-def _largest_own(model: Model, view: View, rows: Rows, name: str) -> Finding:
-    attribute, own = SHOWN_AS[name], rows.own[PLACE[name]]
-    row, whole = int(np.argmax(own)), int(rows.of_all[PLACE[name]])
-    share = format_percent(100 * int(own[row]) / whole)
-    of = f"{shown_value(name, int(own[row]))} of {shown_value(name, whole)}"
+def _largest(model: Model, view: View, rows: Rows, name: str) -> Finding:
+    """Say which row has the most that no row shown below it has: of a leaf that is all, whatever is hidden in it."""
+    attribute, total = SHOWN_AS[name], rows.total[PLACE[name]]
+    above = parents(np.array(rows.depth, np.int64))
+    rest = total - sum_by(above[above >= 0], total[above >= 0], len(total))
+    row, whole = int(np.argmax(rest)), int(rows.of_all[PLACE[name]])
+    share = format_percent(100 * int(rest[row]) / whole)
+    of = f"{shown_value(name, int(rest[row]))} of {shown_value(name, whole)}"
     verb = "has" if name == "params" else "takes"
     kind = {"op": "", "code": "line "}.get(view, "")
     text = f"{kind}{rows.names[row]} {verb} {share}% of the {_IN_TEXT.get(name, attribute.title)}: {of}"
-    kernels = kernels_of(model, rows.nodes[row]) if name in _TIMES and view != "code" else ""
+    is_itself = int(rest[row]) == int(rows.own[PLACE[name], row])
+    kernels = model.ran_as(rows.nodes[row]) if is_itself and name in _TIMES and view != "code" else ""
     if kernels:
         text += f"; it ran as {kernels}, with the ops that were fused into it"
     return Finding("largest", "info", text)
 
 
 def _notes(model: Model, values: Int64s, attributes: Sequence[str]) -> Iterator[str]:
-    if "params" in attributes and _TRAINABLE not in model.types:
+    if "params" in attributes and TRAINABLE not in model.types:
         yield (
             "No log says which variables are trained, so all variables of the graph count: counters, and copies in a "
             "SavedModel too. `tfperf tfprof params` on the saved model counts each once."

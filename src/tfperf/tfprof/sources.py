@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tfperf.tfprof.attributes import OptionError
 from tfperf.tfprof.checkpoint import Checkpoint
 from tfperf.tfprof.graph_def import read_graph
 from tfperf.tfprof.input_file import InputFile, TfprofInputError
@@ -88,10 +89,10 @@ def steps_of(texts: Sequence[str]) -> dict[int, list[Path]]:
         for path in paths:
             numbers = _NUMBER.findall(path.name)
             if not named and not numbers and len(texts) + len(paths) > 2:
-                raise ValueError(f"{path} has no number in its name: say which step it is, for example 10={path}")
+                raise OptionError(f"{path} has no number in its name: say which step it is, for example 10={path}")
             step = int(named[1] if named else numbers[-1] if numbers else 0)
             if step > _LARGEST_STEP:
-                raise ValueError(f"{text!r}: there is no step of this number")
+                raise OptionError(f"{text!r}: there is no step of this number")
             steps.setdefault(step, []).append(path)
     return steps
 
@@ -104,5 +105,5 @@ def _files(text: str) -> list[Path]:
         return [Path(text)]
     found = sorted(glob.glob(text))  # noqa: PTH207 (a pattern may be absolute)
     if not found:
-        raise ValueError(f"no file matches {text!r}")
+        raise OptionError(f"no file matches {text!r}")
     return [Path(path) for path in found]

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from tfperf.arrays import Int64s, median
 from tfperf.report.model import Finding
-from tfperf.tfprof.model import AVERAGE, PLACE, Model
+from tfperf.tfprof.attributes import PLACE, OptionError
+from tfperf.tfprof.model import AVERAGE, Model
 from tfperf.tfprof.options import Options
 from tfperf.units import counted, format_ms
 
@@ -53,7 +54,7 @@ def skip_first(model: Model, count: int) -> Model:
         return model
     if count < 0 or count >= len(model.steps):
         has = counted(len(model.steps), "step")
-        raise ValueError(f"cannot skip the first {count} of {has}: at least one must be left")
+        raise OptionError(f"cannot skip the first {count} of {has}: at least one must be left")
     kept = sorted(model.steps)[count:]
     return msgspec.structs.replace(
         model,

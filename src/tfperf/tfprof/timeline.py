@@ -14,11 +14,12 @@ import numpy as np
 
 from tfperf.arrays import Int64s
 from tfperf.files import new_file
+from tfperf.tfprof.attributes import PLACE, OptionError
 from tfperf.tfprof.chrome_events import Events, Process, Timeline, names_at
 from tfperf.tfprof.graph_timeline import real_time
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.layout import layout
-from tfperf.tfprof.model import AVERAGE, PLACE, Model
+from tfperf.tfprof.model import AVERAGE, Model
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.views import View, show_tree
 from tfperf.units import counted, format_bytes
@@ -55,7 +56,7 @@ def _large(path: Path, size: int) -> Iterator[str]:
 def make_timeline(model: Model, view: View, options: Options) -> Timeline:
     """Return what the file of a view shows; raises as `write_timeline`."""
     if view == "op":
-        raise ValueError("the op view has no timeline: the scope, graph and code views have")
+        raise OptionError("the op view has no timeline: the scope, graph and code views have")
     steps = model.recorded(options.step)
     if not any(len(each.intervals.node) for each in steps.values()):
         raise TfprofInputError("no execution was recorded, so there is no timeline: give records with --run-meta")

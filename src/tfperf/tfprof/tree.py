@@ -12,21 +12,10 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
-from tfperf.tfprof.model import PLACE
+from tfperf.tfprof.attributes import MEASURES, PLACE
 from tfperf.tfprof.options import Options, matches
 
 ROOT = "_TFProfRoot"
-_MINIMA = (
-    "bytes",
-    "peak_bytes",
-    "residual_bytes",
-    "output_bytes",
-    "micros",
-    "accelerator_micros",
-    "cpu_micros",
-    "params",
-    "float_ops",
-)
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -175,7 +164,7 @@ def _visited(tree: Tree, stop: Int64s, options: Options, rules: Rules) -> Bools:
 def _wanted(tree: Tree, total: Int64s, options: Options, rules: Rules) -> Bools:
     """Tell which rows are large enough, not too deep, and have a name that is to be shown."""
     wanted = tree.depth <= options.max_depth
-    for name in _MINIMA:
+    for name in MEASURES:
         least = getattr(options, f"min_{name}")
         values = tree.own if rules.judges_own and name in ("params", "float_ops") else total
         if least > 0:

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.report.model import Column, Level, Ranked, Table, table_of
-from tfperf.tfprof.model import AVERAGE, PLACE, Model
+from tfperf.tfprof.attributes import PLACE
+from tfperf.tfprof.model import AVERAGE, Model
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.reference_text import ModelText
 from tfperf.tfprof.step_times import median_times
@@ -129,24 +130,18 @@ def _cells(values: Int64s, attribute: Attribute) -> list[int] | list[float]:
 def _median(model: Model, view: View, options: Options, rows: Rows) -> Iterator[tuple[Column, Sequence[Any]]]:
     """Yield the median over steps of the time of single nodes: that of a sum is not the sum of medians."""
     if "micros" in options.select and view in ("scope", "graph") and options.step == AVERAGE and len(model.steps) > 1:
-        medians = median_times(model)[0].tolist()
+        medians = np.where(model.has_run(), median_times(model)[0], -1).tolist()
         meaning = "median over the steps that recorded the node"
         column = Column("own_median_ms", "own median", float, "ms", meaning, "data")
-        yield column, [medians[nodes[0]] / _NS if nodes else None for nodes in rows.nodes]
+        of = [medians[nodes[0]] if nodes else -1 for nodes in rows.nodes]
+        yield column, [median / _NS if median >= 0 else None for median in of]
 
 
 def _kernels(model: Model, view: View, rows: Rows) -> Iterator[tuple[Column, Sequence[Any]]]:
     """Yield what ran in the place of nodes, where that is not what the graph says."""
     if view != "code" and any(model.kernel):
         meaning = "kernels of another type than the node: they hold the time of ops that were fused into it"
-        yield Column("kernel", "ran as", str, "", meaning, "data"), [kernels_of(model, nodes) for nodes in rows.nodes]
-
-
-def kernels_of(model: Model, nodes: Sequence[int]) -> str:
-    """Return the kernels that ran in the place of nodes and are of other types than these; empty if none is."""
-    if not model.kernel:
-        return ""
-    return ", ".join(sorted({model.kernel[node] for node in nodes} - {model.ops[node] for node in nodes} - {""}))
+        yield Column("kernel", "ran as", str, "", meaning, "data"), [model.ran_as(nodes) for nodes in rows.nodes]
 
 
 def _text_columns(model: Model, view: View, options: Options, rows: Rows) -> Iterator[tuple[Column, Sequence[Any]]]:

@@ -9,9 +9,10 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
+from tfperf.tfprof.attributes import ATTRIBUTES, MEASURES, PLACE
 from tfperf.tfprof.code_tree import code_tree
 from tfperf.tfprof.input_file import TfprofInputError
-from tfperf.tfprof.model import ATTRIBUTES, PLACE, Model, typed
+from tfperf.tfprof.model import Model, typed
 from tfperf.tfprof.options import Options, matches
 from tfperf.tfprof.tree import ROOT, Rules, Shown, Tree, show, sort_key
 from tfperf.units import without_middle
@@ -174,7 +175,7 @@ def _shown_ops(names: list[str], own: Int64s, total: Int64s, options: Options) -
     stops = np.flatnonzero(cut & (np.arange(count) >= first))
     last = min([count, first + options.max_depth + 1, *stops[:1].tolist()])
     wanted = (np.arange(count) >= first) & (np.arange(count) < last)
-    for attribute in ATTRIBUTES[:9]:
+    for attribute in MEASURES:
         wanted &= total[PLACE[attribute]] >= getattr(options, f"min_{attribute}")
     wanted &= own[PLACE["definitions"]] >= options.min_occurrence
     shown, hidden = matches(options.show_name_regexes, names), matches(options.hide_name_regexes, names)
