@@ -136,7 +136,7 @@ def test_without_options_one_call_shows_the_parameters(capsys: pytest.CaptureFix
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"step": 3}, "step 3 was not added; steps: 1, 7"),
+    ({"step": 3}, "step 3 was not recorded: use one of 1, 7, or -1 for their mean"),
     ({"order_by": "size"}, "order_by 'size' is unknown"),
     ({"select": ["speed"]}, "select 'speed' is unknown"),
     ({"depth": 3}, "'depth' is not an option of tfprof"),

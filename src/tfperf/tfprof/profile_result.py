@@ -96,7 +96,7 @@ def profile_model(model: Model, view: View, options: Options) -> ProfileNode:
     values = model.values(options.step)
     if view == "op":
         return _list_of_ops(model, options, values)
-    shown = show_tree(model, view, options)
+    shown = show_tree(model, view, options, values)
     nodes = shown.tree.node.tolist()
     own, total = _by_row(shown.tree.own), _by_row(shown.total)
     above: list[ProfileNode] = []
@@ -117,7 +117,7 @@ def profile_model(model: Model, view: View, options: Options) -> ProfileNode:
 
 def _list_of_ops(model: Model, options: Options, values: Int64s) -> ProfileNode:
     """Return the op view: a root, and each row below the one before."""
-    shown = show_ops(model, options)
+    shown = show_ops(model, options, values)
     root = last = _row(ROOT, [0] * len(PLACE), shown.root_total.tolist())
     for depth, (name, own, total, nodes) in enumerate(
         zip(shown.names, _by_row(shown.own), _by_row(shown.total), shown.nodes, strict=True), 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from tfperf.tfprof.attributes import OptionError
 from tfperf.tfprof.graph_def import Graph, read_graph
 from tfperf.tfprof.input_file import InputFile
-from tfperf.tfprof.model import AVERAGE, Model, build_model
+from tfperf.tfprof.model import Model, build_model
 from tfperf.tfprof.op_log import OpLog, read_op_log
 from tfperf.tfprof.option_builder import ProfileOptionBuilder
 from tfperf.tfprof.options import Options, options_from
@@ -132,9 +132,6 @@ def profile(
 
 def _shown(model: Model, view: View, options: Options) -> ProfileNode:
     """Print or write a view, and return it."""
-    if options.step != AVERAGE and options.step not in model.steps:
-        known = ", ".join(map(str, model.steps)) or "none"
-        raise OptionError(f"step {options.step} was not added; steps: {known}")
     target = parse_output(options.output, view)
     write_output(model, view, options, target, quirks=False)
     return profile_model(model, view, options)
