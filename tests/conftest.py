@@ -53,6 +53,9 @@ gc.set_threshold(100_000, 20, 100)
 for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PAGER", "CI", "LESS"):
     os.environ.pop(_name, None)
 
+# After a fork, gRPC starts its threads again in the child. They write into a terminal that a test starts.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 # A shell gives its background jobs an ignored Ctrl-C, and what they start inherits it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

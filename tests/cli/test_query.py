@@ -12,6 +12,7 @@ from builders import event, host, logdir_of, space
 from cli.example_package import run_with_package
 from click.testing import CliRunner, Result
 
+from tfperf.cli import main
 from tfperf.cli.query import command
 from tfperf.errors import TfperfError
 from tfperf.query.engine import QueryError
@@ -26,7 +27,7 @@ def logdir(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], input=stdin)
+    return CliRunner().invoke(command, list(map(str, arguments)), input=stdin, **main.context_settings)
 
 
 def test_people_get_a_table(logdir: Path) -> None:
@@ -61,7 +62,7 @@ def test_top_cuts_and_says_so(logdir: Path) -> None:
 )
 def test_a_query_has_limits(logdir: Path, query: str, limits: tuple[str, ...], reason: str) -> None:
     with pytest.raises(TfperfError, match=reason) as raised:
-        CliRunner().invoke(command, [str(logdir), query, *limits], catch_exceptions=False)
+        CliRunner().invoke(command, [str(logdir), query, *limits], catch_exceptions=False, **main.context_settings)
     assert not isinstance(raised.value, QueryError)
 
 
@@ -86,7 +87,9 @@ def test_an_answer_goes_into_a_file_which_is_not_replaced(logdir: Path, tmp_path
     assert run(logdir, BY_NAME, "-o", target).exit_code == 0
     assert target.read_bytes() == b"name,calls\r\na,2\r\nb,1\r\n"
     with pytest.raises(TfperfError, match="--force"):
-        CliRunner().invoke(command, [str(logdir), "select 1", "-o", str(target)], catch_exceptions=False)
+        CliRunner().invoke(
+            command, [str(logdir), "select 1", "-o", str(target)], catch_exceptions=False, **main.context_settings
+        )
     assert run(logdir, "select 1 as n", "-o", target, "--force").exit_code == 0
     assert target.read_bytes() == b"n\r\n1\r\n"
 
@@ -97,7 +100,7 @@ def test_a_query_may_be_in_a_file(logdir: Path, tmp_path: Path) -> None:
     assert run(logdir, "-f", script, "--format", "csv").stdout == run(logdir, BY_NAME, "--format", "csv").stdout
     for file, words in ((tmp_path / "missing.sql", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(TfperfError, match=f"cannot read the query {file}: {words}"):
-            CliRunner().invoke(command, [str(logdir), "-f", str(file)], catch_exceptions=False)
+            CliRunner().invoke(command, [str(logdir), "-f", str(file)], catch_exceptions=False, **main.context_settings)
 
 
 def test_the_schema_needs_no_profile() -> None:

@@ -15,6 +15,7 @@ from capture.conftest import read_until
 from click.testing import CliRunner, Result
 from timeline.perfetto_reader import read_perfetto
 
+from tfperf.cli import main
 from tfperf.cli.timeline import command
 from tfperf.errors import TfperfError
 
@@ -27,7 +28,7 @@ def logdir(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+    return CliRunner().invoke(command, list(map(str, arguments)), **main.context_settings)
 
 
 def test_writes_a_file_and_says_so(logdir: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from job_environment import job_environment
 from protobytes import field
 from tfprof_builders import graph, message, node, op_log, shape
 
-from tfperf.cli.tfprof_params import command
+from tfperf.cli import main
 from tfperf.render import render
 from tfperf.report.model import Report, Table
 from tfperf.tfprof.checkpoint import OBJECT_GRAPH
@@ -282,7 +282,7 @@ def test_damaged_files_end_in_an_error_or_in_a_report(
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+    return CliRunner().invoke(main, ["tfprof", "params", *map(str, arguments)], env={"COLUMNS": "80"})
 
 
 def test_people_see_layers_with_shares_in_80_columns(tmp_path: Path) -> None:
