@@ -10,11 +10,13 @@ from builders import Event, event, line, logdir_of, plane, space
 from tfprof_builders import graph, node, op_log
 
 import tfperf
-from tfperf.tfprof.attributes import ATTRIBUTES, PLACE
+from tfperf.tfprof.attributes import ATTRIBUTES, PLACE, OptionError
 from tfperf.tfprof.from_trace import NO_FRAMES, TracedModel, trace_model
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.model import AVERAGE
 from tfperf.tfprof.options import Options
+from tfperf.tfprof.report import ReportDetail, view_report
+from tfperf.tfprof.step_times import nano_values
 from tfperf.tfprof.tree import Shown
 from tfperf.tfprof.views import View, show_ops, show_tree
 
@@ -107,6 +109,24 @@ def test_an_op_that_ran_in_one_step_is_divided_by_all(tmp_path: Path) -> None:
     assert values(traced)["summary/Write"]["micros"] == 30
     assert values(traced, 8)["summary/Write"]["micros"] == 90
     assert "micros" not in values(traced, 7)["summary/Write"]
+    assert nano_values(traced.model, AVERAGE)[PLACE["micros"], traced.model.names.index("summary/Write")] == 30_000
+    (section,) = view_report(traced.model, "op", Options(select=("micros",)), ReportDetail()).sections
+    rows = section.tables[0].data
+    assert dict(zip(rows["name"], rows["time_ms"], strict=True))["WriteSummary"] == 0.03
+
+
+def test_a_mean_without_the_first_steps_is_that_of_the_others(tmp_path: Path) -> None:
+    path = logs(tmp_path, before=(event("summary/Write:WriteSummary", 1800, 90),))
+    traced = trace_model(path, skip_first=1)
+    assert [*traced.model.steps] == [8, 9]
+    found = values(traced)
+    assert found["summary/Write"]["micros"] == 45
+    assert found["net/dense/MatMul"]["micros"] == 270
+    assert nano_values(traced.model, AVERAGE)[PLACE["micros"], traced.model.names.index("summary/Write")] == 45_000
+    assert "The mean is over 2 train steps" in traced.notes[1]
+    assert "; 1 first step skipped." in traced.notes[1]
+    with pytest.raises(OptionError, match="cannot skip the first 3 of 3 steps"):
+        trace_model(path, skip_first=3)
 
 
 def test_steps_that_are_not_whole_do_not_count(tmp_path: Path) -> None:

@@ -198,15 +198,14 @@ def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen:
     trace: Path | None = values["trace"]
     if trace is not None and not (trace / "graph.pb").is_file():
         from tfperf.tfprof.from_trace import trace_model
-        from tfperf.tfprof.step_times import skip_first
 
         _refuse(values, ("run_metadata", "profile", "checkpoint"), str(trace))
-        named = {name: values[name] for name in ("graph", "op_log", "run", "host")}
+        named = {name: values[name] for name in ("graph", "op_log", "run", "host", "skip_first")}
         traced = trace_model(trace, view, **named)
         if not chosen:
             asked = replace(asked, select=tuple(name for name in asked.select if name not in traced.unknown))
         traced.check(asked)
-        return Asked(skip_first(traced.model, values["skip_first"]), asked, traced.notes)
+        return Asked(traced.model, asked, traced.notes)
     model, checkpoint = read_files(values)
     return Asked(model, asked, (), checkpoint)
 

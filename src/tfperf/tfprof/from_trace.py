@@ -22,6 +22,7 @@ from tfperf.tfprof.model import Executions, Model, build_model
 from tfperf.tfprof.op_log import OpLog, read_op_log
 from tfperf.tfprof.options import Options
 from tfperf.tfprof.ragged import Shapes
+from tfperf.tfprof.step_times import check_skipped
 from tfperf.tfprof.trace_code import PythonCalls, python_calls
 from tfperf.tfprof.trace_costs import Costs, by_step, joined
 from tfperf.tfprof.views import View
@@ -68,7 +69,7 @@ class TracedModel(Struct, frozen=True, kw_only=True):
     unknown: frozenset[str]
 
     def check(self, options: Options) -> None:
-        """Raise ValueError for options that ask for what is unknown."""
+        """Raise OptionError for options that ask for what is unknown."""
         asked = {*options.select, options.order_by}
         asked |= {name for name in self.unknown if getattr(options, f"min_{name}") > 0}
         for name in sorted(self.unknown & asked):
@@ -84,12 +85,14 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
     run: str | None = None,
     host: str | None = None,
     step_marker: str | None = None,
+    skip_first: int = 0,
 ) -> TracedModel:
     """Return the model of a profile for a view.
 
     `path` is a logdir, a run folder or one `*.xplane.pb` file. `graph` (a GraphDef) and `op_log` are joined by names of
-    nodes. Steps are the whole steps of the kind that tfperf averages, by their number. Raises TfprofInputError for a
-    view that the profile cannot give, with what to do; TraceNotFoundError and TraceFormatError.
+    nodes. Steps are the whole steps of the kind that tfperf averages, by their number, without the first `skip_first`.
+    Raises TfprofInputError for a view that the profile cannot give, with what to do; OptionError if no step is left;
+    TraceNotFoundError and TraceFormatError.
     """
     if view == "graph" and graph is None:
         raise TfprofInputError(_NO_GRAPH)
@@ -98,7 +101,7 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
     trace = read_host(file.path, file.host, stats=HOST_OPS | DEVICE_OPS | {"eager_op"})
     nodes = read_graph(InputFile(graph, "GraphDef")) if graph is not None else _NOTHING
     log = read_op_log(InputFile(op_log, "OpLogProto")) if op_log is not None else None
-    steps = _Windows(trace, find_steps(trace, step_marker))
+    steps = _Windows(trace, find_steps(trace, step_marker), skip_first)
     traced = _of_python(trace, steps) if view == "code" and op_log is None else _of_ops(trace, steps, nodes, log)
     return replace(traced, notes=(*traced.notes, *steps.notes, *_other_hosts(selected)))
 
@@ -112,12 +115,14 @@ def _other_hosts(run: Run) -> tuple[str, ...]:
 class _Windows:
     """The steps that count, as windows; without any, the whole capture as step 0."""
 
-    def __init__(self, trace: HostTrace, steps: Steps) -> None:
-        rows = np.flatnonzero(steps.headline)
+    def __init__(self, trace: HostTrace, steps: Steps, skip_first: int) -> None:
+        every = np.flatnonzero(steps.headline)
+        check_skipped(skip_first, max(len(every), 1))
+        rows = every[skip_first:]
         counted_steps = steps.only(rows)
         self.start, self.end, self.numbers = counted_steps.start_ps, counted_steps.end_ps, counted_steps.numbers
         self.notes: tuple[str, ...] = ()
-        if not len(rows):
+        if not len(every):
             self.start, self.end = (np.array([each], np.int64) for each in trace.extent_ps)
             self.numbers = np.zeros(1, np.int64)
             self.notes = (f"The profile shows no steps ({steps.explanation}): step 0 is the whole capture.",)
@@ -127,8 +132,11 @@ class _Windows:
             self.notes += ("The program gave several steps one number: here they are numbered from 0.",)
         kind = "step" if counted_steps.kinds[0] == UNLABELLED else f"{counted_steps.kinds[0]} step"
         whole = "" if not any(counted_steps.flags) else ", some of them not whole"
-        left_out = len(steps) - len(rows)
-        others = f"; {counted(left_out, 'other step')} (cut off, slow, or of another kind) left out" if left_out else ""
+        left_out = len(steps) - len(every)
+        others = f"; {counted(skip_first, 'first step')} skipped" if skip_first else ""
+        others += (
+            f"; {counted(left_out, 'other step')} (cut off, slow, or of another kind) left out" if left_out else ""
+        )
         self.notes += (
             f"The mean is over {counted(len(rows), kind)}{whole}, whether an op ran in all of them or not"
             f"{others}. An op counts in the step in which the host started it.",

@@ -111,11 +111,8 @@ class Model(Struct, frozen=True, kw_only=True):
         """
         count = len(self.names)
         values = np.zeros((len(ATTRIBUTES), count), np.int64)
-        chosen = [*self.recorded(step).values()]
-        if step == AVERAGE and self.mean is not None:
-            chosen = [self.mean]
         recorded = np.zeros(count, np.int64)
-        for each in chosen:
+        for each in self.averaged(step):
             recorded[each.node] += 1
             values[PLACE["runs"], each.node] += each.runs
             values[PLACE["accelerator_micros"], each.node] += each.accelerator_micros
@@ -128,6 +125,11 @@ class Model(Struct, frozen=True, kw_only=True):
         values[PLACE["float_ops"]] = self.float_ops * np.where(self.has_run(), values[PLACE["runs"]], 1)
         values[PLACE["definitions"]] = 1
         return values
+
+    def averaged(self, step: int) -> list[Executions]:
+        """Return the executions of which `values` is the mean, of each node over those that have it: of a step, one."""
+        recorded = [*self.recorded(step).values()]
+        return [self.mean] if step == AVERAGE and self.mean is not None else recorded
 
     def has_run(self) -> Bools:
         """Tell which nodes any step recorded; the float operations of the others are those of one run.

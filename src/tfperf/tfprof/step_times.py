@@ -25,17 +25,16 @@ _TIMES = ("micros", "accelerator_micros", "cpu_micros")
 def nano_values(model: Model, step: int) -> Int64s:
     """Return `Model.values` with the rows of times in nanoseconds, as exact as the records are.
 
-    A mean is over the steps that recorded the node. Raises ValueError for a step that was not recorded.
+    Raises OptionError for a step that was not recorded.
     """
     values = model.values(step)
-    chosen = model.recorded(step).values()
     count = np.zeros(len(model.names), np.int64)
     accelerator, cpu = np.zeros_like(count), np.zeros_like(count)
-    for each in chosen:
+    for each in model.averaged(step):
         count[each.node] += 1
         accelerator[each.node] += each.accelerator_nanos
         cpu[each.node] += each.cpu_nanos
-    by = np.maximum(count, 1) if step == AVERAGE else np.ones_like(count)
+    by = np.maximum(count, 1)
     for name, total in zip(_TIMES, (accelerator + cpu, accelerator, cpu), strict=True):
         values[PLACE[name]] = (total + by // 2) // by
     return values
@@ -49,18 +48,22 @@ def in_nanos(options: Options) -> Options:
 
 
 def skip_first(model: Model, count: int) -> Model:
-    """Return the model without its first steps; raises ValueError if none would be left."""
+    """Return a model that has no mean of its own without its first steps; raises OptionError if none would be left."""
     if not count:
         return model
-    if count < 0 or count >= len(model.steps):
-        has = counted(len(model.steps), "step")
-        raise OptionError(f"cannot skip the first {count} of {has}: at least one must be left")
+    check_skipped(count, len(model.steps))
     kept = sorted(model.steps)[count:]
     return msgspec.structs.replace(
         model,
         steps={step: model.steps[step] for step in kept},
         hosts=[each for each in model.hosts if each.step in kept],
     )
+
+
+def check_skipped(count: int, steps: int) -> None:
+    """Raise OptionError if so many of the first steps cannot be skipped."""
+    if count < 0 or 0 < count >= steps:
+        raise OptionError(f"cannot skip the first {count} of {counted(steps, 'step')}: at least one must be left")
 
 
 def median_times(model: Model) -> Int64s:
@@ -109,7 +112,9 @@ def first_step(model: Model) -> FirstStep | None:
     totals = np.array(
         [int((each.accelerator_nanos + each.cpu_nanos).sum()) for each in map(model.steps.get, later) if each]
     )
-    others = median_times(skip_first(model, 1))[0][one.node]
+    others = median_times(msgspec.structs.replace(model, steps={step: model.steps[step] for step in later}))[0][
+        one.node
+    ]
     far = np.flatnonzero((others > 0) & (own > _FAR * others) & (own - others >= _LEAST_SHARE * own.sum()))
     order = far[np.argsort(others[far] - own[far], kind="stable")].tolist()
     return FirstStep(
