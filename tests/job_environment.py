@@ -7,6 +7,8 @@ has modules of their names that cannot be imported, as where they are not instal
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 LEAN = Path(__file__).parent / "lean"
@@ -22,3 +24,18 @@ def job_environment(*, keras: bool) -> dict[str, str]:
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "-1",
     }
+
+
+def run_job(folder: Path, script: str) -> str:
+    """Run a script without Keras, as `job.py` in a folder, which is its working directory; return its stderr."""
+    (folder / "job.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "job.py"],
+        cwd=folder,
+        env=job_environment(keras=False),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return done.stderr

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import job_environment
+from job_environment import run_job
 from tfprof_builders import values_of
 
 from tfperf.capture.graph_collector import Collector
@@ -117,17 +116,7 @@ json.dump(facts, open("facts.json", "w"))
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a job left its collections, and what it saw of them."""
     folder = tmp_path_factory.mktemp("collector")
-    (folder / "job.py").write_text(_SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "job.py"],
-        cwd=folder,
-        env=job_environment(keras=False),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    assert "incomplete shapes" not in done.stderr
+    assert "incomplete shapes" not in run_job(folder, _SCRIPT)
     return folder
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import job_environment
+from job_environment import run_job
 
 from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import Options, options_from
@@ -194,17 +192,8 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     Loops are of the first version, whose nodes run under their names, or of the second, whose nodes get others.
     """
     folder = tmp_path_factory.mktemp("reference")
-    (folder / "job.py").write_text(f"STEPS, CONTROL_FLOW = {STEPS}, {request.param}\n{_JOB}")
     (folder / "options.json").write_text(json.dumps(option_sets()))
-    done = subprocess.run(
-        [sys.executable, "job.py"],
-        cwd=folder,
-        env=job_environment(keras=False),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
+    run_job(folder, f"STEPS, CONTROL_FLOW = {STEPS}, {request.param}\n{_JOB}")
     return folder
 
 

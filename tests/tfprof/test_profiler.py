@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import job_environment
+from job_environment import run_job
 from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
 import tfperf
@@ -247,16 +246,7 @@ tfprof.profile(run_meta=recorded[10], cmd="op", options={"output": "file:outfile
 @pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 def test_code_of_the_article_needs_other_imports_only(tmp_path: Path) -> None:
     sample = Path(__file__).parents[2] / "sample_traces" / "tfprof_mlp"
-    (tmp_path / "job.py").write_text(f"SAMPLE = {str(sample)!r}\n{_ARTICLE}")
-    done = subprocess.run(
-        [sys.executable, "job.py"],
-        cwd=tmp_path,
-        env=job_environment(keras=False),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
+    run_job(tmp_path, f"SAMPLE = {str(sample)!r}\n{_ARTICLE}")
     ours, shape, theirs, their_shape = json.loads((tmp_path / "facts.json").read_text())
     assert (shape, their_shape) == ("(None, 128)", "(100, 128)")
     assert ours == theirs == [104_938, [["hidden1", 100_480], ["hidden2", 4_128], ["softmax_linear", 330]]]

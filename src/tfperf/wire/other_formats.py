@@ -92,20 +92,20 @@ def is_saved_model(data: bytes) -> bool:
     return 1 in _values(data, 1) and any(is_meta_graph(meta_graph) for meta_graph in _messages(data, 2))
 
 
-def is_run_metadata(data: bytes) -> bool:
+def _is_run_metadata(data: bytes) -> bool:
     """RunMetadata: step_stats 1 with dev_stats 1 with device 1; partition_graphs 3; function_graphs 4 with graphs 1."""
     devices = [_text(stats, 1) for stats in _messages(data, 1, 1)]
     graphs = (*_messages(data, 3), *_messages(data, 4, 1))
     return any(map(_DEVICE.match, devices)) or any(map(is_graph, graphs))
 
 
-def is_tfprof_profile(data: bytes) -> bool:
+def _is_tfprof_profile(data: bytes) -> bool:
     """ProfileProto: nodes 1, a map from number 1 to ProfileNode 2 with name 1 and op 9."""
     is_map = isinstance(next(_values(data, 1, 1), None), int)
     return is_map and any(_text(node, 1) and _text(node, 9) for node in _messages(data, 1, 2))
 
 
-def is_tfprof_log(data: bytes) -> bool:
+def _is_tfprof_log(data: bytes) -> bool:
     """OpLogProto: log_entries 1 with name 1 and code_def 4 with traces 1."""
     entries = list(_messages(data, 1))
     return all(_text(entry, 1) and not _text(entry, 2) for entry in entries) and any(_messages(data, 1, 4, 1))
@@ -135,13 +135,13 @@ def _is_perfetto(data: bytes) -> bool:
 
 
 _MESSAGES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
-    (is_tfprof_profile, "a profile of tfprof (ProfileProto)"),
-    (is_tfprof_log, "a log of tfprof (OpLogProto)"),
+    (_is_tfprof_profile, "a profile of tfprof (ProfileProto)"),
+    (_is_tfprof_log, "a log of tfprof (OpLogProto)"),
     (_is_tfprof_result, "a result of tfprof (GraphNodeProto)"),
     (is_graph, "a graph of TensorFlow (GraphDef)"),
     (is_saved_model, "a SavedModel of TensorFlow"),
     (is_meta_graph, "a graph of TensorFlow (MetaGraphDef)"),
-    (is_run_metadata, "a RunMetadata of TensorFlow"),
+    (_is_run_metadata, "a RunMetadata of TensorFlow"),
     (_is_hlo, "a program of XLA (HloProto)"),
     (_is_perfetto, "a timeline for Perfetto"),
 )
