@@ -71,3 +71,9 @@ def test_frames_of_packages_are_left_out_unless_asked_for(tmp_path: Path) -> Non
     of = model(tmp_path, [node("a", "A"), node("b", "B")], steps, log)
     assert [row.name for row in costly_lines(of)] == ["main.py:2:f", "main.py:1:f"]
     assert len(costly_lines(of, every_frame=True)) == 2
+
+
+def test_one_line_that_costs_everything_is_named(tmp_path: Path) -> None:
+    log = op_log({"a": {"stack": [("main.py", 1, "<module>"), ("model.py", 7, "build")]}})
+    (row,) = costly_lines(model(tmp_path, [node("a", "A")], {0: run_metadata({CPU: [ran("a", 1, 2000)]})}, log))
+    assert (row.name, row.time_ms, row.depth) == ("model.py:7:build", 2.0, 0)

@@ -62,7 +62,7 @@ def costly_scopes(model: Model) -> list[CostlyRow]:
 
 
 def costly_lines(model: Model, *, every_frame: bool = False) -> list[CostlyRow]:
-    """Return the lines of code that take most, below the first that calls several.
+    """Return the lines of code that take most, below the first that calls several; if none does, the innermost.
 
     Three of each level and four levels at most, each with all that it calls. Without `every_frame`, frames of installed
     packages are left out.
@@ -74,7 +74,7 @@ def costly_lines(model: Model, *, every_frame: bool = False) -> list[CostlyRow]:
     micros, whole = shown.total[PLACE["micros"]], int(shown.root_total[PLACE["micros"]])
     children = _children(shown.tree.depth)
     top = 0
-    while len(children[top]) == 1:
+    while len(children[top]) == 1 and children[children[top][0]]:
         top = children[top][0]
     rows: list[CostlyRow] = []
     waiting = [(child, 0) for child in reversed(children[top][:MOST])]
