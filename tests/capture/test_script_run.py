@@ -53,13 +53,14 @@ if __name__ == "__main__":
 _LOOP = """
 import time
 import tensorflow as tf
+from tensorflow.python.profiler import trace
 
 compute = tf.function(lambda x: tf.reduce_sum(x @ x))
 end = time.monotonic() + SECONDS
-for number in range(10**9):
-    if time.monotonic() > end:
-        break
-    if number == 500:
+profiled = 0
+while time.monotonic() < end:
+    profiled += trace.enabled()
+    if profiled == 50:
         print("working", flush=True)
     compute(tf.ones((50, 50)))
     time.sleep(0.002)
@@ -116,7 +117,7 @@ def run(tmp_path: Path) -> Runs:
 
 
 def wait_for_the_loop(process: subprocess.Popen[str]) -> None:
-    """Wait until the script has worked for a while, and so is being profiled."""
+    """Wait until the script says that it works: `_LOOP`, when it has been profiled for a while."""
     assert process.stdout is not None
     assert process.stdout.readline() == "working\n"
 
@@ -224,7 +225,7 @@ def test_a_module(run: Runs) -> None:
 
 
 def test_a_script_that_is_terminated_writes_its_trace_first(run: Runs) -> None:
-    process = run.start(_LOOP.replace("SECONDS", "100"), options=("--after", "1s", "--duration", "100s", *JSON))
+    process = run.start(_LOOP.replace("SECONDS", "100"), options=("--after", "100ms", "--duration", "100s", *JSON))
     wait_for_the_loop(process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
@@ -233,7 +234,7 @@ def test_a_script_that_is_terminated_writes_its_trace_first(run: Runs) -> None:
 
 
 def test_ctrl_c_is_the_scripts_and_what_came_is_kept(run: Runs) -> None:
-    process = run.start(_LOOP.replace("SECONDS", "100"), options=("--after", "1s", "--duration", "100s", *JSON))
+    process = run.start(_LOOP.replace("SECONDS", "100"), options=("--after", "100ms", "--duration", "100s", *JSON))
     wait_for_the_loop(process)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
