@@ -54,7 +54,7 @@ def test_several_devices_are_averaged(tmp_path: Path) -> None:
     idle = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(kernel(50, 50)), gpu(kernel(10, 80), number=1))
     assert [device.percent() for device in idle.devices] == pytest.approx([50, 20])
     assert idle.idle_percent == pytest.approx(35)
-    assert idle.percent("launch") == pytest.approx(35)
+    assert idle.percents["launch"] == pytest.approx(35)
 
 
 def test_a_device_without_work_in_steps_is_no_part_of_averages(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_flagged_steps_count_in_no_share_but_are_listed(tmp_path: Path) -> None:
     work = [event(CALL, 0, 1000), event("tf.function-graph_building", 0, 500)]
     kernels = [kernel(500, 100), *(kernel(510 + 100 * n, 90) for n in range(1, 5))]
     idle = analyzed(tmp_path, plane("/host:CPU", line("python", *marks, *work)), gpu(*kernels))
-    assert idle.percent("compile") == 0
+    assert idle.percents["compile"] == 0
     assert idle.gaps[0].cause == "compile"
     assert idle.gaps[0].flag
     assert idle.idle_percent == pytest.approx(10)
@@ -99,7 +99,7 @@ def test_hosts_are_averaged_over_devices_and_their_gaps_ranked_together(tmp_path
     second = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(kernel(0, 30), kernel(80, 20)))
     idle = combine([second, first])
     assert [gap.duration_ps / US for gap in idle.gaps] == [50, 40]
-    assert [idle.percent("launch"), idle.percent("input")] == pytest.approx([25, 20])
+    assert [idle.percents["launch"], idle.percents["input"]] == pytest.approx([25, 20])
     assert combine([first]) is first
 
 
@@ -183,8 +183,8 @@ def test_real_jobs_wait_for_what_their_batch_size_suggests() -> None:
         path = next(path for path in shared("keras_rtx5000") if f"gpu_bs{size}-" in str(path))
         idle: Idle = host_of(read_host(path), "idle")["idle"]
         assert idle.ranked[0] == "launch"
-        assert idle.percent("unknown") == 0
-        percents[size] = idle.percent("launch")
+        assert idle.percents["unknown"] == 0
+        percents[size] = idle.percents["launch"]
     assert percents[8] > 2 * percents[512]
 
 
@@ -198,4 +198,4 @@ def test_a_real_worker_waits_for_input_longest() -> None:
     assert first.thread_name == "tf_data_iterator_get_next_as_optional"
     assert first.duration_ps > 10 * second.duration_ps
     assert idle.no_main_thread
-    assert idle.percent("python") == 0
+    assert idle.percents["python"] == 0

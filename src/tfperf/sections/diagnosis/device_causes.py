@@ -152,7 +152,7 @@ def _idle_cost(case: Case, state: IdleCause, *parts: str) -> Range | None:
     idle: Idle = case.results["idle"]
     if idle.without_steps:
         return None
-    share = min(idle.percent(state), case.ledger.left(*parts))
+    share = min(idle.percents[state], case.ledger.left(*parts))
     return case.ledger.claim(*parts, most=share) if share >= LEAST_PERCENT else None
 
 

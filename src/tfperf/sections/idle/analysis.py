@@ -7,6 +7,8 @@ For each device and each step window: idle is the window less the time in which 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from tfperf.trace.steps import Steps
 
 
-class Idle(Tabular, frozen=True, kw_only=True):
+class Idle(Tabular, frozen=True, kw_only=True, dict=True):
     """The idle time of the devices of one host, or of several; without a device, all is empty."""
 
     home = ("idle", "idle_causes")
@@ -44,7 +46,7 @@ class Idle(Tabular, frozen=True, kw_only=True):
     no_main_thread: bool
     """True: a host with a device recorded no call of its program, so time in Python cannot be told from unknown."""
 
-    @property
+    @cached_property
     def averaged(self) -> tuple[DeviceIdle, ...]:
         """Return the devices that averages and gaps are of: those that work in the steps.
 
@@ -80,15 +82,17 @@ class Idle(Tabular, frozen=True, kw_only=True):
         """Return the idle share of the step time, averaged over devices; None without a device."""
         return _average([device.percent() for device in self.averaged])
 
-    def percent(self, cause: Cause) -> float:
-        """Return the share of the step time that is idle for this cause, averaged over devices."""
-        return _average([device.percent(cause) for device in self.averaged]) or 0.0
+    @cached_property
+    def percents(self) -> Mapping[Cause, float]:
+        """Return the share of the step time that is idle, by cause, averaged over devices."""
+        return {cause: _average([device.percent(cause) for device in self.averaged]) or 0.0 for cause in CAUSES}
 
     @property
     def ranked(self) -> tuple[Cause, ...]:
         """Return the causes that took any time, the largest share of the step first."""
-        percents = {cause: self.percent(cause) for cause in CAUSES}
-        return tuple(sorted((cause for cause in CAUSES if percents[cause]), key=lambda cause: -percents[cause]))
+        return tuple(
+            sorted((cause for cause in CAUSES if self.percents[cause]), key=lambda cause: -self.percents[cause])
+        )
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per cause, the largest first; `per_step_ms` is of an average step of a device."""
@@ -99,8 +103,8 @@ class Idle(Tabular, frozen=True, kw_only=True):
             "cause": list(ranked),
             "total_ms": [total / PS_PER_MS for total in total_ps],
             "per_step_ms": [total / PS_PER_MS / max(steps, 1) for total in total_ps],
-            "step_percent": [self.percent(cause) for cause in ranked],
-            "idle_percent": [100.0 * self.percent(cause) / idle_percent for cause in ranked],  # ranked: it is not 0
+            "step_percent": [self.percents[cause] for cause in ranked],
+            "idle_percent": [100.0 * self.percents[cause] / idle_percent for cause in ranked],  # ranked: it is not 0
             "gaps": [sum(device.gap_counts[cause] for device in devices) for cause in ranked],
         }
 

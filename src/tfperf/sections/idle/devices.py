@@ -6,6 +6,8 @@ for. So averages, gaps and sentences are of the devices that work.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
@@ -34,7 +36,7 @@ class DeviceUse(Struct, frozen=True, kw_only=True):
         return device_label(self.device)
 
 
-class DeviceIdle(Struct, frozen=True, kw_only=True):
+class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
     """The idle time of one device: one entry per window, in picoseconds; `counted` tells which are in averages."""
 
     host: str
@@ -55,7 +57,7 @@ class DeviceIdle(Struct, frozen=True, kw_only=True):
     all_gap_count: int
     """Gaps in all windows."""
 
-    @property
+    @cached_property
     def step_count(self) -> int:
         """Return the number of counted windows."""
         return int(self.counted.sum())
@@ -64,17 +66,17 @@ class DeviceIdle(Struct, frozen=True, kw_only=True):
         """Return the time of a cause in counted windows."""
         return int(self.time_ps[cause][self.counted].sum())
 
-    @property
+    @cached_property
     def counted_idle_ps(self) -> int:
         """Return the idle time in counted windows."""
         return int((self.window_ps - self.busy_ps)[self.counted].sum())
 
-    @property
+    @cached_property
     def counted_window_ps(self) -> int:
         """Return the duration of the counted windows."""
         return int(self.window_ps[self.counted].sum())
 
-    @property
+    @cached_property
     def use(self) -> Use:
         """Return what the device did in the counted windows."""
         if self.compute_ps[self.counted].any():

@@ -56,7 +56,7 @@ def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
     """
     if not idle.devices:
         return ()
-    large = [cause for cause in idle.ranked if idle.percent(cause) >= NAMED_PERCENT]
+    large = [cause for cause in idle.ranked if idle.percents[cause] >= NAMED_PERCENT]
     if large:
         return tuple(_finding(idle, cause, summary) for cause in large)
     share = idle_share(idle)
@@ -69,7 +69,7 @@ def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
 
 def idle_share(idle: Idle, cause: Cause | None = None) -> Quantity:
     """Return the share of the step in which devices are idle, for any cause or this one."""
-    key, percent = ("idle", idle.idle_percent) if cause is None else (f"idle: {cause}", idle.percent(cause))
+    key, percent = ("idle", idle.idle_percent) if cause is None else (f"idle: {cause}", idle.percents[cause])
     return Quantity(key, percent, of=whole_of(idle))
 
 
@@ -84,7 +84,7 @@ def _finding(idle: Idle, cause: Cause, summary: Summary) -> Finding:
             text += f" (the category {title} has {of_category}, by other rules)"
             quantities.append(of_category)
     # One gap alone may be the start or the end of the capture, which no change of the program shortens.
-    is_grave = idle.percent(cause) >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
+    is_grave = idle.percents[cause] >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
     severity: Severity = "problem" if is_grave else "hint"
     return Finding(f"idle_{cause}", severity, f"{text}.", causes=_CAUSES[cause], quantities=tuple(quantities))
 
