@@ -14,7 +14,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 COUNT ?= 10000
-SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
 # uv installs in half of the time that pip takes. Where it cannot be had, pip installs.
 define install
 	([ -x $(BIN)/uv ] || $(BIN)/python -m pip install --quiet uv) \

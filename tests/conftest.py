@@ -41,7 +41,7 @@ SHARE_ANALYSES = {
 """One worker runs these files, so that `real_runs.py` analyzes each run once for all of them."""
 
 # A test must not fail because the machine is busy.
-settings.register_profile("tfperf", deadline=None)
+settings.register_profile("tfperf", deadline=None, max_examples=50)
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.load_profile("tfperf")
 
@@ -67,6 +67,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write gold files and generated parts of pages, then read the diff; other tests do not run",
     )
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return one worker more than there are processors, since jobs also wait; a fifth would take too much memory."""
+    return min((os.cpu_count() or 1) + 1, 4)
 
 
 @pytest.hookimpl(tryfirst=True)

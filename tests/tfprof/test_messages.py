@@ -38,7 +38,11 @@ SAME_NAMES = (
     "Tuple",
 )
 DUMP = """
-import json
+import importlib.util, json, sys, types
+# The package without its __init__, which would load all of TensorFlow.
+package = types.ModuleType("tensorflow")
+package.__path__ = importlib.util.find_spec("tensorflow").submodule_search_locations
+sys.modules["tensorflow"] = package
 from tensorflow.core.framework import graph_pb2, node_def_pb2, step_stats_pb2, tensor_shape_pb2, tensor_description_pb2
 from tensorflow.core.framework import allocation_description_pb2
 from tensorflow.core.profiler import tfprof_log_pb2

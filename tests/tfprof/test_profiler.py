@@ -18,6 +18,8 @@ from tfperf.tfprof.input_file import InputFile, TfprofInputError
 from tfperf.tfprof.op_log import read_op_log
 from tfperf.tfprof.profile_proto import read_profile
 
+SAMPLE = Path(__file__).parents[2] / "sample_traces" / "tfprof_mlp"
+
 GRAPH = graph(
     node("x", "Placeholder", outputs=[[4, 8]], variable=[4, 8]),
     node("layer/kernel", "VariableV2", outputs=[[8, 2]], variable=[8, 2]),
@@ -236,30 +238,62 @@ facts = []
 for name, modules in {"ours": (tfprof, tfprof), "theirs": (model_analyzer, option_builder)}.items():
     facts += [article(*modules, name), str(hidden1.shape)]
 json.dump(facts, open("facts.json", "w"))
+B = option_builder.ProfileOptionBuilder
+json.dump([eval(chain) for chain in CHAINS], open("chains.json", "w"))
 tfprof.write_op_log(sess.graph, ".", run_meta=recorded[10])
 tfprof.profile(sess.graph, recorded[10], cmd="code", options={"output": "none"})
 tfprof.profile(run_meta=recorded[10], cmd="op", options={"output": "file:outfile=ops.txt", "select": ["float_ops"]})
 """
 
 
+CHAINS = {
+    "new": "B().build()",
+    "parameters": "B.trainable_variables_parameter()",
+    "float operations": "B.float_operation()",
+    "time and memory": "B.time_and_memory(min_micros=3, min_cpu_micros=2)",
+    "by position": "B.time_and_memory(1, 2, 3, 4, 5, 6, 7)",
+    "minima": "B().with_max_depth(4).with_min_execution_time(1, 2, 3).with_min_memory(4, 5, 6, 7)"
+    ".with_min_parameters(8).with_min_float_operations(9).with_min_occurrence(10).build()",
+    "names": "B().with_accounted_types(['MatMul']).with_node_names(['a'], ['b'], ['c'], ['d'])"
+    ".account_displayed_op_only(True).build()",
+    "some names": "B(B.float_operation()).with_node_names(show_name_regexes=['.*x']).build()",
+    "outputs": "[B().with_empty_output().build(), B().with_stdout_output().build(), B().with_file_output('f').build(),"
+    " B().with_timeline_output('t.json').build(), B().with_pprof_output('p.pb.gz').build()]",
+    "order": "B().with_step(70).order_by('params').select(['params', 'bytes']).build()",
+}
+
+
+@pytest.fixture(scope="module")
+def article(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which the article's code ran with tfperf, and with TensorFlow."""
+    folder = tmp_path_factory.mktemp("article")
+    run_job(folder, f"SAMPLE, CHAINS = {str(SAMPLE)!r}, {[*CHAINS.values()]!r}\n{_ARTICLE}")
+    return folder
+
+
 @pytest.mark.tensorflow
 @pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
-def test_code_of_the_article_needs_other_imports_only(tmp_path: Path) -> None:
-    sample = Path(__file__).parents[2] / "sample_traces" / "tfprof_mlp"
-    run_job(tmp_path, f"SAMPLE = {str(sample)!r}\n{_ARTICLE}")
-    ours, shape, theirs, their_shape = json.loads((tmp_path / "facts.json").read_text())
+def test_the_builder_makes_what_tensorflows_makes(article: Path) -> None:
+    ours = [eval(chain, {"B": ProfileOptionBuilder}) for chain in CHAINS.values()]
+    assert ours == json.loads((article / "chains.json").read_text())
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+def test_code_of_the_article_needs_other_imports_only(article: Path) -> None:
+    ours, shape, theirs, their_shape = json.loads((article / "facts.json").read_text())
     assert (shape, their_shape) == ("(None, 128)", "(100, 128)")
     assert ours == theirs == [104_938, [["hidden1", 100_480], ["hidden2", 4_128], ["softmax_linear", 330]]]
-    assert (tmp_path / "ours.txt").read_text() == (tmp_path / "theirs.txt").read_text()
+    assert (article / "ours.txt").read_text() == (article / "theirs.txt").read_text()
     events = [
         [(each["name"], each["dur"]) for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
-        for path in (tmp_path / "ours.json", tmp_path / "theirs.json_10")
+        for path in (article / "ours.json", article / "theirs.json_10")
     ]
     assert sorted(events[0]) == sorted(events[1])
     # The batch has no size in the graph: the run says it.
-    float_ops = read_op_log(InputFile(tmp_path / "tfprof_log", "OpLogProto")).float_ops
+    float_ops = read_op_log(InputFile(article / "tfprof_log", "OpLogProto")).float_ops
     assert int(float_ops.max()) == 2 * 100 * 784 * 128
-    assert "MatMul " in (tmp_path / "ops.txt").read_text()
+    assert "MatMul " in (article / "ops.txt").read_text()
 
 
 def test_public_names_are_there_and_documented() -> None:
