@@ -85,6 +85,10 @@ def test_a_first_step_that_takes_much_longer(tmp_path: Path) -> None:
     assert "--skip-first 1" in finding.action
     assert first_step_finding(of, step=10) is None
     assert first_step_finding(skip_first(of, 1)) is None
+    after_another = of_steps(tmp_path, {"a": 1}, {"a": 2000}, {"a": 10}, {"a": 10})
+    finding = first_step_finding(skip_first(after_another, 1))
+    assert finding is not None
+    assert "--skip-first 2" in finding.action
 
 
 def test_a_node_that_takes_much_longer_in_a_step_that_does_not(tmp_path: Path) -> None:

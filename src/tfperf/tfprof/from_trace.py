@@ -103,7 +103,8 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
     log = read_op_log(InputFile(op_log, "OpLogProto")) if op_log is not None else None
     steps = _Windows(trace, find_steps(trace, step_marker), skip_first)
     traced = _of_python(trace, steps) if view == "code" and op_log is None else _of_ops(trace, steps, nodes, log)
-    return replace(traced, notes=(*traced.notes, *steps.notes, *_other_hosts(selected)))
+    model = replace(traced.model, skipped=skip_first)
+    return replace(traced, model=model, notes=(*traced.notes, *steps.notes, *_other_hosts(selected)))
 
 
 def _other_hosts(run: Run) -> tuple[str, ...]:

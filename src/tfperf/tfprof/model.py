@@ -103,6 +103,8 @@ class Model(Struct, frozen=True, kw_only=True):
     """What each host did in each step."""
     mean: Executions | None = None
     """The mean of all steps; None: of each node over the steps that have a record of it, as tfprof has it."""
+    skipped: int = 0
+    """How many steps before these were left out."""
 
     def values(self, step: int) -> Int64s:
         """Return the own values of all nodes in a step, or their mean: a row for each of `ATTRIBUTES`.

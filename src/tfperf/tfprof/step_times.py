@@ -57,6 +57,7 @@ def skip_first(model: Model, count: int) -> Model:
         model,
         steps={step: model.steps[step] for step in kept},
         hosts=[each for each in model.hosts if each.step in kept],
+        skipped=model.skipped + count,
     )
 
 
@@ -138,7 +139,8 @@ def first_step_finding(model: Model, step: int = AVERAGE) -> Finding | None:
         name, nanos, usual = first.nodes[0]
         more = f", and {counted(len(first.nodes) - 1, 'other node')}" if len(first.nodes) > 1 else ""
         text += f"in which {name} took {format_ms(nanos / _NS_PER_MS)} ms, {nanos / usual:.0f} times its median{more}"
-    return Finding("first_step", "hint", text, "leave it out with --skip-first 1, or look at one --step")
+    action = f"leave it out with --skip-first {model.skipped + 1}, or look at one --step"
+    return Finding("first_step", "hint", text, action)
 
 
 def _records(model: Model) -> tuple[Int64s, Int64s, Int64s]:
