@@ -69,6 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return one worker more than there are processors, since jobs also wait; a fifth would take too much memory."""
     return min((os.cpu_count() or 1) + 1, 4)
