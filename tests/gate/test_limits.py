@@ -94,6 +94,7 @@ def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value:
         ("fail-on", "compilatoin", "there is no cause 'compilatoin': did you mean compilation?"),
         ("fail-on", "zzz", "there is no cause 'zzz': the causes are input_wait, input_contention, input_copy"),
         ("fail-on", "", "there is no cause ''"),
+        ("fail-on", "compilation, input_wait", "is several causes: give each by itself"),
         ("fail-on", "compilation=10%", "there is no cause 'compilation=10%': did you mean compilation?"),
         ("max-cost", "compilation", "compilation has no bound: write compilation=10%"),
         ("max-cost", "compilation=", "'' is not a number: write 10%"),

@@ -185,7 +185,7 @@ HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "no log": ("log", bytes, "is empty"),
     "no profile": ("profile", bytes, "is empty"),
     "another message": ("run", lambda: GOOD["graph"], "is a graph of TensorFlow (GraphDef), not a RunMetadata"),
-    "a graph as a log": ("log", lambda: GOOD["graph"], "not a OpLogProto"),
+    "a graph as a log": ("log", lambda: GOOD["graph"], "not an OpLogProto"),
     "text": ("graph", lambda: b"hello, world; this is no graph", "is text, but not a graph"),
     "text as a run": ("run", lambda: b"hello, world; this is no run", "is a text file"),
     "nested text": ("graph", lambda: b"a {" * 100_000, "is text, but not a graph"),

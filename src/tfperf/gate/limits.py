@@ -299,6 +299,8 @@ def check_cause(code: str) -> None:
     """Raise ValueError for a code that is of no cause."""
     from tfperf.sections.diagnosis.unjudged import NEEDS
 
+    if "," in code and all(part.strip() in NEEDS for part in code.split(",")):
+        raise ValueError(f"{quoted(code)} is several causes: give each by itself, in an option or an item of its own")
     if code not in NEEDS:
         known = did_you_mean(code, NEEDS) or f"the causes are {', '.join(NEEDS)}"
         raise ValueError(f"there is no cause {quoted(code)}: {known}")

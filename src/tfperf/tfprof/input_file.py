@@ -41,8 +41,8 @@ class InputFile:
         """Return the error for bytes that are not what they should be."""
         kind = self._kind()
         if kind and self.kind not in kind:
-            return TfprofInputError(f"{self.path} is {kind}, not a {self.kind}")
-        return TfprofInputError(f"{self.path} is damaged, or not a {self.kind}: {what}")
+            return TfprofInputError(f"{self.path} is {kind}, not {self._a_kind}")
+        return TfprofInputError(f"{self.path} is damaged, or not {self._a_kind}: {what}")
 
     def is_none_of_others(self, *accepted: str) -> None:
         """Raise the error for a file of another kind, whose fields might pass for those of this one.
@@ -51,7 +51,11 @@ class InputFile:
         """
         kind = self._kind()
         if kind and not any(word in kind for word in (self.kind, *accepted)):
-            raise TfprofInputError(f"{self.path} is {kind}, not a {self.kind}")
+            raise TfprofInputError(f"{self.path} is {kind}, not {self._a_kind}")
+
+    @property
+    def _a_kind(self) -> str:
+        return f"{'an' if self.kind[:1] in 'AEIOU' else 'a'} {self.kind}"
 
     def _kind(self) -> str:
         """Return what the file is, if its first bytes tell surely."""
