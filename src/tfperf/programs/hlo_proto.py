@@ -1,0 +1,262 @@
+"""Programs of XLA from protobuf: `HloProto`, `HloModuleProto` and `HloSnapshot`, told apart by what they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from tfperf.programs.link import MOST_INSTRUCTIONS, FoundComputation, FoundInstruction, link
+from tfperf.programs.messages import ELEMENT_TYPES, XLA
+from tfperf.programs.model import (
+    MOST_DIMS,
+    UNKNOWN,
+    BufferSizes,
+    ConvolutionDims,
+    DotDims,
+    Frame,
+    Module,
+    OpMetadata,
+    ProgramError,
+    Shape,
+    WindowDim,
+)
+
+_OPCODE = re.compile(rb"[a-z][a-z0-9-]*")
+_OPEN = -(1 << 63)
+"""How XLA writes a dimension that it leaves open."""
+_MOST_FRAMES = 64
+_DISTRIBUTIONS = {1: "uniform", 2: "normal"}
+
+
+def read_proto(data: bytes) -> Module:
+    """Read a serialized `HloProto`, `HloModuleProto` or `HloSnapshot`.
+
+    Raises ProgramError if it is none of them, if it is damaged, or if its structure is impossible.
+    """
+    for layers in (("HloProto",), (), ("HloSnapshot", "HloProto")):
+        found = _unpack(data, layers)
+        if found is not None:
+            return _Reader(*found).module()
+    raise ProgramError("not a program of XLA: neither a HloProto, HloModuleProto nor HloSnapshot, or it is damaged")
+
+
+def _unpack(data: bytes, layers: tuple[str, ...]) -> tuple[Any, bytes] | None:
+    """Return the module in these messages and its buffer assignment; None where there is none."""
+    buffers = b""
+    try:
+        for layer in layers:
+            message = XLA.message_class(layer).FromString(data)
+            data = message.hlo if layer == "HloSnapshot" else message.hlo_module
+            buffers = b"" if layer == "HloSnapshot" else message.buffer_assignment
+        module = XLA.message_class("HloModule").FromString(data)
+        if not module.computations:
+            return None
+        first = XLA.message_class("HloComputation").FromString(module.computations[0])
+        head = XLA.message_class("HloInstruction").FromString(first.instructions[0]) if first.instructions else None
+    except DecodeError:
+        return None
+    return (module, buffers) if head is not None and _OPCODE.fullmatch(head.opcode) else None
+
+
+class _Reader:
+    """Reads one module; parts with the same bytes are decoded once."""
+
+    def __init__(self, module: Any, buffers: bytes) -> None:
+        self._module, self._buffers = module, buffers
+        self._known: dict[tuple[str, bytes], Any] = {}
+        self._stacks: dict[int, tuple[Frame, ...]] = {}
+        self._instruction_class = XLA.message_class("HloInstruction")
+
+    def module(self) -> Module:
+        name = _text(self._module.name)
+        try:
+            found = self._computations()
+            buffers = _buffer_sizes(self._buffers) if self._buffers else None
+        except DecodeError as error:
+            raise ProgramError(
+                f"the program {name[:200]!r} is damaged: {' '.join(str(error).split())[:200]}"
+            ) from error
+        entry: Any = self._module.entry_computation_id
+        if not any(each.key == entry for each in found):
+            entry_name = _text(self._module.entry_computation_name)
+            entry = next((each.key for each in found if each.name == entry_name), entry)
+        aliased = frozenset(each.parameter_number for each in self._module.input_output_alias.entries)
+        facts = {"id": self._module.id, "aliased_parameters": aliased, "buffers": buffers}
+        return link(name, found, entry, **facts)
+
+    def _computations(self) -> list[FoundComputation]:
+        found, count = [], 0
+        for serialized in self._module.computations:
+            computation = XLA.message_class("HloComputation").FromString(serialized)
+            count += len(computation.instructions)
+            if count > MOST_INSTRUCTIONS:
+                raise ProgramError(f"the program has more than the {MOST_INSTRUCTIONS:,} instructions that are read")
+            instructions = [self._instruction(each) for each in computation.instructions]
+            root = computation.root_id
+            if instructions and all(each.key != root for each in instructions) and root == 0:
+                root = instructions[-1].key
+            found.append(FoundComputation(computation.id, _text(computation.name), instructions, root))
+        return found
+
+    def _instruction(self, serialized: bytes) -> FoundInstruction:
+        item = self._instruction_class.FromString(serialized)
+        fields: dict[str, Any] = {}
+        for descriptor, value in item.ListFields():
+            field = descriptor.name
+            if field in _PLAIN:
+                name, convert = _PLAIN[field]
+                fields[name] = convert(value)
+            elif field in _REPEATING:
+                fields[field] = self._decoded(field, value)
+        if "shape" not in fields or not _OPCODE.fullmatch(item.opcode):
+            raise ProgramError(f"instruction {_text(item.name)[:200]!r} has no shape, or no opcode that is a word")
+        return FoundInstruction(item.id, fields, item.operand_ids, item.called_computation_ids)
+
+    def _decoded(self, field: str, serialized: bytes) -> Any:
+        key = field, serialized
+        found = self._known.get(key)
+        if found is None:
+            item = XLA.message_class(_REPEATING[field]).FromString(serialized)
+            convert = {"shape": _shape, "metadata": self._metadata, "window": _window}[field]
+            found = self._known[key] = convert(item)
+        return found
+
+    def _metadata(self, item: Any) -> OpMetadata:
+        stack = self._stack(item.stack_frame_id)
+        if not stack and item.source_file:
+            stack = (Frame(_text(item.source_file), item.source_line),)
+        return OpMetadata(_text(item.op_type), _text(item.op_name), stack, _text(item.deduplicated_name))
+
+    def _stack(self, frame: int) -> tuple[Frame, ...]:
+        """Return the places of a frame, the innermost first; ids count from 1."""
+        if frame not in self._stacks:
+            index, at, places = self._module.stack_frame_index, frame, []
+            while 0 < at <= len(index.stack_frames) and len(places) < _MOST_FRAMES:
+                item = index.stack_frames[at - 1]
+                location = _item(index.file_locations, item.file_location_id)
+                if location is not None:
+                    file = _item(index.file_names, location.file_name_id) or b""
+                    function = _item(index.function_names, location.function_name_id) or b""
+                    places.append(Frame(_text(file), location.line, _text(function)))
+                at = item.parent_frame_id
+            self._stacks[frame] = tuple(places)
+        return self._stacks[frame]
+
+
+def _item(items: Any, number: int) -> Any:
+    """Return an item that is counted from 1; None for one that is not there."""
+    return items[number - 1] if 0 < number <= len(items) else None
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _shape(item: Any) -> Shape:
+    kind = ELEMENT_TYPES.get(item.element_type)
+    if kind is None:
+        raise ProgramError(f"a shape has the element type {item.element_type}, which tfperf does not know")
+    dims = tuple([UNKNOWN if dim == _OPEN else dim for dim in item.dimensions])
+    if len(dims) > MOST_DIMS or any(dim < UNKNOWN or (dim == UNKNOWN and _OPEN not in item.dimensions) for dim in dims):
+        raise ProgramError(f"a shape has impossible dimensions: {str(dims)[:200]}")
+    parts = tuple(map(_shape, item.tuple_shapes))
+    if not item.HasField("layout"):
+        return Shape(kind, dims, parts=parts)
+    layout = item.layout
+    tiles = tuple([tuple(tile.dimensions) for tile in layout.tiles])
+    bits = layout.element_size_in_bits
+    if not 0 <= bits <= 128:
+        raise ProgramError(f"an element of a shape takes {bits} bits")
+    return Shape(kind, dims, tuple(layout.minor_to_major), tiles, layout.memory_space, bits, parts)
+
+
+def _window(item: Any) -> tuple[WindowDim, ...]:
+    return tuple(
+        WindowDim(
+            each.size,
+            each.stride or 1,
+            each.padding_low,
+            each.padding_high,
+            each.window_dilation or 1,
+            each.base_dilation or 1,
+            each.window_reversal,
+        )
+        for each in item.dimensions
+    )
+
+
+def _dot(item: Any) -> DotDims:
+    return DotDims(
+        tuple(item.lhs_contracting_dimensions),
+        tuple(item.rhs_contracting_dimensions),
+        tuple(item.lhs_batch_dimensions),
+        tuple(item.rhs_batch_dimensions),
+    )
+
+
+def _convolution(item: Any) -> ConvolutionDims:
+    return ConvolutionDims(
+        item.input_batch_dimension,
+        item.input_feature_dimension,
+        tuple(item.input_spatial_dimensions),
+        item.kernel_input_feature_dimension,
+        item.kernel_output_feature_dimension,
+        tuple(item.kernel_spatial_dimensions),
+        item.output_batch_dimension,
+        item.output_feature_dimension,
+        tuple(item.output_spatial_dimensions),
+    )
+
+
+def _slices(items: Any) -> tuple[tuple[int, int, int], ...]:
+    return tuple((each.start, each.limit, each.stride) for each in items)
+
+
+def _padding(item: Any) -> tuple[tuple[int, int, int], ...]:
+    return tuple((each.edge_padding_low, each.edge_padding_high, each.interior_padding) for each in item.dimensions)
+
+
+def _buffer_sizes(serialized: bytes) -> BufferSizes:
+    """Add up the allocations: each is what the first of these rules says; those of a thread are of no kind."""
+    parameters = outputs = temporaries = constants = 0
+    for each in XLA.message_class("BufferAssignment").FromString(serialized).buffer_allocations:
+        if each.is_thread_local:
+            continue
+        if each.is_entry_computation_parameter:
+            parameters += each.size
+        elif each.is_constant:
+            constants += each.size
+        elif each.maybe_live_out:
+            outputs += each.size
+        else:
+            temporaries += each.size
+    return BufferSizes(parameters, outputs, temporaries, constants)
+
+
+_PLAIN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "name": ("name", _text),
+    "opcode": ("opcode", _text),
+    "parameter_number": ("parameter", int),
+    "fusion_kind": ("fusion_kind", _text),
+    "tuple_index": ("tuple_index", int),
+    "dimensions": ("dimensions", tuple),
+    "convolution_dimension_numbers": ("convolution", _convolution),
+    "slice_dimensions": ("slices", _slices),
+    "dynamic_slice_sizes": ("slice_sizes", tuple),
+    "padding_config": ("padding", _padding),
+    "distribution": ("distribution", lambda number: _DISTRIBUTIONS.get(number, "")),
+    "custom_call_target": ("target", _text),
+    "dot_dimension_numbers": ("dot", _dot),
+    "fft_length": ("fft_length", tuple),
+    "gather_slice_sizes": ("slice_sizes", tuple),
+    "backend_config": ("backend_config", _text),
+    "feature_group_count": ("feature_groups", int),
+    "batch_group_count": ("batch_groups", int),
+    "comparison_direction": ("direction", _text),
+}
+"""Field of the message -> field of an `Instruction`, and what makes one of the other."""
+_REPEATING = {"shape": "Shape", "metadata": "OpMetadata", "window": "Window"}
+"""Fields that many instructions have with the same bytes, and the message that these are."""

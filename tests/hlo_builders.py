@@ -1,0 +1,63 @@
+"""Programs of XLA as bytes, by hand.
+
+program(computation("main", instruction(1, "a", "parameter", shape(F32, 8))))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protobytes import field, message
+
+F32, S32, TUPLE = 11, 4, 13
+
+
+def shape(kind: int, *dims: int, parts: Iterable[bytes] = (), layout: bytes = b"") -> bytes:
+    """A `ShapeProto`."""
+    made = message(field(2, kind), *(field(3, dim) for dim in dims), *(field(4, part) for part in parts))
+    return made + (field(5, layout) if layout else b"")
+
+
+def layout(*minor_to_major: int, tiles: Iterable[Iterable[int]] = ()) -> bytes:
+    """A `LayoutProto`."""
+    made = message(*(field(1, dim) for dim in minor_to_major))
+    return made + message(*(field(6, message(*(field(1, size) for size in tile))) for tile in tiles))
+
+
+def instruction(  # noqa: PLR0913, PLR0917
+    number: int,
+    name: str,
+    opcode: str,
+    of: bytes,
+    operands: Iterable[int] = (),
+    calls: Iterable[int] = (),
+    extra: bytes = b"",
+) -> bytes:
+    """A `HloInstructionProto`; `extra` are further fields."""
+    return message(
+        field(1, name.encode()),
+        field(2, opcode.encode()),
+        field(3, of),
+        field(35, number),
+        *(field(36, operand) for operand in operands),
+        *(field(38, call) for call in calls),
+        extra,
+    )
+
+
+def computation(name: str, *instructions: bytes, number: int = 1, root: int = 1) -> bytes:
+    """A `HloComputationProto`."""
+    return message(
+        field(1, name.encode()), *(field(2, each) for each in instructions), field(5, number), field(6, root)
+    )
+
+
+def module(*computations: bytes, entry: int = 1, extra: bytes = b"") -> bytes:
+    """A `HloModuleProto`."""
+    made = message(field(1, b"jit_step"), field(2, b"main"), *(field(3, each) for each in computations))
+    return made + field(5, 7) + field(6, entry) + extra
+
+
+def program(*computations: bytes, entry: int = 1, extra: bytes = b"", buffers: bytes = b"") -> bytes:
+    """A `HloProto`; `extra` are further fields of the module."""
+    return field(1, module(*computations, entry=entry, extra=extra)) + (field(3, buffers) if buffers else b"")
