@@ -112,7 +112,7 @@ def test_memory_by_the_plan_of_the_compiler() -> None:
     inner = computation("main", instruction(1, "r", "iota", VECTOR))
     read = read_proto(program(inner, buffers=message(*rows), extra=field(8, field(1, message(field(2, 3))))))
     assert read.buffers == BufferSizes(parameters=100, outputs=30, temporaries=11, constants=7)
-    assert (read.buffers.total, read.aliased_parameters) == (148, {3})
+    assert (read.buffers.total, read.aliased_parameters) == (148, frozenset({3}))
 
 
 A = instruction(1, "a", "parameter", VECTOR)

@@ -133,7 +133,8 @@ class _Reader:
     def _stack(self, frame: int) -> tuple[Frame, ...]:
         """Return the places of a frame, the innermost first; ids count from 1."""
         if frame not in self._stacks:
-            index, at, places = self._module.stack_frame_index, frame, []
+            index, at = self._module.stack_frame_index, frame
+            places: list[Frame] = []
             while 0 < at <= len(index.stack_frames) and len(places) < _MOST_FRAMES:
                 item = index.stack_frames[at - 1]
                 location = _item(index.file_locations, item.file_location_id)
