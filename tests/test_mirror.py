@@ -40,6 +40,8 @@ TESTED_IN = {
     "tfprof/tensors.py": "tfprof/test_checkpoint.py",
     "sections/python/section.py": "sections/python/test_analysis.py",
     "sections/python/tables.py": "sections/python/test_analysis.py",
+    "programs/cost_rules.py": "programs/test_cost.py",
+    "programs/library_calls.py": "programs/test_cost.py",
     "programs/link.py": "programs/test_hlo_proto.py",
     "programs/messages.py": "programs/test_hlo_proto.py",
     "programs/model.py": "programs/test_hlo_proto.py",

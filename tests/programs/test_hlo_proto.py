@@ -56,9 +56,15 @@ def test_a_tuple_has_the_bytes_of_its_arrays() -> None:
     assert (read.shape.bytes, str(read.shape)) == (35, "(f32[8]{0}, (pred[3], token[]))")
 
 
-def test_four_bits_are_rounded_up_to_a_byte() -> None:
-    (read,) = read_proto(one(of=shape(21, 3))).entry.instructions
-    assert read.shape.bytes == 2
+def test_four_bits_take_a_byte_unless_the_layout_packs_them() -> None:
+    packed = shape(21, 3, layout=layout(0) + field(7, 4))
+    pair = [read_proto(one(of=of)).entry.root_instruction.shape for of in (shape(21, 3), packed)]
+    assert [(str(each), each.bytes) for each in pair] == [("s4[3]", 3), ("s4[3]{0:E(4)}", 2)]
+
+
+def test_a_dynamic_dimension_has_its_bound_and_room_for_its_length() -> None:
+    read = read_proto(one(of=shape(F32, 8, 16) + field(6, 1) + field(6, 0))).entry.root_instruction.shape
+    assert (str(read), read.elements, read.bytes) == ("f32[<=8,16]", 128, 128 * 4 + 2 * 4)
 
 
 def test_dimensions_of_a_dot_and_a_convolution() -> None:

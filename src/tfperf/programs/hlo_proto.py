@@ -163,15 +163,14 @@ def _shape(item: Any) -> Shape:
     dims = tuple([UNKNOWN if dim == _OPEN else dim for dim in item.dimensions])
     if len(dims) > MOST_DIMS or any(dim < UNKNOWN or (dim == UNKNOWN and _OPEN not in item.dimensions) for dim in dims):
         raise ProgramError(f"a shape has impossible dimensions: {str(dims)[:200]}")
-    parts = tuple(map(_shape, item.tuple_shapes))
-    if not item.HasField("layout"):
-        return Shape(kind, dims, parts=parts)
-    layout = item.layout
+    dynamic = tuple(item.is_dynamic_dimension)
+    dynamic = dynamic if any(dynamic) and len(dynamic) == len(dims) and UNKNOWN not in dims else ()
+    layout, parts = item.layout, tuple(map(_shape, item.tuple_shapes))
     tiles = tuple([tuple(tile.dimensions) for tile in layout.tiles])
     bits = layout.element_size_in_bits
     if not 0 <= bits <= 128:
         raise ProgramError(f"an element of a shape takes {bits} bits")
-    return Shape(kind, dims, tuple(layout.minor_to_major), tiles, layout.memory_space, bits, parts)
+    return Shape(kind, dims, tuple(layout.minor_to_major), tiles, layout.memory_space, bits, parts, dynamic)
 
 
 def _window(item: Any) -> tuple[WindowDim, ...]:

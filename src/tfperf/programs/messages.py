@@ -36,7 +36,10 @@ XLA = Schema(
             "backend_config 43 bytes, feature_group_count 50 int64, batch_group_count 58 int64, "
             "comparison_direction 63 bytes"
         ),
-        "Shape": "element_type 2 int64, dimensions 3 []int64, tuple_shapes 4 []Shape, layout 5 Layout",
+        "Shape": (
+            "element_type 2 int64, dimensions 3 []int64, tuple_shapes 4 []Shape, layout 5 Layout, "
+            "is_dynamic_dimension 6 []bool"
+        ),
         "Layout": "minor_to_major 1 []int64, tiles 6 []Tile, element_size_in_bits 7 int64, memory_space 8 int64",
         "Tile": "dimensions 1 []int64",
         "OpMetadata": (

@@ -28,7 +28,8 @@ BITS: dict[str, int] = {
     "token": 0,
     "opaque": 64,
 }
-"""Bits of an element of each type; an opaque value is a pointer."""
+"""Bits of an element of each type; an opaque value is a pointer. In memory, less than 8 are stored in a byte of their
+own, unless the layout packs them."""
 POINTER_BYTES = 8
 UNKNOWN = -1
 """A dimension that the program leaves open."""
@@ -41,10 +42,11 @@ class ProgramError(TfperfError):
     """A program cannot be read: not one of XLA, damaged, or of an impossible structure."""
 
 
-class Shape(Struct, frozen=True):
+class Shape(Struct, frozen=True, dict=True):
     """An array of a type, or a tuple of shapes (`type` is then "tuple").
 
-    Bounded dynamic dimensions have their bound. `layout` is minor to major, empty where the program states none.
+    Dynamic dimensions have their bound; their real lengths stand behind the elements, 4 bytes for each dimension.
+    `layout` is minor to major, empty where the program states none.
     """
 
     type: str
@@ -53,8 +55,10 @@ class Shape(Struct, frozen=True):
     tiles: tuple[tuple[int, ...], ...] = ()
     memory_space: int = 0
     element_bits: int = 0
-    """Bits that an element takes by its layout; 0: those of its type."""
+    """Bits that an element takes by its layout; 0: those of its type, in whole bytes."""
     parts: tuple[Shape, ...] = ()
+    dynamic: tuple[bool, ...] = ()
+    """Which dimensions may be smaller than stated; empty: none."""
 
     @property
     def is_tuple(self) -> bool:
@@ -66,7 +70,7 @@ class Shape(Struct, frozen=True):
         """Tell whether all dimensions are known."""
         return UNKNOWN not in self.dims and all(part.is_known for part in self.parts)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Return the number of elements; of a tuple, that of all its arrays.
 
@@ -80,7 +84,7 @@ class Shape(Struct, frozen=True):
             raise ProgramError(f"the size of {self} is not known: it has an open dimension")
         return math.prod(self.dims)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Return the bytes of its elements without padding; of a tuple, those of all its arrays.
 
@@ -88,7 +92,9 @@ class Shape(Struct, frozen=True):
         """
         if self.is_tuple:
             return sum(part.bytes for part in self.parts)
-        return (self.elements * (self.element_bits or BITS[self.type]) + 7) // 8
+        bits = self.element_bits or max(BITS[self.type], 8 if self.type != "token" else 0)
+        lengths = 4 * len(self.dims) if any(self.dynamic) else 0
+        return (self.elements * bits + 7) // 8 + lengths
 
     def leaves(self) -> Iterator[Shape]:
         """Iterate over the arrays of a tuple, those of inner tuples too; an array yields itself."""
@@ -101,7 +107,11 @@ class Shape(Struct, frozen=True):
         """Return it as XLA writes it: `f32[8,128]{1,0}`."""
         if self.is_tuple:
             return f"({', '.join(map(str, self.parts))})"
-        dims = ",".join("?" if dim == UNKNOWN else str(dim) for dim in self.dims)
+        bounds = self.dynamic or (False,) * len(self.dims)
+        dims = ",".join(
+            "?" if dim == UNKNOWN else f"<={dim}" if bound else str(dim)
+            for dim, bound in zip(self.dims, bounds, strict=False)
+        )
         extra = "".join(f"({','.join(map(str, tile))})" for tile in self.tiles)
         extra = f"T{extra}" if extra else ""
         extra += f"E({self.element_bits})" if self.element_bits else ""

@@ -1,0 +1,89 @@
+"""What the configuration of an instruction tells: calls into libraries of the vendor, and how often a loop runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from tfperf.programs.cost_rules import UNKNOWN_WORK, Site, Work, convolution_flops, size_of
+from tfperf.programs.model import Instruction, Shape
+
+MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
+"""Matrix products; on AMD devices, too, they are called so."""
+CONVOLUTION_CALLS = frozenset(
+    f"__cudnn$conv{kind}"
+    for kind in ("Forward", "ForwardGraph", "BiasActivationForward", "BackwardInput", "BackwardFilter")
+)
+_MOST_TIMES = 1 << 63
+
+
+def library_work(site: Site) -> Work:
+    """Return the work of a custom call, as far as its target tells; raises IndexError if its operands do not fit."""
+    target = site.instruction.target
+    if target in MATRIX_CALLS:
+        flops = _product_flops(site)
+    elif target in CONVOLUTION_CALLS:
+        flops = _convolution_flops(site)
+    else:
+        flops = None
+    if flops is None:
+        return UNKNOWN_WORK
+    return Work(flops, bytes=site.operand_bytes + _result_bytes(site.shape), matrix_flops=flops)
+
+
+def _product_flops(site: Site) -> int | None:
+    dims = _inside(config_of(site.instruction), "gemm_backend_config", "dot_dimension_numbers")
+    depth = _whole_numbers(dims.get("lhs_contracting_dimensions")) if isinstance(dims, dict) else None
+    if not depth:
+        return None
+    return 2 * site.first.elements * math.prod(size_of(site.operands[0], at) for at in depth)
+
+
+def _convolution_flops(site: Site) -> int | None:
+    one, other, result = site.operands[0], site.operands[1], site.first
+    image, kernel, made = {
+        "__cudnn$convBackwardInput": (result, other, one),
+        "__cudnn$convBackwardFilter": (one, result, other),
+    }.get(site.instruction.target, (one, other, result))
+    return convolution_flops(site.instruction, image, kernel, made)
+
+
+def _result_bytes(shape: Shape) -> int:
+    """Return what a call writes: all results but its workspace, which is the last of several."""
+    results = list(shape.leaves())
+    if len(results) > 1 and results[-1].type in ("s8", "u8") and len(results[-1].dims) == 1:
+        results.pop()
+    return sum(each.bytes for each in results)
+
+
+def trip_count(loop: Instruction) -> int | None:
+    """Return how often a loop runs, where the compiler found out; None if not."""
+    count = _inside(config_of(loop), "known_trip_count", "n")
+    times = _whole_numbers([count])
+    return times[0] if times and times[0] < _MOST_TIMES else None
+
+
+def config_of(instruction: Instruction) -> Any:
+    """Return what the compiler keeps with an instruction, if it is JSON; else None."""
+    try:
+        return msgspec.json.decode(instruction.backend_config)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _inside(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _whole_numbers(values: Any) -> list[int] | None:
+    """Return numbers, which protobuf writes as text in JSON; None if something is no whole number from 0 on."""
+    if not isinstance(values, list):
+        return None
+    texts = [str(value) for value in values if isinstance(value, str | int)]
+    if len(texts) != len(values) or not all(text.isascii() and text.isdigit() and len(text) < 20 for text in texts):
+        return None
+    return [int(text) for text in texts]
