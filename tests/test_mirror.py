@@ -20,6 +20,7 @@ TESTED_IN = {
     "capture/tensorflow_session.py": "capture/test_local.py",
     # What one other module is made of.
     "capture/machine.py": "capture/test_doctor.py",
+    "trace/thread_flaws.py": "trace/test_soundness.py",
     "capture/tracer_options.py": "capture/test_odd_servers.py",
     "gate/outcome.py": "gate/test_check.py",
     "compare/diff_tables.py": "compare/test_diff_report.py",

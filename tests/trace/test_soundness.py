@@ -366,6 +366,20 @@ def test_runs_inside_what_runs_nothing(tmp_path: Path, name: str) -> None:
     assert codes(tmp_path, line("python", event(name, 0, 20), event("mark of a user", 5, 10))) == []
 
 
+@pytest.mark.parametrize(("lost", "expected"), [(0, []), (2, []), (3, ["uncalled_stages"]), (10, [])])
+def test_calls_of_stages_that_lost_the_call_around_them(tmp_path: Path, lost: int, expected: list[str]) -> None:
+    """Of ten batches, each with one element inside, some are not there; without any, a thread of its own makes them."""
+    batches = [event("Iterator::Root::Batch", 100 * number, 50, id=1) for number in range(10)]
+    elements = [event("Iterator::Root::Batch::Map", 100 * number + 10, 20, id=2) for number in range(10)]
+    assert codes(tmp_path, line("data", *batches[lost:], *elements)) == expected
+
+
+def test_pipelines_inside_of_pipelines_have_one_root_each(tmp_path: Path) -> None:
+    outer = [event("Iterator::Root", 100 * number, 50, id=1) for number in range(10)]
+    inner = [event("Iterator::Root", 100 * number + 10, 20, id=2) for number in range(5)]
+    assert codes(tmp_path, line("data", *outer, *inner)) == []
+
+
 def test_markers_inside_each_other(tmp_path: Path) -> None:
     def found(second_us: float, name: str = "train") -> list[str]:
         both = event("train", 0, 20, step_num=1), event(name, second_us, 20, step_num=2)
