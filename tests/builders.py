@@ -152,6 +152,8 @@ def _fill_plane(message: Any, number: int, made: Plane) -> None:
                 _fill_stat(written.stats.add(), stat, value, stat_ids)
     for stat, value in made.stats.items():
         _fill_stat(message.stats.add(), stat, value, stat_ids)
+    for text in made.name_stats:
+        name_ids.setdefault(text, len(name_ids) + 1)
     for text, known in name_ids.items():
         entry = message.event_metadata.add(key=known)
         entry.value.id, entry.value.name = known, text.encode("utf-8", "surrogateescape")
@@ -168,6 +170,8 @@ def _fill_stat(message: Any, name: str, value: Any, stat_ids: dict[str, int]) ->
         message.ref_value = stat_ids.setdefault(str(value), len(stat_ids) + 1)
     elif isinstance(value, str):
         message.str_value = value.encode("utf-8", "surrogateescape")
+    elif isinstance(value, bytes):
+        message.bytes_value = value
     elif isinstance(value, float):
         message.double_value = value
     elif isinstance(value, u64) or value >= 1 << 63:

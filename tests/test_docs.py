@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import jax_builders as jax
 import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import CliRunner, Result
@@ -497,6 +498,10 @@ TRACE_OF_SOURCE: dict[str, tuple[Plane, ...]] = {
     "markers": (host(*(event("train", 100 * n, 90, step_num=n) for n in range(4))),),
     "device steps": (plane("/device:TPU:0", line("Steps", *(event(str(n), 100 * n, 95) for n in range(4)), id=1)),),
     "stored groups": (host(*(event("op", 100 * n, 60, group_id=n, step_name=f"train {n}") for n in range(4))),),
+    "jitted calls": (
+        jax.programs({1: ("jit_step", (jax.GRADIENT,))}),
+        host(*(e for n in range(5) for e in jax.call("step", 100 * n, 90))),
+    ),
     "tf.function calls": (host(*(e for n in range(5) for e in (call(100 * n, 90), fetch(100 * n + 10)))),),
     "tf.data fetches inside a call": (host(call(0, 500), *(fetch(100 * n) for n in range(5))),),
     "executor runs": (host(*(event("FunctionRun", 100 * n, 50, id=n) for n in range(4))),),

@@ -13,9 +13,9 @@ from trace_rows import lines, memory, numbers, read_bytes, rows, texts
 
 from tfperf.errors import TraceFormatError
 from tfperf.trace import read
-from tfperf.trace.host_trace import HostTrace, PlaneKind
+from tfperf.trace.host_trace import HostTrace, PlaneKind, plane_kind
 from tfperf.trace.logdir import HostFile
-from tfperf.trace.read import plane_kind, progress_by_file, read_host
+from tfperf.trace.read import progress_by_file, read_host
 from tfperf.wire import planes
 from tfperf.wire.event_columns import StatKind
 

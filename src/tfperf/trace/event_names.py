@@ -126,6 +126,19 @@ def is_python_frame(name: str) -> bool:
     return name.startswith("$")
 
 
+JITTED_CALL = "PjitFunction("
+
+
+def is_jitted_call(name: str) -> bool:
+    """Tell whether Python calls a function in the event that JAX compiled."""
+    return name.startswith(JITTED_CALL)
+
+
+def is_jax_compilation(name: str) -> bool:
+    """Tell whether JAX has XLA compile a program in the event."""
+    return name.startswith("backend_compile")
+
+
 def is_eager_call(name: str) -> bool:
     """Tell whether the event is the Python side of running one eager op."""
     return name.startswith(("TFE_Py_", "EagerExecute", "EagerLocalExecute"))

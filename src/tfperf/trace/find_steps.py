@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, distinct, median
 from tfperf.trace import step_calls
-from tfperf.trace.event_names import mask
+from tfperf.trace.event_names import is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
 from tfperf.trace.step_calls import FunctionCalls, find_calls, find_fetches, retrace_flags
@@ -74,7 +74,24 @@ def _marked(
     names = tuple(f"{label} {number}" for label, number in zip(labels, numbers.tolist(), strict=True))
     kinds = label_kinds(trace, *span, labels)
     steps = plain_steps(("markers", "high", explanation), span, numbers, names, kinds)
-    return replace(steps, flags=retrace_flags(calls, *span))
+    if not _is_jax(trace):
+        return replace(steps, flags=retrace_flags(calls, *span))
+    from tfperf.trace.jax_steps import with_work
+
+    return with_work(trace, steps)
+
+
+def _is_jax(trace: HostTrace) -> bool:
+    return any(map(is_jitted_call, trace.names))
+
+
+def from_jitted_calls(trace: HostTrace) -> Steps | None:
+    """Take what the calls of jitted functions of JAX repeat."""
+    if not _is_jax(trace):
+        return None
+    from tfperf.trace.jax_steps import from_jitted_calls
+
+    return from_jitted_calls(trace)
 
 
 def _with_partial_ends(calls: FunctionCalls, steps: Steps) -> Steps:
@@ -168,6 +185,7 @@ _RULES = (
     from_tpu,
     from_markers,
     from_groups,
+    from_jitted_calls,
     step_calls.from_calls,
     step_calls.from_function_runs,
     step_calls.from_fetches,
@@ -187,7 +205,8 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
         if steps is not None and len(steps):
             return with_batches(trace, close_windows(trace, steps))
     return no_steps(
-        "the trace contains no step marker, no repeated tf.function call, no tf.data fetch and no device step"
+        "the trace contains no step marker, no repeated call of a tf.function or a jitted function, no tf.data fetch "
+        "and no device step"
     )
 
 

@@ -6,6 +6,7 @@ children). Nothing here changes after it is built.
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,22 @@ from tfperf.wire.hlo import HLO_PROTO, Program, parse_program
 _SEARCH = 16
 """How many times longer it takes to search for a row than to pass over one."""
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
+
+
+_HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
+
+
+def plane_kind(name: str) -> PlaneKind:
+    """Tell what a plane stands for, by its name."""
+    if name.startswith("/host:") and name[6:].startswith(_HOSTS):
+        return "host"
+    if name.startswith("/device:GPU:"):
+        return "gpu"
+    if not name.startswith("/device:TPU:"):
+        return "other"
+    if re.fullmatch(r"/device:TPU:\d+( \[\d+\])?", name):
+        return "tpu"
+    return "sparse core" if re.match(r"/device:TPU:\d+ SparseCore", name) else "other"
 
 
 class Plane(Struct, frozen=True):

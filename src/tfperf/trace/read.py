@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.trace.event_names import (
+    JITTED_CALL,
     carries_run_id,
     is_iterator,
     is_labelled_iterator,
@@ -24,7 +24,7 @@ from tfperf.trace.event_names import (
     may_mark_steps,
     may_state_batch_size,
 )
-from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind
+from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.oddities import Oddities, OdditiesOfPlane
 from tfperf.wire.event_columns import EventColumns, Line, StatType, join_columns
@@ -50,6 +50,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("text"), ("tf_function_call", "graph_type", "step_name", "eager_op", "hlo_op")),
     (KnownStat("number"), ("tracing_count", "step_num", "group_id", "correlation_id")),
     (KnownStat("number"), ("is_eager", "is_func", "program_id")),
+    (KnownStat("number", device=False), ("run_id",)),
     # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
     (KnownStat("number", carries_run_id), ("id",)),
     (KnownStat("number", device=False), ("iter_num", "_pt", "_p", "_ct", "_c", "_a")),
@@ -95,6 +96,8 @@ HOST_OPS = HLO_OPS | EAGER | {"is_eager"}
 """Ops of host threads (`host_ops`)."""
 DEVICE_OPS = HLO_OPS | {"hlo_module", "name", "annotation", "level 0", "tf_op"}
 """The ops behind what a GPU did (`device_work`)."""
+JAX = frozenset({"program_id", "run_id", HLO_PROTO})
+"""Calls of jitted functions and what runs for them (`find_jax_calls`); read where a program calls such functions."""
 DEFAULT = frozenset(KNOWN) - LINKS
 """All that tfperf knows, but for links."""
 
@@ -127,20 +130,6 @@ LONGEST_PS = 1 << 60
 """13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
 LONGEST_NAME = 4096
 """Longer names and texts are cut before anything looks into them: real ones are a tenth of that."""
-_HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
-
-
-def plane_kind(name: str) -> PlaneKind:
-    """Tell what a plane stands for, by its name."""
-    if name.startswith("/host:") and name[6:].startswith(_HOSTS):
-        return "host"
-    if name.startswith("/device:GPU:"):
-        return "gpu"
-    if not name.startswith("/device:TPU:"):
-        return "other"
-    if re.fullmatch(r"/device:TPU:\d+( \[\d+\])?", name):
-        return "tpu"
-    return "sparse core" if re.match(r"/device:TPU:\d+ SparseCore", name) else "other"
 
 
 def read_host(
@@ -163,8 +152,11 @@ def read_host(
     reading = _Reading(read_stats, instants=instants or everything, everything=everything)
     with TraceFile(path) as file:
         space = walk(file)
+        if any(span.lines and JITTED_CALL.encode() in file.read_all(span.header) for span in space.planes):
+            reading.stats |= JAX
         for span in space.planes:
             reading.add_plane(file, span, progress)
+        programs = reading.read_programs(file)
         check_planes(file, space, [plane.name for plane in reading.planes])
         file.check_unchanged()
     events, memory, extent_ps = reading.joined()
@@ -180,12 +172,12 @@ def read_host(
         extent_ps=extent_ps,
         names=tuple(reading.names),
         display_names=tuple(reading.display_names),
-        read_stats=read_stats,
+        read_stats=reading.stats,
         stats=events.stats,
         name_stats=reading.name_stats,
         every_stat=events.every,
         allocations=memory if reads_memory(read_stats) else None,
-        hlo_protos=reading.programs if HLO_PROTO in read_stats else None,
+        hlo_protos=programs,
         errors=space.errors,
         warnings=space.warnings,
         malformed_events=reading.malformed,
@@ -201,7 +193,7 @@ class _Reading:
     def __init__(self, stats: frozenset[str], *, instants: bool, everything: bool) -> None:
         self.stats, self.instants, self.everything = stats, instants, everything
         self.planes: list[Plane] = []
-        self.programs: dict[int, bytes] = {}
+        self.program_plane: PlaneSpan | None = None
         self.names: list[str] = []
         self.display_names: list[str] = []
         self.name_stats: dict[str, dict[int, int | float | str]] = {}
@@ -224,8 +216,8 @@ class _Reading:
         self.names += [*self._cut(header.event_names), ""]  # the empty one is for events without a name
         self.display_names += [*self._cut(header.event_display_names), ""]
         self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
-        if header.name == PROGRAM_PLANE and HLO_PROTO in self.stats:
-            self.programs |= read_programs(file, span)
+        if header.name == PROGRAM_PLANE:
+            self.program_plane = span
         if kind != "other" or self.everything:
             wanted = wanted_stats(kind, self.stats, every=self.everything)
             odd = OdditiesOfPlane(header)
@@ -237,6 +229,12 @@ class _Reading:
                 self._add_events(replace(events, name=events.name + first_name))
             self.oddities = self.oddities.plus(odd.counted(KNOWN.keys(), kind))
         self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
+
+    def read_programs(self, file: TraceFile) -> dict[int, bytes] | None:
+        """Return the programs of the file, None if they are not asked for."""
+        if HLO_PROTO not in self.stats:
+            return None
+        return read_programs(file, self.program_plane) if self.program_plane else {}
 
     def _cut(self, texts: Sequence[str]) -> Sequence[str]:
         """Return texts without what is beyond `LONGEST_NAME`, unless everything is read."""

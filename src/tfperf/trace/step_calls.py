@@ -263,7 +263,9 @@ def cycle_starts(token: Int64s, *, fetch_kinds: int) -> Cycle:
     groups = [tuple(part.tolist()) for part in np.split(pattern, _run_starts(pattern < fetch_kinds)[1:])]
     if paired.all() and any(a == b for a, b in zip(groups, groups[1:] + groups[:1], strict=True)):
         return Cycle(runs, period, 0)
-    return Cycle(_aligned(token, int(runs[0]), pattern, ~paired), period, period)
+    closing = np.flatnonzero(~paired & np.roll(paired, -1))
+    shift = int((closing[0] + 1) % period) if len(closing) else 0  # so that a call without its own fetch closes one
+    return Cycle(aligned_turns(token, int(runs[0]), pattern, shift), period, period)
 
 
 def smallest_period(token: Int64s) -> int:
@@ -278,10 +280,8 @@ def _run_starts(fetch: Bools) -> Int64s:
     return np.flatnonzero(fetch & np.concatenate(([True], ~fetch[:-1])))
 
 
-def _aligned(token: Int64s, first: int, pattern: Int64s, unpaired: Bools) -> Int64s:
-    """Return the starts of repetitions, so that a call without its own fetch closes one."""
-    closing = np.flatnonzero(unpaired & ~np.roll(unpaired, -1))
-    shift = int((closing[0] + 1) % len(pattern)) if len(closing) else 0
+def aligned_turns(token: Int64s, first: int, pattern: Int64s, shift: int = 0) -> Int64s:
+    """Return where turns of the pattern start from `first` on; one begins with the token at `shift` in the pattern."""
     head, tail = pattern[shift], pattern[shift - 1]
     pairs = (pattern == head) & (np.roll(pattern, 1) == tail)
     if pairs.sum() == 1 and len(pattern) > 1:

@@ -18,6 +18,13 @@ STEP_SOURCES: Mapping[str, StepSource] = {
     "markers": StepSource("an event with `step_num`, or of the name given with `--step-marker`", "high"),
     "device steps": StepSource("an event on the step line of a TPU", "high"),
     "stored groups": StepSource("a group that the profiler stored in the file (TensorFlow 2.2 to 2.4)", "high"),
+    "jitted calls": StepSource(
+        (
+            "JAX: one turn of the repeating calls of jitted functions, of which one computes gradients; calls that "
+            "only compute forward are evaluation. Without gradients, a turn is an iteration, not a training step"
+        ),
+        "high; medium without gradients or if nothing repeats; low if neither",
+    ),
     "tf.function calls": StepSource(
         (
             "a call of the function that takes most time, with its fetch from tf.data inside; or one turn of the "

@@ -22,7 +22,7 @@ PARTIAL, RETRACE, SLOW_FIRST, END_ESTIMATED = "partial", "retrace", "slow first 
 OMITTED = "omitted"
 FLAGS: Mapping[str, str] = {
     PARTIAL: "the capture shows only a part of it",
-    RETRACE: "a function was traced in it",
+    RETRACE: "a function was traced or compiled in it",
     SLOW_FIRST: "the first step took over three times as long as the median of the others of its kind",
     END_ESTIMATED: "the end of this last step is not recorded, but estimated",
     OMITTED: "with attribution tensorflow: the first or the last step, which TensorFlow's profiler leaves out",

@@ -1,0 +1,185 @@
+"""Calls of functions that JAX compiled: what their programs do, and when the device works for them.
+
+JAX notes `PjitFunction(f)` where Python calls a jitted function, twice, one inside the other. A call returns once its
+work is handed out, so the work has its own times. On a GPU it is what the launches inside the call started. On a CPU
+the ops of one run bear its `run_id`; nothing links a run to its call, but both are in the same order.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct_index
+from tfperf.trace.event_names import JITTED_CALL, is_jax_compilation, is_jitted_call, mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.launches import launch_links
+from tfperf.trace.nesting import outermost
+from tfperf.wire.hlo import Program
+
+ProgramClass = Literal["gradient", "forward", "other", "unknown"]
+"""`forward`: it multiplies matrices or convolves, but computes no gradient. `other`: neither."""
+CLASSES: tuple[ProgramClass, ...] = ("gradient", "forward", "other", "unknown")
+_UNKNOWN = CLASSES.index("unknown")
+
+
+class Work(NamedTuple):
+    """When the device works for each call, and the id of the program that it runs; -1 where the trace does not tell."""
+
+    start: Int64s
+    end: Int64s
+    program: Int64s
+
+
+class JaxCalls(Struct, frozen=True):
+    """Outermost calls of jitted functions in time order; `name` indexes `names`.
+
+    `kind` tells what the program of each call computes, as an index into `CLASSES`: functions of one name may differ.
+    `compiles` marks calls in which XLA compiles a program.
+    """
+
+    start: Int64s
+    end: Int64s
+    name: Int64s
+    names: tuple[str, ...]
+    kind: Int64s
+    compiles: Bools
+    work: Work
+
+    def of_class(self, wanted: ProgramClass) -> Bools:
+        """Tell which calls run a program of the class."""
+        return np.asarray(self.kind == CLASSES.index(wanted), np.bool_)
+
+    @property
+    def token(self) -> Int64s:
+        """Return a number for each call that is the same for calls of one name and class."""
+        return self.name * len(CLASSES) + self.kind
+
+
+def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
+    """Return the calls of jitted functions that are not inside another one on their thread, None without any."""
+    rows = trace.host_events(mask(trace.names, is_jitted_call))
+    rows = outermost(trace, rows[trace.duration_ps[rows] > 0])
+    if not len(rows):
+        return None
+    texts = [_function(trace.names[name]) for name in trace.name[rows].tolist()]
+    index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+    start, end = trace.start_ps[rows], trace.end_ps[rows]
+    work_of = _launched_work if trace.device_kind == "gpu" else _runs_of_calls
+    functions = [canonical(text) for text in texts]
+    work = work_of(trace, start, end, functions)
+    return JaxCalls(
+        start,
+        end,
+        np.array([index[text] for text in texts], np.int64),
+        tuple(index),
+        _classes(functions, work.program.tolist(), trace.programs),
+        contain(start, end, trace.start_ps[trace.host_events(mask(trace.names, is_jax_compilation))]),
+        work,
+    )
+
+
+def _function(name: str) -> str:
+    return name.removeprefix(JITTED_CALL).removesuffix(")")
+
+
+def canonical(function: str) -> str:
+    """Return the name of a function as XLA writes it in the name of its program, without `jit_` or `pmap_`."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", re.sub(r"^(jit|pmap)_", "", function)).strip("_")
+
+
+def contain(start: Int64s, end: Int64s, times: Int64s) -> Bools:
+    """Tell in which spans one of the times lies."""
+    times = np.sort(times)
+    return np.searchsorted(times, end) > np.searchsorted(times, start)
+
+
+_MATRIX_OPCODES = frozenset({"dot", "convolution"})
+_MATRIX_OP = re.compile(r"(^|/)(dot_general|conv_general_dilated|[a-z_]*(attention|fmha)[a-z_]*)\b")
+
+
+def _classes(functions: list[str], ran: list[int], programs: dict[int, Program]) -> Int64s:
+    """Return the class of each call: of the program that ran, else of the programs with the name of the function."""
+    wanted, by_id, by_name = set(functions), dict[int, int](), dict[str, int]()
+    for key, program in programs.items():
+        name = canonical(program.module)
+        if name in wanted:
+            by_id[key] = CLASSES.index(program_class(program))
+            by_name[name] = min(by_name.get(name, _UNKNOWN), by_id[key])
+    pairs = zip(functions, ran, strict=True)
+    return np.array([by_id.get(key, by_name.get(name, _UNKNOWN)) for name, key in pairs], np.int64)
+
+
+def program_class(program: Program) -> ProgramClass:
+    """Tell what a program computes, by the names of the ops that it comes from and its instructions."""
+    is_forward = False
+    for instruction in program.instructions.values():
+        if "transpose(" in instruction.op_name or "gradient_tape" in instruction.op_name:
+            return "gradient"
+        library = instruction.opcode == "custom-call" and _MATRIX_OP.search(instruction.op_name)
+        is_forward |= instruction.opcode in _MATRIX_OPCODES or bool(library)
+    return "forward" if is_forward else "other"
+
+
+def _launched_work(trace: HostTrace, start: Int64s, end: Int64s, _: list[str]) -> Work:
+    """Return when devices work for each call: for what was launched, on whichever thread, while the call lasted."""
+    of_devices = (np.arange(line.start, line.stop) for plane in trace.devices for line in trace.device_lines(plane))
+    links = launch_links(trace, np.sort(np.concatenate([NO_NUMBERS, *of_devices])))
+    launched = trace.start_ps[links.host]
+    call = np.searchsorted(start, launched, side="right") - 1
+    inside = (call >= 0) & (launched < end[np.maximum(call, 0)])
+    rows, call = links.device[inside], call[inside]
+    program = np.full(len(start), -1, np.int64)
+    ids = trace.number_at("program_id", rows, -1)
+    program[call[ids >= 0]] = ids[ids >= 0]
+    return Work(*_extents(call, trace.start_ps[rows], trace.end_ps[rows], len(start)), program)
+
+
+def _extents(group: Int64s, start: Int64s, end: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """Return the first start and the last end in each group, -1 for a group without events."""
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
+    np.minimum.at(first, group, start)
+    np.maximum.at(last, group, end)
+    return np.where(last >= 0, first, -1), last
+
+
+class Runs(Struct, frozen=True):
+    """Runs of programs on the CPU, in time order; `program` is the id of the program of each."""
+
+    start: Int64s
+    end: Int64s
+    program: Int64s
+
+
+def find_runs(trace: HostTrace) -> Runs:
+    """Return the runs: from the first op with a `run_id` to the last event that waits for the run."""
+    stat = trace.stat("run_id")
+    rows, ids = stat.event.astype(np.int64), stat.value
+    order = np.argsort(trace.start_ps[rows], kind="stable")
+    rows, (ids, run) = rows[order], distinct_index(ids[order])
+    start, end = _extents(run, trace.start_ps[rows], trace.end_ps[rows], len(ids))
+    program = np.full(len(ids), -1, np.int64)
+    program[run[::-1]] = trace.number_at("program_id", rows, -1)[::-1]  # of its first op
+    order = np.argsort(start, kind="stable")
+    return Runs(start[order], end[order], program[order])
+
+
+def _runs_of_calls(trace: HostTrace, start: Int64s, _: Int64s, functions: list[str]) -> Work:
+    """Return when the CPU works for each call: runs of a program belong to the calls of its function, in order."""
+    runs = find_runs(trace)
+    function_of = {key: canonical(program.module) for key, program in trace.programs.items()}
+    ran = np.array([function_of.get(program, "") for program in runs.program.tolist()], object)
+    called = np.array(functions, object)
+    work = Work(*(np.full(len(start), -1, np.int64) for _ in range(3)))
+    for function in set(functions):
+        calls, of_function = np.flatnonzero(called == function), np.flatnonzero(ran == function)
+        # Runs that were called before the capture began come first.
+        begun = np.searchsorted(runs.start[of_function], start[calls]) - np.arange(len(calls))
+        of_function = of_function[max(0, int(begun.max())) :][: len(calls)]
+        calls = calls[: len(of_function)]
+        work.start[calls], work.end[calls] = runs.start[of_function], runs.end[of_function]
+        work.program[calls] = runs.program[of_function]
+    return work

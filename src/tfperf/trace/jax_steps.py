@@ -1,0 +1,186 @@
+"""Steps of a JAX program without markers: from the calls of its jitted functions.
+
+A program that computes gradients trains. Calls that only compute forward are evaluation then, unless every step has
+them (a teacher, a policy). What is left repeats: one turn is a step. Without gradients a turn is an iteration.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from tfperf.arrays import Bools, Int64s
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.jax_calls import JaxCalls, find_jax_calls
+from tfperf.trace.jax_loops import loop_notes
+from tfperf.trace.step_calls import aligned_turns, smallest_period
+from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, plain_steps
+from tfperf.units import counted, listed
+
+SOURCE = "jitted calls"
+OF_THE_DEVICE = "those of the device's work, since calls return before it is done"
+_SAME = 0.95
+
+
+class _Turns(NamedTuple):
+    """Turns of a sequence of calls (ascending): the positions in it where each starts, and the period (0: none)."""
+
+    calls: Int64s
+    starts: Int64s
+    period: int
+
+    @property
+    def first(self) -> Int64s:
+        return np.asarray(self.calls[self.starts], np.int64)
+
+    @property
+    def last(self) -> Int64s:
+        return np.asarray(self.calls[np.append(self.starts[1:], len(self.calls)) - 1], np.int64)
+
+
+def from_jitted_calls(trace: HostTrace) -> Steps | None:
+    """Infer steps from the calls of jitted functions."""
+    calls = find_jax_calls(trace)
+    if calls is None:
+        return None
+    trains = calls.of_class("gradient")
+    steps = _training(calls, trains) if trains.any() else _iterations(calls)
+    return replace(steps, notes=(*steps.notes, *loop_notes(trace, calls)))
+
+
+def _turns(calls: JaxCalls, chosen: Int64s) -> _Turns | None:
+    """Return the turns of the chosen calls, None if nothing repeats."""
+    token = calls.token[chosen]
+    period = smallest_period(token)
+    if not period:
+        return None
+    if period == 1:
+        starts = np.flatnonzero(token == np.bincount(token).argmax())
+    else:
+        starts = aligned_turns(token, 0, token[:period])
+    return _Turns(chosen, starts, period)
+
+
+def _training(calls: JaxCalls, trains: Bools) -> Steps:
+    every, forward = np.arange(len(calls.name)), calls.of_class("forward")
+    turns = _turns(calls, every[~forward]) or _each(every[~forward], trains[~forward])
+    between = np.flatnonzero(forward & ~_inside(turns, len(every)))
+    if len(np.unique(np.searchsorted(turns.first, between))) >= _SAME * len(turns.first):
+        turns, between = _turns(calls, every) or turns, between[:0]
+    confidence: Confidence = "high" if turns.period else "medium"
+    functions = listed(_names(calls, every[trains]), 3)
+    programs = "program computes" if len(set(calls.name[trains].tolist())) == 1 else "programs compute"
+    steps = f"{counted(len(turns.first), 'training step')}: calls of {functions}, whose {programs} gradients"
+    if turns.period > 1:
+        steps += f", in turns of {turns.period} calls"
+    if len(between):
+        steps += f"; {counted(len(between), 'evaluation call')} of {listed(_names(calls, between), 3)}"
+    first, last = np.concatenate((turns.first, between)), np.concatenate((turns.last, between))
+    kinds = ["train"] * len(turns.first) + ["eval"] * len(between)
+    order = np.argsort(first, kind="stable")
+    return _steps(calls, (confidence, steps), turns, (first[order], last[order]), [kinds[i] for i in order.tolist()])
+
+
+def _each(chosen: Int64s, is_step: Bools) -> _Turns:
+    return _Turns(chosen, np.flatnonzero(is_step), 0)
+
+
+def _inside(turns: _Turns, count: int) -> Bools:
+    """Tell which calls lie between the first and the last one of a turn."""
+    depth = np.zeros(count + 1, np.int64)
+    np.add.at(depth, turns.first, 1)
+    np.add.at(depth, turns.last + 1, -1)
+    return np.asarray(np.cumsum(depth)[:count] > 0, np.bool_)
+
+
+def _iterations(calls: JaxCalls) -> Steps:
+    every = np.arange(len(calls.name))
+    turns = _turns(calls, every)
+    confidence: Confidence = "medium" if turns else "low"
+    if turns is None:
+        total = np.bincount(calls.name, weights=calls.end - calls.start)
+        turns = _each(every, calls.name == total.argmax())
+    what = f"{counted(len(turns.first), 'iteration')} of {listed(_names(calls, turns.calls), 3)}"
+    if turns.period > 1:
+        what += f", in turns of {turns.period} calls"
+    what += "; no program computes gradients, so these are not training steps"
+    kinds = [UNLABELLED] * len(turns.first)
+    steps = _steps(calls, (confidence, what), turns, (turns.first, turns.last), kinds)
+    return replace(steps, names=tuple(f"iteration {i}" for i in range(len(steps))))
+
+
+def _names(calls: JaxCalls, chosen: Int64s) -> list[str]:
+    return [calls.names[name] for name in dict.fromkeys(calls.name[chosen].tolist())]
+
+
+def _steps(
+    calls: JaxCalls, sure: tuple[Confidence, str], turns: _Turns, span: tuple[Int64s, Int64s], kinds: list[str]
+) -> Steps:
+    """Return the steps between the calls of `span`: the first and the last of each."""
+    confidence, explanation = sure
+    first, last = span
+    start, end, is_late, missing = windows(calls, first, last)
+    axis = OF_THE_DEVICE if is_late else "those from call to call"
+    how: How = (SOURCE, confidence, f"{explanation}; times are {axis}")
+    number = dict.fromkeys(kinds, 0)
+    names = []
+    for kind in kinds:
+        names.append(f"{kind} {number[kind]}")
+        number[kind] += 1
+    steps = plain_steps(how, (start, end), np.arange(len(kinds), dtype=np.int64), tuple(names), tuple(kinds))
+    before = np.concatenate(([0], np.cumsum(calls.compiles)))
+    compiles = before[last + 1] > before[first]
+    short = np.zeros(len(first), np.bool_)
+    if turns.period > 1:
+        size = np.diff(np.append(turns.starts, len(turns.calls)))
+        short[np.isin(first, turns.first[[0, -1]])] = size[[0, -1]] < turns.period
+    flags = np.where(compiles, RETRACE, np.where(short | missing, PARTIAL, ""))
+    return replace(steps, flags=tuple(flags.tolist()))
+
+
+def windows(calls: JaxCalls, first: Int64s, last: Int64s) -> tuple[Int64s, Int64s, bool, Bools]:
+    """Return where steps start and where their work ends, whether calls run ahead of the work, and steps without work.
+
+    A program that waits for each step keeps the times of its calls. Where most steps are called before the work of the
+    one before is done, a step lasts from the end of the work of the one before (or its own first work, if later) to the
+    end of its own.
+    """
+    position = np.searchsorted(last, np.arange(len(calls.name)))
+    chosen = (position < len(first)) & (np.append(first, 0)[position] <= np.arange(len(position)))
+    group, at = position[chosen], np.flatnonzero(chosen)
+    end = np.zeros(len(first), np.int64)
+    np.maximum.at(end, group, calls.end[at])
+    works = calls.work.end[at] >= 0
+    work_start = np.full(len(first), np.iinfo(np.int64).max)
+    work_end = np.full(len(first), -1, np.int64)
+    np.minimum.at(work_start, group[works], calls.work.start[at][works])
+    np.maximum.at(work_end, group, calls.work.end[at])
+    missing = work_end < 0
+    start = calls.start[first]
+    if len(first) < 2 or 2 * int((start[1:] < work_end[:-1]).sum()) <= len(first) - 1:
+        return start, np.maximum(end, work_end), False, np.zeros(len(first), np.bool_)
+    done = np.maximum.accumulate(np.where(missing, 0, work_end))
+    done = np.where(missing & (done == 0), end, done)
+    begun = np.where(missing, done, work_start)
+    begun[1:] = np.maximum(begun[1:], done[:-1])
+    return begun, np.maximum(done, begun), True, missing
+
+
+def with_work(trace: HostTrace, steps: Steps) -> Steps:
+    """Return steps that the program marked, with the times of the device's work if calls run ahead of it."""
+    calls = find_jax_calls(trace)
+    if calls is None:
+        return steps
+    first, last = np.searchsorted(calls.start, steps.start_ps), np.searchsorted(calls.start, steps.end_ps)
+    before = np.concatenate(([0], np.cumsum(calls.compiles)))
+    flags = tuple(RETRACE if compiles else "" for compiles in (before[last] > before[first]).tolist())
+    steps = replace(steps, flags=flags)
+    if (first >= last).any():
+        return steps
+    begun, done, is_late, missing = windows(calls, first, last - 1)
+    if not is_late or missing.any():
+        return steps
+    explanation = f"{steps.explanation}; times are {OF_THE_DEVICE}"
+    return replace(steps, start_ps=begun, end_ps=done, explanation=explanation)

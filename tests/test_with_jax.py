@@ -1,0 +1,60 @@
+"""Against JAX itself: captures made here by one process. Their numbers of steps are facts; times are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfperf
+from tfperf.analysis import Analysis
+
+JOB = Path(__file__).parent / "jax_job.py"
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("jax")
+    done = subprocess.run([sys.executable, JOB, folder], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return folder
+
+
+def load(captures: Path, name: str) -> Analysis:
+    return tfperf.load(captures / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("scan", {"train": 6}),
+        ("accumulation", {"train": 6}),
+        ("two_devices", {"train": 12}),
+        ("several_functions", {"train": 10}),
+        ("donated", {"train": 15}),
+        ("evaluation", {"train": 12, "eval": 6}),
+        ("marked", {"train": 9}),
+        ("without_jit", {"step": 8}),
+        ("inference", {"step": 14}),
+        ("compile_inside", {"train": 10}),
+    ],
+)
+def test_steps_of_a_program(captures: Path, name: str, kinds: dict[str, int]) -> None:
+    steps = load(captures, name)["steps"].steps
+    assert {kind: steps.kinds.count(kind) for kind in dict.fromkeys(steps.kinds)} == kinds
+    assert steps.source == ("markers" if name == "marked" else "jitted calls")
+
+
+def test_a_scan_says_how_many_steps_a_call_has(captures: Path) -> None:
+    assert load(captures, "scan")["steps"].steps.notes[0] == "Each call of scan runs its loop 3 times."
+
+
+def test_markers_keep_their_numbers(captures: Path) -> None:
+    assert load(captures, "marked")["steps"].steps.numbers.tolist() == list(range(100, 109))
+
+
+def test_steps_that_compile_are_flagged(captures: Path) -> None:
+    flags = load(captures, "compile_inside")["steps"].steps.flags
+    assert [step for step, flag in enumerate(flags) if flag == "retrace"] == [0, 5]
