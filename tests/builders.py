@@ -60,7 +60,7 @@ class Plane:
     name_stats: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def event(name: str, start_us: float, duration_us: float, **stats: Any) -> Event:
+def event(name: str, start_us: float, duration_us: float, /, **stats: Any) -> Event:
     """An event; stats whose names are no Python names go in as `**{"level 0": ...}`."""
     return Event(name, start_us, duration_us, stats)
 
@@ -97,6 +97,12 @@ def space(*planes: Plane, hostname: str = "host", errors: tuple[str, ...] = ()) 
 def host(*events: Event, name: str = "python") -> Plane:
     """A host plane with one thread."""
     return plane("/host:CPU", line(name, *events))
+
+
+def programs(**by_id: bytes) -> Plane:
+    """The plane of XLA's programs: `programs(id_7=hlo_builders.program(...))`."""
+    stats = {name: {"Hlo Proto": data, "program_id": int(name.removeprefix("id_"))} for name, data in by_id.items()}
+    return plane("/host:metadata", name_stats=stats)
 
 
 def trace_of(tmp_path: Path, *planes: Plane, links: bool = False, instants: bool = False) -> HostTrace:
@@ -168,6 +174,8 @@ def _fill_stat(message: Any, name: str, value: Any, stat_ids: dict[str, int]) ->
     message.metadata_id = stat_ids.setdefault(name, len(stat_ids) + 1)
     if isinstance(value, ref):
         message.ref_value = stat_ids.setdefault(str(value), len(stat_ids) + 1)
+    elif isinstance(value, bytes):
+        message.bytes_value = value
     elif isinstance(value, str):
         message.str_value = value.encode("utf-8", "surrogateescape")
     elif isinstance(value, bytes):

@@ -131,6 +131,7 @@ OURS = (
     "tfdata",
     "ops",
     "kernels",
+    "xla",
     "functions",
     "python",
     "memory",

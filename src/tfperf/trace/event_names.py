@@ -84,6 +84,24 @@ def is_labelled_iterator(name: str) -> bool:
     return name.startswith("Iterator::") and (":" not in name[10:] or name.endswith("::Prefetch"))
 
 
+def names_its_object(name: str) -> bool:
+    """Tell whether the stat `name` of the event is of use: it labels an iterator, or is the program being compiled."""
+    return is_labelled_iterator(name) or compiles_program(name)
+
+
+def compiles_program(name: str) -> bool:
+    """Tell whether XLA makes machine code of a program in the event."""
+    return name.endswith("Compiler::RunBackend")
+
+
+_HLO_OP = re.compile(r"(?:end: )?[a-z_][\w.-]*")
+
+
+def may_be_hlo_op(name: str) -> bool:
+    """Tell whether the event may be an op that XLA compiled for the host, or its end."""
+    return _HLO_OP.fullmatch(name) is not None
+
+
 def may_state_batch_size(name: str) -> bool:
     """Tell whether the `batch_size` of the event counts elements: of a tf.data stage, or of a step of Keras 2."""
     return is_iterator(name) or name in ("train", "TraceContext")

@@ -17,12 +17,13 @@ from tfperf.trace.event_names import (
     JITTED_CALL,
     carries_run_id,
     is_iterator,
-    is_labelled_iterator,
     is_memory,
     is_root_iterator,
     mask,
+    may_be_hlo_op,
     may_mark_steps,
     may_state_batch_size,
+    names_its_object,
 )
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
 from tfperf.trace.logdir import HostFile
@@ -53,14 +54,17 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", device=False), ("run_id",)),
     # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
     (KnownStat("number", carries_run_id), ("id",)),
-    (KnownStat("number", device=False), ("iter_num", "_pt", "_p", "_ct", "_c", "_a")),
+    (KnownStat("number", device=False), ("iter_num", "_pt", "_ct", "_a")),
+    (KnownStat("number", may_be_hlo_op, device=False), ("_p", "_c")),
     (KnownStat("number", may_mark_steps, device=False), ("_r",)),
     # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
     (KnownStat("text", is_memory), ("tf_op", "shape")),
-    (KnownStat("text", is_labelled_iterator), ("name",)),
+    (KnownStat("text", names_its_object), ("name",)),
     (KnownStat("text", _none), ("level 0", "annotation", "kernel_details", "memcpy_details", "memset_details")),
     (KnownStat("text", _none), ("equation", "hlo_category", "hlo_module")),
+    (KnownStat("text", _none), ("deduplicated_name", "shape_with_layout", "source")),
     (KnownStat("number", _none), ("symbol_id", "device_offset_ps", "device_duration_ps")),
+    (KnownStat("number", _none), ("flops", "bytes_accessed")),
     (KnownStat("number", is_iterator, device=False), ("parent_id", "parallelism", "buffered_elements", "buffer_limit")),
     (KnownStat("number", is_iterator, device=False), ("cycle_length", "cpu_budget", "threadpool_size")),
     (KnownStat("number", may_state_batch_size, device=False), ("batch_size",)),
@@ -81,7 +85,7 @@ LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
 BASE |= {"_r", "step_name", "step_num", "tf_function_call", "tracing_count"}
 """Steps, the categories of their time, states of host threads, launches, and the environment."""
-TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, is_labelled_iterator))
+TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
 TFDATA |= {"batch_size"}
 """Pipelines of tf.data (`find_pipelines`)."""
 BATCH = frozenset({"allocator_name", "batch_size", "region_type", "shape", "shapes", "tf_op"})
@@ -90,6 +94,8 @@ MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memor
 """Allocations (`HostTrace.memory`)."""
 HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
 """HLO ops and the compiled programs that they are part of (`HostTrace.programs`)."""
+XLA_FACTS = frozenset({"bytes_accessed", "deduplicated_name", "flops", "shape_with_layout", "source"})
+"""What a TPU's profiler writes about each instruction."""
 EAGER = frozenset({"is_func"})
 """What Python runs op by op (`eager_calls`, `run_from_python`)."""
 HOST_OPS = HLO_OPS | EAGER | {"is_eager"}
@@ -98,8 +104,10 @@ DEVICE_OPS = HLO_OPS | {"hlo_module", "name", "annotation", "level 0", "tf_op"}
 """The ops behind what a GPU did (`device_work`)."""
 JAX = frozenset({"program_id", "run_id", HLO_PROTO})
 """Calls of jitted functions and what runs for them (`find_jax_calls`); read where a program calls such functions."""
-DEFAULT = frozenset(KNOWN) - LINKS
-"""All that tfperf knows, but for links."""
+HLO_ENDS = frozenset({"_p", "_c"})
+"""When ops that XLA compiled for the host end: their completion is an event of its own."""
+DEFAULT = frozenset(KNOWN) - LINKS | HLO_ENDS
+"""All that tfperf knows, but for what only connects events."""
 
 
 def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False) -> WantedStats:
@@ -112,8 +120,9 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     here = {name: stat for name, stat in known if (stat.host not in unread if kind == "host" else stat.device)}
     types = {name: stat.type for name, stat in here.items()}
     narrow = {name: stat.host for name, stat in here.items() if kind == "host" and stat.host}
-    if not stats.isdisjoint(LINKS - BASE):
-        narrow = {name: where for name, where in narrow.items() if name not in ("id", "_r")}  # all events are linked
+    if not stats.isdisjoint(LINKS - BASE - HLO_ENDS):
+        linked = {"id", "_r", *HLO_ENDS}  # then all events are linked
+        narrow = {name: where for name, where in narrow.items() if name not in linked}
     guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
     return WantedStats({**types, **guesses}, narrow, every)
 

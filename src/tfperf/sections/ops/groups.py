@@ -129,7 +129,7 @@ def _namer(table: OpTable, by: Grouping) -> Callable[[OpKey], str]:
     if by == "scope":
         return lambda key: group_without_path(key) or key.name.rpartition("/")[0] or NO_SCOPE
     models = _models(table)
-    return lambda key: group_without_path(key) or _layer(key.name, models)
+    return lambda key: group_without_path(key) or layer_of(key.name, models)
 
 
 def group_without_path(key: OpKey) -> str:
@@ -166,7 +166,7 @@ def _models(table: OpTable) -> frozenset[str]:
     return frozenset(root for root, below in inside.items() if len(below) > 1 and not _NO_MODEL.fullmatch(root))
 
 
-def _layer(name: str, models: frozenset[str]) -> str:
+def layer_of(name: str, models: frozenset[str] = frozenset()) -> str:
     """Return the layer: the scope below the model, or the outermost scope where there is no model around it."""
     path = _path(name)
     if not path:

@@ -1,0 +1,16 @@
+"""XLA: what the programs that XLA compiled do: how often each instruction runs, how long, and how near the peaks."""
+
+from tfperf.sections.registry import SectionSpec
+from tfperf.sections.xla.tables import TABLES
+from tfperf.trace.read import DEVICE_OPS, HLO_ENDS, XLA_FACTS
+
+SECTION = SectionSpec(
+    name="xla",
+    title="Programs of XLA",
+    rests_on=("steps",),
+    analyze="tfperf.sections.xla.analysis:analyze",
+    combine="tfperf.sections.xla.analysis:combine",
+    build="tfperf.sections.xla.section:build",
+    stats=DEVICE_OPS | HLO_ENDS | XLA_FACTS,
+    tables=TABLES,
+)

@@ -1,0 +1,135 @@
+"""What the programs of XLA do: their instructions with times and runs, and the programs themselves.
+
+Only programs that ran in the capture are read: a profile holds every one that the process ever compiled. Events lead to
+instructions by the id of the program and the name of the instruction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
+
+from tfperf.arrays import MOST, capped_sum
+from tfperf.sections.tabular import Tabular
+from tfperf.sections.xla.compile_times import compile_times
+from tfperf.sections.xla.instructions import HloModule, HloOp, joined_module, joined_op, program_keys, read_programs
+from tfperf.sections.xla.op_events import OpTimes, Place, op_times
+from tfperf.trace.device_peaks import DevicePeaks, peaks_of
+
+if TYPE_CHECKING:
+    from tfperf.programs.model import Module
+    from tfperf.sections.results import Host
+
+_CONTAINERS = frozenset({"while", "call", "conditional"})
+"""What runs other instructions, which have events of their own."""
+_Row = TypeVar("_Row", HloOp, HloModule)
+
+
+class Xla(Tabular, frozen=True, kw_only=True):
+    """Instructions and programs, the ones that take longest first; `place` says where they ran (None: nowhere).
+
+    `whole_ps` is what shares are of: all work of the devices, or all spans of instructions on a host.
+    """
+
+    home = ("xla", "hlo_ops")
+
+    place: Place | None = None
+    ops: tuple[HloOp, ...] = ()
+    modules: tuple[HloModule, ...] = ()
+    whole_ps: int = 0
+    peaks: DevicePeaks = DevicePeaks()
+    """Those of the devices; of several kinds of devices none."""
+
+    @property
+    def lost(self) -> tuple[HloModule, ...]:
+        """Return the programs that ran, and that the trace does not hold or holds damaged."""
+        return tuple(module for module in self.modules if module.instructions is None)
+
+
+def analyze(host: Host) -> Xla:
+    """Join the events of instructions with the programs that they are of; without such events nothing is read."""
+    trace = host.trace
+    times = op_times(trace, host.device_work)
+    if not times.ops:
+        return Xla()
+    programs = read_programs(trace, {op.key.program for op in times.ops})
+    ops = [joined_op(trace, op, programs.get(op.key.program)) for op in times.ops]
+    if times.place == "cpu":
+        ops = [op for op in ops if op.opcode not in _CONTAINERS]
+    return Xla(
+        place=times.place,
+        ops=_ordered(ops),
+        modules=_ordered(_modules(times, programs, compile_times(trace))),
+        whole_ps=capped_total(op.time_ps for op in ops) if times.place == "cpu" else _device_ps(host),
+        peaks=_common([peaks_of(trace.planes[plane]) for plane in trace.devices]),
+    )
+
+
+def _common(peaks: Sequence[DevicePeaks]) -> DevicePeaks:
+    return peaks[0] if peaks and all(each == peaks[0] for each in peaks) else DevicePeaks()
+
+
+def _device_ps(host: Host) -> int:
+    """Return the time of all that devices did, summed over streams."""
+    work = host.device_work
+    kernels_ps = sum(device.kernel_sum_ps for device in host.device_times)
+    return min(kernels_ps + capped_sum(host.trace.duration_ps[work.rows[work.moves]]), MOST)
+
+
+def _modules(times: OpTimes, programs: dict[int, Module], compiled: dict[str, int]) -> list[HloModule]:
+    """Return the programs that ran; a compile time has only the name of its program, which must be the only one."""
+    modules = [
+        joined_module(key, programs.get(key.program), times.ops, time_ps=times.busy_ps[key.program])
+        for key in program_keys(times.ops)
+    ]
+    names = Counter(module.module for module in modules)
+    return [
+        replace(module, compile_ps=compiled.get(module.module)) if names[module.module] == 1 else module
+        for module in modules
+    ]
+
+
+def combine(hosts: Sequence[Xla]) -> Xla:
+    """Add up equal instructions and programs of several hosts."""
+    ran = [host for host in hosts if host.place is not None]
+    if len(ran) < 2:
+        return next(iter(ran), Xla())
+    places = {host.place for host in ran}
+    return Xla(
+        place=ran[0].place if len(places) == 1 else "cpu",
+        ops=_ordered(_merged(op for host in ran for op in host.ops)),
+        modules=_ordered(_merged(module for host in ran for module in host.modules)),
+        whole_ps=capped_total(host.whole_ps for host in ran),
+        peaks=_common([host.peaks for host in ran]),
+    )
+
+
+_SUMS = ("runs", "events", "devices", "time_ps", "least_ps")
+
+
+def _merged(rows: Iterable[_Row]) -> list[_Row]:
+    merged: dict[object, _Row] = {}
+    for row in rows:
+        before = merged.get(row.key)
+        if before is None:
+            merged[row.key] = row
+            continue
+        sums = {field: _plus(getattr(before, field), getattr(row, field)) for field in _SUMS if hasattr(row, field)}
+        merged[row.key] = replace(before, is_estimated=before.is_estimated or row.is_estimated, **sums)
+    return list(merged.values())
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one + other, MOST)
+
+
+def capped_total(times_ps: Iterable[int]) -> int:
+    """Return the sum, at most `MOST`."""
+    return min(sum(times_ps), MOST)
+
+
+def _ordered(rows: Iterable[_Row]) -> tuple[_Row, ...]:
+    return tuple(sorted(rows, key=lambda row: (-row.time_ps, row.key)))

@@ -1,0 +1,229 @@
+"""Instructions and programs that ran: what events say of them, joined with what their program says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from tfperf.sections.ops.groups import NO_SCOPE, layer_of
+from tfperf.sections.roofline.bounds import Work
+from tfperf.sections.xla.op_events import Key, OpTime
+from tfperf.trace.device_peaks import Precision
+from tfperf.trace.event_names import parse_op
+
+if TYPE_CHECKING:
+    from tfperf.programs.model import Instruction, Module
+    from tfperf.trace.host_trace import HostTrace
+
+
+class HloOp(Struct, frozen=True, kw_only=True):
+    """An instruction that ran; what neither the trace nor its program tells is empty or None."""
+
+    module: str
+    program_id: int
+    op: str
+    opcode: str = ""
+    category: str = ""
+    target: str = ""
+    """What a custom call calls."""
+    framework_op: str = ""
+    layer: str = ""
+    source: str = ""
+    """The line of the user's program: `file:line`."""
+    shape: str = ""
+    operands: str = ""
+    stands_for: str = ""
+    """The instruction of equal code that stands for it."""
+    runs: int
+    is_estimated: bool
+    """Whether runs are counted by kernels, since nothing tells which kernels one run launched."""
+    events: int
+    devices: int
+    time_ps: int
+    """Over all runs and devices. On a host it goes to the end of each run, an upper bound."""
+    least_ps: int | None
+    """On a host, the time until the work was handed out: a lower bound."""
+    flops: float | None = None
+    """Operations of one run."""
+    matrix_flops: float | None = None
+    """Those of products of matrices and convolutions in it."""
+    bytes: float | None = None
+    """Bytes that one run reads and writes, an upper bound."""
+    precision: Precision | None = None
+    counted_by: str = ""
+    """Who counted operations and bytes: the trace, or tfperf by the program."""
+
+    @property
+    def key(self) -> tuple[str, int, str, str]:
+        """Return what it is merged by over hosts."""
+        return (self.module, self.program_id, self.op, self.shape)
+
+    @property
+    def work(self) -> Work:
+        """Return what all runs amount to."""
+        flops, moved = (None if each is None else each * self.runs for each in (self.flops, self.bytes))
+        return Work(flops=flops, bytes=moved, time_ps=self.time_ps, precision=self.precision)
+
+
+class HloModule(Struct, frozen=True, kw_only=True):
+    """A program that ran. `time_ps` is that of its instructions; on a host, that in which any was under way.
+
+    Bytes are those of the compiler's plan; None where the trace has none.
+    """
+
+    module: str
+    program_id: int
+    runs: int
+    is_estimated: bool
+    time_ps: int
+    compile_ps: int | None = None
+    instructions: int | None = None
+    """None: the trace does not hold the program, or it cannot be read."""
+    parameters_bytes: int | None = None
+    outputs_bytes: int | None = None
+    temporaries_bytes: int | None = None
+    constants_bytes: int | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Return what it is merged by over hosts."""
+        return (self.module, self.program_id)
+
+
+def read_programs(trace: HostTrace, ids: Iterable[int]) -> dict[int, Module]:
+    """Return the programs of these ids; what is not there or cannot be read is omitted."""
+    from tfperf.programs.hlo_proto import read_proto
+    from tfperf.programs.model import ProgramError
+
+    programs = {}
+    for program_id in ids:
+        serialized = (trace.hlo_protos or {}).get(program_id)
+        if serialized is None:
+            continue
+        try:
+            programs[program_id] = read_proto(serialized)
+        except ProgramError:
+            continue
+    return programs
+
+
+# --- instructions ---
+
+_NAME_STATS = {
+    "category": "hlo_category",
+    "framework_op": "tf_op",
+    "source": "source",
+    "shape": "shape_with_layout",
+    "stands_for": "deduplicated_name",
+}
+"""What the profiler of a TPU writes about an instruction beside its name."""
+
+
+def joined_op(trace: HostTrace, op: OpTime, module: Module | None) -> HloOp:
+    """Return an instruction with what its program, and else the name of its event, says of it."""
+    facts = _facts_of_name(trace, op.name)
+    of_name = dict(facts)
+    if module is not None:
+        at = module.by_name.get(op.key.op) or module.by_name.get(facts.get("stands_for", ""))
+        if at is not None:
+            facts |= _facts_of_program(module, *at)
+    # The compiler of a TPU knows categories that no opcode tells.
+    facts |= {key: of_name[key] for key in ("category",) if of_name.get(key)}
+    return HloOp(
+        module=module.name if module else op.key.module,
+        program_id=op.key.program,
+        op=op.key.op,
+        runs=op.runs,
+        is_estimated=op.is_estimated,
+        events=op.events,
+        devices=op.devices,
+        time_ps=op.time_ps,
+        least_ps=op.least_ps,
+        **facts,
+    )
+
+
+def _facts_of_name(trace: HostTrace, name: int) -> dict[str, Any]:
+    found = {field: trace.name_stat(stat).get(name) for field, stat in _NAME_STATS.items()}
+    facts = {field: str(value) for field, value in found.items() if value is not None}
+    if "framework_op" in facts:
+        facts["framework_op"] = parse_op(facts["framework_op"]).name
+    return facts | _layer(facts.get("framework_op", ""))
+
+
+def _facts_of_program(module: Module, computation: int, place: int) -> dict[str, Any]:
+    inside = module.computations[computation]
+    instruction = inside.instructions[place]
+    facts = {
+        "opcode": instruction.opcode,
+        "category": category(instruction),
+        "target": instruction.target,
+        "framework_op": instruction.metadata.op_name,
+        "source": str(instruction.metadata.source),
+        "shape": str(instruction.shape),
+        "operands": "; ".join(str(operand.shape) for operand in inside.operands_of(instruction)),
+        "stands_for": instruction.metadata.deduplicated_name,
+    }
+    return {field: value for field, value in facts.items() if value} | _layer(instruction.metadata.op_name)
+
+
+def _layer(framework_op: str) -> dict[str, Any]:
+    layer = layer_of(framework_op) if framework_op else NO_SCOPE
+    return {} if layer == NO_SCOPE else {"layer": layer}
+
+
+_FUSIONS = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output fusion", "kCustom": "custom fusion"}
+_FORMATTING = frozenset({"copy", "transpose", "reshape", "reverse", "bitcast", "copy-start", "copy-done"})
+
+
+def category(instruction: Instruction) -> str:
+    """Return the kind of an instruction, in the words of XProf where it has some."""
+    if instruction.opcode == "fusion":
+        return _FUSIONS.get(instruction.fusion_kind, "fusion")
+    if instruction.opcode in _FORMATTING:
+        return "data formatting"
+    target = instruction.target.lower()
+    if instruction.opcode == "custom-call" and "$conv" in target:
+        return "convolution"
+    return (
+        "dot"
+        if instruction.opcode == "custom-call" and ("matmul" in target or "gemm" in target)
+        else instruction.opcode
+    )
+
+
+# --- programs ---
+
+
+def program_keys(ops: Sequence[OpTime]) -> tuple[Key, ...]:
+    """Return the key of an instruction for each program."""
+    first: dict[int, Key] = {}
+    for op in ops:
+        first.setdefault(op.key.program, op.key)
+    return tuple(first.values())
+
+
+def joined_module(key: Key, module: Module | None, ops: Sequence[OpTime], **times: int | None) -> HloModule:
+    """Return what a program did as a whole; `times` are fields of it.
+
+    It ran as often as the instruction of its entry that ran most often; without the program that is an estimate.
+    """
+    own = [op for op in ops if op.key.program == key.program]
+    entry = {each.name for each in module.entry.instructions} if module else set()
+    in_entry = [op for op in own if op.key.op in entry]
+    most = max(in_entry or own, key=lambda op: op.runs)
+    facts: dict[str, Any] = dict(times)
+    if module is not None:
+        facts["instructions"] = sum(len(each.instructions) for each in module.computations)
+        if module.buffers is not None:
+            sizes = ("parameters", "outputs", "temporaries", "constants")
+            facts |= {f"{size}_bytes": getattr(module.buffers, size) for size in sizes}
+    return HloModule(
+        module=module.name if module else key.module,
+        program_id=key.program,
+        runs=most.runs,
+        is_estimated=most.is_estimated or not in_entry,
+        **facts,
+    )

@@ -1,0 +1,238 @@
+"""When the instructions of XLA's programs ran: the events of a host or of its devices, added up by instruction.
+
+On a GPU an instruction is what its kernels take, and one run of it may launch several. On a TPU core instructions nest,
+so a loop is without its body. On a host, the event of an instruction lasts until its work is handed out, and another,
+`end: NAME`, says when it is done: the time between is an upper bound, since it holds waiting for threads, and
+instructions overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.arrays import MOST, NO_NUMBERS, Int32s, Int64s, Intervals, capped_sum, group_equal, lookup, union
+from tfperf.sections.ops.op_runs import op_runs
+from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import nest, self_time
+from tfperf.wire.event_columns import OP_LINES
+
+Place = Literal["gpu", "tpu", "cpu"]
+
+
+class Key(NamedTuple):
+    """Which instruction: the id of its program (-1: unknown), the name of that as far as events say it, and its own."""
+
+    program: int
+    module: str
+    op: str
+
+
+class OpTime(Struct, frozen=True, kw_only=True):
+    """What the events of one instruction add up to, over devices or threads; times are picoseconds.
+
+    Time is without what is inside (TPU), summed over kernels (GPU), or goes to the end of each run, which is an upper
+    bound (host).
+    """
+
+    key: Key
+    runs: int
+    is_estimated: bool = False
+    """Whether runs are counted by kernels, since nothing tells which kernels one run launched."""
+    events: int
+    time_ps: int
+    least_ps: int | None = None
+    """On a host, the time until its work is handed out: a lower bound."""
+    devices: int = 0
+    name: int
+    """The name of one of its events: index into the names of the trace."""
+
+
+class OpTimes(Struct, frozen=True, kw_only=True):
+    """All instructions that ran, and where; `busy` is when any of a program was under way, by program id."""
+
+    place: Place | None
+    ops: tuple[OpTime, ...] = ()
+    busy_ps: dict[int, int] = {}
+
+
+def op_times(trace: HostTrace, work: DeviceWork) -> OpTimes:
+    """Return what instructions took: on the devices if there are any, else on the host."""
+    if trace.device_kind == "gpu":
+        return _on_gpu(trace, work)
+    return _on_tpu(trace) if trace.device_kind == "tpu" else _on_host(trace)
+
+
+# --- GPUs ---
+
+
+def _on_gpu(trace: HostTrace, work: DeviceWork) -> OpTimes:
+    stats = ("program_id", "hlo_module", "hlo_op")
+    values = [trace.number_at(stat, work.rows, -1) for stat in stats]
+    places = np.flatnonzero(values[2] >= 0)
+    if not len(places):
+        return OpTimes(place="gpu")
+    rows = work.rows[places]
+    groups = _Groups.of([value[places] for value in values])
+    keys = _keys(trace, groups.values)
+    op = np.full(len(work.rows), -1, np.int64)
+    op[places] = groups.of_row
+    ops = tuple(DeviceOp("", "", key.op, key.module) for key in keys)
+    runs = op_runs(trace, replace(work, op=op, ops=ops))
+    kernels = np.bincount(groups.of_row, minlength=len(keys))
+    is_known = runs.is_known & (runs.runs <= kernels)
+    counts = np.where(is_known, runs.runs, _most_of_one_name(groups.of_row, trace.name[rows], len(keys)))
+    devices = _distinct_pairs(groups.of_row, work.plane[places], len(keys))
+    sums = groups.sums(trace.duration_ps[rows])
+    columns = (counts, ~is_known, kernels, sums, devices, trace.name[rows][groups.first])
+    found = tuple(
+        OpTime(key=key, runs=count, is_estimated=estimated, events=events, time_ps=time, devices=device, name=name)
+        for key, count, estimated, events, time, device, name in _zipped(keys, columns)
+    )
+    return OpTimes(place="gpu", ops=found, busy_ps=_summed(found))
+
+
+def _most_of_one_name(op: Int64s, name: Int32s, count: int) -> Int64s:
+    """Return how often the kernel name runs that an instruction has most of: a run launches it at least once."""
+    order, starts = group_equal([op, name.astype(np.int64)])
+    most = np.zeros(count, np.int64)
+    np.maximum.at(most, op[order[starts]], np.diff(starts, append=len(order)))
+    return most
+
+
+# --- TPU cores ---
+
+
+def _on_tpu(trace: HostTrace) -> OpTimes:
+    """Sum the op line of each core; runs are events."""
+    programs = trace.name_stat("program_id")
+    found: dict[Key, OpTime] = {}
+    for line in trace.lines:
+        if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:
+            continue
+        rows = slice(line.start, line.stop)
+        self_ps = self_time(trace.duration_ps[rows], nest(trace.start_ps[rows], trace.end_ps[rows]).parent)
+        names, which = np.unique(trace.name[rows], return_inverse=True)
+        counts = np.bincount(which)
+        sums = np.minimum(np.bincount(which, weights=self_ps), MOST).astype(np.int64)
+        for name, count, time_ps in zip(names.tolist(), counts.tolist(), sums.tolist(), strict=True):
+            op = trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%")
+            program = programs.get(name, -1)
+            key = Key(program if isinstance(program, int) else -1, "", op)
+            before = found.get(key)
+            count, time_ps = count + (before.runs if before else 0), time_ps + (before.time_ps if before else 0)
+            devices = 1 + (before.devices if before else 0)
+            found[key] = OpTime(
+                key=key, runs=count, events=count, time_ps=min(time_ps, MOST), devices=devices, name=name
+            )
+    ops = tuple(found.values())
+    return OpTimes(place="tpu", ops=ops, busy_ps=_summed(ops))
+
+
+def _summed(ops: tuple[OpTime, ...]) -> dict[int, int]:
+    """Return the time of all instructions of each program."""
+    sums: dict[int, int] = {}
+    for op in ops:
+        sums[op.key.program] = min(sums.get(op.key.program, 0) + op.time_ps, MOST)
+    return sums
+
+
+# --- hosts ---
+
+_END = "end: "
+
+
+def _on_host(trace: HostTrace) -> OpTimes:
+    """Sum the events of instructions on host threads, from where each begins to where its end is noted."""
+    stat = trace.stat("hlo_op")
+    rows = stat.event.astype(np.int64)
+    rows = np.sort(rows[trace.on_host[rows]])
+    if not len(rows):
+        return OpTimes(place=None)
+    values = [trace.number_at(name, rows, -1) for name in ("program_id", "hlo_op")]
+    groups = _Groups.of([values[0], np.full(len(rows), -1, np.int64), values[1]])
+    keys = _keys(trace, groups.values)
+    end = _ends(trace, rows)
+    span = end - trace.start_ps[rows]
+    runs = np.bincount(groups.of_row, minlength=len(keys))
+    first = trace.name[rows][groups.first]
+    columns = (runs, groups.sums(span), groups.sums(trace.duration_ps[rows]), first)
+    found = tuple(
+        OpTime(key=key, runs=count, events=count, time_ps=time, least_ps=least, name=name)
+        for key, count, time, least, name in _zipped(keys, columns)
+    )
+    program = np.array([key.program for key in keys], np.int64)[groups.of_row]
+    return OpTimes(place="cpu", ops=found, busy_ps=_united(program, trace.start_ps[rows], end))
+
+
+def _ends(trace: HostTrace, rows: Int64s) -> Int64s:
+    """Return when the work of each instruction ends: by the event that notes it, if that is later than its own."""
+    end = trace.end_ps[rows].copy()
+    noted = trace.host_events(mask(trace.names, lambda name: name.startswith(_END)))
+    if not len(noted):
+        return end
+    ids, links = trace.number_at("_c", noted, -1), trace.number_at("_p", rows, -2)
+    order = np.argsort(ids, kind="stable")
+    place = lookup(ids[order], links)
+    later = np.where(place >= 0, trace.start_ps[noted[order[np.maximum(place, 0)]]], 0)
+    return np.maximum(end, later)
+
+
+def _united(program: Int64s, start: Int64s, end: Int64s) -> dict[int, int]:
+    """Return for how long any instruction of each program was under way."""
+    united: dict[int, int] = {}
+    for each in np.unique(program).tolist():
+        at = program == each
+        flat: Intervals = union(start[at], end[at])
+        united[each] = capped_sum(flat.end - flat.start)
+    return united
+
+
+# --- what they share ---
+
+
+class _Groups(NamedTuple):
+    """Rows with equal values: the group of each row, a row of each group, and the values of each group."""
+
+    of_row: Int64s
+    first: Int64s
+    values: Int64s
+
+    @classmethod
+    def of(cls, columns: list[Int64s]) -> _Groups:
+        order, starts = group_equal(columns)
+        of_row = np.empty(len(order), np.int64)
+        of_row[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+        first = order[starts]
+        return cls(of_row, first, np.stack([column[first] for column in columns], axis=1))
+
+    def sums(self, values: Int64s) -> Int64s:
+        """Return the sum of values of each group."""
+        sums = np.bincount(self.of_row, weights=values, minlength=len(self.first))
+        return np.minimum(sums, MOST).astype(np.int64)
+
+
+def _keys(trace: HostTrace, values: Int64s) -> tuple[Key, ...]:
+    modules, ops = trace_texts(trace, "hlo_module"), trace_texts(trace, "hlo_op")
+    return tuple(Key(program, modules[module], ops[op].split("::")[-1]) for program, module, op in _rows(values))
+
+
+def _zipped(keys: tuple[Key, ...], columns: Sequence[npt.NDArray[Any]]) -> Iterator[Any]:
+    return zip(keys, *(column.tolist() for column in columns), strict=True)
+
+
+def _rows(values: Int64s) -> Iterator[tuple[int, int, int]]:
+    yield from values.tolist()
+
+
+def _distinct_pairs(group: Int64s, value: Int64s, count: int) -> Int64s:
+    """Return how many distinct values each group has."""
+    order, starts = group_equal([group, value])
+    return np.bincount(group[order[starts]], minlength=count) if len(order) else np.append(NO_NUMBERS, NO_NUMBERS)

@@ -1,0 +1,72 @@
+"""The section about programs of XLA: which instructions take the time, and what the programs take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
+from tfperf.sections.registry import percent, present
+from tfperf.sections.xla.tables import HLO_MODULES, HLO_OPS
+from tfperf.units import counted
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import Results
+    from tfperf.sections.xla.analysis import Xla
+
+_TITLE = "Programs of XLA"
+NO_PROGRAMS = (
+    "No program of XLA ran in this capture: with tf.function(jit_compile=True) or model.compile(jit_compile=True), "
+    "XLA compiles."
+)
+_UPPER_BOUND = (
+    "On a host, times go from where an instruction begins to where its end is noted: an upper bound, since it holds "
+    "waiting for threads, and instructions overlap. So there are no rates."
+)
+_ESTIMATED = "Runs of {} are an estimate: nothing tells which kernels one run launched."
+_LOST = "The trace does not hold {}, or not readably, so shapes and work are unknown there."
+
+
+def build(results: Results) -> Section:
+    """Build the section."""
+    xla: Xla = results["xla"]
+    if not xla.ops:
+        return Section("xla", _TITLE, notes=(NO_PROGRAMS,), level="full")
+    return Section(
+        "xla",
+        _TITLE,
+        facts=_facts(xla),
+        tables=present(
+            HLO_OPS.build(results, columns=at_levels(HLO_OPS.columns, _levels(xla))),
+            HLO_MODULES.build(results, columns=at_levels(HLO_MODULES.columns, _levels(xla, always=("module",)))),
+        ),
+        notes=_notes(xla),
+        pointer="More: -s xla.",
+    )
+
+
+def _levels(xla: Xla, *, always: Sequence[str] = ()) -> dict[str, Level]:
+    """Return which columns people need to tell programs apart: none for one, and the id where names are the same."""
+    names = [module.module for module in xla.modules]
+    levels: dict[str, Level] = {} if len(names) > 1 else {"module": "data"}
+    levels |= {"program_id": "brief"} if len({*names}) < len(names) else {}
+    return {key: level for key, level in levels.items() if key not in always}
+
+
+def _facts(xla: Xla) -> tuple[Fact, ...]:
+    note = f"{counted(len(xla.ops), 'instruction')} ran"
+    if xla.place != "cpu":
+        share = Quantity("xla_percent", percent(sum(op.time_ps for op in xla.ops), xla.whole_ps), of="device time")
+        of_devices = Fact("xla_percent", "In programs of XLA", share.value, "%", "of device time", quantities=(share,))
+        return (Fact("hlo_modules", "Programs", len(xla.modules), "count", note), of_devices)
+    return (Fact("hlo_modules", "Programs", len(xla.modules), "count", note),)
+
+
+def _notes(xla: Xla) -> tuple[str, ...]:
+    estimated = [op for op in xla.ops if op.is_estimated]
+    notes = [_UPPER_BOUND] if xla.place == "cpu" else []
+    if estimated:
+        notes.append(_ESTIMATED.format(counted(len(estimated), "instruction")))
+    if xla.lost:
+        notes.append(_LOST.format(counted(len(xla.lost), "program")))
+    return tuple(notes)

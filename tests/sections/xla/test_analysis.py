@@ -1,0 +1,109 @@
+"""What ran over a whole trace and over hosts, and the real traces of the references."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from builders import Event, event, host, host_of, line, plane, programs, ref, results_of, trace_of
+from hlo_builders import F32, computation, instruction, program, shape
+
+from tfperf.analysis import load
+from tfperf.sections.xla.analysis import Xla, combine
+from tfperf.trace.device_peaks import DevicePeaks
+
+REFERENCE = Path(__file__).parents[4] / "shared" / "traces" / "xla_reference"
+US = 1_000_000
+VECTOR = shape(F32, 8)
+LOOP = program(
+    computation("body", instruction(1, "add", "add", VECTOR), number=2),
+    computation("main", instruction(1, "w", "while", VECTOR, calls=[2]), instruction(2, "c", "copy", VECTOR), root=1),
+)
+
+
+def on_host(name: str, start: float, duration: float) -> Event:
+    return event(name, start, duration, hlo_op=ref(name), program_id=7)
+
+
+def test_on_a_host_what_runs_other_instructions_is_omitted(tmp_path: Path) -> None:
+    """The loop runs twice with three turns each."""
+    events = [on_host("w", 100 * run, 50) for run in range(2)]
+    events += [on_host("add", 100 * run + 10 * turn, 5) for run in range(2) for turn in range(3)]
+    events += [on_host("c", 100 * run + 60, 10) for run in range(2)]
+    xla = host_of(trace_of(tmp_path, host(*events), programs(id_7=LOOP)), "xla")["xla"]
+    assert [(op.op, op.runs, op.time_ps) for op in xla.ops] == [("add", 6, 30 * US), ("c", 2, 20 * US)]
+    assert [(module.runs, module.is_estimated) for module in xla.modules] == [(2, False)]
+    assert (xla.place, xla.whole_ps) == ("cpu", 50 * US)
+
+
+def gpu_trace(tmp_path: Path, name: str, *starts: float, **stats: str) -> Xla:
+    kernels = [event("k", at, 5, hlo_op=ref("a"), hlo_module=ref("m"), program_id=7) for at in starts]
+    folder = tmp_path / name
+    folder.mkdir()
+    gpu = plane("/device:GPU:0", line("s", *kernels, event("MemcpyD2H", 90, 5)), stats={"clock_rate": 1, **stats})
+    xla: Xla = host_of(trace_of(folder, gpu), "xla")["xla"]
+    return xla
+
+
+def test_shares_are_of_all_that_devices_did(tmp_path: Path) -> None:
+    xla = gpu_trace(tmp_path, "one", 0, 10)
+    assert xla.whole_ps == 15 * US
+    assert xla.table["percent"].tolist() == [pytest.approx(200 / 3)]
+
+
+def test_hosts_add_up(tmp_path: Path) -> None:
+    one, other = gpu_trace(tmp_path, "one", 0, 10), gpu_trace(tmp_path, "other", 0)
+    both = combine([one, Xla(), other])
+    assert [(op.runs, op.events, op.time_ps, op.devices, op.is_estimated) for op in both.ops] == [
+        (3, 3, 15 * US, 2, True)
+    ]
+    assert [(module.runs, module.time_ps) for module in both.modules] == [(3, 15 * US)]
+    assert both.whole_ps == 25 * US
+    assert combine([Xla(), Xla()]) == Xla()
+
+
+def test_devices_of_two_kinds_have_no_common_peaks(tmp_path: Path) -> None:
+    known = {"compute_cap_major": 7, "compute_cap_minor": 5, "core_count": 40, "clock_rate": 1590000}
+    one = gpu_trace(tmp_path, "one", 0, **known)  # type: ignore[arg-type]
+    assert one.peaks.teraflops
+    assert combine([one, one]).peaks == one.peaks
+    assert combine([one, gpu_trace(tmp_path, "other", 0)]).peaks == DevicePeaks()
+
+
+def test_a_compile_time_is_that_of_the_only_program_of_its_name(tmp_path: Path) -> None:
+    compiled = event("CpuCompiler::RunBackend", 200, 30, name=ref("jit_step"))
+    results = results_of(trace_of(tmp_path, host(on_host("c", 0, 9), compiled), programs(id_7=LOOP)), sections=["xla"])
+    assert [module.compile_ps for module in results["xla"].modules] == [30 * US]
+    other = event("c", 20, 9, hlo_op=ref("c"), program_id=8)
+    made = host(on_host("c", 0, 9), other, compiled)
+    xla = host_of(trace_of(tmp_path, made, programs(id_7=LOOP, id_8=LOOP)), "xla")["xla"]
+    assert [module.compile_ps for module in xla.modules] == [None, None]
+
+
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the references are not here")
+@pytest.mark.parametrize("name", ["jax08_gemm", "jax_conv_minimal_08"])
+def test_executions_and_times_are_those_of_the_references(name: str) -> None:
+    xla = load(REFERENCE.parent / "jax_mi300x" / name, sections=["xla"])["xla"]
+    ours = {(op.module, op.program_id, op.op): op for op in xla.ops}
+    with (REFERENCE / "cost" / f"gpu_ops.{name}.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(ours)
+    for row in rows:
+        op = ours[row["module"], int(row["program_id"]), row["hlo_op"]]
+        assert (op.runs, op.events, op.devices) == (int(row["executions"]), int(row["kernels"]), int(row["devices"]))
+        assert op.time_ps / US == pytest.approx(float(row["device_us"]), abs=0.001)
+        assert (op.opcode, op.target, op.is_estimated) == (row["opcode"], row["target"], False)
+
+
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the references are not here")
+@pytest.mark.parametrize(
+    ("name", "op", "least_ms", "most_ms"),
+    [("jax_plain_cnn", "conv_general_dilated.8", 24.6, 344.7), ("jax_plain_mlp", "dot.1", 1.2, 31.1)],
+)
+def test_spans_on_a_host_are_those_of_the_references(name: str, op: str, least_ms: float, most_ms: float) -> None:
+    xla = load(REFERENCE / "captures" / name, sections=["xla"])["xla"]
+    found = next(each for each in xla.ops if each.op == op)
+    assert found.runs == 20
+    assert (found.least_ps or 0) / 1e9 == pytest.approx(least_ms, abs=0.1)
+    assert found.time_ps / 1e9 == pytest.approx(most_ms, abs=0.1)

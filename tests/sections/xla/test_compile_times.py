@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from builders import event, host, ref, trace_of
+
+from tfperf.sections.xla.compile_times import compile_times
+
+US = 1_000_000
+
+
+def test_a_compilation_is_all_that_is_done_for_a_program(tmp_path: Path) -> None:
+    trace = trace_of(
+        tmp_path,
+        host(
+            event("PjRtCpuClient::Compile", 0, 50),
+            event("CpuCompiler::RunBackend", 10, 30, name=ref("jit_f")),
+            event("GpuCompiler::RunBackend", 60, 5, name=ref("jit_g")),
+            event("PjRtCpuClient::Compile", 70, 20),
+            event("CpuCompiler::RunBackend", 71, 3, name=ref("jit_f")),
+            event("Other::RunBackend", 95, 3, name=ref("jit_h")),
+        ),
+    )
+    assert compile_times(trace) == {"jit_f": 70 * US, "jit_g": 5 * US}
+
+
+def test_a_capture_without_compilations_has_none(tmp_path: Path) -> None:
+    assert compile_times(trace_of(tmp_path, host(event("PjRtCpuClient::Compile", 0, 50)))) == {}

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from builders import event, host, line, plane, ref, results_of, trace_of
+
+from tfperf.report.model import Section
+from tfperf.sections.xla.section import NO_PROGRAMS, build
+
+
+def section_of(tmp_path: Path, *programs: tuple[int, str]) -> Section:
+    """A GPU that runs an instruction of each of these programs."""
+    events = [
+        event("k", 10 * at, 5, hlo_op=ref("a"), hlo_module=ref(module), program_id=number)
+        for at, (number, module) in enumerate(programs)
+    ]
+    gpu = plane("/device:GPU:0", line("s", *events))
+    return build(results_of(trace_of(tmp_path, gpu), sections=["xla"]))
+
+
+def shown(section: Section, table: int) -> list[str]:
+    return [column.key for column in section.tables[table].columns if column.level == "brief"]
+
+
+def test_a_trace_without_programs_says_so(tmp_path: Path) -> None:
+    section = build(results_of(trace_of(tmp_path, host(event("train", 0, 5, step_num=1))), sections=["xla"]))
+    assert (section.notes, section.tables, section.level) == ((NO_PROGRAMS,), (), "full")
+
+
+def test_columns_tell_programs_apart_where_there_are_several(tmp_path: Path) -> None:
+    assert "module" not in shown(section_of(tmp_path, (7, "f")), 0)
+    several = section_of(tmp_path, (7, "f"), (8, "g"))
+    assert "module" in shown(several, 0)
+    assert "program_id" not in shown(several, 0)
+    assert "program_id" in shown(section_of(tmp_path, (7, "f"), (8, "f")), 1)
+
+
+def test_estimates_and_missing_programs_are_told(tmp_path: Path) -> None:
+    section = section_of(tmp_path, (7, "f"))
+    assert any("Runs of 1 instruction are an estimate" in note for note in section.notes)
+    assert any("does not hold 1 program" in note for note in section.notes)
+    assert {fact.key: fact.value for fact in section.facts} == {"hlo_modules": 1, "xla_percent": 100}
+
+
+def test_times_on_a_host_are_an_upper_bound(tmp_path: Path) -> None:
+    made = host(event("dot", 0, 5, hlo_op=ref("dot"), program_id=7))
+    section = build(results_of(trace_of(tmp_path, made), sections=["xla"]))
+    assert "an upper bound" in section.notes[0]
+    assert [fact.key for fact in section.facts] == ["hlo_modules"]
