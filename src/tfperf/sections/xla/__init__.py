@@ -1,4 +1,4 @@
-"""XLA: what the programs that XLA compiled do: how often each instruction runs, how long, and how near the peaks."""
+"""XLA: which instructions of the programs that XLA compiled take the time, and what each program takes."""
 
 from tfperf.sections.registry import SectionSpec
 from tfperf.sections.xla.tables import TABLES
