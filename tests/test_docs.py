@@ -320,7 +320,7 @@ def test_units_are_in_the_names_of_columns(table: str) -> None:
 
 
 def every_kind_of_trace(folder: Path) -> list[Path]:
-    """Logdirs that between them make every table and every null: samples, hosts, a GPU, a pause, no steps, Python."""
+    """Logdirs that between them make every table and every null: samples, hosts, a GPU, a pause, no steps, XLA."""
     gpu = plane(
         "/device:GPU:0",
         line("Stream #1", *(event("gemm", 1000 * n + 500, 300, correlation_id=n) for n in range(3))),
@@ -351,6 +351,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
                 )
             )
         },
+        "xla": {"a": space(host(event("dot.1", 0, 5, hlo_op="dot.1", program_id=7)))},
         "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
         "layers": {
             "a": space(
