@@ -62,6 +62,11 @@ def python_function(frame: str) -> PythonFunction:
     return PythonFunction(f"{module}.{name}", _package_of_module(module), name=name)
 
 
+def is_file_of_package(file: str) -> bool:
+    """Tell whether a file, by its name alone, is one of a package (`PACKAGES`) and not of the program."""
+    return bool(_package_of_file(file))
+
+
 def _package_of_file(file: str) -> str:
     if file.startswith("<frozen "):
         return "python"

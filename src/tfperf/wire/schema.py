@@ -56,6 +56,19 @@ MESSAGES: Messages = {
     "Event": "metadata_id 1 int64, offset_ps 2 int64, duration_ps 3 int64, stats 4 []bytes, num_occurrences 5 int64",
     "Line": "id 1 int64, name 2 bytes, timestamp_ns 3 int64, events 4 []bytes, display_name 11 bytes",
     "Lines": "lines 3 []Line",
+    "NumericStat": (
+        "metadata_id 1 int64, double_value 2 double value, uint64_value 3 uint64 value, int64_value 4 int64 value, "
+        "ref_value 7 uint64 value"
+    ),
+    "NumericEvent": (
+        "metadata_id 1 int64, offset_ps 2 int64 data, num_occurrences 5 int64 data, duration_ps 3 int64, "
+        "stats 4 []NumericStat"
+    ),
+    "NumericLine": (
+        "id 1 int64, display_id 10 int64, name 2 bytes, display_name 11 bytes, timestamp_ns 3 int64, "
+        "duration_ps 9 int64, events 4 []NumericEvent"
+    ),
+    "NumericLines": "lines 3 []NumericLine",
     "LineOutline": "",
     "LinesOutline": "lines 3 []LineOutline",
     "Stat": (

@@ -1,0 +1,97 @@
+"""`tfperf anonymize`: a run, host by host, as a new logdir of the same layout."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfperf.anonymize.names import Names
+from tfperf.errors import OutputError
+from tfperf.files import cannot_write, new_file
+from tfperf.trace.logdir import HostFile, Run, choose_run, find_runs
+from tfperf.units import counted
+from tfperf.wire.rewrite import rewrite
+from tfperf.wire.trace_file import SUFFIX, TraceFile
+
+_NAMED_BY_TIME = re.compile(r"[\d_-]*")
+_UNNAMED_RUN = "run"
+
+
+class Copied(Struct, frozen=True):
+    """What was written: the files, one for each host, and how many words of names were replaced."""
+
+    files: tuple[Path, ...]
+    replaced: int
+
+    def sentences(self) -> list[str]:
+        """Return what people must know about the copy."""
+        folder = self.files[0].parent
+        return [
+            f"wrote {counted(len(self.files), 'host')} to {folder}, {counted(self.replaced, 'word')} of names replaced",
+            "look at it before you send it: numbers, times and sizes are the original's",
+        ]
+
+
+def anonymize(path: Path, output: Path, *, run: str | None = None, force: bool = False) -> Copied:
+    """Write a copy of a run into the logdir `output`, with the names of all hosts replaced alike.
+
+    Everything is written, or nothing. Raises TraceNotFoundError, TraceFormatError, and OutputError where a file exists
+    (but for `force`; a file that is read is never replaced).
+    """
+    chosen = choose_run(find_runs(path), run)
+    name = chosen.name if _NAMED_BY_TIME.fullmatch(chosen.name) else _UNNAMED_RUN
+    folder = output / "plugins" / "profile" / name
+    targets = {folder / f"{host}{SUFFIX}": (host, file) for host, file in _hosts(chosen)}
+    _refuse(list(targets), chosen, force=force)
+    names = Names()
+    with _new_folder(folder), contextlib.ExitStack() as stack:
+        for target, (host, source) in targets.items():
+            out = stack.enter_context(new_file(target))
+            with TraceFile(source.path) as file:
+                try:
+                    rewrite(file, out, names.replace, host)
+                    out.flush()
+                except OSError as error:
+                    raise cannot_write(target, error) from error
+    return Copied(tuple(targets), names.count)
+
+
+def _hosts(run: Run) -> Iterator[tuple[str, HostFile]]:
+    """Iterate over the files with what their hosts are called now; they keep their order."""
+    digits = len(str(len(run.files)))
+    for number, file in enumerate(run.files, 1):
+        yield f"host{number:0{digits}}", file
+
+
+def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:
+    """Raise OutputError where a file would be replaced that must not be."""
+    sources = {file.path.resolve() for file in run.files}
+    if any(target.resolve() in sources for target in targets):
+        raise OutputError(f"{targets[0].parent} holds the profile itself; name another folder")
+    folder = targets[0].parent
+    others = sorted(set(folder.glob(f"*{SUFFIX}")) - (set(targets) if force else set()))
+    if others and force:
+        raise OutputError(f"{others[0]} is a host of another profile; name another folder")
+    if others:
+        raise OutputError(f"{others[0]} exists; name another folder, or pass --force to replace it")
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; if the work fails, those that were made and are empty are removed."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        yield
+    except BaseException:
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        raise
