@@ -2,7 +2,7 @@
 
     space(plane("/host:CPU", line("python", event("train", 0, 10, step_num=1))))
 
-Times are in microseconds. Keyword arguments of an event become stats: int, float or text; `u64(n)` forces the
+Times are in microseconds. Keyword arguments of an event become stats: int, float, text or bytes; `u64(n)` forces the
 unsigned arm, `ref(text)` a reference to a stat metadata, as writers store repeated texts.
 """
 

@@ -49,6 +49,7 @@ TESTED_IN = {
     "trace/flaw.py": "trace/test_soundness.py",
     "trace/pipeline_tree.py": "trace/test_pipelines.py",
     "wire/schema.py": "wire/test_against_protobuf.py",
+    "wire/hlo_schema.py": "wire/test_rewrite.py",
     "wire/stats.py": "wire/test_against_protobuf.py",
     "wire/json_lines.py": "timeline/test_chrome.py",
     "wire/perfetto_schema.py": "timeline/test_perfetto.py",

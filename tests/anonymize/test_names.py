@@ -1,0 +1,94 @@
+"""Which words of a profile stay, and what stands for the others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfperf.anonymize.names import Names, known_words
+from tfperf.sections.ops.groups import is_backward
+from tfperf.trace.event_names import is_hand_over, parse_op
+from tfperf.trace.host_state import state_of
+from tfperf.trace.name_patterns import pattern_of
+from tfperf.trace.precision import bits_of_name
+from tfperf.trace.tensor_cores import uses_tensor_cores
+
+
+def test_words_are_replaced_and_structure_stays() -> None:
+    names = Names()
+    assert names.replace("acme_net/secret_7/MatMul:MatMul") == "w1w_w2w/w3w_7/MatMul:MatMul"
+    assert names.replace("gradient_tape/acme_net/Secret_7/MatMul") == "gradient_tape/w1w_w2w/W4w_7/MatMul"
+    assert names.count == 4
+
+
+def test_a_number_behind_a_word_does_not_make_it_another_word() -> None:
+    names = Names()
+    texts = [f"acme{number}" for number in ("", 1, 2, 11)] + [f"other{number}" for number in ("", 1, 2, 11)]
+    assert len({names.replace(text) for text in texts}) == len(texts)
+
+
+def test_addresses_of_machines_are_replaced() -> None:
+    names = Names()
+    assert names.replace("grpc://10.7.1.22:8470") == names.replace("grpc://10.7.1.22:8470")
+    assert "10.7" not in names.replace("grpc://10.7.1.22:8470")
+    assert names.replace("grpc://10.7.1.23:8470") != names.replace("grpc://10.7.1.22:8470")
+
+
+@pytest.mark.parametrize(
+    ("frame", "shown"),
+    [
+        ("$backprop.py:901 secret", "$backprop.py:901 w1w"),
+        ("$secret.py:901 train", "$w1w.py:901 train"),
+        ("$time sleep", "$time w1w"),
+        ("$secretlib sleep", "$w1w w2w"),
+        ("$<unknown> secret", "$<unknown> w1w"),
+    ],
+)
+def test_frames_of_python_keep_files_and_modules_that_everybody_has(frame: str, shown: str) -> None:
+    assert Names().replace(frame) == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "acme/transformer_layer_3/dense/MatMul:MatMul",
+        "AcmeBlock_12/attention/Softmax:Softmax",
+        "gradients/acme/BiasAdd_grad:BiasAddGrad",
+        "jit(acme)/jit(main)/dot_general:",
+        "void acme::half_gemm_kernel<__half, float>(int)",
+        "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x5_nn",
+        "AcmeBatchProduce",
+        "cuEventSynchronize",
+        "EagerLocalExecute: __inference_acme_12",
+        "naïve/größe:Ämter",
+    ],
+)
+def test_what_tfperf_reads_in_a_name_stays(name: str) -> None:
+    replaced = Names().replace(name)
+    assert "acme" not in replaced.lower()
+    for read in (state_of, bits_of_name, uses_tensor_cores, is_hand_over, is_backward):
+        assert read(replaced) == read(name), read
+    assert parse_op(replaced).kind == parse_op(name).kind
+    assert ("*" in pattern_of(replaced)) == ("*" in pattern_of(name))
+
+
+@given(st.lists(st.text(), max_size=8))
+def test_other_texts_become_other_texts(texts: list[str]) -> None:
+    names = Names()
+    replaced = [names.replace(text) for text in texts]
+    assert replaced == [names.replace(text) for text in texts]
+    assert len(set(replaced)) == len(set(texts))
+
+
+@pytest.mark.tensorflow
+def test_the_list_holds_the_types_of_all_ops_of_tensorflow() -> None:
+    tf = pytest.importorskip("tensorflow")
+    names = Names()
+    types = [name for name in dir(tf.raw_ops) if name[0].isupper()]
+    assert len(types) > 1000
+    assert [name for name in types if names.replace(name) != name] == []
+
+
+def test_the_list_is_of_words() -> None:
+    assert all(word.isalpha() and len(word) > 1 for word in known_words())
