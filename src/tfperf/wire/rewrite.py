@@ -60,11 +60,11 @@ def _write(out: BinaryIO, tag: bytes, data: bytes) -> None:
 
 
 def _plane(file: TraceFile, span: PlaneSpan, out: BinaryIO, rename: Rename) -> str:
-    """Write a plane, its names first; return its own name."""
+    """Write a plane, its fields in the order of their numbers, as readers expect; return its own name."""
     span = walk_plane(file, span.start, span.stop, every_field=True)
     plane = _parsed(file, "XPlane", file.read_all(span.header), span.start)
     name: str = plane.name.decode("utf-8", "replace")
-    out.write(_header(plane, rename))
+    out.write(message_class("XPlane")(id=plane.id, name=_renamed(plane.name, rename)).SerializeToString())
     for group in line_groups(span.lines, BATCH_BYTES):
         if isinstance(group, Span):
             with _nested(out, _LINE) as body:
@@ -77,6 +77,7 @@ def _plane(file: TraceFile, span: PlaneSpan, out: BinaryIO, rename: Rename) -> s
             lines = _parsed(file, "XPlane", payload, group[0])
             _rename_lines(lines.lines, rename, may_have_texts=_has_texts("NumericLines", payload))
             out.write(lines.SerializeToString())
+    out.write(_header(plane, rename))
     return name
 
 
@@ -104,9 +105,10 @@ def _has_texts(message: str, payload: bytes) -> bool:
 
 
 def _header(plane: Any, rename: Rename) -> bytes:
-    """Return names and facts of a plane, renamed."""
+    """Return the names in a plane and its facts, renamed: all but its lines, its id and its own name."""
     programs = {entry.key for entry in plane.stat_metadata if entry.value.name in _PROGRAM_STATS}
-    plane.name = _renamed(plane.name, rename)
+    plane.ClearField("id")
+    plane.ClearField("name")
     for event in (entry.value for entry in plane.event_metadata):
         event.name, event.display_name = _renamed(event.name, rename), _renamed(event.display_name, rename)
         event.ClearField("metadata")
