@@ -39,6 +39,8 @@ from tfperf.compare.diff_tables import COLUMNS as DIFF_COLUMNS
 from tfperf.explain.entries import page_of
 from tfperf.explain.glossary import glossary_terms
 from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
+from tfperf.linter.catalogue import RULES
+from tfperf.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
 from tfperf.render import render
 from tfperf.sampling.reports import CAPTURED_COLUMNS, capture_report
 from tfperf.sections.diagnosis.actions import ADVICE
@@ -55,10 +57,12 @@ TABLES = {
     **{name: table.columns for name, table in SECTION_TABLES.items()},
     "limits": LIMIT_COLUMNS,
     "baseline": BASELINE_COLUMNS,
+    "lint_findings": VIOLATION_COLUMNS,
+    "lint_not_evaluable": UNKNOWN_COLUMNS,
     **DIFF_COLUMNS,
 }
 _PART = re.compile(
-    r"<!-- (output|shared|columns|tables|priorities|sections|actions|causes|glossary|sources|names): (.*?) -->\n"
+    r"<!-- (output|shared|columns|tables|priorities|sections|actions|causes|glossary|sources|names|rules): (.*?) -->\n"
     r".*?<!-- end -->",
     re.DOTALL,
 )
@@ -253,6 +257,24 @@ def public_names(names: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def rule_catalogue(device: str) -> str:
+    """Return what each rule of a device is."""
+    parts = []
+    for rule in (RULES[name] for name in RULES if RULES[name].device == device):
+        rows = [
+            f"### {rule.id}: {rule.title}",
+            "",
+            f"*Finds* ({rule.level}): {rule.when}.",
+            "",
+            f"*Advice:* {rule.advice}. *Unless:* {rule.unless}. *Reads:* {rule.needs}.",
+            "",
+            f"> {rule.says} ({rule.source})",
+            "",
+        ]
+        parts.append("\n".join(rows))
+    return "\n".join(parts)
+
+
 MAKERS: dict[str, Callable[[str], str]] = {
     "shared": of_shared_trace,
     "actions": action_table,
@@ -265,6 +287,7 @@ MAKERS: dict[str, Callable[[str], str]] = {
     "priorities": priorities,
     "sections": sections,
     "names": public_names,
+    "rules": rule_catalogue,
 }
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tfperf.compare.diff_report import diff
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.check import check_profile as check
+    from tfperf.gate.lint_output import lint
     from tfperf.query.engine import sql
     from tfperf.report.model import Column, Fact, Finding, Ranked, Section
     from tfperf.sampling.jobs import sample
@@ -56,6 +57,7 @@ __all__ = [
     "check",
     "diff",
     "keras",
+    "lint",
     "load",
     "profile",
     "sample",
@@ -72,6 +74,7 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "load": ("analysis:load", "read and analyze a profile; returns an Analysis"),
     "check": ("gate.check:check_profile", "judge a profile by limits, as tfperf check does"),
+    "lint": ("gate.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
     "diff": ("compare.diff_report:diff", "compare two runs or more"),
     "sql": ("query.engine:sql", "query a profile by SQL; returns a DataFrame"),
     "write_timeline": ("timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),

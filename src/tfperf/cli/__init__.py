@@ -121,6 +121,7 @@ class _Commands(click.Group):
         "doctor",
         "analyze",
         "check",
+        "lint",
         "diff",
         "export-csv",
         "timeline",

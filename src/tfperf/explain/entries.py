@@ -44,6 +44,7 @@ KINDS = (
     "step source",
     "flag",
     "figure",
+    "rule",
     "section",
     "table",
     "column",
@@ -67,7 +68,19 @@ def plain_text(markdown: str) -> str:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Return every word but those of the command line; imports the declarations of all sections."""
-    makers = (_terms, _categories, _causes, _actions, _idle_causes, _step_sources, _flags, _figures, _sections, _tables)
+    makers = (
+        _terms,
+        _categories,
+        _causes,
+        _actions,
+        _idle_causes,
+        _step_sources,
+        _flags,
+        _figures,
+        _rules,
+        _sections,
+        _tables,
+    )
     return tuple(entry for maker in makers for entry in maker()) + tuple(_columns())
 
 
@@ -165,6 +178,20 @@ def _figures() -> Iterator[Entry]:
         yield Entry("figure", names, plain_text(figure.meaning), "docs/ci.md", tuple(details))
 
 
+def _rules() -> Iterator[Entry]:
+    from tfperf.linter.catalogue import RULES
+
+    for rule in RULES.values():
+        details = (
+            f"level: {rule.level}",
+            f"advice: {rule.advice}",
+            f"unless: {rule.unless}",
+            f'it rests on: "{rule.says}" ({rule.source})',
+            f"checked by: tfperf lint SOURCE --rule {rule.id}",
+        )
+        yield Entry("rule", (rule.id, rule.title), f"{rule.title}: {rule.when}", "docs/lint.md", details)
+
+
 def _sections() -> Iterator[Entry]:
     from importlib import import_module
 
@@ -191,9 +218,11 @@ def _columns() -> Iterator[Entry]:
     """Yield columns of one name and meaning together, whatever their tables."""
     from tfperf.compare.diff_tables import COLUMNS
     from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
+    from tfperf.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
     from tfperf.sections.registry import OURS, find_section
 
     tables = [(table.name, table.columns) for name in OURS for table in find_section(name).tables]
+    tables += [("lint_findings", VIOLATION_COLUMNS), ("lint_not_evaluable", UNKNOWN_COLUMNS)]
     tables += [*COLUMNS.items(), ("limits", LIMIT_COLUMNS), ("baseline", BASELINE_COLUMNS)]
     found: dict[tuple[str, str, str, str], list[str]] = {}
     for table, columns in tables:

@@ -43,11 +43,13 @@ def annotation_text(outcome: Outcome) -> str:
     What decides the exit code is an error; what could not be judged is a warning if a limit is breached.
     """
     commands = [
-        _command("error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged.evidence[:1], "Try")])
+        workflow_command(
+            "error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged.evidence[:1], "Try")]
+        )
         for judged in outcome.breached
     ]
     kind = "warning" if outcome.breached else "error"
-    commands += [_command(kind, what, [reason]) for what, reason in open_questions(outcome)]
+    commands += [workflow_command(kind, what, [reason]) for what, reason in open_questions(outcome)]
     return "\n".join(commands)
 
 
@@ -82,7 +84,8 @@ def write_summary(outcome: Outcome, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _command(kind: str, title: str, lines: Sequence[str]) -> str:
+def workflow_command(kind: str, title: str, lines: Sequence[str]) -> str:
+    """Return a line that GitHub shows as an annotation: `kind` is error, warning or notice."""
     message = without_commands("\n".join(brief(line, _LONGEST_LINE) for line in lines))
     escaped_title = _escaped(without_commands(brief(title, _LONGEST_TITLE))).replace(":", "%3A").replace(",", "%2C")
     return f"::{kind} title={escaped_title}::{_escaped(message)}"
@@ -128,6 +131,11 @@ def junit_text(outcome: Outcome) -> str:
         if value:
             ElementTree.SubElement(properties, "property", name=name, value=brief(value, _LONGEST_NAME))
     suite.extend(_test_case(judged) for judged in outcome.judged)
+    return junit_document(suite)
+
+
+def junit_document(suite: ElementTree.Element) -> str:
+    """Return the XML document of a suite of tests."""
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

@@ -18,7 +18,7 @@ from tfperf.wire.decoder import Decoder, items, numbers, offsets, take, texts
 from tfperf.wire.other_formats import is_meta_graph, is_saved_model, is_text
 
 _HEAD = 1 << 16
-_TYPE = re.compile(r"\btype\s*:\s*DT_(\w+)")
+_TYPE = re.compile(r"\b(type|dtype)\s*:\s*DT_(\w+)")
 _NHWC = b"\x12\x04NHWC"
 """The serialized value of an attribute."""
 
@@ -47,19 +47,27 @@ class Graph(Struct, frozen=True, kw_only=True):
 
 def read_graph(file: InputFile) -> Graph:
     """Read a graph; raises TfprofInputError."""
+    return _graph(file, graph_bytes(file))
+
+
+def graph_bytes(file: InputFile, text_message: str = "TextGraphDef") -> bytes:
+    """Return the serialized GraphDef of a graph, MetaGraphDef or SavedModel; raises TfprofInputError.
+
+    Of a graph in text, what `text_message` declares is kept.
+    """
     data, head = file.data, file.data[:_HEAD]
     if not data:
         raise file.refused("is empty: it should be a graph (GraphDef); write it with as_graph_def(add_shapes=True)")
     file.is_none_of_others("MetaGraphDef", "SavedModel", "a text file")
     if is_text(head) and (text := _decoded(data)) is not None:
-        return _graph(file, _from_text(file, text))
+        return _from_text(file, text, text_message)
     graphs = [data]
     if is_saved_model(head):
         metas = texts_of(Decoder(file, 0, TENSORFLOW).one("SavedModel", data), "meta_graphs")
         graphs = [graph for meta in metas[:1] for graph in _graphs_of(file, meta)]
     elif is_meta_graph(head):
         graphs = _graphs_of(file, data)
-    return _graph(file, b"".join(graphs))
+    return b"".join(graphs)
 
 
 def _graphs_of(file: InputFile, meta_graph: bytes) -> list[bytes]:
@@ -79,9 +87,9 @@ def _decoded(data: bytes) -> str | None:
         return None
 
 
-def _from_text(file: InputFile, text: str) -> bytes:
-    """Return a graph in protobuf's text format as bytes; attributes that tfprof does not read are left out."""
-    graph = TENSORFLOW.message_class("TextGraphDef")()
+def _from_text(file: InputFile, text: str, message: str) -> bytes:
+    """Return a graph in protobuf's text format as bytes; attributes that the message lacks are left out."""
+    graph = TENSORFLOW.message_class(message)()
     try:
         text_format.Parse(_TYPE.sub(_as_number, text), graph, allow_unknown_field=True)
     except (text_format.ParseError, ValueError, RecursionError) as error:
@@ -91,7 +99,7 @@ def _from_text(file: InputFile, text: str) -> bytes:
 
 
 def _as_number(written: re.Match[str]) -> str:
-    return f"type: {dtype_number(written[1])}"
+    return f"{written[1]}: {dtype_number(written[2])}"
 
 
 def _graph(file: InputFile, data: bytes) -> Graph:

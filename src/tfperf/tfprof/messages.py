@@ -32,6 +32,26 @@ TENSORFLOW = Schema(
         "ShapeList": "shape 7 []Shape",
         "Shape": "dim 2 []Dimension, unknown_rank 3 int64",
         "Dimension": "size 1 int64",
+        # Graphs with the attributes of their nodes, and functions.
+        "WholeGraph": "node 1 []WholeNode, library 2 FunctionLibrary",
+        "WholeNode": "name 1 bytes, op 2 bytes, input 3 []bytes, device 4 bytes, attr 5 []WholeAttr",
+        "WholeAttr": "key 1 bytes, value 2 AttrValue",
+        "AttrValue": (
+            "list 1 AttrList, s 2 bytes, i 3 int64, b 5 bool, type 6 int64, shape 7 TextShape, tensor 8 ConstTensor, "
+            "func 10 FunctionName"
+        ),
+        "AttrList": "i 3 []int64, shape 7 []TextShape",
+        "ConstTensor": (
+            "dtype 1 int64, tensor_shape 2 TextShape, tensor_content 4 bytes, int_val 7 []int64, int64_val 10 []int64"
+        ),
+        "FunctionName": "name 1 bytes",
+        "FunctionLibrary": "function 1 []FunctionDef",
+        "FunctionDef": "signature 1 Signature, node_def 3 []WholeNode, ret 4 []Returned, arg_attr 7 []AttrsOfArg",
+        "Signature": "name 1 bytes, input_arg 2 []Arg, output_arg 3 []Arg",
+        "Arg": "name 1 bytes, type 3 int64",
+        "Returned": "key 1 bytes, value 2 bytes",
+        "AttrsOfArg": "key 1 int64, value 2 ArgAttrs",
+        "ArgAttrs": "attr 1 []WholeAttr",
         "RunMetadata": "step_stats 1 []bytes",
         "RunMetadataOutline": "",
         "StepStats": "dev_stats 1 []bytes",

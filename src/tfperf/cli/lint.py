@@ -1,0 +1,93 @@
+"""`tfperf lint`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.exceptions import Exit
+
+from tfperf.cli import options
+from tfperf.render import FORMATS
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+_CI_FORMATS = ("junit", "github")
+
+
+def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from tfperf.linter.catalogue import RULES
+
+    return options.completions(RULES, incomplete.upper())
+
+
+@click.command("lint", short_help="Judge shapes and ops of a model before it runs, by rules of TPUs or GPUs.")
+@click.argument("source", type=options.PATH)
+@click.option(
+    "--device",
+    type=click.Choice(("tpu", "gpu", "auto")),
+    default="auto",
+    show_default=True,
+    help="Whose rules; auto: those of the device that the graph names, else of a TPU.",
+)
+@click.option("--batch", type=options.AT_LEAST_ONE, metavar="N", help="The batch size, where shapes leave it open.")
+@click.option(
+    "--rule", "rules", metavar="ID", multiple=True, shell_complete=_complete, help="Only this rule (repeatable)."
+)
+@click.option("--ignore", metavar="ID", multiple=True, shell_complete=_complete, help="Not this rule (repeatable).")
+@click.option(
+    "--supported-ops", type=options.PATH, metavar="FILE", help="Ops that the device has, one on each line (TPU-OP-1)."
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(("high", "medium", "low", "info")),
+    help="Exit with 3 if a finding is of this level or above.",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice([*FORMATS, *_CI_FORMATS]),
+    help="Default: by the suffix of -o, else table.",
+)
+@click.option("-o", "--output", type=options.PATH, help="Write to this file instead of stdout.")
+@options.FORCE
+@options.TOP
+def command(
+    source: Path, format_name: str | None, output: Path | None, force: bool, top: int | None, **values: Any
+) -> None:
+    """Judge the shapes and ops of a model before it runs: padding, transposes, slices, reductions, batch norms, ...
+
+    SOURCE is a SavedModel (its folder), or a graph: GraphDef or MetaGraphDef, binary or text, written with
+    as_graph_def(add_shapes=True). Ops with dimensions that are not known are counted and listed, and never findings.
+    `tfperf explain TPU-CV-1` says what a rule is. Exit codes: 0 nothing as important as --fail-on, 3 a finding is, 1 no
+    op could be judged, 2 wrong usage.
+
+    \b
+    Example:
+      tfperf lint saved_model/ --batch 128
+      tfperf lint graph.pb --device gpu --fail-on medium
+      tfperf lint saved_model/ --batch 32 --ignore TPU-BN-1 --format github
+    """
+    from tfperf.gate.lint_output import exit_code, github_text, junit_text
+    from tfperf.linter.engine import LintError, LintOptions, lint_path
+    from tfperf.linter.report import lint_report
+    from tfperf.render import write
+
+    fail_on = values.pop("fail_on")
+    if format_name in _CI_FORMATS:
+        options.refuse_existing(output, force=force)
+    else:
+        options.check_output(output, format_name, force=force)
+    try:
+        result = lint_path(source, LintOptions(**values))
+    except LintError as error:
+        raise options.usage_error(error) from error
+    if format_name == "github":
+        write(github_text(result, fail_on), output, force=force)
+    elif format_name == "junit":
+        write(junit_text(result, fail_on), output, force=force)
+    else:
+        options.show(lint_report(result), format_name, output, force=force, top=top)
+    raise Exit(exit_code(result, fail_on))

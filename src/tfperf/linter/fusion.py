@@ -1,0 +1,99 @@
+"""Rules about matrix products, and what is fused into them and into convolutions."""
+
+from __future__ import annotations
+
+from tfperf.linter.convolutions import OPEN, padding_text
+from tfperf.linter.op_graph import ACTIVATIONS, CONVOLUTIONS, ELEMENTWISE, FORWARD, MATMULS, REDUCTIONS, OpGraph
+from tfperf.linter.padding import MIB, both_orders
+from tfperf.linter.rule import Ledger, Violation, worst
+
+_BIAS = ("BiasAdd", "AddV2", "Add")
+_FUSES_INPUT = MATMULS | CONVOLUTIONS | ELEMENTWISE | frozenset(REDUCTIONS)
+"""Ops that compute an elementwise op again as they read it: it need not be stored for them."""
+_LEAST_RATIO = 1.25
+
+
+def check_fusion(graph: OpGraph, ledger: Ledger) -> None:
+    """TPU-MM-2 and TPU-CV-4: whether bias and activation are fused into what they follow."""
+    for group, rule in ((MATMULS, "TPU-MM-2"), (FORWARD, "TPU-CV-4")):
+        for index in graph.of(group):
+            chain = _chain(graph, index)
+            if not chain:
+                continue
+            ledger.judge(graph.name_of(index))
+            blocking = [user for link in chain[:-1] for user, _ in graph.users(link) if not _fuses(graph, user)]
+            names = tuple(graph.name_of(link) for link in chain)
+            fused = ", ".join(graph.op(link) for link in chain[1:])
+            if blocking:
+                level, what = "low", f"{graph.op(blocking[0])} reads the result before {fused}: it is stored twice"
+                advice = f"let {graph.name_of(blocking[0])} read what comes after {names[-1]}, if the model allows it"
+            else:
+                level, what = "info", f"{fused} will be fused into {graph.op(index)}"
+                advice = "nothing to change: do not write it as one op by hand"
+            ledger.add(
+                Violation(
+                    rule=rule,
+                    level="low" if level == "low" else "info",
+                    ops=names,
+                    op_type=graph.op(index),
+                    what=what,
+                    advice=advice,
+                    unless="the compiler may fuse less where a result is used far away",
+                )
+            )
+
+
+def _chain(graph: OpGraph, index: int) -> list[int]:
+    """Return a product, its bias if there is one, and the activation; nothing without an activation."""
+    chain = [index]
+    for _ in range(2):
+        users = [user for user, _ in graph.users(chain[-1])]
+        activation = next((user for user in users if graph.op(user) in ACTIVATIONS), None)
+        if activation is not None:
+            return [*chain, activation]
+        bias = next((user for user in users if graph.op(user) in _BIAS and _has_vector(graph, user)), None)
+        if bias is None or bias in chain:
+            return []
+        chain.append(bias)
+    return []
+
+
+def _has_vector(graph: OpGraph, index: int) -> bool:
+    """Tell whether one of the inputs has at most one dimension that is not 1: a bias."""
+    shapes = [graph.input_shape(index, place) for place in range(len(graph.nodes[index].inputs))]
+    return any(dims is not None and sum(size != 1 for size in dims) <= 1 for dims in shapes)
+
+
+def _fuses(graph: OpGraph, index: int) -> bool:
+    return graph.op(index) in _FUSES_INPUT or graph.op(index) in ("Shape", "ShapeN", "Size", "Rank")
+
+
+def check_matmuls(graph: OpGraph, ledger: Ledger) -> None:
+    """TPU-MM-3: operands and results of matrix products that are rounded up to tiles."""
+    for index in graph.of(MATMULS):
+        name = graph.name_of(index)
+        given = [graph.known(*source) for source in graph.nodes[index].inputs[:2]]
+        shapes = [("first operand", given[0] if given else None), ("second operand", given[1] if given[1:] else None)]
+        shapes.append(("result", graph.known(index)))
+        if any(dims is None for _, dims in shapes):
+            ledger.cannot(name, OPEN)
+            continue
+        ledger.judge(name)
+        tensors = tuple(
+            both_orders(role, dims, graph.element_bytes(index)) for role, dims in shapes if dims and len(dims) > 1
+        )
+        wasteful = [tensor for tensor in tensors if tensor.least.ratio >= _LEAST_RATIO and tensor.padded_bytes >= MIB]
+        if wasteful:
+            largest = max(wasteful, key=lambda tensor: tensor.wasted_bytes)
+            ledger.add(
+                Violation(
+                    rule="TPU-MM-3",
+                    level=worst([tensor.level for tensor in wasteful]),
+                    ops=(name,),
+                    op_type=graph.op(index),
+                    what=padding_text(largest, "general tiling, to 8 and 128 in either order"),
+                    advice="make the two last dimensions of operands and result multiples of 128, the smaller one of 8",
+                    unless="the product takes little of the step, or its sizes are given (classes, heads)",
+                    tensors=tensors,
+                )
+            )

@@ -1,0 +1,128 @@
+"""Rules about moving data between dimensions that are padded and others: reshapes, space to depth, inputs."""
+
+from __future__ import annotations
+
+import math
+
+from tfperf.linter.convolutions import OPEN, padding_text, shape_text
+from tfperf.linter.op_graph import OpGraph
+from tfperf.linter.padding import MIB, PaddedTensor, both_orders
+from tfperf.linter.rule import Ledger, Violation
+from tfperf.units import format_bytes
+
+_MOVES_SPACE = frozenset(
+    ("BatchToSpace", "BatchToSpaceND", "SpaceToBatch", "SpaceToBatchND", "SpaceToDepth", "DepthToSpace")
+)
+_RESHAPES = frozenset(("Reshape",))
+_INPUTS = frozenset(("_Arg", "Placeholder", "IteratorGetNext", "InfeedDequeue", "InfeedDequeueTuple"))
+_FED = ("IteratorGetNext", "InfeedDequeue", "InfeedDequeueTuple")
+_FEW_CHANNELS = 4
+_LEAST_WASTE, _LEAST_RATIO = 0.25, 2.0
+_NOT_SAID = "the graph does not say whether the host passes this argument in each step"
+_NO_NUMBERS = ("resource", "variant", "string")
+
+
+def check_space(graph: OpGraph, ledger: Ledger) -> None:
+    """TPU-BS-1: ops that move data between batch, space and features."""
+    for index in graph.of(_MOVES_SPACE):
+        name, given = graph.name_of(index), graph.input_shape(index, 0)
+        if given is None or -1 in given:
+            ledger.cannot(name, OPEN)
+            continue
+        ledger.judge(name)
+        features = graph.batch_and_features(index, len(given))[1]
+        if graph.op(index) == "SpaceToDepth" and given[features] <= _FEW_CHANNELS:
+            continue
+        output = graph.known(index) or given
+        moved = sum(both_orders("", dims, graph.element_bytes(index)).padded_bytes for dims in (given, output))
+        ledger.add(
+            Violation(
+                rule="TPU-BS-1",
+                level="medium",
+                ops=(name,),
+                op_type=graph.op(index),
+                what=(
+                    f"{shape_text(given)} becomes {shape_text(output)}: data move between padded dimensions and "
+                    f"others, {format_bytes(moved)} with padding"
+                ),
+                advice="do it on the host, in the input pipeline, or choose a model without it",
+                unless="it makes an input of a few channels wide enough for a convolution (space-to-depth)",
+                moved_bytes=moved,
+            )
+        )
+
+
+def check_reshapes(graph: OpGraph, ledger: Ledger) -> None:
+    """TPU-RS-1: reshapes that move data within padded dimensions."""
+    for index in graph.of(_RESHAPES):
+        name, given, output = graph.name_of(index), graph.input_shape(index, 0), graph.known(index)
+        if output is None or given is None or -1 in given:
+            ledger.cannot(name, OPEN)
+            continue
+        ledger.judge(name)
+        if _wide(given) == _wide(output) or given[-2:] == output[-2:] or math.prod(given) == 0:
+            continue
+        tensors = [
+            both_orders(role, dims if len(dims) > 1 else (1, *dims), graph.element_bytes(index))
+            for role, dims in (("input", given), ("result", output))
+            if dims
+        ]
+        wasteful = [each for each in tensors if each.least.waste >= _LEAST_WASTE and each.padded_bytes >= MIB]
+        if not wasteful:
+            continue
+        largest = max(wasteful, key=lambda tensor: tensor.wasted_bytes)
+        ledger.add(
+            Violation(
+                rule="TPU-RS-1",
+                level="medium",
+                ops=(name,),
+                op_type=graph.op(index),
+                what=f"a reshape to {shape_text(output)}; its {padding_text(largest, 'general tiling')}",
+                advice="keep the last two dimensions, or make them multiples of 8 and 128 before and after",
+                unless="the compiler can make it a view (a bitcast); then it takes no time in a profile",
+                moved_bytes=sum(tensor.padded_bytes for tensor in tensors),
+            )
+        )
+
+
+def _wide(dims: tuple[int, ...]) -> list[int]:
+    return [size for size in dims if size != 1]
+
+
+def check_inputs(graph: OpGraph, ledger: Ledger) -> None:
+    """TPU-RS-2: what the host passes in each step, in shapes that are mostly padding."""
+    for index in graph.of(_INPUTS):
+        node = graph.nodes[index]
+        if graph.dtype(index) in _NO_NUMBERS or not (graph.users(index) or node.op in _FED):
+            continue
+        for slot, dims in enumerate(node.shapes):
+            _check_input(graph, ledger, index, slot, dims)
+
+
+def _check_input(graph: OpGraph, ledger: Ledger, index: int, slot: int, dims: tuple[int, ...] | None) -> None:
+    node, name = graph.nodes[index], graph.name_of(index)
+    if node.is_argument and not node.from_host:
+        ledger.cannot(name, _NOT_SAID)
+    elif dims is None or -1 in dims:
+        ledger.cannot(name, OPEN)
+    else:
+        ledger.judge(name)
+        tensor = _sent(dims, graph.element_bytes(index))
+        if tensor is not None and tensor.least.ratio >= _LEAST_RATIO and tensor.padded_bytes >= MIB:
+            ledger.add(
+                Violation(
+                    rule="TPU-RS-2",
+                    level="high",
+                    ops=(name if not slot else f"{name}:{slot}",),
+                    op_type=node.op,
+                    what=padding_text(tensor, "general tiling, to 8 and 128 in either order"),
+                    advice="send it as one dimension (tf.reshape(x, [-1]) on the host), and reshape it on the device",
+                    unless="it stays on the device from step to step, as weights do",
+                    tensors=(tensor,),
+                )
+            )
+
+
+def _sent(dims: tuple[int, ...], element_bytes: int) -> PaddedTensor | None:
+    """Return the padding of what is sent; None for one that has less than three dimensions, as weights and labels."""
+    return both_orders("input", dims, element_bytes) if len(dims) > 2 else None

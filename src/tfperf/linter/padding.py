@@ -1,0 +1,123 @@
+"""What padding costs: devices compute on tiles, so dimensions are rounded up to multiples of the sides of a tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+Level = Literal["high", "medium", "low", "info"]
+"""How much a finding matters."""
+LEVELS: tuple[Level, ...] = ("high", "medium", "low", "info")
+Dims = tuple[int, ...]
+
+MIB = 1 << 20
+"""Tensors of less than this, padded, never rank high."""
+SUBLANES, LANES = 8, 128
+"""The sides of a tile of a TPU: multiples of the second-minor and of the minor dimension."""
+LARGE_BATCH = 64
+"""From this batch size on, convolutions of a TPU lay the batch along the lanes."""
+_HIGH, _MEDIUM = 2.0, 1.25
+
+
+class Padding(Struct, frozen=True):
+    """The dimensions of a tensor, and what they are rounded up to."""
+
+    dims: Dims
+    padded: Dims
+
+    @property
+    def elements(self) -> int:
+        """Elements that the program asks for."""
+        return math.prod(self.dims)
+
+    @property
+    def padded_elements(self) -> int:
+        """Elements that are stored and computed on."""
+        return math.prod(self.padded)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as many elements are computed on; 1 for a tensor without any."""
+        return self.padded_elements / self.elements if self.elements else 1.0
+
+    @property
+    def waste(self) -> float:
+        """The share of the padded elements that nobody asked for, from 0 to 1."""
+        return 1.0 - self.elements / self.padded_elements if self.elements else 0.0
+
+
+class PaddedTensor(Struct, frozen=True, kw_only=True):
+    """A tensor of an op with its padding: the least and the most, where the compiler may choose between layouts."""
+
+    role: str
+    least: Padding
+    most: Padding
+    element_bytes: int
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes that it takes at least."""
+        return self.least.padded_elements * self.element_bytes
+
+    @property
+    def wasted_bytes(self) -> int:
+        """Bytes of padding that it has at least."""
+        return self.padded_bytes - self.least.elements * self.element_bytes
+
+    @property
+    def level(self) -> Level:
+        """How much its padding matters: by the layout that wastes least."""
+        return level_of(self.least.ratio, self.padded_bytes)
+
+
+def pad(size: int, multiple: int) -> int:
+    """Return the smallest multiple that is not less than a size."""
+    return -(-size // multiple) * multiple
+
+
+def padding(dims: Sequence[int], multiples: Sequence[int]) -> Padding:
+    """Return the padding of known dimensions, each to its multiple; a multiple of 1 leaves it as it is."""
+    if len(dims) != len(multiples) or any(size < 0 for size in dims):
+        raise ValueError(f"dimensions {dims} are not known, or not {len(multiples)}")
+    return Padding(tuple(dims), tuple(pad(size, multiple) for size, multiple in zip(dims, multiples, strict=True)))
+
+
+def with_multiples(dims: Sequence[int], of_dim: dict[int, int]) -> Padding:
+    """Return the padding of some dimensions; the others stay."""
+    return padding(dims, [of_dim.get(dim, 1) for dim in range(len(dims))])
+
+
+def in_layouts(role: str, layouts: Iterable[Padding], element_bytes: int) -> PaddedTensor:
+    """Return the range of paddings of a tensor, over the layouts that it may have."""
+    ranked = sorted(layouts, key=lambda layout: layout.padded_elements)
+    return PaddedTensor(role=role, least=ranked[0], most=ranked[-1], element_bytes=element_bytes)
+
+
+def tiled(dims: Sequence[int]) -> Padding:
+    """Return the padding of a tensor whose last dimension lies along the lanes: the usual tiling."""
+    return with_multiples(dims, {len(dims) - 2: SUBLANES, len(dims) - 1: LANES})
+
+
+def both_orders(role: str, dims: Sequence[int], element_bytes: int) -> PaddedTensor:
+    """Return the padding of a tensor of which either of the two last dimensions may lie along the lanes."""
+    swapped = with_multiples(dims, {len(dims) - 2: LANES, len(dims) - 1: SUBLANES})
+    return in_layouts(role, (tiled(dims), swapped), element_bytes)
+
+
+def convolution_multiples(batch: int, *, kernel_gradient: bool = False) -> tuple[int, int]:
+    """Return the multiples of batch and features of a convolution, by the usual batch size of the program.
+
+    Source: Cloud TPU's notes on the performance of TensorFlow functions.
+    """
+    batch_on_lanes = (batch >= LARGE_BATCH) != kernel_gradient
+    return (LANES, SUBLANES) if batch_on_lanes else (SUBLANES, LANES)
+
+
+def level_of(ratio: float, padded_bytes: int) -> Level:
+    """Return how much a padding matters."""
+    if ratio >= _HIGH and padded_bytes >= MIB:
+        return "high"
+    return "medium" if ratio >= _MEDIUM else "info"

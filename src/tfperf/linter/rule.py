@@ -1,0 +1,94 @@
+"""What a rule is, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.display import Shown
+from tfperf.linter.padding import LEVELS, Level, PaddedTensor
+
+Device = Literal["tpu", "gpu"]
+Certainty = Literal["exact", "estimated", "weak"]
+"""exact: shapes with the layout of the device. estimated: by the usual layout. weak: by names only."""
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """A rule about programs, declared once: what it looks at, what it advises, and where it is from."""
+
+    id: str
+    title: str
+    device: Device
+    level: str
+    """How much its findings matter: one of `LEVELS`, or several."""
+    needs: str
+    """What it reads of a program."""
+    when: str
+    """The condition."""
+    advice: str
+    unless: str
+    """When the advice does not apply."""
+    says: str
+    """The sentence that it rests on, shortened."""
+    source: str
+
+
+class Violation(Shown, Struct, frozen=True, kw_only=True):
+    """What a rule found at one place of a program; numbers are sums over its tensors."""
+
+    rule: str
+    level: Level
+    ops: tuple[str, ...]
+    op_type: str
+    what: str
+    """The finding in words, with its numbers."""
+    advice: str
+    unless: str
+    certainty: Certainty = "estimated"
+    tensors: tuple[PaddedTensor, ...] = ()
+    moved_bytes: int = 0
+    """Bytes that are read and written for nothing, padded; 0 where nothing is moved."""
+    source_line: str = ""
+    """File and line of the program, where it says so."""
+    share: float | None = None
+    """Share of the device time that the op took (0 to 1), where a trace says so."""
+
+    @property
+    def wasted_bytes(self) -> int:
+        """Bytes that are computed on or moved for nothing, at least."""
+        return self.moved_bytes + sum(tensor.wasted_bytes for tensor in self.tensors)
+
+
+class Ledger:
+    """What a run of rules notes: what was found, which ops were judged, and which could not be."""
+
+    def __init__(self, rules: Collection[str]) -> None:
+        self._rules = frozenset(rules)
+        self.violations: list[Violation] = []
+        self.judged: set[str] = set()
+        self.unknown: dict[str, str] = {}
+
+    def judge(self, op: str) -> None:
+        """Note that a rule could look at an op."""
+        self.judged.add(op)
+
+    def cannot(self, op: str, why: str) -> None:
+        """Note that a rule would have had to look at an op, and could not."""
+        self.unknown.setdefault(op, why)
+
+    def add(self, violation: Violation) -> None:
+        """Note what was found, if the rule was asked for."""
+        if violation.rule in self._rules:
+            self.violations.append(violation)
+
+
+def worst(levels: Collection[Level]) -> Level:
+    """Return the level that matters most."""
+    return min(levels, key=LEVELS.index)
+
+
+def at_least(level: Level, limit: Level) -> bool:
+    """Tell whether a level matters as much as a limit, or more."""
+    return LEVELS.index(level) <= LEVELS.index(limit)
