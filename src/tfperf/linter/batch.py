@@ -49,8 +49,8 @@ def _inferred(graph: OpGraph, index: int, slot: int, dims: Dims | None) -> Dims 
     if dims is None or dims.count(-1) == 0 or not node.inputs:
         return dims
     inputs = [graph.shape(*source) for source in node.inputs]
-    if node.op == "Reshape" and dims.count(-1) == 1:
-        return _reshaped(inputs[0], dims)
+    if node.op == "Reshape":
+        return _reshaped(inputs[0], graph.constant_input(index, 1), dims)
     if node.op == "Transpose":
         return _transposed(inputs[0], graph.constant_input(index, 1), dims)
     if node.op == "Einsum":
@@ -79,10 +79,12 @@ def _first_size(graph: OpGraph, index: int, inputs: list[Dims | None], rank: int
     return -1
 
 
-def _reshaped(given: Dims | None, dims: Dims) -> Dims:
-    """Return dimensions of as many elements as were given."""
+def _reshaped(given: Dims | None, wanted: list[int] | None, dims: Dims) -> Dims:
+    """Return dimensions of as many elements as were given; `wanted` is what the reshape asks for, if that is known."""
+    if wanted is not None and len(wanted) == len(dims):
+        dims = tuple(asked if size == -1 else size for asked, size in zip(wanted, dims, strict=True))
     rest = math.prod(size for size in dims if size != -1)
-    if given is None or -1 in given or not rest or math.prod(given) % rest:
+    if dims.count(-1) != 1 or given is None or -1 in given or not rest or math.prod(given) % rest:
         return dims
     return tuple(math.prod(given) // rest if size == -1 else size for size in dims)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfperf.linter.convolutions import OPEN, padding_text
 from tfperf.linter.op_graph import ACTIVATIONS, CONVOLUTIONS, ELEMENTWISE, FORWARD, MATMULS, REDUCTIONS, OpGraph
-from tfperf.linter.padding import MIB, both_orders
+from tfperf.linter.padding import MIB, Dims, both_orders
 from tfperf.linter.rule import Ledger, Violation, worst
 
 _BIAS = ("BiasAdd", "AddV2", "Add")
@@ -21,7 +21,7 @@ def check_fusion(graph: OpGraph, ledger: Ledger) -> None:
             if not chain:
                 continue
             ledger.judge(graph.name_of(index))
-            blocking = [user for link in chain[:-1] for user, _ in graph.users(link) if not _fuses(graph, user)]
+            blocking = [user for link in chain[:-1] for user in _readers(graph, link) if not _fuses(graph, user)]
             names = tuple(graph.name_of(link) for link in chain)
             fused = ", ".join(graph.op(link) for link in chain[1:])
             if blocking:
@@ -47,7 +47,7 @@ def _chain(graph: OpGraph, index: int) -> list[int]:
     """Return a product, its bias if there is one, and the activation; nothing without an activation."""
     chain = [index]
     for _ in range(2):
-        users = [user for user, _ in graph.users(chain[-1])]
+        users = _readers(graph, chain[-1])
         activation = next((user for user in users if graph.op(user) in ACTIVATIONS), None)
         if activation is not None:
             return [*chain, activation]
@@ -56,6 +56,16 @@ def _chain(graph: OpGraph, index: int) -> list[int]:
             return []
         chain.append(bias)
     return []
+
+
+def _readers(graph: OpGraph, index: int) -> list[int]:
+    """Return who reads a result, also through a reshape that keeps its last dimension, which is none on a device."""
+    found = []
+    for user, _ in graph.users(index):
+        before, after = graph.shape(index), graph.shape(user)
+        keeps = graph.op(user) == "Reshape" and before and after and before[-1] == after[-1] != -1
+        found += [each for each, _ in graph.users(user)] if keeps else [user]
+    return found
 
 
 def _has_vector(graph: OpGraph, index: int) -> bool:
@@ -72,16 +82,12 @@ def check_matmuls(graph: OpGraph, ledger: Ledger) -> None:
     """TPU-MM-3: operands and results of matrix products that are rounded up to tiles."""
     for index in graph.of(MATMULS):
         name = graph.name_of(index)
-        given = [graph.known(*source) for source in graph.nodes[index].inputs[:2]]
-        shapes = [("first operand", given[0] if given else None), ("second operand", given[1] if given[1:] else None)]
-        shapes.append(("result", graph.known(index)))
-        if any(dims is None for _, dims in shapes):
+        shapes = _matrices(graph, index)
+        if shapes is None:
             ledger.cannot(name, OPEN)
             continue
         ledger.judge(name)
-        tensors = tuple(
-            both_orders(role, dims, graph.element_bytes(index)) for role, dims in shapes if dims and len(dims) > 1
-        )
+        tensors = tuple(both_orders(role, dims, graph.element_bytes(index)) for role, dims in shapes if len(dims) > 1)
         wasteful = [tensor for tensor in tensors if tensor.least.ratio >= _LEAST_RATIO and tensor.padded_bytes >= MIB]
         if wasteful:
             largest = max(wasteful, key=lambda tensor: tensor.wasted_bytes)
@@ -97,3 +103,29 @@ def check_matmuls(graph: OpGraph, ledger: Ledger) -> None:
                     tensors=tensors,
                 )
             )
+
+
+def _matrices(graph: OpGraph, index: int) -> list[tuple[str, Dims]] | None:
+    """Return operands and result of a product, batches first; None if a dimension is not known."""
+    given = [graph.known(*source) for source in graph.nodes[index].inputs[:2]]
+    found = [*given, graph.known(index)]
+    roles = ("first operand", "second operand", "result")
+    if len(found) != len(roles) or any(dims is None for dims in found):
+        return None
+    shapes = [(role, dims) for role, dims in zip(roles, found, strict=True) if dims is not None]
+    return _of_einsum(graph.text(index, "equation"), shapes) if graph.op(index) == "Einsum" else shapes
+
+
+def _of_einsum(equation: str, shapes: list[tuple[str, Dims]]) -> list[tuple[str, Dims]]:
+    """Return the tensors of an Einsum with the letters that all of them have first: the compiler may order them so."""
+    terms = equation.replace(" ", "").replace("->", ",").split(",")
+    if len(terms) != len(shapes) or any(len(term) != len(dims) for term, (_, dims) in zip(terms, shapes, strict=True)):
+        return []
+    batches = set(terms[0]).intersection(*terms[1:])
+    ordered = []
+    for term, (role, dims) in zip(terms, shapes, strict=True):
+        shared = [size for letter, size in zip(term, dims, strict=True) if letter in batches]
+        own = [size for letter, size in zip(term, dims, strict=True) if letter not in batches]
+        if len(own) > 1:
+            ordered.append((role, (*shared, *own)))
+    return ordered

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tfperf.linter.padding import Dims
+from tfperf.linter.shape_values import value_of
 from tfperf.tfprof.dtypes import bytes_of_element, dtype_name
 
 FOLLOWED = frozenset(("Identity", "StopGradient", "Cast", "PreventGradient", "Snapshot", "CheckNumerics"))
@@ -126,10 +127,8 @@ class OpGraph:
         return sorted(set(found))
 
     def constant(self, index: int) -> npt.NDArray[np.int64] | None:
-        """Return whole numbers that a node holds; None if it is no constant, or of another type."""
-        if index < 0 or self.op(index) != "Const" or "value" not in self.nodes[index].attrs:
-            return None
-        return _whole_numbers(self.nodes[index].attrs["value"].tensor)
+        """Return whole numbers that a node holds, or that follow from known shapes; None if they are not known."""
+        return value_of(self, index)
 
     def constant_input(self, index: int, place: int) -> list[int] | None:
         """Return whole numbers that an input holds, as a list; None if they are not known."""
@@ -169,20 +168,3 @@ class OpGraph:
         """Return kinds of devices that nodes are placed on, in lower case."""
         found = {node.device.lower() for node in self.nodes if node.device}
         return frozenset(kind for kind in ("tpu", "gpu") if any(f"{kind}:" in name for name in found))
-
-
-def _whole_numbers(tensor: Any) -> npt.NDArray[np.int64] | None:
-    dims = tuple(int(dim.size) for dim in tensor.tensor_shape.dim)
-    stored = {"int32": "<i4", "int64": "<i8"}.get(dtype_name(tensor.dtype))
-    if stored is None or any(size < 0 for size in dims):
-        return None
-    count = int(np.prod(dims, dtype=np.float64)) if dims else 1
-    if tensor.tensor_content:
-        if len(tensor.tensor_content) != count * np.dtype(stored).itemsize:
-            return None
-        return np.frombuffer(tensor.tensor_content, stored).astype(np.int64).reshape(dims)
-    values = np.array(tensor.int_val or tensor.int64_val or [0], np.int64)
-    if count > 1 << 16 or len(values) > count > 0:
-        return None
-    # What is not written repeats the last value.
-    return np.concatenate((values, np.full(max(count - len(values), 0), values[-1])))[:count].reshape(dims)
