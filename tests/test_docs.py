@@ -375,6 +375,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
             )
         },
         "xla": {"a": space(host(event("dot.1", 0, 5, hlo_op="dot.1", program_id=7)))},
+        "roofline": {"a": space(_tpu())},
         "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
         "layers": {
             "a": space(
@@ -385,6 +386,14 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
     }
     samples = sorted(path for path in (folder / "sample_traces").iterdir() if (path / "plugins").is_dir())
     return [*samples, *(logdir_of(folder / name, **hosts) for name, hosts in made.items())]
+
+
+def _tpu() -> Plane:
+    """A core that states its peaks and the work of an instruction."""
+    text = "%dot.1 = bf16[8] dot(bf16[8] %p)"
+    stats = {"program_id": 7, "flops": 100, "bytes_accessed": 100, "hlo_category": "dot"}
+    peaks = {"peak_teraflops_per_second": 1.0, "peak_hbm_bw_gigabytes_per_second": 1.0}
+    return plane("/device:TPU:0", line("XLA Ops", event(text, 0, 5)), stats=peaks, name_stats={text: stats})
 
 
 NAMED = {"kinds": "KIND", "other_step_kinds": "KIND", "sections": "SECTION", "facts": "FACT", "tables": "TABLE"}

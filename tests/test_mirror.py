@@ -93,6 +93,7 @@ TESTED_IN = {
     "sections/batch/tables.py": "sections/batch/test_section.py",
     "sections/host_threads/section.py": "sections/host_threads/test_analysis.py",
     "sections/host_threads/tables.py": "sections/host_threads/test_analysis.py",
+    "sections/roofline/tables.py": "sections/roofline/test_section.py",
     "sections/xla/tables.py": "sections/xla/test_section.py",
     "sections/overview/tables.py": "sections/overview/test_section.py",
     # Words, which `tfperf explain` and pages show.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tfperf.sections.overview.summary import Overview
     from tfperf.trace.activities import Attribution
+    from tfperf.trace.device_peaks import DeviceModel
 
 
 class Analysis(Results, frozen=True):
@@ -36,6 +37,7 @@ class Analysis(Results, frozen=True):
     """
 
     step_marker: str | None = None
+    peaks: tuple[DeviceModel, ...] = ()
 
     def __repr__(self) -> str:
         overview: Overview = self["overview"]
@@ -54,7 +56,9 @@ class Analysis(Results, frozen=True):
         if not missing:
             return self
         names = _needed((*self.sections, *missing))
-        analyze = partial(analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker)
+        analyze = partial(
+            analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker, peaks=self.peaks
+        )
         hosts = [analyze(file) for file in self.run.files]
         return replace(self, hosts=tuple(hosts), sections=names)
 
@@ -79,6 +83,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     hosts: Sequence[str] = (),
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
+    peaks: str | Path | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
@@ -87,20 +92,28 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     `path` is a logdir, a run folder or one `*.xplane.pb` file; of a logdir, the newest run is taken unless `run`
     names another. `sections` are those to analyze, with what they rest on (default: all). `hosts` keeps only hosts of
     these names. `attribution` is "corrected" or "tensorflow" (what TensorFlow's own profiler concluded). `step_marker`
-    names the events that are steps (`*` is a wildcard). `executor` analyzes hosts elsewhere. Raises
-    TraceNotFoundError, TraceFormatError, and TfperfError for an unknown section.
+    names the events that are steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which come first.
+    `executor` analyzes hosts elsewhere. Raises TraceNotFoundError, TraceFormatError, and TfperfError for an unknown
+    section and for a file of peaks that is none.
     """
     if attribution == "tensorflow" and step_marker is not None:
         raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
     selected = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
     names = _needed(sections)
-    analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker)
+    stated = () if peaks is None else _read_peaks(Path(peaks))
+    analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker, peaks=stated)
     if executor is not None:
         results = list(executor.map(analyze, selected.files))
     else:
         reports = progress_by_file(selected.files, progress)
         results = [analyze(file, progress=report) for file, report in zip(selected.files, reports, strict=True)]
-    return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker)
+    return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker, peaks=stated)
+
+
+def _read_peaks(path: Path) -> tuple[DeviceModel, ...]:
+    from tfperf.trace.device_peaks import read_peaks
+
+    return read_peaks(path)
 
 
 def _needed(sections: Sequence[str]) -> tuple[str, ...]:
@@ -119,6 +132,7 @@ def analyze_host(
     sections: Sequence[str],
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
+    peaks: Sequence[DeviceModel] = (),
     progress: Progress | None = None,
 ) -> HostResults:
     """Read the trace of one host, and analyze it by sections, which follow those that they rest on."""
@@ -127,7 +141,7 @@ def analyze_host(
     trace = read_host(
         file.path, file.host, stats=stats | LINKS if as_tensorflow else stats, instants=as_tensorflow, progress=progress
     )
-    host = Host(trace, attribution, step_marker)
+    host = Host(trace, attribution, step_marker, peaks)
     host.analyze(sections)
     flaws = find_flaws(trace, host["steps"].steps)
     return HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)

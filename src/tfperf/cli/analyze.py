@@ -41,6 +41,12 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
     help="Only ops whose name or type matches, in the syntax of RE2 (repeatable: any may match).",
 )
 @click.option(
+    "--peaks",
+    type=options.PATH,
+    metavar="FILE",
+    help="Peaks of devices, which come before those that tfperf knows (TOML or JSON; docs/roofline.md).",
+)
+@click.option(
     "--save-baseline",
     "baseline",
     type=options.PATH,
@@ -64,6 +70,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
       tfperf analyze logs/ -s ops --by layer
       tfperf analyze logs/ -s ops --by op --top 50
       tfperf analyze logs/ -s kernels --by kernel
+      tfperf analyze logs/ -s roofline --peaks peaks.toml
       tfperf analyze logs/ -o report.html
       tfperf analyze logs/ --open
       tfperf analyze logs/ --format json -o report.json
@@ -123,7 +130,8 @@ def _report(path: Path, *, force: bool, wants_summary: bool, **values: Any) -> R
     reading = {key: values[key] for key in options.READING}
     # The summary of a JSON document has the batch size, whatever sections there are.
     needed = (*sections, "batch") if sections and wants_summary else sections
-    analysis = options.load_analysis(path, sections=() if baseline else needed, **reading)
+    loaded = () if baseline else needed
+    analysis = options.load_analysis(path, sections=loaded, peaks=values["peaks"], **reading)
     report = analysis.report(sections, by=values["by"], filters=values["filters"])
     if baseline:
         from tfperf.compare.baseline_file import baseline_text

@@ -132,6 +132,7 @@ OURS = (
     "ops",
     "kernels",
     "xla",
+    "roofline",
     "functions",
     "python",
     "memory",

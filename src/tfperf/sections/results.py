@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tfperf.patterns import Pattern
     from tfperf.report.model import Data
     from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.trace.device_peaks import DeviceModel
     from tfperf.trace.device_time import DeviceTime
     from tfperf.trace.device_work import DeviceWork
     from tfperf.trace.host_ops import HostOps
@@ -42,11 +43,17 @@ class Host:
     """
 
     def __init__(
-        self, trace: HostTrace, attribution: Attribution = "corrected", step_marker: str | None = None
+        self,
+        trace: HostTrace,
+        attribution: Attribution = "corrected",
+        step_marker: str | None = None,
+        peaks: Sequence[DeviceModel] = (),
     ) -> None:
         self.trace = trace
         self.attribution: Attribution = attribution
         self.step_marker = step_marker
+        self.peaks = peaks
+        """Peaks of devices that the user states."""
         self.results: dict[str, Any] = {}
         self.omitted: dict[str, str] = {}
         """Sections of other packages that failed, with the reason."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from builders import Event, Plane, event, host, host_of, line, plane, ref, trace_of
 
+from tfperf.arrays import EMPTY, Intervals
 from tfperf.sections.xla.op_events import OpTimes, op_times
 
 US = 1_000_000
 
 
-def times_of(tmp_path: Path, *planes: Plane) -> OpTimes:
+def times_of(tmp_path: Path, *planes: Plane, steps: Intervals = EMPTY) -> OpTimes:
     trace = trace_of(tmp_path, *planes)
-    return op_times(trace, host_of(trace, "steps").device_work)
+    return op_times(trace, host_of(trace, "steps").device_work, steps)
 
 
 def kernel(name: str, start: float, duration: float, op: str, call: int, program: int = 7) -> Event:
@@ -100,3 +102,21 @@ def test_without_instructions_there_is_nothing(tmp_path: Path) -> None:
     assert times_of(tmp_path, host(event("train", 0, 5, step_num=1))) == OpTimes(place=None)
     gpu = plane("/device:GPU:0", line("s", event("k", 0, 5)))
     assert times_of(tmp_path, gpu) == OpTimes(place="gpu")
+
+
+def test_events_in_the_steps_that_count_are_told(tmp_path: Path) -> None:
+    """Of three kernels, and of three ops of a TPU, two start between 10 and 30 us."""
+    steps = Intervals(np.array([10 * US]), np.array([30 * US]))
+    kernels = [kernel("k", 10 * at, 5, "a", 0) for at in range(3)]
+    (op,) = times_of(tmp_path, plane("/device:GPU:0", line("s", *kernels)), steps=steps).ops
+    assert (op.events, op.in_steps) == (3, 2)
+    core = plane("/device:TPU:0", line("XLA Ops", *(event("a", 10 * at, 5) for at in range(3))))
+    (op,) = times_of(tmp_path, core, steps=steps).ops
+    assert (op.events, op.in_steps) == (3, 2)
+
+
+def test_the_name_is_that_of_the_longest_kernel(tmp_path: Path) -> None:
+    kernels = [kernel("short", 0, 1, "a", 0), kernel("long", 5, 9, "a", 0), kernel("other", 20, 2, "b", 0)]
+    trace = trace_of(tmp_path, plane("/device:GPU:0", line("s", *kernels)))
+    ops = op_times(trace, host_of(trace, "steps").device_work, EMPTY).ops
+    assert {op.key.op: trace.names[op.name] for op in ops} == {"a": "long", "b": "other"}

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, capped_sum
+from tfperf.arrays import MOST, capped_sum, union
+from tfperf.sections.roofline.bounds import Judged, judge
 from tfperf.sections.tabular import Tabular
 from tfperf.sections.xla.compile_times import compile_times
+from tfperf.sections.xla.costs import CONTAINERS, ProgramCosts
 from tfperf.sections.xla.instructions import HloModule, HloOp, joined_module, joined_op, program_keys, read_programs
 from tfperf.sections.xla.op_events import OpTimes, Place, op_times
 from tfperf.trace.device_peaks import DevicePeaks, peaks_of
@@ -22,9 +24,8 @@ from tfperf.trace.device_peaks import DevicePeaks, peaks_of
 if TYPE_CHECKING:
     from tfperf.programs.model import Module
     from tfperf.sections.results import Host
+    from tfperf.trace.steps import Steps
 
-_CONTAINERS = frozenset({"while", "call", "conditional"})
-"""What runs other instructions, which have events of their own."""
 _Row = TypeVar("_Row", HloOp, HloModule)
 
 
@@ -42,6 +43,13 @@ class Xla(Tabular, frozen=True, kw_only=True):
     whole_ps: int = 0
     peaks: DevicePeaks = DevicePeaks()
     """Those of the devices; of several kinds of devices none."""
+    step_ps: int = 0
+    """The time of the steps that count, once for each device that works."""
+    step_count: int = 0
+
+    def judged(self, op: HloOp) -> Judged:
+        """Return what bounds an instruction, and how near it comes to the peaks of the devices."""
+        return Judged() if op.work is None else judge(op.work, self.peaks)
 
     @property
     def lost(self) -> tuple[HloModule, ...]:
@@ -52,19 +60,24 @@ class Xla(Tabular, frozen=True, kw_only=True):
 def analyze(host: Host) -> Xla:
     """Join the events of instructions with the programs that they are of; without such events nothing is read."""
     trace = host.trace
-    times = op_times(trace, host.device_work)
+    steps: Steps = host["steps"].steps
+    counts = steps.headline
+    times = op_times(trace, host.device_work, union(steps.start_ps[counts], steps.end_ps[counts]))
     if not times.ops:
         return Xla()
     programs = read_programs(trace, {op.key.program for op in times.ops})
-    ops = [joined_op(trace, op, programs.get(op.key.program)) for op in times.ops]
+    costs = {key: ProgramCosts(module) for key, module in programs.items()}
+    ops = [joined_op(trace, op, programs.get(op.key.program), costs.get(op.key.program)) for op in times.ops]
     if times.place == "cpu":
-        ops = [op for op in ops if op.opcode not in _CONTAINERS]
+        ops = [op for op in ops if op.opcode not in CONTAINERS]
     return Xla(
         place=times.place,
         ops=_ordered(ops),
         modules=_ordered(_modules(times, programs, compile_times(trace))),
         whole_ps=capped_total(op.time_ps for op in ops) if times.place == "cpu" else _device_ps(host),
-        peaks=_common([peaks_of(trace.planes[plane]) for plane in trace.devices]),
+        peaks=_common([peaks_of(trace.planes[plane], host.peaks) for plane in trace.devices]),
+        step_ps=capped_sum(steps.duration_ps[counts]) * len(host.device_times),
+        step_count=int(counts.sum()),
     )
 
 
@@ -104,10 +117,12 @@ def combine(hosts: Sequence[Xla]) -> Xla:
         modules=_ordered(_merged(module for host in ran for module in host.modules)),
         whole_ps=capped_total(host.whole_ps for host in ran),
         peaks=_common([host.peaks for host in ran]),
+        step_ps=capped_total(host.step_ps for host in ran),
+        step_count=sum(host.step_count for host in ran),
     )
 
 
-_SUMS = ("runs", "events", "devices", "time_ps", "least_ps")
+_SUMS = ("runs", "events", "in_steps", "devices", "time_ps", "least_ps")
 
 
 def _merged(rows: Iterable[_Row]) -> list[_Row]:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Work
+from tfperf.sections.xla.costs import CONTAINERS, OpCost, ProgramCosts
 from tfperf.sections.xla.op_events import Key, OpTime
 from tfperf.trace.device_peaks import Precision
 from tfperf.trace.event_names import parse_op
@@ -40,6 +41,8 @@ class HloOp(Struct, frozen=True, kw_only=True):
     is_estimated: bool
     """Whether runs are counted by kernels, since nothing tells which kernels one run launched."""
     events: int
+    in_steps: int = 0
+    """Those of the events that start in the steps that count."""
     devices: int
     time_ps: int
     """Over all runs and devices. On a host it goes to the end of each run, an upper bound."""
@@ -61,10 +64,27 @@ class HloOp(Struct, frozen=True, kw_only=True):
         return (self.module, self.program_id, self.op, self.shape)
 
     @property
-    def work(self) -> Work:
-        """Return what all runs amount to."""
+    def work(self) -> Work | None:
+        """Return what all runs amount to; None where that is no work of a device on its memory, or runs are a guess."""
+        is_elsewhere = self.least_ps is not None or moves_elsewhere(self.opcode or self.category)
+        if is_elsewhere or self.is_estimated:
+            return None
         flops, moved = (None if each is None else each * self.runs for each in (self.flops, self.bytes))
         return Work(flops=flops, bytes=moved, time_ps=self.time_ps, precision=self.precision)
+
+    @property
+    def runs_in_steps(self) -> float:
+        """Return how often it ran in the steps that count."""
+        return self.runs * self.in_steps / self.events if self.events else 0.0
+
+
+_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-", "ragged-all-to-all")
+_ELSEWHERE = ("infeed", "outfeed", "send", "recv", "copy-start", "copy-done", "async-", *_COLLECTIVES)
+
+
+def moves_elsewhere(opcode: str) -> bool:
+    """Tell whether an instruction waits for others or exchanges data with them, so that no peak of its own counts."""
+    return opcode.startswith(_ELSEWHERE)
 
 
 class HloModule(Struct, frozen=True, kw_only=True):
@@ -121,16 +141,17 @@ _NAME_STATS = {
 """What the profiler of a TPU writes about an instruction beside its name."""
 
 
-def joined_op(trace: HostTrace, op: OpTime, module: Module | None) -> HloOp:
+def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: ProgramCosts | None) -> HloOp:
     """Return an instruction with what its program, and else the name of its event, says of it."""
     facts = _facts_of_name(trace, op.name)
-    of_name = dict(facts)
-    if module is not None:
+    cost = OpCost()
+    if module is not None and costs is not None:
         at = module.by_name.get(op.key.op) or module.by_name.get(facts.get("stands_for", ""))
         if at is not None:
-            facts |= _facts_of_program(module, *at)
-    # The compiler of a TPU knows categories that no opcode tells.
-    facts |= {key: of_name[key] for key in ("category",) if of_name.get(key)}
+            # The compiler of a TPU knows categories that no opcode tells.
+            facts = {**_facts_of_program(module, *at), **{key: facts[key] for key in ("category",) if key in facts}}
+            cost = costs.of(*at)
+    facts |= _counted(trace, op, facts.get("category", ""), cost)
     return HloOp(
         module=module.name if module else op.key.module,
         program_id=op.key.program,
@@ -138,6 +159,7 @@ def joined_op(trace: HostTrace, op: OpTime, module: Module | None) -> HloOp:
         runs=op.runs,
         is_estimated=op.is_estimated,
         events=op.events,
+        in_steps=op.in_steps,
         devices=op.devices,
         time_ps=op.time_ps,
         least_ps=op.least_ps,
@@ -151,6 +173,29 @@ def _facts_of_name(trace: HostTrace, name: int) -> dict[str, Any]:
     if "framework_op" in facts:
         facts["framework_op"] = parse_op(facts["framework_op"]).name
     return facts | _layer(facts.get("framework_op", ""))
+
+
+def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[str, Any]:
+    """Return operations and bytes of a run: those that the profiler of a TPU writes, else by the program."""
+    stated = {stat: trace.name_stat(stat).get(op.name) for stat in ("flops", "bytes_accessed")}
+    flops, moved = (float(value) if isinstance(value, int) and value >= 0 else None for value in stated.values())
+    is_call = category == "custom-call"
+    if flops is None or category in CONTAINERS or (is_call and not flops):  # 0 stands for unknown in a call
+        precision = cost.precision
+        if precision == "fp32" and cost.matrix_flops and "tf32" in trace.names[op.name].lower():
+            precision = "tf32"
+        counted_by = "program" if cost.flops is not None or cost.bytes is not None else ""
+        return {
+            "flops": cost.flops,
+            "matrix_flops": cost.matrix_flops,
+            "bytes": cost.bytes,
+            "precision": precision,
+            "counted_by": counted_by,
+        }
+    is_product = is_call or any(word in category for word in ("convolution", "dot", "matmul"))
+    matrix = cost.matrix_flops if cost.matrix_flops is not None else flops if is_product else 0.0
+    precision = cost.precision or ("bf16" if is_product else "fp32")
+    return {"flops": flops, "matrix_flops": matrix, "bytes": moved, "precision": precision, "counted_by": "trace"}
 
 
 def _facts_of_program(module: Module, computation: int, place: int) -> dict[str, Any]:

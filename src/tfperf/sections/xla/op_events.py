@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, NO_NUMBERS, Int32s, Int64s, Intervals, capped_sum, group_equal, lookup, union
+from tfperf.arrays import MOST, NO_NUMBERS, Int32s, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
 from tfperf.sections.ops.op_runs import op_runs
 from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.event_names import mask
@@ -50,9 +50,11 @@ class OpTime(Struct, frozen=True, kw_only=True):
     time_ps: int
     least_ps: int | None = None
     """On a host, the time until its work is handed out: a lower bound."""
+    in_steps: int = 0
+    """Those of the events that start in the steps that count."""
     devices: int = 0
     name: int
-    """The name of one of its events: index into the names of the trace."""
+    """The name of its longest event: index into the names of the trace."""
 
 
 class OpTimes(Struct, frozen=True, kw_only=True):
@@ -63,17 +65,20 @@ class OpTimes(Struct, frozen=True, kw_only=True):
     busy_ps: dict[int, int] = {}
 
 
-def op_times(trace: HostTrace, work: DeviceWork) -> OpTimes:
-    """Return what instructions took: on the devices if there are any, else on the host."""
+def op_times(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
+    """Return what instructions took: on the devices if there are any, else on the host.
+
+    `steps` is when the steps that count are under way, as a flat set.
+    """
     if trace.device_kind == "gpu":
-        return _on_gpu(trace, work)
-    return _on_tpu(trace) if trace.device_kind == "tpu" else _on_host(trace)
+        return _on_gpu(trace, work, steps)
+    return _on_tpu(trace, steps) if trace.device_kind == "tpu" else _on_host(trace)
 
 
 # --- GPUs ---
 
 
-def _on_gpu(trace: HostTrace, work: DeviceWork) -> OpTimes:
+def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
     stats = ("program_id", "hlo_module", "hlo_op")
     values = [trace.number_at(stat, work.rows, -1) for stat in stats]
     places = np.flatnonzero(values[2] >= 0)
@@ -91,11 +96,11 @@ def _on_gpu(trace: HostTrace, work: DeviceWork) -> OpTimes:
     counts = np.where(is_known, runs.runs, _most_of_one_name(groups.of_row, trace.name[rows], len(keys)))
     devices = _distinct_pairs(groups.of_row, work.plane[places], len(keys))
     sums = groups.sums(trace.duration_ps[rows])
-    columns = (counts, ~is_known, kernels, sums, devices, trace.name[rows][groups.first])
-    found = tuple(
-        OpTime(key=key, runs=count, is_estimated=estimated, events=events, time_ps=time, devices=device, name=name)
-        for key, count, estimated, events, time, device, name in _zipped(keys, columns)
-    )
+    in_steps = groups.sums(covers(steps, trace.start_ps[rows]).astype(np.int64))
+    names = trace.name[rows][groups.longest(trace.duration_ps[rows])]
+    columns = (counts, ~is_known, kernels, sums, in_steps, devices, names)
+    fields = ("runs", "is_estimated", "events", "time_ps", "in_steps", "devices", "name")
+    found = tuple(OpTime(key=key, **dict(zip(fields, row, strict=True))) for key, *row in _zipped(keys, columns))
     return OpTimes(place="gpu", ops=found, busy_ps=_summed(found))
 
 
@@ -110,7 +115,7 @@ def _most_of_one_name(op: Int64s, name: Int32s, count: int) -> Int64s:
 # --- TPU cores ---
 
 
-def _on_tpu(trace: HostTrace) -> OpTimes:
+def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
     """Sum the op line of each core; runs are events."""
     programs = trace.name_stat("program_id")
     found: dict[Key, OpTime] = {}
@@ -122,15 +127,22 @@ def _on_tpu(trace: HostTrace) -> OpTimes:
         names, which = np.unique(trace.name[rows], return_inverse=True)
         counts = np.bincount(which)
         sums = np.minimum(np.bincount(which, weights=self_ps), MOST).astype(np.int64)
-        for name, count, time_ps in zip(names.tolist(), counts.tolist(), sums.tolist(), strict=True):
+        stepped = np.bincount(which, weights=covers(steps, trace.start_ps[rows])).astype(np.int64)
+        for name, *values in zip(names.tolist(), *map(np.ndarray.tolist, (counts, sums, stepped)), strict=True):
             op = trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%")
             program = programs.get(name, -1)
             key = Key(program if isinstance(program, int) else -1, "", op)
             before = found.get(key)
-            count, time_ps = count + (before.runs if before else 0), time_ps + (before.time_ps if before else 0)
-            devices = 1 + (before.devices if before else 0)
+            olds = (before.runs, before.time_ps, before.in_steps) if before else (0, 0, 0)
+            runs, time_ps, in_steps = (min(one + other, MOST) for one, other in zip(values, olds, strict=True))
             found[key] = OpTime(
-                key=key, runs=count, events=count, time_ps=min(time_ps, MOST), devices=devices, name=name
+                key=key,
+                runs=runs,
+                events=runs,
+                time_ps=time_ps,
+                in_steps=in_steps,
+                devices=1 + (before.devices if before else 0),
+                name=name,
             )
     ops = tuple(found.values())
     return OpTimes(place="tpu", ops=ops, busy_ps=_summed(ops))
@@ -212,6 +224,11 @@ class _Groups(NamedTuple):
         of_row[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
         first = order[starts]
         return cls(of_row, first, np.stack([column[first] for column in columns], axis=1))
+
+    def longest(self, values: Int64s) -> Int64s:
+        """Return for each group the row of the largest value."""
+        order = np.lexsort((values, self.of_row))
+        return np.asarray(order[np.append(np.flatnonzero(np.diff(self.of_row[order])), len(order) - 1)], np.int64)
 
     def sums(self, values: Int64s) -> Int64s:
         """Return the sum of values of each group."""

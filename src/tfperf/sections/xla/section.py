@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.registry import percent, present
-from tfperf.sections.xla.tables import HLO_MODULES, HLO_OPS
+from tfperf.sections.xla.tables import HLO_MODULES, HLO_OPS, RATES
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _UPPER_BOUND = (
     "On a host, times go from where an instruction begins to where its end is noted: an upper bound, since it holds "
     "waiting for threads, and instructions overlap. So there are no rates."
 )
-_ESTIMATED = "Runs of {} are an estimate: nothing tells which kernels one run launched."
+_ESTIMATED = "Runs of {} are an estimate, and so there are no rates: nothing tells which kernels one run launched."
 _LOST = "The trace does not hold {}, or not readably, so shapes and work are unknown there."
 
 
@@ -50,6 +50,7 @@ def _levels(xla: Xla, *, always: Sequence[str] = ()) -> dict[str, Level]:
     names = [module.module for module in xla.modules]
     levels: dict[str, Level] = {} if len(names) > 1 else {"module": "data"}
     levels |= {"program_id": "brief"} if len({*names}) < len(names) else {}
+    levels |= dict.fromkeys(RATES, "data") if xla.place == "cpu" else {}
     return {key: level for key, level in levels.items() if key not in always}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec, fields, percent
+from tfperf.sections.roofline.tables import rounded
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -41,13 +42,31 @@ _OP_COLUMNS = (
     Column("least_ms", "At least", float, "ms", "on a host, time until its work was handed out", level="data"),
     Column("mean_us", "Mean", float, "us", "time of a run; on a host an upper bound", level="data"),
     Column("percent", "Time", float, "%", "share of device time; on a host, of the times of all instructions"),
+    Column("flops", "Flops", float, "", "operations of a run; exp, tanh and the like are none", level="data"),
+    Column("matrix_flops", "Matrix flops", float, "", "those of matrix products and convolutions", level="data"),
+    Column("bytes", "Bytes", float, "bytes", "what a run reads and writes, an upper bound", level="data"),
+    Column("counted_by", "Counted by", str, "", "who counted both: the trace, or tfperf by the program", level="data"),
+    Column("precision", "Numbers", str, "", "numbers whose peak counts", level="data"),
+    Column("intensity", "Flop/byte", float, "", "operations per byte", level="data"),
+    Column("tflops_per_second", "TFLOP/s", float, "", "10^12 operations per second"),
+    Column("gb_per_second", "GB/s", float, "", "10^9 bytes per second", level="data"),
+    Column("compute_percent", "Of peak flops", float, "%", "operations per second / peak for these numbers", "data"),
+    Column("memory_percent", "Of bandwidth", float, "%", "bytes per second / bandwidth of the memory", level="data"),
+    Column("roofline_percent", "Of roofline", float, "%", "operations per second / what the intensity allows", "data"),
+    Column("bound", "Bound by", str, "", "compute, memory, or latency where both are below 30 %; else unknown"),
 )
+RATES = ("tflops_per_second", "gb_per_second", "bound")
+
+
+_SHARES = ("compute", "memory", "roofline")
 
 
 def _ops(results: Results) -> Data | None:
     xla: Xla = results["xla"]
     if not xla.ops:
         return None
+    works, judged = [op.work for op in xla.ops], [xla.judged(op) for op in xla.ops]
+    rates = ("intensity", "tflops_per_second", "gb_per_second")
     texts = fields([column for column in _OP_COLUMNS if column.dtype is str], xla.ops)
     return {
         **{key: [text or None for text in column] for key, column in texts.items()},
@@ -63,6 +82,10 @@ def _ops(results: Results) -> Data | None:
         "least_ms": [None if op.least_ps is None else op.least_ps / PS_PER_MS for op in xla.ops],
         "mean_us": [1000.0 * op.time_ps / PS_PER_MS / op.runs if op.runs else None for op in xla.ops],
         "percent": [percent(op.time_ps, xla.whole_ps) for op in xla.ops],
+        **{key: [getattr(op, key) for op in xla.ops] for key in ("flops", "matrix_flops", "bytes")},
+        **{key: [None if work is None else rounded(getattr(work, key)) for work in works] for key in rates},
+        **{f"{key}_percent": [getattr(each, f"{key}_percent") for each in judged] for key in _SHARES},
+        "bound": [each.bound for each in judged],
     }
 
 

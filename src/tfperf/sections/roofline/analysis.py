@@ -1,0 +1,135 @@
+"""How near devices come to their peaks: instructions with known work, time by what bounds it, and whole steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tfperf.sections.registry import percent
+from tfperf.sections.roofline.bounds import Bound, Judged, Work, time_by_bound
+from tfperf.sections.tabular import Tabular
+from tfperf.trace.device_peaks import DevicePeaks, Precision
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import Results
+    from tfperf.sections.xla.analysis import Xla
+    from tfperf.sections.xla.instructions import HloOp
+
+_AGAIN = ("rematted_computation", "checkpoint/", "/remat")
+"""What the name of an op has that is worked out a second time."""
+
+
+class RooflineOp(Struct, frozen=True, kw_only=True):
+    """An instruction whose work is known."""
+
+    op: HloOp
+    work: Work
+    judged: Judged
+
+
+class Utilisation(Struct, frozen=True, kw_only=True):
+    """Shares of the peaks that steps reach, in percent; None: unknown.
+
+    `hardware` counts all operations in products of matrices and convolutions (HFU), `model` those that the model needs
+    (MFU): of a training step three times those of the forward pass, without what is worked out again.
+    """
+
+    hardware: float | None = None
+    model: float | None = None
+    bandwidth: float | None = None
+
+
+class Roofline(Tabular, frozen=True, kw_only=True):
+    """Instructions with known work, the ones that take longest first."""
+
+    home = ("roofline", "roofline_ops")
+
+    ops: tuple[RooflineOp, ...] = ()
+    peaks: DevicePeaks = DevicePeaks()
+    precision: Precision | None = None
+    """Numbers in which most operations of matrix products are."""
+    bound_percent: Mapping[str, float] = {}
+    """Shares of the time of devices: compute, memory, latency, unknown."""
+    busy: Utilisation = Utilisation()
+    """While devices work on what is known."""
+    steps: Utilisation = Utilisation()
+    step_count: int = 0
+    whole_ps: int = 0
+
+    @property
+    def judged_percent(self) -> float | None:
+        """Return the share of device time of which it is known what bounds it."""
+        return 100.0 - self.bound_percent["unknown"] if self.bound_percent else None
+
+
+def derive(results: Results) -> Roofline:
+    """Judge what the section xla found."""
+    xla: Xla = results["xla"]
+    if xla.place in (None, "cpu"):
+        return Roofline()
+    ops = [RooflineOp(op=op, work=op.work, judged=xla.judged(op)) for op in xla.ops if op.work is not None]
+    ops = [op for op in ops if op.work.flops is not None or op.work.bytes is not None]
+    times = Counter[Bound | None]()
+    for op in ops:
+        times[op.judged.bound] += op.work.time_ps
+    times[None] += max(0, xla.whole_ps - sum(times.values()))
+    precision = _main_precision(xla.ops)
+    peak, bandwidth = xla.peaks.flops_per_second(precision), xla.peaks.bytes_per_second
+    known_ps = sum(op.work.time_ps for op in ops)
+    run = [(op.op, float(op.op.runs)) for op in ops]
+    stepped = [(op.op, op.op.runs_in_steps) for op in ops]
+    return Roofline(
+        ops=tuple(ops),
+        peaks=xla.peaks,
+        precision=precision,
+        bound_percent={key: share for key, share in time_by_bound(times).items() if share or key == "unknown"},
+        busy=_utilisation(run, known_ps, peak, bandwidth),
+        steps=_utilisation(stepped, xla.step_ps, peak, bandwidth) if xla.step_count else Utilisation(),
+        step_count=xla.step_count,
+        whole_ps=xla.whole_ps,
+    )
+
+
+def _main_precision(ops: Iterable[HloOp]) -> Precision | None:
+    sums = Counter[Precision | None]()
+    for op in ops:
+        sums[op.precision] += int((op.matrix_flops or 0) * op.runs)
+    (precision, flops), *_ = sums.most_common(1) or [(None, 0)]
+    return precision if flops else None
+
+
+def _utilisation(
+    runs: list[tuple[HloOp, float]], time_ps: int, peak: float | None, bandwidth: float | None
+) -> Utilisation:
+    """Return the shares of the peaks that these runs reach in this time of devices."""
+    flops = sum((op.matrix_flops or 0) * count for op, count in runs)
+    moved = sum((op.bytes or 0) * count for op, count in runs)
+    seconds = time_ps / 1e12
+    return Utilisation(
+        hardware=percent(flops, peak * seconds) if peak and flops else None,
+        model=percent(_model_flops(runs), peak * seconds) if peak and flops else None,
+        bandwidth=percent(moved, bandwidth * seconds) if bandwidth and moved else None,
+    )
+
+
+def _model_flops(runs: list[tuple[HloOp, float]]) -> float:
+    """Return the operations that the model needs: with gradients, three times those of the forward pass.
+
+    They are never more than those that ran.
+    """
+    products = [(op, op.matrix_flops * count) for op, count in runs if op.matrix_flops]
+    forward = sum(flops for op, flops in products if not is_gradient(op) and not _is_again(op))
+    trains = any(is_gradient(op) for op, _ in products)
+    return min(3.0 * forward, sum(flops for _, flops in products)) if trains else forward
+
+
+def is_gradient(op: HloOp) -> bool:
+    """Tell whether an instruction is of the backward pass, by the name of its op."""
+    return "transpose(" in op.framework_op or "gradient_tape" in op.framework_op
+
+
+def _is_again(op: HloOp) -> bool:
+    return any(part in op.framework_op for part in _AGAIN)

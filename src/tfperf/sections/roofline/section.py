@@ -1,0 +1,106 @@
+"""The section about the roofline: peaks and where they come from, time by what bounds it, steps, instructions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfperf.report.model import Fact, Quantity, Section
+from tfperf.sections.registry import present
+from tfperf.sections.roofline.bounds import ridge_point
+from tfperf.sections.roofline.tables import ROOFLINE_OPS
+from tfperf.units import format_number
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import Results
+    from tfperf.sections.roofline.analysis import Roofline, Utilisation
+    from tfperf.trace.device_peaks import DevicePeaks
+
+_TITLE = "Roofline"
+_NOTHING = (
+    "No work is known: no program of XLA ran on the devices of this trace, and operations and bytes are counted by its "
+    "programs."
+)
+_NO_PEAKS = (
+    "The peaks of these devices are not known, so nothing is held against them: state them with --peaks FILE "
+    "(docs/roofline.md)."
+)
+_BYTES = "Bytes are an upper bound: where caches serve, more than 100 % of the bandwidth is possible."
+_BOUNDS = ("compute", "memory", "latency", "unknown")
+_NAMES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "8-bit floats"}
+
+
+def build(results: Results) -> Section:
+    """Build the section."""
+    roofline: Roofline | None = results["roofline"]
+    if roofline is None or not roofline.ops:
+        return Section("roofline", _TITLE, notes=(_NOTHING,), level="full")
+    has_peaks = bool(roofline.peaks.teraflops or roofline.peaks.memory_gb_per_second)
+    return Section(
+        "roofline",
+        _TITLE,
+        facts=(*_peaks(roofline), *_judged(roofline), *_used(roofline)) if has_peaks else (),
+        tables=present(ROOFLINE_OPS.build(results)),
+        notes=() if has_peaks else (_NO_PEAKS,),
+        detail_notes=(_BYTES,),
+        pointer="More: -s roofline.",
+    )
+
+
+def _peaks(roofline: Roofline) -> tuple[Fact, ...]:
+    """Return the peaks, each with where it comes from."""
+    peaks, facts = roofline.peaks, []
+    if peaks.model:
+        facts.append(Fact("device_model", "Device", peaks.model))
+    if peaks.teraflops:
+        facts.append(Fact("peak_flops", "Peak", _teraflops(peaks), note=peaks.compute_source))
+    if peaks.memory_gb_per_second is not None:
+        text = f"{format_number(peaks.memory_gb_per_second)} GB/s"
+        facts.append(Fact("peak_bandwidth", "Memory", text, note=peaks.memory_source))
+    ridge = ridge_point(peaks, roofline.precision)
+    if ridge is not None and roofline.precision is not None:
+        numbers = _NAMES.get(roofline.precision, roofline.precision)
+        note = f"flop/byte in {numbers}: below, memory is what bounds"
+        facts.append(Fact("ridge_point", "Ridge point", float(f"{ridge:.4g}"), "", note))
+    return tuple(facts)
+
+
+def _teraflops(peaks: DevicePeaks) -> str:
+    return ", ".join(f"{precision} {format_number(peak)}" for precision, peak in peaks.teraflops.items()) + " TFLOP/s"
+
+
+def _judged(roofline: Roofline) -> tuple[Fact, ...]:
+    """Return how much of the time can be judged, and what bounds it."""
+    share = Quantity("judged", roofline.judged_percent, of="device time")
+    facts = [Fact("judged_percent", "Judged", share.value, "%", "of device time", quantities=(share,))]
+    for bound in _BOUNDS[:3]:
+        part = Quantity(f"bound_{bound}", roofline.bound_percent.get(bound), of="device time")
+        if part.value is not None:
+            note = "of device time" + (": neither peak is near" if bound == "latency" else "")
+            title = f"Bound by {bound}"
+            facts.append(Fact(f"bound_{bound}_percent", title, part.value, "%", note, quantities=(part,)))
+    return tuple(facts)
+
+
+def _used(roofline: Roofline) -> tuple[Fact, ...]:
+    in_steps = f"of the peak, in {roofline.step_count:,} steps"
+    while_busy = "of the peak, while the work that is known runs"
+    return (*_shares("step", roofline.steps, in_steps), *_shares("busy", roofline.busy, while_busy))
+
+
+def _shares(key: str, used: Utilisation, note: str) -> tuple[Fact, ...]:
+    titles = {"model": "MFU", "hardware": "HFU", "bandwidth": "Bandwidth"}
+    of_model = key == "step"
+    shares = {name: getattr(used, name) for name in titles if of_model or name != "model"}
+    where = " (busy)" if key == "busy" else ""
+    return tuple(
+        Fact(
+            f"{key}_{name}_percent",
+            titles[name] + where,
+            share,
+            "%",
+            note,
+            quantities=(Quantity(f"{key}_{name}", share),),
+        )
+        for name, share in shares.items()
+        if share is not None
+    )

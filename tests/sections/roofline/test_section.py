@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from builders import event, host, line, logdir_of, plane, results_of, space, trace_of
+from click.testing import Result
+
+from tfperf.report.model import Section
+from tfperf.sections.roofline.section import build
+
+TEXT = "%dot.1 = bf16[8] dot(bf16[8] %p)"
+CORE = plane(
+    "/device:TPU:0",
+    line("XLA Ops", event(TEXT, 0, 1000)),
+    stats={"device_type_string": "TPU v5 lite", "peak_teraflops_per_second": 100.0},
+    name_stats={TEXT: {"program_id": 7, "hlo_category": "dot", "flops": 50_000_000_000, "bytes_accessed": 123_400_000}},
+)
+
+
+def section_of(tmp_path: Path, *planes: object) -> Section:
+    return build(results_of(trace_of(tmp_path, *planes), sections=["roofline"]))  # type: ignore[arg-type]
+
+
+def test_peaks_say_where_they_come_from(tmp_path: Path) -> None:
+    section = section_of(tmp_path, CORE)
+    facts = {fact.key: (fact.value, fact.note) for fact in section.facts}
+    assert facts["device_model"] == ("TPU v5e", "")
+    assert facts["peak_flops"] == ("bf16 100, fp32 100 TFLOP/s", "the trace")
+    assert facts["peak_bandwidth"] == ("819 GB/s", "Cloud TPU documentation")
+    assert facts["judged_percent"][0] == 100
+    assert facts["bound_compute_percent"][0] == 100
+    assert facts["busy_hardware_percent"][0] == 50
+    (table,) = section.tables
+    assert table.data["tflops_per_second"] == [50]
+    assert table.data["gb_per_second"] == [123]
+
+
+def test_without_peaks_the_section_asks_for_them(tmp_path: Path) -> None:
+    bare = plane("/device:TPU:0", *CORE.lines, name_stats=CORE.name_stats)
+    section = section_of(tmp_path, bare)
+    assert section.facts == ()
+    assert "--peaks FILE" in section.notes[0]
+    assert section.tables[0].data["compute_percent"] == [None]
+
+
+def test_without_work_there_is_no_table(tmp_path: Path) -> None:
+    section = section_of(
+        tmp_path, host(event("train", 0, 5, step_num=1)), plane("/device:GPU:0", line("s", event("k", 0, 5)))
+    )
+    assert section.tables == ()
+    assert section.notes[0].startswith("No work is known")
+
+
+def test_a_file_of_peaks_is_taken_by_the_command(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+    logs, peaks = logdir_of(tmp_path, a=space(CORE)), tmp_path / "peaks.toml"
+    peaks.write_text('[[device]]\nname = "ours"\nteraflops = {bf16 = 200}\n', encoding="utf-8")
+    shown = run_tfperf("analyze", logs, "-s", "roofline", "--peaks", peaks)
+    assert shown.exit_code == 0
+    assert "ours" in shown.stdout
+    assert "bf16 200" in shown.stdout
+    peaks.write_text('[[device]]\nname = "ours"\nteraflops = {bf16 = "fast"}\n', encoding="utf-8")
+    refused = run_tfperf("analyze", logs, "-s", "roofline", "--peaks", peaks)
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
+    assert "peaks.toml: it is no table of peaks" in refused.stderr
+
+
+def test_the_table_of_peaks_is_read_only_where_it_is_needed(samples: Path) -> None:
+    code = (
+        "import sys; from tfperf.cli import main; main(sys.argv[1:], standalone_mode=False);"
+        "print(*(name for name in sys.modules if name.startswith('tfperf.programs')), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, "analyze", str(samples / "input_bound"), "-s", "xla", "-s", "roofline"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ, timeout=60)
+    assert done.stderr.split() == []
