@@ -42,6 +42,8 @@ TESTED_IN = {
     "sections/python/section.py": "sections/python/test_analysis.py",
     "sections/python/tables.py": "sections/python/test_analysis.py",
     "programs/cost_rules.py": "programs/test_cost.py",
+    "programs/frames.py": "programs/test_hlo_proto.py",
+    "programs/hlo_values.py": "programs/test_hlo_text.py",
     "programs/library_calls.py": "programs/test_cost.py",
     "programs/link.py": "programs/test_hlo_proto.py",
     "programs/messages.py": "programs/test_hlo_proto.py",

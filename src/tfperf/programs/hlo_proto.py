@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from tfperf.programs.frames import Frames
 from tfperf.programs.link import MOST_INSTRUCTIONS, FoundComputation, FoundInstruction, link
 from tfperf.programs.messages import ELEMENT_TYPES, XLA
 from tfperf.programs.model import (
@@ -27,7 +28,6 @@ from tfperf.programs.model import (
 _OPCODE = re.compile(rb"[a-z][a-z0-9-]*")
 _OPEN = -(1 << 63)
 """How XLA writes a dimension that it leaves open."""
-_MOST_FRAMES = 64
 _DISTRIBUTIONS = {1: "uniform", 2: "normal"}
 
 
@@ -67,7 +67,7 @@ class _Reader:
     def __init__(self, module: Any, buffers: bytes) -> None:
         self._module, self._buffers = module, buffers
         self._known: dict[tuple[str, bytes], Any] = {}
-        self._stacks: dict[int, tuple[Frame, ...]] = {}
+        self._frames = _frames(module.stack_frame_index)
         self._instruction_class = XLA.message_class("HloInstruction")
 
     def module(self) -> Module:
@@ -125,31 +125,19 @@ class _Reader:
         return found
 
     def _metadata(self, item: Any) -> OpMetadata:
-        stack = self._stack(item.stack_frame_id)
+        stack = self._frames.stack(item.stack_frame_id)
         if not stack and item.source_file:
             stack = (Frame(_text(item.source_file), item.source_line),)
         return OpMetadata(_text(item.op_type), _text(item.op_name), stack, _text(item.deduplicated_name))
 
-    def _stack(self, frame: int) -> tuple[Frame, ...]:
-        """Return the places of a frame, the innermost first; ids count from 1."""
-        if frame not in self._stacks:
-            index, at = self._module.stack_frame_index, frame
-            places: list[Frame] = []
-            while 0 < at <= len(index.stack_frames) and len(places) < _MOST_FRAMES:
-                item = index.stack_frames[at - 1]
-                location = _item(index.file_locations, item.file_location_id)
-                if location is not None:
-                    file = _item(index.file_names, location.file_name_id) or b""
-                    function = _item(index.function_names, location.function_name_id) or b""
-                    places.append(Frame(_text(file), location.line, _text(function)))
-                at = item.parent_frame_id
-            self._stacks[frame] = tuple(places)
-        return self._stacks[frame]
 
-
-def _item(items: Any, number: int) -> Any:
-    """Return an item that is counted from 1; None for one that is not there."""
-    return items[number - 1] if 0 < number <= len(items) else None
+def _frames(index: Any) -> Frames:
+    return Frames(
+        [_text(name) for name in index.file_names],
+        [_text(name) for name in index.function_names],
+        [(place.file_name_id, place.function_name_id, place.line) for place in index.file_locations],
+        [(frame.file_location_id, frame.parent_frame_id) for frame in index.stack_frames],
+    )
 
 
 def _text(value: bytes) -> str:
