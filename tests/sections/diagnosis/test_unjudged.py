@@ -103,10 +103,12 @@ def test_a_tpu_does_not_show_in_what_precision_it_computes(tmp_path: Path) -> No
         "/device:TPU:0",
         line("Steps", *(event(str(n), 100 * n, 100) for n in range(5)), id=STEPS_LINE),
         line("XLA Ops", *(event("fusion", 100 * n, 90) for n in range(5)), id=STEPS_LINE + 3),
+        name_stats={"fusion": {"hlo_category": "loop fusion"}},
     )
     found = unjudged(tmp_path, tpu)
     assert found["compilation"] == "the steps are those of a TPU core, whose ops say nothing about the host"
     assert found["device_compute_32bit"] == "the trace does not show in what precision the device computes"
+    assert found["python_between_steps"].startswith("a TPU core without an op waits for the host or for a slower core")
 
 
 @pytest.mark.parametrize(

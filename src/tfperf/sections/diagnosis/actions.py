@@ -25,6 +25,12 @@ class Advice(Struct, frozen=True, kw_only=True):
     """Pages for single APIs."""
     is_per_examples: bool = False
     """As that of the action."""
+    on_tpus: Mapping[Api, str] | None = None
+    """The texts for jobs on TPUs, where they are others."""
+
+    def text(self, api: Api, *, is_tpu: bool) -> str | None:
+        """Return what to change; None where the advice is of no use."""
+        return (self.texts if self.on_tpus is None or not is_tpu else self.on_tpus).get(api)
 
 
 def _everywhere(text: str) -> dict[Api, str]:
@@ -37,6 +43,10 @@ def _in_tensorflow(text: str) -> dict[Api, str]:
 
 _BATCH = "use a larger batch"
 _ABOUT_FAILING = "the step may take longer than now: this is about failing, not about speed"
+
+_COPY_AHEAD = "copy ahead: jax.device_put the next batch before the step that runs is waited for"
+_SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
+_IN_BFLOAT16 = "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32"
 
 ADVICE: Mapping[str, Advice] = {
     "use_tf_data": Advice(
@@ -60,8 +70,9 @@ ADVICE: Mapping[str, Advice] = {
     "prefetch_to_device": Advice(
         texts={
             **_in_tensorflow("copy ahead: .apply(tf.data.experimental.prefetch_to_device('/GPU:0')) at the end"),
-            "jax": "copy ahead: jax.device_put the next batch before the step that runs is waited for",
+            "jax": _COPY_AHEAD,
         },
+        on_tpus={"jax": _COPY_AHEAD},
         least=0.5,
         most=1.0,
         assumption="half or more of the copy fits beside the device's own work",
@@ -167,8 +178,9 @@ ADVICE: Mapping[str, Advice] = {
                 "layer sizes and batch in multiples of 8"
             ),
             "tensorflow": "compute in 16 bit: tf.keras.mixed_precision, or cast what layers compute to tf.bfloat16",
-            "jax": "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32",
+            "jax": _IN_BFLOAT16,
         },
+        on_tpus={**_in_tensorflow("keras.mixed_precision.set_global_policy('mixed_bfloat16')"), "jax": _IN_BFLOAT16},
         least=0.33,
         most=0.75,
         assumption="kernels that tensor cores can do take 1.5 to 4 times less time in 16 bit",
@@ -194,8 +206,9 @@ ADVICE: Mapping[str, Advice] = {
         texts={
             "keras": "build and compile the model under tf.distribute.MirroredStrategy(), which uses all GPUs",
             "tensorflow": "give every GPU a part of the batch: tf.distribute.MirroredStrategy()",
-            "jax": "shard the batch over all devices (jax.sharding.NamedSharding)",
+            "jax": _SHARD,
         },
+        on_tpus={**_in_tensorflow("build and run the model under tf.distribute.TPUStrategy()"), "jax": _SHARD},
         least=0.0,
         most=0.0,
         assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
@@ -223,6 +236,7 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{_GUIDE}/gpu_performance_analysis",
     ),
     "use_less_memory": Advice(
+        on_tpus=_everywhere("use a smaller batch, or bfloat16, which halves activations"),
         texts={
             "keras": (
                 "use a smaller batch, keras.mixed_precision.set_global_policy('mixed_float16'), which halves "
@@ -244,6 +258,7 @@ ADVICE: Mapping[str, Advice] = {
         urls={"jax": "https://docs.jax.dev/en/latest/gradient-checkpointing.html"},
     ),
     "share_device_memory": Advice(
+        on_tpus={},
         texts=_in_tensorflow(
             "if other processes use the device too: tf.config.experimental.set_memory_growth(gpu, True) in all of them"
         ),
@@ -254,12 +269,14 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "raise_pinned_limit": Advice(
         texts=_in_tensorflow("raise TF_GPU_HOST_MEM_LIMIT_IN_MB, or prefetch fewer batches"),
+        on_tpus={},
         least=0.0,
         most=0.0,
         assumption=_ABOUT_FAILING,
         url=f"{_GUIDE}/gpu",
     ),
     "avoid_fragmentation": Advice(
+        on_tpus={},
         texts={
             **_in_tensorflow(
                 "keep shapes constant (pad, or put sequences of similar length together), and try "

@@ -68,7 +68,7 @@ class Case(Struct, frozen=True, kw_only=True):
     def action(self, code: str, cost_percent: Range) -> Action | None:
         """Return an action that takes a share of this cost away; None if it is not for this API."""
         advice = ADVICE[code]
-        text = advice.texts.get(self.program.api)
+        text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
         if text is None:
             return None
         saved_ms = Range(cost_percent.low * advice.least, cost_percent.high * advice.most).scaled(self.step_ms / 100.0)

@@ -161,7 +161,8 @@ def _headline(judged: Summary, causes: list[Cause]) -> str:
         return sentence_of(first)
     shares = sorted(((judged.percent[key], CATEGORY_TITLES[key]) for key in CATEGORIES), reverse=True)
     parts = [f"{title.lower()} {format_percent(share)}%" for share, title in shares if share >= 1.0]
-    return f"Nothing worth fixing was found: the step is {', '.join(parts)}."
+    whole = f"the step is {', '.join(parts)}" if parts else "the trace does not show what the step consists of"
+    return f"Nothing worth fixing was found: {whole}."
 
 
 def sentence_of(cause: Cause) -> str:

@@ -164,8 +164,11 @@ def straggler(case: Case, waiting_percent: float) -> Cause | None:
 
 
 def python_between_steps(case: Case) -> Cause | None:
-    """Judge time in which nothing is recorded: Python, where the thread that makes the calls is in none of them."""
-    if not case.matters("all_others"):
+    """Judge time in which nothing is recorded: Python, where the thread that makes the calls is in none of them.
+
+    A TPU core without an op waits for the host or for a slower core; nothing tells for which.
+    """
+    if not case.matters("all_others") or case.program.is_tpu:
         return None
     outside = case.program.outside_calls_percent
     if outside is not None and outside < LEAST_PERCENT:
@@ -185,7 +188,7 @@ def python_between_steps(case: Case) -> Cause | None:
 
 def waiting_in_calls(case: Case) -> Cause | None:
     """Judge time in which the program is in a call, and nothing is recorded of what the call does."""
-    if not case.matters("all_others") or case.program.outside_calls_percent is None:
+    if not case.matters("all_others") or case.program.outside_calls_percent is None or case.program.is_tpu:
         return None
     cost = case.ledger.claim("all_others")
     return case.cause(

@@ -46,7 +46,8 @@ def input_wait(case: Case) -> Cause | None:
         actions = _pipeline_actions(case, tfdata) or actions
     cost = case.ledger.claim("input_wait")
     detail += cores_meanwhile(tfdata.main) if cost.high >= _MUCH_PERCENT else ""
-    return case.cause("input_wait", "Waiting for tf.data", cost, detail, actions=actions, rests_on=rests_on)
+    title = "Waiting for input" if case.program.is_tpu else "Waiting for tf.data"
+    return case.cause("input_wait", title, cost, detail, actions=actions, rests_on=rests_on)
 
 
 def input_contention(case: Case) -> Cause | None:

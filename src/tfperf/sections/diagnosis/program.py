@@ -42,6 +42,8 @@ class Program(Struct, frozen=True, kw_only=True):
     """In which an op of the step runs on the host; collectives do not count."""
     collective_percent: float = 0.0
     """In which the host communicates with others, or waits for them to do so."""
+    is_tpu: bool = False
+    """Whether its devices are TPU cores."""
 
 
 class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True):
@@ -52,6 +54,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True):
     calls_ps: Int64s | None
     op_ps: Int64s | None
     collective_ps: Int64s
+    is_tpu: bool
 
     @property
     def program(self) -> Program:
@@ -63,6 +66,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True):
             outside_calls_percent=None if inside is None else 100.0 - inside,
             op_percent=None if self.op_ps is None else steps.percent(self.op_ps),
             collective_percent=steps.percent(self.collective_ps) or 0.0,
+            is_tpu=self.is_tpu,
         )
 
 
@@ -84,6 +88,7 @@ def analyze(host: Host) -> ProgramTimes:
         calls_ps=None if calls is None else in_steps(calls),
         op_ps=in_steps(ops) if len(ops.start) else None,
         collective_ps=in_steps(exchanges),
+        is_tpu=trace.device_kind == "tpu",
     )
 
 
@@ -141,6 +146,7 @@ def combine(programs: Sequence[Program]) -> Program:
         outside_calls_percent=_average([program.outside_calls_percent for program in programs]),
         op_percent=_average([program.op_percent for program in programs]),
         collective_percent=_average([program.collective_percent for program in programs]) or 0.0,
+        is_tpu=any(program.is_tpu for program in programs),
     )
 
 

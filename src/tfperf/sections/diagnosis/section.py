@@ -135,7 +135,8 @@ def _facts(results: Results) -> tuple[Fact, ...]:
         return ()
     kind = "" if step.kind == UNLABELLED else f"{step.kind} "
     notes = [f"{step.averaged_count} of {step.step_count} {kind}steps"]
-    notes += [f"{format_number(1000.0 / time.average)} per second"] if time.average else []
+    if time.average and results["steps"].steps.source != "device steps":  # what is between those is in no step
+        notes.append(f"{format_number(1000.0 / time.average)} per second")
     notes += [f"on {diagnosis.host}"] if diagnosis.host else []
     worst = overview.worst_host
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)

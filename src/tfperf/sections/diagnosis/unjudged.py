@@ -35,7 +35,14 @@ def _why_hidden(case: Case, category: str) -> str:
     return f"host {host.host}: {why}" if case.results.has_several_hosts else why
 
 
+def _cores(case: Case) -> str:
+    idle = case.program.is_tpu and case.share("all_others") >= LEAST_PERCENT
+    return "a TPU core without an op waits for the host or for a slower core; the trace does not tell which" * idle
+
+
 def _calls(case: Case) -> str:
+    if case.program.is_tpu:
+        return _cores(case)
     is_known = case.program.outside_calls_percent is not None or case.share("all_others") < LEAST_PERCENT
     return "" if is_known else "the trace does not show when the program is in a call"
 
@@ -123,7 +130,7 @@ NEEDS: Mapping[str, _Need] = {
     "small_work_per_step": _Need(("host_compute", "all_others"), _fixed_work),
     "host_ops": _Need(("host_compute",), _idle_time),
     "waiting_for_results": _Need(("host_compute", "all_others"), _idle_time),
-    "python_between_steps": _Need(("all_others",)),
+    "python_between_steps": _Need(("all_others",), _cores),
     "waiting_in_calls": _Need(("all_others",), _calls),
     "eager_ops": _Need(("host_compute", "all_others"), _eager),
     "collectives": _Need(("device_collectives", "host_compute")),

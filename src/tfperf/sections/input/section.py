@@ -83,7 +83,8 @@ def _missing(results: Results) -> tuple[str, ...]:
 def _facts(results: Results) -> tuple[Fact, ...]:
     summary, pipeline, facts = results["overview"], results["input"], []
     if is_input_known(results):
-        titles = {"input": "Input per step", "input_wait": "Waiting for tf.data"}
+        waits = "Waiting for input" if results["steps"].steps.source == "device steps" else "Waiting for tf.data"
+        titles = {"input": "Input per step", "input_wait": waits}
         if results["steps"].has_device:
             titles["host_to_device"] = "Copying to the device"
         average = " (average over hosts)" if results.has_several_hosts else ""

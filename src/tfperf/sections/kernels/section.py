@@ -106,7 +106,10 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
     )
     text = f"{compute} compute + {copies} copies + {idle} idle = {wall} wall"
     overlaps = device.kernel_sum_ps > device.compute_ps
-    note = f"kernels sum to {kernel_sum}" + ", since streams overlap" * overlaps
+    note = (
+        f"{'ops' if device.device.startswith('TPU') else 'kernels'} sum to {kernel_sum}"
+        + ", since streams overlap" * overlaps
+    )
     if device.copies_ps > device.copies_alone_ps:
         note += f"; {hidden} of copies run beside compute"
     return Fact(f"device_time_{label}", label, text, note=note)

@@ -16,12 +16,13 @@ from tfperf.arrays import EMPTY, Bools, Int64s, distinct, overlap, union_all
 from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Host
-from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.activities import Activity, ActivityTimes, Attribution, corrected_times, tpu_codes, tpu_times
-from tfperf.trace.find_steps import find_steps, step_line
+from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
+from tfperf.trace.tpu_steps import core_steps, has_categories, has_ops
 from tfperf.units import PS_PER_MS, counted
 
 _KEEPS_ENDS = 5
@@ -69,7 +70,7 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     host_visible: bool = True
     """False: there is no event of a host thread, so what the host does is unknown."""
     unknown_somewhere: frozenset[str] = frozenset()
-    """Of several hosts: the categories, and parts of input, that some of them cannot show."""
+    """The categories, and parts of input, that some of several hosts, or the ops of a TPU, cannot show."""
 
     @property
     def averaged(self) -> Bools:
@@ -93,10 +94,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
             unknown |= {"input", "input_wait"}
             # Batches must get to a device somehow: copies that are not seen are not 0.
             unknown |= {"host_to_device"} if not self.time_ps["host_to_device"].any() else set()
-        if self.steps.source == "device steps":  # ops of a TPU core say nothing about the host
-            unknown |= {"compilation", "kernel_launch", "host_compute"}
-        elif not self.host_visible:  # what covers no event of a device may be any of these
-            unknown |= {"compilation", "kernel_launch", "host_compute", "all_others"}
+        if not self.host_visible:  # what covers no event of a device may be any of these
+            unknown |= {*HOST_CATEGORIES, "all_others"}
         return frozenset(unknown)
 
     @property
@@ -150,7 +149,7 @@ def analyze(host: Host) -> Breakdown:
 
 def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
     """Attribute the time of each step window, by the corrected rules."""
-    if trace.device_kind == "tpu" and steps.source == "device steps":
+    if trace.device_kind == "tpu" and len(steps):
         return _tpu(trace, steps)
     times = corrected_times(trace, steps.start_ps, steps.end_ps)
     # Copies alone, without the host's waiting, are no input time.
@@ -166,20 +165,22 @@ def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
 def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
     """Attribute the steps of each TPU core by what its ops do, and average over cores."""
     cores, codes = [], tpu_codes(trace)
-    for plane in trace.devices:
-        line = step_line(trace, plane)
-        if line is not None:
-            rows = slice(line.start, line.stop)
-            start_ps, end_ps = trace.start_ps[rows], trace.end_ps[rows]
-            count = min(len(steps), len(start_ps))
-            of_core = replace(steps.only(np.arange(count)), start_ps=start_ps[:count], end_ps=end_ps[:count])
-            times = tpu_times(trace, plane, codes, of_core.start_ps, of_core.end_ps)
-            input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
-            cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible))
+    for plane, start_ps, end_ps in core_steps(trace, steps):
+        of_core = replace(steps.only(np.arange(len(start_ps))), start_ps=start_ps, end_ps=end_ps)
+        times = tpu_times(trace, plane, codes, start_ps, end_ps)
+        input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
+        cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible))
     # One core may feed the others.
     input_visible = any(core.input_visible for core in cores)
+    unknown = set(HOST_CATEGORIES)  # ops of a core say nothing about the host
+    if not has_categories(trace) or not has_ops(trace):
+        unknown |= {*DEVICE_CATEGORIES, "input", "input_wait", "host_to_device"}
+        unknown |= set() if has_ops(trace) else {"all_others"}
     precision_ps = {f"compute_{kind}_ps": 0 for kind in ("16", "32", "unknown")}
-    return replace(combine(cores), **precision_ps, input_visible=input_visible, unknown_somewhere=frozenset())
+    whole = combine(cores)
+    time_ps = {category: ps * (category not in unknown) for category, ps in whole.time_ps.items()}
+    whole = replace(whole, **precision_ps, time_ps=time_ps, input_visible=input_visible)
+    return replace(whole, unknown_somewhere=frozenset(unknown))
 
 
 def as_tensorflow(trace: HostTrace) -> Breakdown:

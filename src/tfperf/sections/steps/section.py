@@ -29,6 +29,8 @@ CATEGORIES = tuple(CATEGORY_MEANINGS)
 CATEGORY_TITLES = {key: key.replace("_", " ").capitalize() for key in CATEGORIES}
 DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
 """Categories that are unknown where no device recorded anything."""
+HOST_CATEGORIES = ("compilation", "kernel_launch", "host_compute")
+"""Categories that only events of host threads show."""
 _ALWAYS_SHOWN = frozenset({"input", "host_compute", "device_compute", "all_others"})
 _LEAST_SHARE = 0.01
 """People see the column of a category that takes this share of the time of all steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.sections.steps.section import DEVICE_CATEGORIES
+from tfperf.sections.steps.section import DEVICE_CATEGORIES, HOST_CATEGORIES
 
 if TYPE_CHECKING:
     from tfperf.sections.steps.breakdown import Breakdown
@@ -19,13 +19,19 @@ _NO_INPUT = (
     "unknown, not 0: profile with host tracer level 2"
 )
 
+_NO_CATEGORIES = (
+    "the TPU cores recorded no ops that say what they do (line XLA Ops, stat hlo_category): profile with device tracer "
+    "level 1, or with another version of the runtime"
+)
+_NOT_OF_THE_HOST = "the steps are those of a TPU core, whose ops say nothing about the host"
+
 
 def why_unknown(breakdown: Breakdown, category: str) -> str:
     """Say why a host's trace cannot show a category, or a part of input, and what to try."""
     if not breakdown.has_device and category in (*DEVICE_CATEGORIES, "host_to_device"):
         return NO_DEVICE
+    if breakdown.has_device and "device_compute" in breakdown.unknown and category not in HOST_CATEGORIES:
+        return _NO_CATEGORIES
     if breakdown.host_visible and category in ("input", "input_wait", "host_to_device"):
         return _NO_INPUT
-    if breakdown.steps.source == "device steps":
-        return "the steps are those of a TPU core, whose ops say nothing about the host"
-    return _NO_HOST
+    return _NOT_OF_THE_HOST if category in breakdown.unknown_somewhere else _NO_HOST

@@ -1,0 +1,69 @@
+"""A made TPU profile: two cores, and what each does in a step of 100 us, to be checked by hand.
+
+Core 0 starts its steps at 0, 105, 210, ... and takes 100 us: infeed 20, a loop of 40 with two fusions inside (15 each),
+convolution 20, all-reduce 10, outfeed 5; 5 us it does nothing. Core 1 starts 2 us later and takes 90 us: infeed 10, and
+the rest alike. There is no SparseCore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from builders import Event, Plane, event, line, plane, space
+
+STEPS = 6
+EVERY_US = 105
+CATEGORIES = {
+    "infeed.1": "infeed",
+    "while.2": "while",
+    "fusion.3": "loop fusion",
+    "convolution.4": "convolution",
+    "all-reduce.5": "all-reduce",
+    "outfeed.6": "outfeed",
+}
+TF_OPS = {"fusion.3": "jit(step)/while/body/mul:", "convolution.4": "jit(step)/dot_general:"}
+
+
+def _ops(start: float, infeed: float) -> Iterator[Event]:
+    begin = start + infeed
+    yield event("infeed.1", start, infeed)
+    yield event("while.2", begin, 40)
+    yield event("fusion.3", begin + 5, 15)
+    yield event("fusion.3", begin + 22, 15)
+    yield event("convolution.4", begin + 40, 20)
+    yield event("all-reduce.5", begin + 60, 10)
+    yield event("outfeed.6", begin + 70, 5)
+
+
+def core(number: int, *, with_categories: bool = True, with_ops: bool = True, infeed: bool = True) -> Plane:
+    """One core; without an infeed, it does nothing in that time."""
+    first, waits, takes = ((0, 20, 100), (2, 10, 90))[number]
+    starts = [first + EVERY_US * step for step in range(STEPS)]
+    ops = [op for start in starts for op in _ops(start, waits) if infeed or op.name != "infeed.1"]
+    lines = [
+        line("Steps", *(event(str(step), start, takes) for step, start in enumerate(starts)), id=1),
+        line("XLA Modules", *(event("jit_step(7)", start, takes) for start in starts), id=2),
+    ]
+    facts: dict[str, dict[str, Any]] = {}
+    for name, category in CATEGORIES.items():
+        facts[name] = {"hlo_category": category} if with_categories else {"program_id": 7}
+        facts[name] |= {"tf_op": TF_OPS[name]} if name in TF_OPS else {}
+    return plane(
+        f"/device:TPU:{number}",
+        *lines,
+        *([line("XLA Ops", *ops, id=3)] if with_ops else []),
+        stats={"device_type_string": "TPU v5 lite"},
+        name_stats=facts,
+    )
+
+
+def _host(*, fetches: bool) -> Plane:
+    calls = [event("PjitFunction(step)", EVERY_US * step, 10) for step in range(STEPS)]
+    waits = [event("IteratorGetNextOp::DoCompute", EVERY_US * step + 1, 9, _r=0) for step in range(STEPS)]
+    return plane("/host:CPU", line("python", *calls, id=1), line("reader", *(waits if fetches else ()), id=2))
+
+
+def synthetic_tpu(*, fetches: bool = False, **parts: bool) -> bytes:
+    """Return the profile; `parts` are those of `core`."""
+    return space(core(0, **parts), core(1, **parts), _host(fetches=fetches))

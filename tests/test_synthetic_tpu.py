@@ -1,0 +1,132 @@
+"""What tfperf says of TPU profiles: of a made one of our own, and of the one of the references."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import logdir_of
+from synthetic_tpu import synthetic_tpu
+
+import tfperf
+from tfperf.render import RenderOptions, render
+from tfperf.sections.diagnosis.actions import ADVICE
+
+REFERENCE = Path(__file__).parents[2] / "shared" / "traces" / "xla_reference" / "tpu_synthetic" / "tpu.xplane.pb"
+GPU_WORDS = re.compile(r"(?i)\bGPUs?\b|kernel|stream|TF32|cuDNN|CUDA|tensor core|mixed_float16|A100")
+MS = 1e-3
+"""Of the times in the made profile, which are microseconds."""
+
+
+def report_of(path: Path) -> Any:
+    return json.loads(render(tfperf.load(path).report(), "json", RenderOptions()))
+
+
+def made(tmp_path: Path, **parts: bool) -> Any:
+    return report_of(logdir_of(tmp_path, tpu=synthetic_tpu(**parts)))
+
+
+def step_of(report: Any) -> dict[str, float | None]:
+    """Category -> time in the average step in ms; None: unknown."""
+    rows = report["sections"]["overview"]["tables"]["categories"]["rows"]
+    return {row["category"]: row["average_ms"] for row in rows}
+
+
+def actions_of(report: Any) -> str:
+    causes = report["diagnosis"]["causes"]
+    return "\n".join(f"{action['text']} {action['assumption']}" for cause in causes for action in cause["actions"])
+
+
+def test_the_average_step_is_that_of_all_cores(tmp_path: Path) -> None:
+    report = made(tmp_path)
+    # Core 1 has nothing to do for 10 us of each step, which lasts as long as that of core 0.
+    assert report["summary"]["step_time_ms"]["average"] == pytest.approx(100 * MS)
+    assert report["sections"]["overview"]["facts"]["step_source"]["value"] == "device steps"
+    assert {key: value for key, value in step_of(report).items() if value is not None} == pytest.approx(
+        {
+            "Output": 5 * MS,
+            "Input": 15 * MS,
+            "Device collectives": 10 * MS,
+            "Device to device": 0,
+            "Device compute": 60 * MS,
+            "All others": 10 * MS,
+        }
+    )
+    assert [key for key, value in step_of(report).items() if value is None] == [
+        "Compilation",
+        "Kernel launch",
+        "Host compute",
+    ]
+    assert report["diagnosis"]["causes"][0]["code"] == "input_wait"
+    assert report["diagnosis"]["causes"][0]["title"] == "Waiting for input"
+
+
+def test_a_loop_is_without_its_body_in_the_table_of_ops(tmp_path: Path) -> None:
+    rows = made(tmp_path)["sections"]["ops"]["tables"]["device_ops"]["rows"]
+    times = {row["hlo_op"] or row["op_name"]: (row["occurrences"], row["self_ms"]) for row in rows}
+    assert times["while.2"] == (12, pytest.approx(12 * 10 * MS))
+    assert times["fusion.3"] == (24, pytest.approx(24 * 15 * MS))
+    assert times["convolution.4"] == (12, pytest.approx(12 * 20 * MS))
+    assert sum(time for _, time in times.values()) == pytest.approx(6 * (95 + 85) * MS)
+
+
+def test_idle_is_the_step_without_its_ops(tmp_path: Path) -> None:
+    assert made(tmp_path)["sections"]["idle"]["facts"]["idle_percent"]["value"] == pytest.approx(10.0)
+
+
+def test_where_no_op_is_an_infeed_idle_time_with_a_waiting_host_is_input(tmp_path: Path) -> None:
+    step = step_of(made(tmp_path, infeed=False, fetches=True))
+    assert step["Input"] == pytest.approx((9 + 8) / 2 * MS)  # of the 20 and 10 us before the loop
+
+
+def test_without_categories_nothing_is_known_of_what_cores_do(tmp_path: Path) -> None:
+    report = made(tmp_path, with_categories=False)
+    assert {key for key, value in step_of(report).items() if value is not None} == {"All others"}
+    assert step_of(report)["All others"] == pytest.approx(10 * MS)
+    assert report["summary"]["input_percent"] is None
+    assert report["diagnosis"]["causes"] == []
+
+
+def test_without_ops_nothing_is_known_of_the_step_but_its_time(tmp_path: Path) -> None:
+    report = made(tmp_path, with_ops=False)
+    assert set(step_of(report).values()) == {None}
+    assert report["summary"]["step_time_ms"]["average"] == pytest.approx(100 * MS)
+    assert "the trace does not show what the step consists of" in report["sections"]["diagnosis"]["findings"][0]["text"]
+
+
+@pytest.mark.parametrize("fetches", [False, True])
+def test_advice_speaks_of_tpus(tmp_path: Path, fetches: bool) -> None:
+    text = actions_of(made(tmp_path, fetches=fetches))
+    assert text
+    assert not GPU_WORDS.search(text)
+
+
+def test_no_advice_for_tpus_names_what_only_gpus_have() -> None:
+    texts = {(code, api): advice.text(api, is_tpu=True) for code, advice in ADVICE.items() for api in advice.texts}
+    assert [key for key, text in texts.items() if text and GPU_WORDS.search(text)] == []
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason="needs ../shared")
+def test_the_profile_of_the_references() -> None:
+    """XProf: step 9.70, infeed 1.9 (the largest of the cores), outfeed 0.2, average share of input 16.5 %.
+
+    docs/differences.md says where we differ, and why.
+    """
+    report = report_of(REFERENCE)
+    step = step_of(report)
+    assert report["summary"]["step_time_ms"]["average"] == pytest.approx(9.70)
+    assert report["summary"]["input_percent"] == pytest.approx(16.5, abs=0.05)
+    assert step["Input"] == pytest.approx((1.5 * 3 + 1.9) / 4)
+    assert step["Output"] == pytest.approx(0.2)
+    assert step["Device collectives"] == pytest.approx((0.6 * 3 + 0.3) / 4)
+    assert step["Device compute"] == pytest.approx(7.0)
+    assert step["All others"] == pytest.approx((0.4 * 2 + 0.7 + 0) / 4)
+    rows = report["sections"]["ops"]["tables"]["device_ops"]["rows"]
+    ops = {row["hlo_op"] or row["op_name"]: (row["occurrences"], row["total_ms"], row["self_ms"]) for row in rows}
+    assert len(ops) == 10
+    assert ops["fusion.2"] == (24, pytest.approx(60.0), pytest.approx(60.0))
+    assert ops["while.6"] == (24, pytest.approx(24.0), pytest.approx(2.4))
+    assert not GPU_WORDS.search(actions_of(report))
