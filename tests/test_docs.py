@@ -375,6 +375,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
             )
         },
         "xla": {"a": space(host(event("dot.1", 0, 5, hlo_op="dot.1", program_id=7)))},
+        "jax": {"a": space(host(*jax.call("step", 0, 90), *jax.call("step", 100, 90)))},
         "roofline": {"a": space(_tpu())},
         "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
         "layers": {

@@ -36,8 +36,8 @@ def load(captures: Path, name: str) -> Analysis:
         ("donated", {"train": 15}),
         ("evaluation", {"train": 12, "eval": 6}),
         ("marked", {"train": 9}),
-        ("without_jit", {"step": 8}),
-        ("inference", {"step": 14}),
+        ("without_jit", {"iteration": 8}),
+        ("inference", {"iteration": 14}),
         ("compile_inside", {"train": 10}),
     ],
 )

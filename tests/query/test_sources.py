@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import jax_builders as jax
 import pytest
 from builders import event, host, iterator_call, line, logdir_of, plane, space
 
@@ -58,11 +59,20 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def analyses(logdir: Path) -> list[tfperf.Analysis]:
-    """The sample traces, and a run with what they lack: on two hosts, and on one (only then there are pauses)."""
+def jax_logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Calls of a jitted function, and the runs of its program."""
+    calls = [each for number in range(3) for each in jax.call("step", 100 * number, 90)]
+    runs = [each for number in range(3) for each in jax.run(number, 1, 100 * number + 10, 50, "fusion.0")]
+    threads = plane("/host:CPU", line("python", *calls, id=1), line("worker", *runs, id=2))
+    return logdir_of(tmp_path_factory.mktemp("jax"), a=space(jax.programs({1: ("jit_step", (jax.GRADIENT,))}), threads))
+
+
+@pytest.fixture(scope="module")
+def analyses(logdir: Path, jax_logdir: Path) -> list[tfperf.Analysis]:
+    """The sample traces, and runs with what they lack: on two hosts, on one (only then there are pauses), of JAX."""
     samples = Path(__file__).parents[2] / "sample_traces"
     runs = [tfperf.load(path.parent) for path in sorted(samples.glob("*/plugins"))]
-    return [*runs, tfperf.load(logdir), tfperf.load(logdir, hosts=["a"])]
+    return [*runs, tfperf.load(logdir), tfperf.load(logdir, hosts=["a"]), tfperf.load(jax_logdir)]
 
 
 @pytest.mark.parametrize("name", analyzed_tables())

@@ -91,6 +91,21 @@ def test_functions_of_one_name_are_told_apart_by_the_program_that_ran(tmp_path: 
     assert len(set(calls.token.tolist())) == 2
 
 
+@pytest.mark.parametrize(
+    ("instructions", "expected"),
+    [
+        ((("parameter", ""), ("multiply", "jit(multiply)/mul"), ("fusion", "jit(multiply)/mul")), True),
+        ((("multiply", "jit(f)/mul"), ("add", "jit(f)/add")), False),
+        ((("add", "jit(f)/add"), ("add", "jit(f)/add")), False),  # a tree of arrays
+        ((("add", ""),), False),  # nothing says what it comes from
+    ],
+)
+def test_a_program_of_one_op(tmp_path: Path, instructions: tuple[tuple[str, str], ...], expected: bool) -> None:
+    calls = find_jax_calls(jax_trace(tmp_path, {1: ("jit_f", instructions)}, call("f", 0, 5), []))
+    assert calls is not None
+    assert calls.is_op.tolist() == [expected]
+
+
 def test_on_a_gpu_the_work_is_what_was_launched_during_the_call_on_any_thread(tmp_path: Path) -> None:
     python = line("python", *call("step", 0, 10), *call("step", 20, 10), id=1)
     launches = [event("hipModuleLaunchKernel", at, 1, correlation_id=n) for n, at in enumerate((3, 5, 22, 40), 1)]

@@ -45,9 +45,9 @@ def summary(steps: Steps) -> tuple[dict[str, int], str]:
         ("FG" * 6, ({"train": 6}, "high")),  # a teacher, or a policy: part of each step
         ("aFG" * 6, ({"train": 6}, "high")),
         ("GabGGaccG", ({"train": 4}, "medium")),  # nothing repeats: each gradient is a step
-        ("F" * 7, ({"step": 7}, "medium")),
-        ("aFb" * 4, ({"step": 4}, "medium")),
-        ("FabFF", ({"step": 3}, "low")),
+        ("F" * 7, ({"iteration": 7}, "medium")),
+        ("aFb" * 4, ({"iteration": 4}, "medium")),
+        ("FabFF", ({"iteration": 3}, "low")),
     ],
 )
 def test_calls_make_steps(tmp_path: Path, text: str, expected: tuple[dict[str, int], str]) -> None:

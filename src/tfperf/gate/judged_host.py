@@ -14,7 +14,7 @@ from tfperf.compare.summarize import whole_steps
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Summary, summarize
 from tfperf.sections.registry import call, find_section
-from tfperf.trace.steps import UNLABELLED
+from tfperf.trace.steps import UNLABELLED, step_word
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
     def over(self, summary: Summary) -> str:
         """Say over which steps a figure is, and which are not judged."""
         others = f"; {unjudged_steps(self.other_kinds)}" if self.other_kinds else ""
-        return f"over {counted(summary.averaged_count, f'{_label(summary)}step')}{others}"
+        return f"over {counted(summary.averaged_count, step_word(summary.kind))}{others}"
 
     def named(self, reason: str) -> str:
         """Return a reason with the name of the host before it, if there are several."""

@@ -31,7 +31,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.op_events import OpEvents, device_op_events, host_op_events
 from tfperf.trace.read import DEVICE_OPS, HOST_OPS, read_host
-from tfperf.trace.steps import UNLABELLED, Steps
+from tfperf.trace.steps import Steps, step_word
 from tfperf.units import counted
 
 NO_FRAMES = (
@@ -131,7 +131,7 @@ class _Windows:
         if len(distinct(self.numbers)) < len(rows):
             self.numbers = np.arange(len(rows))
             self.notes += ("The program gave several steps one number: here they are numbered from 0.",)
-        kind = "step" if counted_steps.kinds[0] == UNLABELLED else f"{counted_steps.kinds[0]} step"
+        kind = step_word(counted_steps.kinds[0])
         whole = "" if not any(counted_steps.flags) else ", some of them not whole"
         left_out = len(steps) - len(every)
         others = f"; {counted(skip_first, 'first step')} skipped" if skip_first else ""

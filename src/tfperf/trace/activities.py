@@ -17,8 +17,17 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Int64s, Intervals, Uint8s, distinct, union, union_all, union_sorted
-from tfperf.trace.event_names import is_fetch, is_memory, is_python_frame, mask, parse_op
+from tfperf.trace.event_names import (
+    is_fetch,
+    is_jax_compilation,
+    is_jitted_call,
+    is_memory,
+    is_python_frame,
+    mask,
+    parse_op,
+)
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import hold
 from tfperf.trace.precision import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
 from tfperf.wire.event_columns import OP_LINES
 
@@ -218,6 +227,7 @@ class ActivityTimes(Struct, frozen=True):
 def corrected_times(trace: HostTrace, start: Int64s, end: Int64s) -> ActivityTimes:
     """Return what happens in real time, for step windows [start, end)."""
     codes = host_codes(trace, "corrected", has_device=bool(trace.devices))[trace.name]
+    codes[_compiling_calls(trace)] = Activity.COMPILE
     if trace.devices:
         codes[trace.stat("correlation_id").event] = Activity.KERNEL_LAUNCH
     parts: dict[Activity, list[Intervals]] = {}
@@ -229,6 +239,15 @@ def corrected_times(trace: HostTrace, start: Int64s, end: Int64s) -> ActivityTim
             _add_line(parts, trace, on_device, slice(line.start, line.stop))
     busy = {activity: union_all(sets) for activity, sets in parts.items()}
     return ActivityTimes(PRIORITY["corrected"], busy, start, end, origin=start)
+
+
+def _compiling_calls(trace: HostTrace) -> Int64s:
+    """Return the calls of jitted functions of JAX in which XLA compiles: before that, the call traces Python."""
+    compiling = trace.host_events(mask(trace.names, is_jax_compilation))
+    if not len(compiling):
+        return NO_NUMBERS
+    calls = trace.host_events(mask(trace.names, is_jitted_call))
+    return calls[hold(trace, calls, compiling)]
 
 
 def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: Int64s) -> ActivityTimes:

@@ -17,7 +17,7 @@ from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct_index
 from tfperf.trace.event_names import JITTED_CALL, is_jax_compilation, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launches import launch_links
-from tfperf.trace.nesting import outermost
+from tfperf.trace.nesting import hold, outermost
 from tfperf.wire.hlo import Program
 
 ProgramClass = Literal["gradient", "forward", "other", "unknown"]
@@ -38,7 +38,8 @@ class JaxCalls(Struct, frozen=True):
     """Outermost calls of jitted functions in time order; `name` indexes `names`.
 
     `kind` tells what the program of each call computes, as an index into `CLASSES`: functions of one name may differ.
-    `compiles` marks calls in which XLA compiles a program.
+    `is_op` marks calls whose program is one op: Python runs that op by itself. `compiles` marks calls in which XLA
+    compiles a program.
     """
 
     start: Int64s
@@ -46,6 +47,7 @@ class JaxCalls(Struct, frozen=True):
     name: Int64s
     names: tuple[str, ...]
     kind: Int64s
+    is_op: Bools
     compiles: Bools
     work: Work
 
@@ -76,8 +78,8 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
         end,
         np.array([index[text] for text in texts], np.int64),
         tuple(index),
-        _classes(functions, work.program.tolist(), trace.programs),
-        contain(start, end, trace.start_ps[trace.host_events(mask(trace.names, is_jax_compilation))]),
+        *_programs_of(functions, work.program.tolist(), trace.programs),
+        hold(trace, rows, trace.host_events(mask(trace.names, is_jax_compilation))),
         work,
     )
 
@@ -91,26 +93,37 @@ def canonical(function: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", re.sub(r"^(jit|pmap)_", "", function)).strip("_")
 
 
-def contain(start: Int64s, end: Int64s, times: Int64s) -> Bools:
-    """Tell in which spans one of the times lies."""
-    times = np.sort(times)
-    return np.searchsorted(times, end) > np.searchsorted(times, start)
-
-
 _MATRIX_OPCODES = frozenset({"dot", "convolution"})
 _MATRIX_OP = re.compile(r"(^|/)(dot_general|conv_general_dilated|[a-z_]*(attention|fmha)[a-z_]*)\b")
 
 
-def _classes(functions: list[str], ran: list[int], programs: dict[int, Program]) -> Int64s:
-    """Return the class of each call: of the program that ran, else of the programs with the name of the function."""
-    wanted, by_id, by_name = set(functions), dict[int, int](), dict[str, int]()
+def _programs_of(functions: list[str], ran: list[int], programs: dict[int, Program]) -> tuple[Int64s, Bools]:
+    """Return the class of each call, and whether its program is one op: of the program that ran, if it is known.
+
+    Else of the programs with the name of the function: the first class that one has, and whether all are one op.
+    """
+    wanted, by_id, by_name = set(functions), dict[int, tuple[int, bool]](), dict[str, tuple[int, bool]]()
     for key, program in programs.items():
         name = canonical(program.module)
         if name in wanted:
-            by_id[key] = CLASSES.index(program_class(program))
-            by_name[name] = min(by_name.get(name, _UNKNOWN), by_id[key])
-    pairs = zip(functions, ran, strict=True)
-    return np.array([by_id.get(key, by_name.get(name, _UNKNOWN)) for name, key in pairs], np.int64)
+            kind, is_op = by_id[key] = CLASSES.index(program_class(program)), _is_op(program)
+            other = by_name.get(name, (_UNKNOWN, True))
+            by_name[name] = min(kind, other[0]), is_op and other[1]
+    found = [by_id.get(key) or by_name.get(name, (_UNKNOWN, False)) for name, key in zip(functions, ran, strict=True)]
+    return np.array([kind for kind, _ in found], np.int64), np.array([is_op for _, is_op in found], np.bool_)
+
+
+_BESIDE = frozenset({"fusion", "call", "parameter", "constant", "broadcast", "bitcast", "copy", "convert", "tuple"})
+"""What the compiler puts around the instruction that an op becomes."""
+
+
+def _is_op(program: Program) -> bool:
+    """Tell whether all that is computed comes from one op of the function (`jit(multiply)/mul`), once."""
+    named = [item for item in program.instructions.values() if "/" in item.op_name]
+    computing = [item.opcode for item in named if item.opcode not in _BESIDE]
+    names = {item.op_name for item in named}
+    is_one = len(names) == 1 and all(name.count("/") == 1 for name in names)
+    return is_one and len(set(computing)) == len(computing)
 
 
 def program_class(program: Program) -> ProgramClass:

@@ -16,7 +16,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.jax_calls import JaxCalls, find_jax_calls
 from tfperf.trace.jax_loops import loop_notes
 from tfperf.trace.step_calls import aligned_turns, smallest_period
-from tfperf.trace.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, plain_steps
+from tfperf.trace.steps import ITERATION, PARTIAL, RETRACE, Confidence, How, Steps, plain_steps
 from tfperf.units import counted, listed
 
 SOURCE = "jitted calls"
@@ -106,9 +106,7 @@ def _iterations(calls: JaxCalls) -> Steps:
     if turns.period > 1:
         what += f", in turns of {turns.period} calls"
     what += "; no program computes gradients, so these are not training steps"
-    kinds = [UNLABELLED] * len(turns.first)
-    steps = _steps(calls, (confidence, what), turns, (turns.first, turns.last), kinds)
-    return replace(steps, names=tuple(f"iteration {i}" for i in range(len(steps))))
+    return _steps(calls, (confidence, what), turns, (turns.first, turns.last), [ITERATION] * len(turns.first))
 
 
 def _names(calls: JaxCalls, chosen: Int64s) -> list[str]:

@@ -87,6 +87,15 @@ def outermost(trace: HostTrace, rows: Int64s) -> Int64s:
     return outer[np.argsort(trace.start_ps[outer], kind="stable")]
 
 
+def hold(trace: HostTrace, rows: Int64s, inner: Int64s) -> Bools:
+    """Tell in which of the rows one of `inner` (ascending) starts, on the same line."""
+    if not len(inner):
+        return np.zeros(len(rows), np.bool_)
+    following = inner[np.minimum(np.searchsorted(inner, rows, side="right"), len(inner) - 1)]
+    is_after = (following > rows) & (trace.line_of[following] == trace.line_of[rows])
+    return np.asarray(is_after & (trace.start_ps[following] < trace.end_ps[rows]), np.bool_)
+
+
 def last_around(trace: HostTrace, outer: Int64s, rows: Int64s) -> Int64s:
     """Return for each row the index of the last of `outer` (rows, ascending) before it, -1 if it lies not inside."""
     place = np.searchsorted(outer, rows) - 1

@@ -28,7 +28,13 @@ FLAGS: Mapping[str, str] = {
     OMITTED: "with attribution tensorflow: the first or the last step, which TensorFlow's profiler leaves out",
 }
 """Why a step does not count in averages."""
-UNLABELLED = "step"
+UNLABELLED, ITERATION = "step", "iteration"
+"""Kinds of steps of which it is unknown whether they train, and of those that surely do not."""
+
+
+def step_word(kind: str) -> str:
+    """Return what a step of a kind is called: `step`, `iteration`, `train step`."""
+    return kind if kind in (UNLABELLED, ITERATION) else f"{kind} step"
 
 
 class Pause(Struct, frozen=True):

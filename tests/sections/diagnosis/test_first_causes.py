@@ -60,7 +60,7 @@ def test_the_first_cause_is_the_one_that_people_found(name: str, root: Path) -> 
 )
 def test_evaluation_has_a_first_cause_of_its_own(name: str, root: Path) -> None:
     causes = [cause.code for cause in diagnosis_of(name, root).causes if cause.kind.startswith(("eval", "test"))]
-    assert causes[:1] == [CAUSES[name]["eval_first"]]
+    assert (causes or ["none"])[0] == CAUSES[name]["eval_first"]
 
 
 def test_two_readers_agree_on_nine_of_ten() -> None:

@@ -152,9 +152,14 @@ def test_waiting_without_a_stage_is_told(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(lines: tuple[Line, ...], words: str, tables: list[str], tmp_path: Path) -> None:
     section = section_of(tmp_path, *lines)
     assert (section.findings, section.facts) == ((), ())
-    for detail in (WHOLE_REPORT, BY_NAME):
+    for detail in (WHOLE_REPORT, BY_NAME) if tables else (BY_NAME,):
         assert words in seen(section, detail).notes[0]
         assert names(seen(section, detail)) == tables, "a tree says what is there"
+
+
+def test_a_whole_report_leaves_the_section_out_where_nothing_is_of_tfdata(tmp_path: Path) -> None:
+    section = section_of(tmp_path, line("python", event("train", 0, 10)))
+    assert shown(Report({}, {}, (section,)), WHOLE_REPORT).sections == ()
 
 
 def test_of_a_pipeline_that_only_hands_on_the_stage_that_is_waited_for_is_named(tmp_path: Path) -> None:

@@ -247,8 +247,8 @@ ADVICE: Mapping[str, Advice] = {
                 "them again instead of keeping them"
             ),
             "jax": (
-                "use a smaller batch, bfloat16, which halves activations, or jax.checkpoint, which computes them "
-                "again instead of keeping them"
+                "use a smaller batch, bfloat16, which halves activations, jax.checkpoint, which computes them again, "
+                "or donate_argnums, so that new state overwrites the old"
             ),
         },
         least=0.0,

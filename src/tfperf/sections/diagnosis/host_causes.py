@@ -11,7 +11,7 @@ from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
 from tfperf.trace.steps import RETRACE, SLOW_FIRST
-from tfperf.units import PS_PER_MS, format_number, without_middle
+from tfperf.units import PS_PER_MS, counted, format_number, without_middle
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
@@ -38,9 +38,15 @@ def compilation(case: Case) -> Cause | None:
     if function is not None and count:
         detail = f"{without_middle(function.name, LONGEST_NAME)} is traced in {count} of {function.call_count} calls"
         rests_on.append(Evidence("functions", "tf_functions", function.name))
+    jitted = functions.jitted.most_compiled
+    if jitted is not None:
+        name = without_middle(jitted.name, LONGEST_NAME)
+        detail = f"{name} is compiled in {jitted.compiling_calls} of {counted(jitted.calls, 'call')}"
+        rests_on.append(Evidence("functions", "jitted_functions", jitted.name))
     is_warm_up = _is_first(case.results["steps"].steps, case.summary.kind)
     code, action = ("warm_up", "profile_later") if is_warm_up else ("compilation", "keep_signature")
-    title = "The first calls of the program, which trace it," if is_warm_up else "Compilation"
+    verb = "trace" if jitted is None else "compile"
+    title = f"The first calls of the program, which {verb} it," if is_warm_up else "Compilation"
     cost = case.ledger.claim("compilation")
     return case.cause(code, title, cost, detail, actions=(action,), rests_on=rests_on)
 

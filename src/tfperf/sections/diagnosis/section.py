@@ -16,7 +16,7 @@ from tfperf.sections.overview.summary import Overview
 from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
-from tfperf.trace.steps import UNLABELLED
+from tfperf.trace.steps import ITERATION, UNLABELLED, step_word
 from tfperf.units import format_ms, format_number
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
     return step_after(f"{cause.code}: {action.code}", action.step_ms.low, action.step_ms.high, of)
 
 
-_MAIN_KINDS = ("train", UNLABELLED)
+_MAIN_KINDS = ("train", UNLABELLED, ITERATION)
 """Kinds of steps that go without saying."""
 
 
@@ -133,8 +133,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     step, time = diagnosis.summary, diagnosis.summary.step_time_ms
     if time is None:
         return ()
-    kind = "" if step.kind == UNLABELLED else f"{step.kind} "
-    notes = [f"{step.averaged_count} of {step.step_count} {kind}steps"]
+    notes = [f"{step.averaged_count} of {step.step_count} {step_word(step.kind)}s"]
     if time.average and results["steps"].steps.source != "device steps":  # what is between those is in no step
         notes.append(f"{format_number(1000.0 / time.average)} per second")
     notes += [f"on {diagnosis.host}"] if diagnosis.host else []

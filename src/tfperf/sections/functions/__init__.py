@@ -1,4 +1,4 @@
-"""Functions: how often tf.functions are called and traced, and what Python runs eagerly beside them."""
+"""Functions: how often tf.functions and jitted functions are called, traced, compiled; and what Python runs eagerly."""
 
 from tfperf.sections.functions.section import TABLES
 from tfperf.sections.registry import SectionSpec

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from tfperf.arrays import group_sums
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
+from tfperf.sections.functions.jitted import JittedFunctions, jitted_functions, single_ops, sum_jitted
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
+from tfperf.trace.event_names import is_jitted_call
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import parents, self_time
 from tfperf.units import PS_PER_MS
@@ -23,15 +25,16 @@ _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "conc
 
 
 class Functions(Tabular, frozen=True):
-    """The tf.functions that were called, the one with the largest self time first, and the ops run eagerly."""
+    """tf.functions that were called, the one with the largest self time first; ops run eagerly; jitted functions."""
 
     home = ("functions", "tf_functions")
 
     functions: tuple[FunctionStats, ...]
     eager: EagerOps
+    jitted: JittedFunctions = JittedFunctions()
 
     def columns(self) -> dict[str, list[object]]:
-        """Return one row per function; that of eager ops is `eager.table`."""
+        """Return one row per tf.function; the other tables are `eager.table` and `jitted.table`."""
         rows = self.functions
         return {
             "function": [row.name for row in rows],
@@ -45,14 +48,23 @@ class Functions(Tabular, frozen=True):
 
 
 def analyze(host: Host) -> Functions:
-    """Sum the calls of tf.functions and the ops that Python ran eagerly."""
-    return Functions(count_calls(host.trace), find_eager_ops(host.trace, host["steps"].steps))
+    """Sum the calls of tf.functions and of jitted functions, and the ops that Python ran eagerly."""
+    trace, steps = host.trace, host["steps"].steps
+    calls = count_calls(trace)
+    if any(map(is_jitted_call, trace.names)):
+        from tfperf.trace.jax_calls import find_jax_calls  # few traces are of JAX
+
+        jitted = find_jax_calls(trace)
+        if jitted is not None:
+            return Functions(calls, single_ops(jitted, steps), jitted_functions(jitted, steps))
+    return Functions(calls, find_eager_ops(trace, steps))
 
 
 def combine(parts: list[Functions]) -> Functions:
     """Add up what several hosts called."""
     calls = sum_calls(function for part in parts for function in part.functions)
-    return Functions(calls, sum_eager_ops([part.eager for part in parts]))
+    eager = sum_eager_ops([part.eager for part in parts])
+    return Functions(calls, eager, sum_jitted([part.jitted for part in parts]))
 
 
 def narrow(functions: Functions, _: Breakdown, after: Breakdown) -> Functions:

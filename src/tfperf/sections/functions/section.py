@@ -12,6 +12,7 @@ from tfperf.units import counted, format_number, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
+    from tfperf.sections.functions.jitted import JittedFunctions
 
 EXPENSIVE_PERCENT = 20.0
 """Share of expensive calls in the self time of a function from which TensorFlow's own overview speaks of it."""
@@ -20,6 +21,8 @@ EAGER_PERCENT = 10.0
 _MANY_TRACINGS = 5
 """A function traced more often than this is named even if tracing takes little of its time."""
 _NAMED = 3
+_LEAST_COMPILING = 0.05
+"""Share of the time of a function's calls from which it is named for compiling again."""
 _TRACING = ("compilation", "warm_up")
 """Causes of the diagnosis that tracing is evidence for."""
 
@@ -28,6 +31,8 @@ def build(results: Results) -> Section:
     """Build the section: what stands out, calls per function, and ops run eagerly."""
     functions: Functions = results["functions"]
     of = of_steps(results["overview"].kind)
+    if functions.jitted.functions:
+        return _of_jax(results)
     notes: tuple[str, ...] = () if functions.functions else ("No tf.function was called in this trace.",)
     if not functions.eager.is_recorded:
         notes += ("Eager execution: the trace has no events of it, so the eager share is unknown, not 0.",)
@@ -48,6 +53,40 @@ def build(results: Results) -> Section:
         tables=present(TF_FUNCTIONS.build(results), EAGER_OPS.build(results)),
         notes=notes,
     )
+
+
+def _of_jax(results: Results) -> Section:
+    """Build the section of a JAX program."""
+    functions: Functions = results["functions"]
+    jitted = functions.jitted
+    calls = sum(function.calls for function in jitted.functions)
+    compiling = sum(function.compiling_calls for function in jitted.functions)
+    facts = [Fact("compiling_calls", "Calls that compiled", compiling, "count", f"of {counted(calls, 'call')}")]
+    if jitted.calls_per_step is not None:
+        facts.append(Fact("jitted_calls_per_step", "Calls per step", jitted.calls_per_step, "count"))
+    tables = present(JITTED_FUNCTIONS.build(results), TF_FUNCTIONS.build(results), EAGER_OPS.build(results))
+    findings = (*_compiling(jitted), *findings_of(functions, of_steps(results["overview"].kind)))
+    return Section("functions", "Jitted functions", findings=findings, facts=tuple(facts), tables=tables)
+
+
+def _compiling(jitted: JittedFunctions) -> tuple[Finding, ...]:
+    """Name functions that compile more than once in the capture."""
+    often = [row for row in jitted.functions if row.compiling_calls > 1]
+    again = [row for row in often if row.compiling_ps >= _LEAST_COMPILING * row.total_ps]
+    again.sort(key=lambda row: -row.compiling_ps)
+    if not again:
+        return ()
+    shares = tuple(Quantity("compiling", 100.0 * row.compiling_ps / row.total_ps, of=row.name) for row in again)
+    parts = [
+        f"{row.name} ({row.compiling_calls} of {counted(row.calls, 'call')}, {share} of their time)"
+        for row, share in zip(again, shares, strict=True)
+    ]
+    text = f"Compiled several times: {listed(parts, _NAMED)}. Each new shape, type or static value is compiled for."
+    return (Finding("compiling", "problem", text, causes=_TRACING, quantities=shares[:_NAMED]),)
+
+
+def _jitted(results: Results) -> Data | None:
+    return results["functions"].jitted.columns() if results["functions"].jitted.functions else None
 
 
 def _functions(results: Results) -> Data | None:
@@ -96,7 +135,25 @@ EAGER_OPS = TableSpec(
     name_key="op_type",
     ranked=Ranked("total_ms"),
 )
-TABLES = (TF_FUNCTIONS, EAGER_OPS)
+JITTED_FUNCTIONS = TableSpec(
+    name="jitted_functions",
+    title="Jitted functions by time of calls",
+    row="jitted functions of JAX: calls and compilations",
+    details="One row per jitted function of JAX that Python called, and what its program computes.",
+    columns=(
+        Column("function", "Function", str, "", "name of the function"),
+        Column("computes", "Computes", str, "", "what its program computes: gradients, forward only or neither"),
+        Column("calls", "Calls", int, "count", "calls in the capture that are in no other call"),
+        Column("compiling_calls", "Compiled", int, "count", "calls in which XLA compiled a program"),
+        Column("total_ms", "Calls", float, "ms", "time of the calls on the host, which may return before work is done"),
+        Column("compiling_ms", "Compiling", float, "ms", "time of the calls that compiled"),
+        Column("work_ms", "Work", float, "ms", "from the first to the last op of each run, summed"),
+    ),
+    data=_jitted,
+    name_key="function",
+    ranked=Ranked("total_ms"),
+)
+TABLES = (TF_FUNCTIONS, EAGER_OPS, JITTED_FUNCTIONS)
 
 
 def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:

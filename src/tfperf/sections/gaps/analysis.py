@@ -42,8 +42,6 @@ def analyze(host: Host) -> tuple[str, ...]:
         gaps.append(f"Omitted: {counted(trace.malformed_events, 'event')} with impossible times.")
     if trace.cut_names:
         gaps.append(f"Omitted: the ends of {counted(trace.cut_names, 'name')}, beyond 4,096 characters.")
-    if any(plane.name == "/host:metadata" for plane in trace.planes) and not trace.stat("tf_function_call").event.size:
-        gaps.append("tf.functions: this looks like a JAX trace; TensorFlow's own sections stay empty.")
     messages = [f"The profiler reported an error: {message}" for message in trace.errors]
     messages += [f"The profiler warned: {message}" for message in trace.warnings]
     gaps += messages[:_MOST_MESSAGES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Quantity
-from tfperf.trace.steps import UNLABELLED
+from tfperf.trace.steps import step_word
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def of_steps(kind: str, host: str = "") -> str:
     """Return whose the quantities of steps of a kind are; without a host, they are averages over hosts."""
-    step = "step" if kind == UNLABELLED else f"{kind} step"
+    step = step_word(kind)
     return f"{step} on {host}" if host else step
 
 

@@ -13,7 +13,7 @@ from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.section import CATEGORIES
 from tfperf.trace.flaw import level_of
-from tfperf.trace.steps import UNLABELLED
+from tfperf.trace.steps import step_word
 from tfperf.units import counted, format_ms
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def build(results: Results) -> Section:
         return Section("overview", "Overview", findings=(verdict_of(results),))
     steps = breakdown.steps
     batches = int(steps.batches.max())
-    label = "" if summary.kind == UNLABELLED else f"{summary.kind} "
     deviation = time.standard_deviation
     over_hosts = "average over hosts" if results.has_several_hosts else ""
     notes = [over_hosts] if over_hosts else []
@@ -49,7 +48,7 @@ def build(results: Results) -> Section:
             "Steps averaged",
             summary.averaged_count,
             "count",
-            f"of {counted(summary.step_count, f'{label}step')}",
+            f"of {counted(summary.step_count, step_word(summary.kind))}",
         ),
         Fact("step_source", "Steps found by", steps.source, "", f"confidence {steps.confidence}"),
     ]

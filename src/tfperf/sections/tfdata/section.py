@@ -59,7 +59,9 @@ def build(results: Results) -> Section:
     if tfdata.main is None:
         is_device_only = all(pipeline.is_device for pipeline in tfdata.pipelines)
         note = _NO_TFDATA if not tfdata.pipelines else _DEVICE_ONLY if is_device_only else _CUT
-        return Section("tfdata", "tf.data", tables=tables, notes=(note, *([blame.text] if blame else [])))
+        notes = (note, *([blame.text] if blame else []))
+        # Where nothing is of tf.data, the section on input says so.
+        return Section("tfdata", "tf.data", tables=tables, notes=notes, level="brief" if tfdata.pipelines else "full")
     advice = (replace(finding, level="full") for finding in pipeline_advice(tfdata, of))
     return Section(
         "tfdata",
