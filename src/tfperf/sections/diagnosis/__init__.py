@@ -6,7 +6,10 @@ from tfperf.sections.registry import SectionSpec
 SECTION = SectionSpec(
     name="diagnosis",
     title="Diagnosis",
-    rests_on=("steps", "overview", "idle", "tfdata", "kernels", "functions", "memory", "environment", "gaps", "batch"),
+    rests_on=(
+        *("steps", "overview", "idle", "tfdata", "kernels", "roofline", "functions", "memory", "environment", "gaps"),
+        "batch",
+    ),
     stats=frozenset({"hlo_op"}),
     analyze="tfperf.sections.diagnosis.program:analyze",
     derive="tfperf.sections.diagnosis.diagnose:diagnose",

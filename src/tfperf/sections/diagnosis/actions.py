@@ -10,6 +10,7 @@ from tfperf.sections.diagnosis.program import Api
 
 _GUIDE = "https://www.tensorflow.org/guide"
 _API = "https://www.tensorflow.org/api_docs/python/tf"
+_NVIDIA = "https://docs.nvidia.com/deeplearning/performance"
 
 
 class Advice(Struct, frozen=True, kw_only=True):
@@ -186,6 +187,49 @@ ADVICE: Mapping[str, Advice] = {
         assumption="kernels that tensor cores can do take 1.5 to 4 times less time in 16 bit",
         url=f"{_GUIDE}/mixed_precision",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
+    ),
+    "keep_layout": Advice(
+        texts={
+            "keras": (
+                "keep images in the layout that the device computes in: data_format 'channels_last' with mixed_float16 "
+                "on tensor cores, 'channels_first' in float32"
+            ),
+            "tensorflow": (
+                "keep images in the layout that the device computes in: data_format 'NHWC' in 16 bit on tensor cores, "
+                "'NCHW' in float32"
+            ),
+            "jax": (
+                "keep arrays in one layout from the input on, the one that the device computes in: dimension_numbers "
+                "of jax.lax.conv_general_dilated"
+            ),
+        },
+        least=0.5,
+        most=1.0,
+        assumption="most of these conversions are not needed then",
+        url=f"{_NVIDIA}/dl-performance-convolutional/index.html",
+    ),
+    "fewer_bytes": Advice(
+        texts={
+            "keras": "move fewer bytes: keras.mixed_precision.set_global_policy('mixed_bfloat16')",
+            "tensorflow": "move fewer bytes: 16-bit types, elementwise ops in the function of what feeds them",
+            "jax": "move fewer bytes: bfloat16 arrays, elementwise functions inside the jit of what feeds them",
+        },
+        least=0.0,
+        most=0.5,
+        assumption="half of the bytes are moved at most; nothing is gained where arrays are of 16 bit already",
+        url=f"{_GUIDE}/gpu_performance_analysis",
+    ),
+    "larger_products": Advice(
+        texts={
+            "keras": "use a larger batch or wider layers, in multiples of 64",
+            "tensorflow": "use a larger batch, wider layers in multiples of 64, or one tf.matmul in place of several",
+            "jax": "use a larger batch, wider layers in multiples of 64, or jax.vmap in place of several products",
+        },
+        least=0.0,
+        most=0.5,
+        assumption="for as many examples as now; larger products are up to twice as fast (a guess)",
+        url=f"{_NVIDIA}/dl-performance-matrix-multiplication/index.html",
+        is_per_examples=True,
     ),
     "fewer_exchanges": Advice(
         texts=_everywhere("use a larger batch on each device, so that gradients are exchanged less often per example"),

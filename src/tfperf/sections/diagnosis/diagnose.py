@@ -31,6 +31,7 @@ from tfperf.sections.diagnosis.input_causes import input_contention, input_copy,
 from tfperf.sections.diagnosis.ledger import Ledger, ledger_of
 from tfperf.sections.diagnosis.program import combine, pace_setter
 from tfperf.sections.diagnosis.unjudged import NEEDS, why_unjudged
+from tfperf.sections.diagnosis.work_causes import layout_conversion, low_utilisation, memory_bound
 from tfperf.sections.overview.input_cost import input_cost
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
 from tfperf.sections.results import Results
@@ -53,7 +54,10 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     waiting_for_results,
     python_between_steps,
     waiting_in_calls,
+    layout_conversion,
     compute_in_32_bit,
+    low_utilisation,
+    memory_bound,
     idle_devices,
     memory_pressure,
     warm_up,

@@ -67,6 +67,17 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "device_compute_32bit": CauseMeaning(
         "kernels that tensor cores could do in 16 bit", "part of the category Device compute"
     ),
+    "layout_conversion": CauseMeaning(
+        "kernels bring arrays of convolutions into another layout", "part of the category Device compute"
+    ),
+    "memory_bound": CauseMeaning(
+        "instructions of XLA that are no products are bound by memory ([roofline](roofline.md))",
+        "part of the category Device compute",
+    ),
+    "low_utilisation": CauseMeaning(
+        "matrix products and convolutions of XLA reach less than 30 % of both peaks ([roofline](roofline.md))",
+        "part of the category Device compute",
+    ),
     "profiling_overhead": CauseMeaning(
         "the profiler makes steps longer, as the capture measured", "part of Host compute, Kernel launch and All others"
     ),

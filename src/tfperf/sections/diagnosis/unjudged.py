@@ -84,6 +84,23 @@ def _precision(case: Case) -> str:
     return "" if is_known else "the trace does not show in what precision the device computes"
 
 
+def _layouts(case: Case) -> str:
+    if case.results.is_other_kind:
+        return "kernels are known of all steps together only"
+    is_known = case.share("device_compute") < LEAST_PERCENT or len(case.results["kernels"])
+    return "" if is_known else "the trace holds no kernels"
+
+
+def _bounds(case: Case) -> str:
+    if case.results.is_other_kind:
+        return "what bounds instructions is known of all steps together only"
+    if case.share("device_compute") < LEAST_PERCENT:
+        return ""
+    roofline = case.results["roofline"]
+    share = roofline.judged_percent if roofline is not None else None
+    return "" if share else "no work is known of which the peaks are known too (tfperf analyze -s roofline)"
+
+
 def _idle_devices(case: Case) -> str:
     silent, total = count_devices(case)
     return NO_DEVICE if silent == total else ""
@@ -136,6 +153,9 @@ NEEDS: Mapping[str, _Need] = {
     "collectives": _Need(("device_collectives", "host_compute")),
     "straggler": _Need(("host_compute",), _straggler),
     "device_compute_32bit": _Need(("device_compute",), _precision),
+    "layout_conversion": _Need(("device_compute",), _layouts),
+    "memory_bound": _Need(("device_compute",), _bounds),
+    "low_utilisation": _Need(("device_compute",), _bounds),
     "profiling_overhead": _Need(("host_compute", "all_others"), _overhead),
     "idle_devices": _Need((), _idle_devices),
     "memory_pressure": _Need((), _memory),

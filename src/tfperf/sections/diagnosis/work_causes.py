@@ -1,0 +1,164 @@
+"""Causes in what devices compute: layouts that are converted, memory that bounds, work that is too small."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
+from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
+from tfperf.trace.kernel_details import short_name
+from tfperf.units import PS_PER_MS, counted, format_ms, without_middle
+
+if TYPE_CHECKING:
+    from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.roofline.analysis import Roofline, RooflineOp
+
+_CONVERSION = re.compile(r"transpose|nchw.*nhwc|nhwc.*nchw|swapdimension", re.IGNORECASE)
+_INSERTED = "LayoutOptimizer"
+_CONVOLUTION = re.compile(r"conv(?!ert)", re.IGNORECASE)
+
+
+class _Taken(NamedTuple):
+    """What some kernels take of all kernel time: a share in percent, and the names of those, the longest first."""
+
+    percent: float
+    time_ps: int
+    names: tuple[str, ...]
+
+
+def layout_conversion(case: Case) -> Cause | None:
+    """Judge kernels that only bring arrays of convolutions into another layout."""
+    if not case.results.has_device or not case.is_headline:
+        return None
+    kernels: Kernels = case.results["kernels"]
+    rows = [(_name_of(kernels, row), row) for row in range(len(kernels))]
+    convolutions = {row for name, row in rows if _is_convolution(kernels, row)}
+    beside = {_place_of(kernels, row) for row in convolutions}
+    conversions = [
+        (name, row)
+        for name, row in rows
+        if row not in convolutions and _is_conversion(kernels, row) and _is_beside(kernels, row, beside)
+    ]
+    if not convolutions:
+        return None
+    taken, convolving = _taken(kernels, conversions), _taken(kernels, [rows[row] for row in sorted(convolutions)])
+    cost = _claim(case, taken.percent)
+    if cost is None:
+        return None
+    others = len(taken.names) - 1
+    what = without_middle(taken.names[0], LONGEST_NAME) + (f" and {others} more take" if others else " takes")
+    took, convolved = (f"{format_ms(each.time_ps / PS_PER_MS)} ms" for each in (taken, convolving))
+    return case.cause(
+        "layout_conversion",
+        "Converting layouts around convolutions",
+        cost,
+        f"{what} {took} of the capture, convolutions {convolved}",
+        actions=("keep_layout",),
+        rests_on=(
+            in_categories("device_compute"),
+            Evidence("kernels", "kernels_by_name", _kernel_of(kernels, conversions)),
+        ),
+    )
+
+
+def _name_of(kernels: Kernels, row: int) -> str:
+    kernel = kernels.kernels[row]
+    return kernel.op.hlo_op or kernel.op.name or short_name(kernel.name)
+
+
+def _kernel_of(kernels: Kernels, rows: list[tuple[str, int]]) -> str:
+    return short_name(kernels.kernels[rows[0][1]].name)
+
+
+def _is_conversion(kernels: Kernels, row: int) -> bool:
+    """Tell whether a kernel only changes a layout: by the name of its op, or by its own."""
+    kernel = kernels.kernels[row]
+    texts = (kernel.op.hlo_op or kernel.op.name.rpartition("/")[2], short_name(kernel.name))
+    return any(map(_CONVERSION.search, texts))
+
+
+def _place_of(kernels: Kernels, row: int) -> str:
+    """Return the program of a kernel that XLA compiled, else the name scope of its op."""
+    op = kernels.kernels[row].op
+    return op.hlo_module if op.hlo_op else op.name.rpartition("/")[0]
+
+
+def _is_beside(kernels: Kernels, row: int, convolutions: Set[str]) -> bool:
+    """Tell whether a conversion is one for convolutions: inserted by TensorFlow's optimizer, or in their place."""
+    return _INSERTED in kernels.kernels[row].op.name or _place_of(kernels, row) in convolutions
+
+
+def _is_convolution(kernels: Kernels, row: int) -> bool:
+    """Tell whether a kernel is one of a convolution: a call into the library, or an op of that type."""
+    op = kernels.kernels[row].op
+    if op.hlo_op:
+        return bool(_CONVOLUTION.search(op.hlo_op)) and not _CONVERSION.search(op.hlo_op)
+    return bool(_CONVOLUTION.search(op.type))
+
+
+def _taken(kernels: Kernels, rows: Iterable[tuple[str, int]]) -> _Taken:
+    times: dict[str, int] = {}
+    for name, row in rows:
+        times[name] = times.get(name, 0) + int(kernels.total_ps[row])
+    whole = sum(times.values())
+    names = tuple(sorted(times, key=lambda name: -times[name]))
+    return _Taken(100.0 * whole / kernels.whole_ps if kernels.whole_ps else 0.0, whole, names)
+
+
+def _claim(case: Case, percent_of_kernels: float) -> Range | None:
+    """Blame a share of the time of kernels for what is left of device compute; None if that is too little."""
+    share = min(percent_of_kernels / 100.0 * case.share("device_compute"), case.ledger.left("device_compute"))
+    return case.ledger.claim("device_compute", most=share) if share >= LEAST_PERCENT else None
+
+
+def memory_bound(case: Case) -> Cause | None:
+    """Judge instructions that move data faster than they compute with it: no products, and bound by memory."""
+    return _bound(
+        case,
+        "memory",
+        "Moving data in the device's memory",
+        "instructions that compute little for each byte that they move",
+        ("fewer_bytes",),
+    )
+
+
+def low_utilisation(case: Case) -> Cause | None:
+    """Judge products of matrices and convolutions that come near neither peak: shapes too small for the device."""
+    return _bound(
+        case,
+        "latency",
+        "Products too small for the device",
+        "matrix products and convolutions that reach less than 30 % of both peaks",
+        ("larger_products",),
+    )
+
+
+def _bound(case: Case, bound: str, title: str, what: str, actions: tuple[str, ...]) -> Cause | None:
+    roofline: Roofline | None = case.results["roofline"]
+    if roofline is None or not case.is_headline or not roofline.whole_ps:
+        return None
+    is_product = bound == "latency"
+    rows = [row for row in roofline.ops if row.judged.bound == bound and bool(row.op.matrix_flops) == is_product]
+    rows = [row for row in rows if not _CONVERSION.search(row.op.op)]
+    cost = _claim(case, 100.0 * sum(row.work.time_ps for row in rows) / roofline.whole_ps)
+    if cost is None:
+        return None
+    code = "low_utilisation" if is_product else "memory_bound"
+    return case.cause(
+        code,
+        title,
+        cost,
+        f"{counted(len(rows), 'instruction')}, most of it {_place(rows[0])}: {what}",
+        actions=actions,
+        rests_on=(Evidence("roofline", "roofline_ops", rows[0].op.op),),
+        confidence="medium",
+    )
+
+
+def _place(row: RooflineOp) -> str:
+    """Return where an instruction is: its name, and the layer or the line if they are known."""
+    where = row.op.layer or row.op.source
+    name = without_middle(row.op.op, LONGEST_NAME)
+    return f"{name} ({without_middle(where, LONGEST_NAME)})" if where else name

@@ -1,0 +1,125 @@
+"""Causes in what devices compute: steps of 100 us, of which a GPU or a TPU core computes for a known part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Event, Plane, event, host, line, plane, ref, results_of, trace_of
+from real_runs import SHARED, analysis_of
+
+from tfperf.sections.diagnosis.cause import Cause, Diagnosis
+
+STEPS = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
+
+
+def causes_of(tmp_path: Path, *planes: Plane) -> dict[str, Cause]:
+    found: Diagnosis = results_of(trace_of(tmp_path, *planes))["diagnosis"]
+    return {cause.code: cause for cause in found.causes}
+
+
+def kernels(*parts: tuple[str, str, float, float], hlo: bool = False) -> Plane:
+    """Kernels (name, op, start, duration) in each step."""
+    events = []
+    for n in range(5):
+        for name, op, begin, duration in parts:
+            stats: dict[str, Any] = {"hlo_op": ref(op), "program_id": 7} if hlo else {"tf_op": ref(op)}
+            events.append(event(name, 100 * n + begin, duration, **stats))
+    return plane("/device:GPU:0", line("Stream #1(Compute)", *events))
+
+
+CONVOLUTION = ("implicit_convolve_sgemm", "model/conv/Conv2D:Conv2D", 10, 40)
+
+
+def test_transposes_around_convolutions_cost_what_they_take(tmp_path: Path) -> None:
+    """30 of 100 us; half of that to all of it would be saved."""
+    op = "model/conv/Conv2D-0-TransposeNHWCToNCHW-LayoutOptimizer:Transpose"
+    swap = ("SwapDimension1And2InTensor3UsingTiles<float>", op, 50, 30)
+    cause = causes_of(tmp_path, host(*STEPS), kernels(CONVOLUTION, swap))["layout_conversion"]
+    assert cause.cost_percent is not None
+    assert (cause.cost_percent.low, cause.cost_percent.high) == pytest.approx((30, 30))
+    assert "LayoutOptimizer takes 0.150 ms" in cause.detail
+    assert "convolutions 0.200 ms" in cause.detail
+    (action,) = cause.actions
+    assert action.step_ms is not None
+    assert (action.step_ms.low, action.step_ms.high) == pytest.approx((0.070, 0.085))
+    assert [evidence.row for evidence in cause.rests_on] == ["Device compute", "SwapDimension1And2InTensor3UsingTiles"]
+
+
+def test_fusions_that_transpose_around_a_library_call_are_conversions(tmp_path: Path) -> None:
+    parts = (("gemm", "cudnn-conv.1", 10, 20), ("input_transpose_fusion", "input_transpose_fusion", 40, 30))
+    found = causes_of(tmp_path, host(*STEPS), kernels(*parts, hlo=True))
+    assert found["layout_conversion"].detail.startswith("input_transpose_fusion takes 0.150 ms")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        # No convolution: a transpose of attention heads is what the model asks for.
+        (("transpose_kernel", "model/attention/transpose:Transpose", 10, 40),),
+        # The same beside a convolution of another part of the model.
+        (CONVOLUTION, ("transpose_kernel", "model/attention/transpose:Transpose", 60, 30)),
+        # A convolution and no conversion, though the name of the kernel has a layout.
+        (("sm80_xmma_fprop_implicit_gemm_nhwc", "model/conv/Conv2D:Conv2D", 10, 40),),
+        # Too little: 1 % of the step.
+        (CONVOLUTION, ("transpose", "model/conv/Conv2D-0-TransposeNHWCToNCHW-LayoutOptimizer:Transpose", 60, 1)),
+        # The gradient of a transposed convolution is no transpose.
+        (("dgrad", "model/conv2d_transpose/conv2d_transpose:Conv2DBackpropInput", 10, 40),),
+    ],
+)
+def test_what_is_no_conversion_of_layouts(tmp_path: Path, parts: tuple[tuple[str, str, float, float], ...]) -> None:
+    assert "layout_conversion" not in causes_of(tmp_path, host(*STEPS), kernels(*parts))
+
+
+def core(category: str, flops: int, moved: int, name: str = "work.1", duration: float = 50) -> Plane:
+    """A core with 100 TFLOP/s and 1000 GB/s that runs an instruction in each step of 100 us."""
+    text = f"%{name} = bf16[8] {category}(bf16[8] %p)"
+    stats = {"program_id": 7, "hlo_category": category, "flops": flops, "bytes_accessed": moved, "tf_op": "net/mul:Mul"}
+    runs = [event(text, 100 * n + 10, duration) for n in range(5)]
+    steps: list[Event] = [event(str(n), 100 * n, 100) for n in range(5)]
+    return plane(
+        "/device:TPU:0",
+        line("Steps", *steps, id=1),
+        line("XLA Ops", *runs, id=2),
+        stats={"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0},
+        name_stats={text: stats},
+    )
+
+
+def test_elementwise_work_at_half_the_bandwidth_is_bound_by_memory(tmp_path: Path) -> None:
+    """In 50 us the bandwidth allows 50 MB."""
+    cause = causes_of(tmp_path, core("loop fusion", 1_000_000, 25_000_000))["memory_bound"]
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(50)
+    assert "work.1 (net)" in cause.detail
+    assert cause.rests_on[0].row == "work.1"
+
+
+def test_a_product_far_from_both_peaks_is_too_small(tmp_path: Path) -> None:
+    """In 50 us the peak allows 5e9 operations: 10 % are reached."""
+    cause = causes_of(tmp_path, core("dot", 500_000_000, 1_000_000))["low_utilisation"]
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(50)
+    assert cause.confidence == "medium"
+
+
+@pytest.mark.parametrize(
+    "plane",
+    [
+        core("dot", 4_000_000_000, 1_000_000),  # 80 % of the peak
+        core("loop fusion", 1_000_000, 1_000_000),  # elementwise work that waits: no product, and not bound by memory
+        core("custom-call", 0, 0),  # unknown work
+        core("infeed", 0, 40_000_000),  # waits for the host
+        core("loop fusion", 1_000_000, 900_000, duration=1),  # too little
+    ],
+)
+def test_what_is_neither_bound_by_memory_nor_too_small(tmp_path: Path, plane: Plane) -> None:
+    assert not {"memory_bound", "low_utilisation"} & set(causes_of(tmp_path, plane))
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="test input that is no part of the project is not here")
+def test_transposes_of_a_real_trace_take_more_than_its_convolution() -> None:
+    found = analysis_of(SHARED / "jax_mi300x" / "jax_conv_minimal_08")["diagnosis"]
+    cause = next(each for each in found.causes if each.code == "layout_conversion")
+    assert "15.0 ms of the capture, convolutions 12.5 ms" in cause.detail
