@@ -220,11 +220,7 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{_GUIDE}/gpu_performance_analysis",
     ),
     "larger_products": Advice(
-        texts={
-            "keras": "use a larger batch or wider layers, in multiples of 64",
-            "tensorflow": "use a larger batch, wider layers in multiples of 64, or one tf.matmul in place of several",
-            "jax": "use a larger batch, wider layers in multiples of 64, or jax.vmap in place of several products",
-        },
+        texts=_everywhere("use a larger batch, or wider layers (multiples of 64)"),
         least=0.0,
         most=0.5,
         assumption="for as many examples as now; larger products are up to twice as fast (a guess)",

@@ -119,7 +119,7 @@ def memory_bound(case: Case) -> Cause | None:
         case,
         "memory",
         "Moving data in the device's memory",
-        "instructions that compute little for each byte that they move",
+        "it computes little for each byte that it moves",
         ("fewer_bytes",),
     )
 
@@ -129,8 +129,8 @@ def low_utilisation(case: Case) -> Cause | None:
     return _bound(
         case,
         "latency",
-        "Products too small for the device",
-        "matrix products and convolutions that reach less than 30 % of both peaks",
+        "Computing products too small for the device",
+        "far from the peaks of arithmetic and of memory",
         ("larger_products",),
     )
 
@@ -150,7 +150,7 @@ def _bound(case: Case, bound: str, title: str, what: str, actions: tuple[str, ..
         code,
         title,
         cost,
-        f"{counted(len(rows), 'instruction')}, most of it {_place(rows[0])}: {what}",
+        f"{counted(len(rows), 'instruction')}, first {_place(rows[0])}: {what}",
         actions=actions,
         rests_on=(Evidence("roofline", "roofline_ops", rows[0].op.op),),
         confidence="medium",
