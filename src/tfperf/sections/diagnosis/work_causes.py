@@ -116,23 +116,13 @@ def _claim(case: Case, percent_of_kernels: float) -> Range | None:
 def memory_bound(case: Case) -> Cause | None:
     """Judge instructions that move data faster than they compute with it: no products, and bound by memory."""
     return _bound(
-        case,
-        "memory",
-        "Moving data in the device's memory",
-        "it computes little for each byte that it moves",
-        ("fewer_bytes",),
+        case, "memory", "Moving data in the device's memory", "little is computed for each byte", ("fewer_bytes",)
     )
 
 
 def low_utilisation(case: Case) -> Cause | None:
     """Judge products of matrices and convolutions that come near neither peak: shapes too small for the device."""
-    return _bound(
-        case,
-        "latency",
-        "Computing products too small for the device",
-        "far from the peaks of arithmetic and of memory",
-        ("larger_products",),
-    )
+    return _bound(case, "latency", "Computing small products", "far from both peaks", ("larger_products",))
 
 
 def _bound(case: Case, bound: str, title: str, what: str, actions: tuple[str, ...]) -> Cause | None:
