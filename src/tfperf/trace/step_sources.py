@@ -20,7 +20,7 @@ STEP_SOURCES: Mapping[str, StepSource] = {
     "stored groups": StepSource("a group that the profiler stored in the file (TensorFlow 2.2 to 2.4)", "high"),
     "jitted calls": StepSource(
         (
-            "JAX: one turn of the repeating calls of jitted functions, of which one computes gradients; calls that "
+            "one turn of the repeating calls of jitted functions of JAX, of which one computes gradients; calls that "
             "only compute forward are evaluation. Without gradients, a turn is an iteration, not a training step"
         ),
         "high; medium without gradients or if nothing repeats; low if neither",

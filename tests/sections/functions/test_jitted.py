@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, results_of
-from jax_builders import FORWARD, GRADIENT, call, jax_trace, run
+from builders import event, line, plane, results_of, trace_of
+from jax_builders import FORWARD, GRADIENT, call, jax_trace, programs, run
 
 from tfperf.analysis import assemble
 from tfperf.report.model import Section
@@ -124,3 +124,17 @@ def test_programs_of_one_op_are_ops_that_python_runs_one_by_one(tmp_path: Path) 
     cause = results["diagnosis"].causes[0]
     assert cause.code == "eager_ops"
     assert cause.actions[0].text == "put the whole step into one jax.jit"
+
+
+def test_on_a_device_only_the_calls_of_such_ops_count(tmp_path: Path) -> None:
+    calls = [each for number in range(5) for each in call("multiply", 100 * number, 10)]
+    launches = [event("hipModuleLaunchKernel", 100 * n + 5, 1, correlation_id=n + 1) for n in range(5)]
+    kernels = [event("mul.kd", 100 * n + 15, 60, correlation_id=n + 1, program_id=2) for n in range(5)]
+    trace = trace_of(
+        tmp_path,
+        programs({2: ("jit_multiply", (("multiply", "jit(multiply)/mul"),))}),
+        plane("/device:GPU:0", line("Stream #1(Kernel)", *kernels)),
+        plane("/host:CPU", line("python", *calls, id=1), line("Host Threads/9", *launches, id=9)),
+    )
+    eager = results_of(trace, sections=["functions"])["functions"].eager
+    assert eager.percent == pytest.approx(10, abs=1)

@@ -56,7 +56,9 @@ def analyze(host: Host) -> Functions:
 
         jitted = find_jax_calls(trace)
         if jitted is not None:
-            return Functions(calls, single_ops(jitted, steps), jitted_functions(jitted, steps))
+            return Functions(
+                calls, single_ops(jitted, steps, has_device=bool(trace.devices)), jitted_functions(jitted, steps)
+            )
     return Functions(calls, find_eager_ops(trace, steps))
 
 

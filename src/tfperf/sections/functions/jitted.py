@@ -98,12 +98,16 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
     return JittedFunctions(_ordered(functions), per_step)
 
 
-def single_ops(calls: JaxCalls, steps: Steps) -> EagerOps:
-    """Find the ops that Python runs one by one: calls of programs of one op, and their work while no other works."""
+def single_ops(calls: JaxCalls, steps: Steps, *, has_device: bool) -> EagerOps:
+    """Find the ops that Python runs one by one: calls of programs of one op.
+
+    On a CPU the work of these ops counts too, as far as no other program works; a device has its own categories.
+    """
     single, works = calls.is_op, calls.work.end >= 0
     alone, others = single & works, ~single & works
-    busy = union_all([union(calls.start[single], calls.end[single]), _times(calls.work, alone)])
-    busy = difference(busy, _times(calls.work, others))
+    busy = union(calls.start[single], calls.end[single])
+    if not has_device:
+        busy = difference(union_all([busy, _times(calls.work, alone)]), _times(calls.work, others))
     first, last = np.searchsorted(calls.start[single], (steps.start_ps, steps.end_ps))
     name, duration = calls.name[single], (calls.end - calls.start)[single]
     count = np.bincount(name, minlength=len(calls.names)).astype(np.int64)
