@@ -73,6 +73,7 @@ TESTED_IN = {
     "linter/convolutions.py": "linter/test_engine.py",
     "linter/fusion.py": "linter/test_engine.py",
     "linter/gpu.py": "linter/test_engine.py",
+    "linter/hlo_graph.py": "linter/test_hlo_rules.py",
     "linter/layout.py": "linter/test_engine.py",
     "linter/op_graph.py": "linter/test_graph_file.py",
     "linter/pieces.py": "linter/test_engine.py",

@@ -59,8 +59,10 @@ def command(
 ) -> None:
     """Judge the shapes and ops of a model before it runs: padding, transposes, slices, reductions, batch norms, ...
 
-    SOURCE is a SavedModel (its folder), or a graph: GraphDef or MetaGraphDef, binary or text, written with
-    as_graph_def(add_shapes=True). Ops with dimensions that are not known are counted and listed, and never findings.
+    SOURCE is a SavedModel (its folder); a graph: GraphDef or MetaGraphDef, binary or text, written with
+    as_graph_def(add_shapes=True); a program of XLA (HloProto); or a profile, of which the programs that ran are judged,
+    what takes most and wastes most first. Ops with dimensions that are not known are counted and listed, and never
+    findings.
     `tfperf explain TPU-CV-1` says what a rule is. Exit codes: 0 nothing as important as --fail-on, 3 a finding is, 1 no
     op could be judged, 2 wrong usage.
 
@@ -68,6 +70,7 @@ def command(
     Example:
       tfperf lint saved_model/ --batch 128
       tfperf lint graph.pb --device gpu --fail-on medium
+      tfperf lint logs/
       tfperf lint saved_model/ --batch 32 --ignore TPU-BN-1 --format github
     """
     from tfperf.gate.lint_output import exit_code, github_text, junit_text

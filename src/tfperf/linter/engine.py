@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.display import Shown, cut
 from tfperf.errors import TfperfError
@@ -20,6 +21,7 @@ from tfperf.linter.convolutions import check_convolutions, check_pooling
 from tfperf.linter.fusion import check_fusion, check_matmuls
 from tfperf.linter.gpu import check_gpu_convolutions, check_gpu_products, check_gpu_transposes
 from tfperf.linter.graph_file import graphs_of, read_graphs
+from tfperf.linter.hlo_rules import check_program
 from tfperf.linter.layout import check_inputs, check_reshapes, check_space
 from tfperf.linter.op_graph import OpGraph
 from tfperf.linter.padding import LEVELS, Level
@@ -28,6 +30,7 @@ from tfperf.linter.randoms import check_randoms
 from tfperf.linter.reductions import check_reductions
 from tfperf.linter.rule import Device, Ledger, Violation, at_least
 from tfperf.linter.transposes import check_transposes
+from tfperf.linter.xla_programs import Programs, is_profile, program_of, programs_that_ran
 from tfperf.tfprof.input_file import InputFile
 from tfperf.units import counted, did_you_mean
 
@@ -96,10 +99,44 @@ class LintResult(Shown, Struct, frozen=True, kw_only=True):
 
 
 def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
-    """Apply rules to a file of a graph or a SavedModel; raises TfperfError."""
+    """Apply rules to a graph, a SavedModel, a program of XLA, or the programs that ran in a profile.
+
+    Raises TfperfError.
+    """
     options = options or LintOptions()
     chosen_rules(options)
+    programs = programs_that_ran(path) if is_profile(path) else program_of(path)
+    if programs is not None:
+        return _lint_programs(programs, str(path), options)
     return _lint(read_graphs(path), str(path), options)
+
+
+def _lint_programs(programs: Programs, source: str, options: LintOptions) -> LintResult:
+    """Apply rules to compiled programs; where their times are known, what takes most and wastes most comes first."""
+    if options.device == "gpu" or options.supported_ops is not None:
+        raise LintError("programs of XLA are judged by the rules of TPUs that need no graph: leave this option out")
+    rules = chosen_rules(options, "tpu")
+    found: list[Violation] = []
+    judged: set[tuple[int, str]] = set()
+    unknown: dict[str, str] = {}
+    for number, module in programs.modules.items():
+        ledger = Ledger(rules)
+        check_program(module, ledger)
+        shares = programs.shares
+        found += [replace(each, share=shares.get((number, each.runs_in))) for each in ledger.violations]
+        judged |= {(number, name) for name in ledger.judged.difference(ledger.unknown)}
+        unknown |= {f"{module.name}/{name}": why for name, why in ledger.unknown.items()}
+    found.sort(
+        key=lambda each: (LEVELS.index(each.level), -(each.share or 0.0) * each.wasted_bytes, -each.wasted_bytes)
+    )
+    return LintResult(
+        source=source,
+        device="tpu",
+        violations=tuple(found),
+        evaluated=len(judged),
+        unknown=unknown,
+        notes=programs.notes,
+    )
 
 
 def lint_model(model: Any, options: LintOptions | None = None) -> LintResult:

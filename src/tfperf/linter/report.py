@@ -9,7 +9,7 @@ from tfperf.linter.catalogue import RULES
 from tfperf.linter.engine import LintResult
 from tfperf.linter.padding import LEVELS, Level, PaddedTensor
 from tfperf.linter.rule import Violation
-from tfperf.report.model import Column, Fact, Finding, Ranked, Report, Section, Severity, Table, table_of
+from tfperf.report.model import Column, Fact, Finding, Ranked, Report, Section, Severity, Table, at_levels, table_of
 from tfperf.units import counted
 
 _SEVERITIES: Mapping[Level, Severity] = {"high": "problem", "medium": "hint", "low": "hint", "info": "info"}
@@ -29,6 +29,7 @@ VIOLATION_COLUMNS = (
     Column("advice", "Advice", str, "", "what to change", "data"),
     Column("unless", "Unless", str, "", "when that does not apply", "data"),
     Column("certainty", "Certainty", str, "", "exact, estimated (by the usual layout of the device) or weak", "data"),
+    Column("runs_in", "Runs in", str, "", "instruction of a compiled program that it runs in", "data"),
     Column("source_line", "Source", str, "", "file and line of the program, where it says so", "data"),
     Column("share_percent", "Of device time", float, "%", "share of the device time, where a trace was given", "data"),
 )
@@ -84,7 +85,10 @@ def _tables(result: LintResult) -> Iterator[Table]:
         rows = [_row(violation) for violation in result.violations]
         data = {column.key: [row[column.key] for row in rows] for column in VIOLATION_COLUMNS}
         ranked = Ranked("wasted_bytes")
-        yield table_of("lint_findings", "Findings, the most important first", VIOLATION_COLUMNS, data, ranked=ranked)
+        columns: tuple[Column, ...] = VIOLATION_COLUMNS
+        if any(violation.share is not None for violation in result.violations):
+            columns = at_levels(columns, {"share_percent": "brief"})
+        yield table_of("lint_findings", "Findings, the most important first", columns, data, ranked=ranked)
     if result.unknown:
         by_reason: dict[str, list[str]] = {}
         for op, why in result.unknown.items():
@@ -111,6 +115,7 @@ def _row(violation: Violation) -> dict[str, Any]:
         "advice": violation.advice,
         "unless": violation.unless,
         "certainty": violation.certainty,
+        "runs_in": violation.runs_in or None,
         "source_line": violation.source_line or None,
         "share_percent": None if violation.share is None else 100.0 * violation.share,
         **_of_tensor(tensor),

@@ -52,6 +52,8 @@ class Violation(Shown, Struct, frozen=True, kw_only=True):
     """Bytes that are read and written for nothing, padded; 0 where nothing is moved."""
     source_line: str = ""
     """File and line of the program, where it says so."""
+    runs_in: str = ""
+    """The instruction of a program of XLA that has a time: the op, or the fusion that it is part of."""
     share: float | None = None
     """Share of the device time that the op took (0 to 1), where a trace says so."""
 

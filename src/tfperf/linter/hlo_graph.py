@@ -1,0 +1,130 @@
+"""A program of XLA as rules see it: its fusions and calls put in, so that producers and readers are neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from msgspec import Struct
+
+from tfperf.programs.model import Instruction, Module, ProgramError
+
+_PUT_IN = ("fusion", "call")
+_BODIES = ("while", "conditional")
+_MOST_NODES = 500_000
+_DEEPEST = 100
+PASSED = frozenset(("bitcast", "reshape", "convert", "copy", "get-tuple-element", "broadcast"))
+"""Opcodes that leave values as they are: edges go through them."""
+
+
+class HloNode(Struct, frozen=True):
+    """An instruction, the nodes that it works on, and the instruction that has an event: itself, or its fusion."""
+
+    instruction: Instruction
+    operands: tuple[int, ...]
+    runs_in: str
+    is_fused: bool
+    reducer: str
+    """The opcode by which a reduction combines two values; empty for others."""
+
+
+class HloGraph:
+    """The entry of a program, or the body of a loop or branch."""
+
+    def __init__(self, module: Module, at: int, *, is_entry: bool) -> None:
+        self.module, self.is_entry = module, is_entry
+        self.nodes: list[HloNode] = []
+        self.root = self._walk(at, None, "", 0)
+
+    def _walk(self, at: int, arguments: tuple[int, ...] | None, fusion: str, depth: int) -> int:
+        """Append the nodes of a computation, and return the one of its root."""
+        computation = self.module.computations[at]
+        if depth > _DEEPEST:
+            raise ProgramError(f"{self.module.name[:200]!r} has fusions or calls over {_DEEPEST} levels deep")
+        here: dict[int, int] = {}
+        for place in _operands_first(computation.instructions):
+            instruction = computation.instructions[place]
+            operands = tuple(here[operand] for operand in instruction.operands)
+            if instruction.opcode == "parameter" and arguments is not None and instruction.parameter < len(arguments):
+                here[place] = arguments[instruction.parameter]
+            elif instruction.opcode in _PUT_IN and instruction.calls:
+                inside = fusion or (instruction.name if instruction.opcode == "fusion" else "")
+                here[place] = self._walk(instruction.calls[0], operands, inside, depth + 1)
+            elif instruction.opcode == "get-tuple-element" and operands and self._part(operands[0], instruction) >= 0:
+                here[place] = self._part(operands[0], instruction)
+            else:
+                here[place] = self._append(instruction, operands, fusion)
+        return here[computation.root]
+
+    def _append(self, instruction: Instruction, operands: tuple[int, ...], fusion: str) -> int:
+        if len(self.nodes) >= _MOST_NODES:
+            raise ProgramError(
+                f"{self.module.name[:200]!r} has over {_MOST_NODES:,} instructions with its fusions put in"
+            )
+        reducer = ""
+        if instruction.opcode in ("reduce", "reduce-window") and instruction.calls:
+            reducer = self.module.computations[instruction.calls[0]].root_instruction.opcode
+        self.nodes.append(HloNode(instruction, operands, fusion or instruction.name, bool(fusion), reducer))
+        return len(self.nodes) - 1
+
+    def _part(self, of: int, instruction: Instruction) -> int:
+        """Return the node that a part of a tuple is; -1 if the tuple is no list of nodes."""
+        node = self.nodes[of]
+        is_there = node.instruction.opcode == "tuple" and instruction.tuple_index < len(node.operands)
+        return node.operands[instruction.tuple_index] if is_there else -1
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        """Return who works on each node."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for index, node in enumerate(self.nodes):
+            for operand in dict.fromkeys(node.operands):
+                found[operand].append(index)
+        return found
+
+    def readers(self, index: int) -> list[int]:
+        """Return who works on a node, through opcodes that leave values as they are."""
+        found, waiting, seen = [], list(self.users[index]), set[int]()
+        while waiting:
+            user = waiting.pop()
+            if user not in seen:
+                seen.add(user)
+                if self.nodes[user].instruction.opcode in PASSED:
+                    waiting += self.users[user]
+                else:
+                    found.append(user)
+        return found
+
+
+def _operands_first(instructions: Iterable[Instruction]) -> list[int]:
+    """Return the positions of instructions, each after its operands; `link` made sure that there is such an order."""
+    found: list[int] = []
+    operands = [each.operands for each in instructions]
+    done = [False] * len(operands)
+    for start in range(len(operands)):
+        waiting = [start]
+        while waiting:
+            place = waiting[-1]
+            missing = [] if done[place] else [operand for operand in operands[place] if not done[operand]]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if not done[place]:
+                done[place] = True
+                found.append(place)
+    return found
+
+
+def graphs_of_program(module: Module) -> Iterator[HloGraph]:
+    """Yield the graph of the entry, then those of bodies of loops and branches."""
+    yield HloGraph(module, module.entry_at, is_entry=True)
+    bodies = {
+        call
+        for computation in module.computations
+        for instruction in computation.instructions
+        if instruction.opcode in _BODIES
+        for call in instruction.calls
+    }
+    for at in sorted(bodies):
+        yield HloGraph(module, at, is_entry=False)

@@ -1,0 +1,96 @@
+"""Programs of XLA that rules look at: one of a file, or those that ran in a profile, with the time of their parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfperf.analysis import load
+from tfperf.errors import TraceNotFoundError
+from tfperf.programs.hlo_proto import read_proto
+from tfperf.programs.model import Module, ProgramError
+from tfperf.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.trace.logdir import find_runs
+from tfperf.trace.read import read_host
+from tfperf.units import counted
+from tfperf.wire.hlo import HLO_PROTO
+from tfperf.wire.other_formats import is_graph, is_meta_graph, is_saved_model, is_text
+from tfperf.wire.trace_file import SUFFIX
+
+_HEAD = 1 << 16
+_GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "graph.pb")
+_OF_CPU = "The programs ran on a CPU: shares of time are upper bounds, of all instructions."
+_COMPILED = (
+    "Compiled programs are judged by the rules that hold for them; those about fusion, transposes and reshapes need "
+    "the graph, as a SavedModel has it."
+)
+
+
+class Programs(Struct, frozen=True, kw_only=True):
+    """Programs, the share of the device time (0 to 1) of each instruction by program and name, and what to know."""
+
+    modules: dict[int, Module]
+    """By the id that events have."""
+    shares: dict[tuple[int, str], float] = {}
+    notes: tuple[str, ...] = (_COMPILED,)
+
+
+def is_profile(path: Path) -> bool:
+    """Tell whether a path is a profile, and no model; raises TfprofInputError for a folder without either."""
+    if not path.is_dir():
+        return path.name.endswith(SUFFIX)
+    if any((path / name).is_file() for name in _GRAPHS):
+        return False
+    try:
+        return bool(find_runs(path))
+    except TraceNotFoundError as error:
+        raise TfprofInputError(f"{path} holds no saved_model.pb and no graph.pb, and {error}") from error
+
+
+def program_of(path: Path) -> Programs | None:
+    """Return the program of a file (HloProto, HloModuleProto or HloSnapshot); None if it is a graph, or a folder."""
+    if path.is_dir():
+        return None
+    data = InputFile(path, "program of XLA or GraphDef").data
+    head = data[:_HEAD]
+    if is_text(head):
+        if head.lstrip().startswith(b"HloModule"):
+            raise TfprofInputError(f"{path} is HLO in text: give the serialized HloProto or HloModuleProto")
+        return None
+    if is_saved_model(head) or is_meta_graph(head) or is_graph(head):
+        return None
+    try:
+        return Programs(modules={0: read_proto(data)})
+    except ProgramError:
+        return None
+
+
+def programs_that_ran(path: Path) -> Programs:
+    """Return the programs of which the newest run of a logdir has events; raises TfperfError if there is none."""
+    analysis = load(path, sections=("xla",))
+    xla = analysis["xla"]
+    serialized: dict[int, bytes] = {}
+    for file in analysis.run.files:
+        serialized |= read_host(file.path, stats=frozenset({HLO_PROTO})).hlo_protos or {}
+    modules = {}
+    for ran in xla.modules:
+        if ran.instructions is not None and ran.program_id in serialized:
+            modules[ran.program_id] = read_proto(serialized[ran.program_id])
+    if not modules:
+        raise TfprofInputError(
+            f"{path} holds no program of XLA that ran: profile code that is compiled (jit_compile=True, JAX), or give "
+            "the SavedModel or graph"
+        )
+    whole = max(xla.whole_ps, 1)
+    by_place: dict[tuple[int, str], float] = {}
+    for op in xla.ops:
+        key = (op.program_id, op.op)
+        by_place[key] = by_place.get(key, 0.0) + op.time_ps / whole
+    notes = (_COMPILED, *((_OF_CPU,) if xla.place == "cpu" else ()))
+    if xla.lost:
+        notes = (
+            *notes,
+            f"{counted(len(xla.lost), 'program')} that ran cannot be judged: the profile does not hold them.",
+        )
+    return Programs(modules=modules, shares=by_place, notes=notes)

@@ -1,0 +1,99 @@
+"""Programs of XLA in files and profiles: which are judged, and in which order their findings are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import event, host, logdir_of, programs, ref, space
+from hlo_builders import F32, computation, instruction, program, shape
+from lint_builders import fed, graph
+from protobytes import field, message
+
+from tfperf.linter.engine import LintError, LintOptions, lint_path
+from tfperf.linter.xla_programs import is_profile, program_of
+from tfperf.tfprof.input_file import TfprofInputError
+
+CAPTURES = Path(__file__).parents[3] / "shared" / "traces"
+SMALL, LARGE = shape(F32, 32, 32, 32, 3), shape(F32, 64, 64, 64, 3)
+
+
+def of_images() -> bytes:
+    """A program of two inputs that are mostly padding, and a result."""
+    number = message(field(9, 1))
+    return program(
+        computation(
+            "main",
+            instruction(1, "small", "parameter", SMALL),
+            instruction(2, "large", "parameter", LARGE, extra=number),
+            instruction(3, "sum", "add", shape(F32, 8), [1, 2]),
+            root=3,
+        )
+    )
+
+
+def profile_of(folder: Path, serialized: bytes, **durations: float) -> Path:
+    """A profile in which instructions of a program took so long."""
+    events = [
+        event(name, at, took, hlo_op=ref(name), program_id=7) for at, (name, took) in enumerate(durations.items())
+    ]
+    return logdir_of(folder, a=space(host(*events), programs(id_7=serialized)))
+
+
+def test_a_program_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "module.pb"
+    path.write_bytes(of_images())
+    result = lint_path(path)
+    assert [(each.rule, each.ops, each.share) for each in result.violations] == [
+        ("TPU-RS-2", ("large",), None), ("TPU-RS-2", ("small",), None)
+    ]  # fmt: skip
+    assert any("Compiled programs" in note for note in result.notes)
+
+
+def test_what_takes_most_time_comes_first(tmp_path: Path) -> None:
+    result = lint_path(profile_of(tmp_path / "logs", of_images(), small=1000, large=1))
+    assert [each.ops for each in result.violations] == [("small",), ("large",)]
+    assert sum(each.share or 0 for each in result.violations) == pytest.approx(1.0)
+    assert any("upper bounds" in note for note in result.notes)
+
+
+def test_programs_that_did_not_run_are_not_judged(tmp_path: Path) -> None:
+    logs = logdir_of(tmp_path / "logs", a=space(host(event("work", 0, 5)), programs(id_7=of_images())))
+    with pytest.raises(TfprofInputError, match="holds no program of XLA that ran"):
+        lint_path(logs)
+
+
+@pytest.mark.parametrize("options", [{"device": "gpu"}, {"supported_ops": Path("ops.txt")}])
+def test_what_needs_a_graph_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = tmp_path / "module.pb"
+    path.write_bytes(of_images())
+    with pytest.raises(LintError, match="that need no graph"):
+        lint_path(path, LintOptions(**options))
+
+
+def test_what_a_path_is(tmp_path: Path) -> None:
+    with pytest.raises(TfprofInputError, match=r"no saved_model.pb and no graph.pb, and no \*.xplane.pb file"):
+        is_profile(tmp_path)
+    (tmp_path / "graph.pb").write_bytes(graph(fed("x", 2)))
+    assert not is_profile(tmp_path)
+    assert program_of(tmp_path / "graph.pb") is None
+    text = tmp_path / "module.txt"
+    text.write_text("HloModule jit_f, entry_computation_layout={}\n")
+    with pytest.raises(TfprofInputError, match="is HLO in text"):
+        program_of(text)
+
+
+@pytest.mark.skipif(not CAPTURES.exists(), reason="the traces of the references are not here")
+def test_real_programs_have_few_findings_and_no_known_false_alarm() -> None:
+    """Naive rules find 348 in the programs that ran, the sheet's refined ones 48, of which three kinds are wrong."""
+    files = [*CAPTURES.glob("xla_reference/captures/*/*.xplane.pb"), *CAPTURES.glob("jax_mi300x/*/*.xplane.pb")]
+    assert len(files) >= 15
+    violations = [each for file in files for each in lint_path(file).violations]
+    assert 0 < len(violations) <= 48
+    rules = {each.rule for each in violations}
+    # Copies of the compiler, weights of inference as inputs, and the variance of a batch norm as a chain.
+    assert not rules & {"TPU-TR-1", "TPU-RD-1", "TPU-RD-2", "TPU-RD-3", "TPU-CS-1"}
+    inputs = {each.ops[0] for each in violations if each.rule == "TPU-RS-2"}
+    assert all(re.fullmatch(r"x|XLA_Args", name) for name in inputs), inputs
