@@ -14,6 +14,7 @@ from protobytes import field, message
 
 from tfperf.linter.engine import LintError, LintOptions, lint_path
 from tfperf.linter.xla_programs import is_profile, program_of
+from tfperf.programs.model import ProgramError
 from tfperf.tfprof.input_file import TfprofInputError
 
 CAPTURES = Path(__file__).parents[3] / "shared" / "traces"
@@ -79,10 +80,16 @@ def test_what_a_path_is(tmp_path: Path) -> None:
     (tmp_path / "graph.pb").write_bytes(graph(fed("x", 2)))
     assert not is_profile(tmp_path)
     assert program_of(tmp_path / "graph.pb") is None
-    text = tmp_path / "module.txt"
-    text.write_text("HloModule jit_f, entry_computation_layout={}\n")
-    with pytest.raises(TfprofInputError, match="is HLO in text"):
-        program_of(text)
+
+
+def test_a_program_in_text(tmp_path: Path) -> None:
+    path = tmp_path / "module.txt"
+    lines = ["x = f32[32,32,32,3] parameter(0)", 'ROOT n = f32[8] custom-call(x), custom_call_target="f"']
+    path.write_text("HloModule m\n\nENTRY main {\n  " + "\n  ".join(lines) + "\n}\n")
+    assert [(each.rule, each.ops) for each in lint_path(path).violations] == [("TPU-RS-2", ("x",))]
+    path.write_text("HloModule m\n\nENTRY main {\n  x = what\n}\n")
+    with pytest.raises(ProgramError, match=r"module\.txt"):
+        lint_path(path)
 
 
 @pytest.mark.skipif(not CAPTURES.exists(), reason="the traces of the references are not here")

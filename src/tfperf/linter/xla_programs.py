@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tfperf.analysis import load
 from tfperf.errors import TraceNotFoundError
+from tfperf.programs import read
 from tfperf.programs.hlo_proto import read_proto
 from tfperf.programs.model import Module, ProgramError
 from tfperf.tfprof.input_file import InputFile, TfprofInputError
@@ -49,16 +50,17 @@ def is_profile(path: Path) -> bool:
 
 
 def program_of(path: Path) -> Programs | None:
-    """Return the program of a file (HloProto, HloModuleProto or HloSnapshot); None if it is a graph, or a folder."""
+    """Return the program of a file (HloProto, HloModuleProto, HloSnapshot or text); None if it is a graph, or a folder.
+
+    Raises ProgramError for text of XLA that cannot be read.
+    """
     if path.is_dir():
         return None
     data = InputFile(path, "program of XLA or GraphDef").data
     head = data[:_HEAD]
-    if is_text(head):
-        if head.lstrip().startswith(b"HloModule"):
-            raise TfprofInputError(f"{path} is HLO in text: give the serialized HloProto or HloModuleProto")
-        return None
-    if is_saved_model(head) or is_meta_graph(head) or is_graph(head):
+    if read.is_text(head):
+        return Programs(modules={0: read.read_program(path)})
+    if is_text(head) or is_saved_model(head) or is_meta_graph(head) or is_graph(head):
         return None
     try:
         return Programs(modules={0: read_proto(data)})
