@@ -60,11 +60,10 @@ def command(
     """Judge the shapes and ops of a model before it runs: padding, transposes, slices, reductions, batch norms, ...
 
     SOURCE is a SavedModel (its folder); a graph: GraphDef or MetaGraphDef, binary or text, written with
-    as_graph_def(add_shapes=True); a program of XLA (HloProto or text); or a profile, of which the programs
-    that ran are judged, what takes most and wastes most first. Ops with dimensions that are not known are counted and listed, and never
-    findings.
-    `tfperf explain TPU-CV-1` says what a rule is. Exit codes: 0 nothing as important as --fail-on, 3 a finding is, 1 no
-    op could be judged, 2 wrong usage.
+    as_graph_def(add_shapes=True); a program of XLA (HloProto or text); or a profile, of which the programs that ran
+    are judged, what takes most and wastes most first. Ops with dimensions that are not known are counted and listed,
+    and never findings. `tfperf explain TPU-CV-1` says what a rule is. Exit codes: 0 nothing as important as --fail-on,
+    3 a finding is, 1 no op could be judged, 2 wrong usage.
 
     \b
     Example:
