@@ -18,7 +18,7 @@ from tfperf.render.charts import (
     step_chart_lines,
 )
 from tfperf.render.text_table import cells, plain_text
-from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart
+from tfperf.report.model import BarChart, Chart, GroupedBars, LogChart, Sparkline, StepChart
 from tfperf.units import Unit
 
 
@@ -240,3 +240,11 @@ def test_no_line_is_wider_than_asked(steps: list[tuple[float, float, str, str]],
 def test_huge_and_tiny_times_do_not_overflow() -> None:
     drawn = chart_text(chart({"Input": [5e-324, 1e308], "Output": [0.0, 1e308]}, ["", "odd"]), 400)
     assert len(drawn.splitlines()) == 4
+
+
+def test_points_are_bars_of_their_height() -> None:
+    points = (("dot", 2050.0, 900.0), ("conv", 56.5, 450.0))
+    chart = LogChart(title="Roofs", x_title="flop/byte", y_title="TFLOP/s", points=points, lines={})
+    first, second = chart_lines(chart, 40, interactive=False)
+    assert "dot" in str(first)
+    assert str(first).count("#") == pytest.approx(2 * str(second).count("#"), abs=1)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
 from tfperf.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
-from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart
+from tfperf.report.model import BarChart, Chart, GroupedBars, LogChart, Sparkline, StepChart
 from tfperf.units import format_ms
 
 BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
@@ -24,9 +24,17 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
     """Return the chart as lines of at most `width` cells, without its title."""
     if isinstance(chart, Sparkline):
         return [line_of(sparkline_text(chart, width, interactive=interactive))]
+    if isinstance(chart, LogChart):
+        bars = BarChart(chart.title, "", *_columns_of(chart))
+        return [line_of(text) for text in bar_chart_lines(bars, width, interactive=interactive)]
     if isinstance(chart, (BarChart, GroupedBars)):
         return [line_of(text) for text in bar_chart_lines(chart, width, interactive=interactive)]
     return step_chart_lines(chart, width)
+
+
+def _columns_of(chart: LogChart) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Return the names of the points, and how high each is."""
+    return tuple(name for name, _, _ in chart.points), tuple(y for _, _, y in chart.points)
 
 
 def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:

@@ -219,7 +219,19 @@ class Sparkline(Struct, frozen=True, kw_only=True):
     level: Level = "brief"
 
 
-Chart = StepChart | BarChart | GroupedBars | Sparkline
+class LogChart(Struct, frozen=True, kw_only=True):
+    """Points, each with a name, on two logarithmic axes, and lines; what is not above zero has no place there."""
+
+    title: str
+    x_title: str
+    y_title: str
+    points: tuple[tuple[str, float, float], ...]
+    """Name, x and y."""
+    lines: Mapping[str, tuple[tuple[float, float], ...]]
+    level: Level = "brief"
+
+
+Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart
 
 
 class Section(Shown, Struct, frozen=True):

@@ -16,7 +16,7 @@ from tfperf.render.page.chart_data import (
     step_totals,
     table_bars,
 )
-from tfperf.report.model import BarChart, Chart, Column, GroupedBars, Sparkline, StepChart, Table
+from tfperf.report.model import BarChart, Chart, Column, GroupedBars, LogChart, Sparkline, StepChart, Table
 
 NAN = float("nan")
 OPS = (
@@ -101,6 +101,9 @@ def test_a_long_line_keeps_its_peak_and_both_ends() -> None:
         BarChart("", "ms", ("a",), (NAN,)),
         GroupedBars("", "ms", (), {}),
         GroupedBars("", "ms", ("a",), {}),
+        LogChart(
+            title="", x_title="", y_title="", points=(("a", NAN, 1.0), ("b", 0.0, 1.0)), lines={"l": ((NAN, 1.0),)}
+        ),
         Sparkline(title="", times=(), values=(), low=0.0, high=0.0),
         Sparkline(title="", times=(NAN,), values=(NAN,), low=NAN, high=NAN),
     ],
@@ -169,3 +172,14 @@ def test_values_over_time() -> None:
 )
 def test_charts_without_any_known_value(chart: Chart, expected: str) -> None:
     assert chart_words(chart) == expected
+
+
+def test_points_on_logarithmic_axes_are_those_above_zero() -> None:
+    points = (("dot", 2050.0, 900.0), ("copy", 0.0, 0.0), ("conv", 56.5, 104.0))
+    roof = {"peak": ((0.0, 0.0), (1.0, 5.3), (250.0, 1307.4))}
+    chart = LogChart(title="Roofs", x_title="flop/byte", y_title="TFLOP/s", points=points, lines=roof)
+    data = chart_data(chart)
+    assert (data["kind"], data["labels"]) == ("log", ["dot", "conv"])
+    assert data["points"] == [[2050.0, 900.0], [56.5, 104.0]]
+    assert data["lines"] == [{"name": "peak", "points": [[1.0, 5.3], [250.0, 1307.4]]}]
+    assert chart_words(chart) == "TFLOP/s at flop/byte: dot 900 at 2,050, conv 104 at 56.5. Lines: peak."

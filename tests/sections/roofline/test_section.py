@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from builders import event, host, line, logdir_of, plane, results_of, space, trace_of
 from click.testing import Result
 
-from tfperf.report.model import Section
+from tfperf.report.model import LogChart, Section
 from tfperf.sections.roofline.section import build
 
 TEXT = "%dot.1 = bf16[8] dot(bf16[8] %p)"
@@ -39,10 +40,24 @@ def test_peaks_say_where_they_come_from(tmp_path: Path) -> None:
     assert table.data["gb_per_second"] == [123]
 
 
+def test_the_page_shows_work_under_the_roof_of_the_device(tmp_path: Path) -> None:
+    """The ridge point is 100e12 / 819e9 = 122.1 flop/byte; the instruction has 405.2 and 50 TFLOP/s."""
+    (chart,) = section_of(tmp_path, CORE).charts
+    assert isinstance(chart, LogChart)
+    ((name, x, y),) = chart.points
+    assert name == "dot.1"
+    assert (x, y) == pytest.approx((405.2, 50), abs=0.1)
+    (roof,) = chart.lines.values()
+    assert roof[1] == pytest.approx((122.1, 100), abs=0.1)
+    assert roof[0] == pytest.approx((61.05, 50), abs=0.1)
+    assert roof[2][1] == 100
+
+
 def test_without_peaks_the_section_asks_for_them(tmp_path: Path) -> None:
     bare = plane("/device:TPU:0", *CORE.lines, name_stats=CORE.name_stats)
     section = section_of(tmp_path, bare)
     assert section.facts == ()
+    assert section.charts == ()
     assert "--peaks FILE" in section.notes[0]
     assert section.tables[0].data["compute_percent"] == [None]
 

@@ -13,8 +13,8 @@ from typing import Any
 from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, plain_items
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import brief, cell_text, measure_text, plain
-from tfperf.report.model import BarChart, Chart, GroupedBars, Sparkline, StepChart, Table
-from tfperf.units import counted, listed
+from tfperf.report.model import BarChart, Chart, GroupedBars, LogChart, Sparkline, StepChart, Table
+from tfperf.units import counted, format_number, listed
 
 MOST_STEPS = 1_500
 MOST_BARS = 15
@@ -33,6 +33,8 @@ def chart_data(chart: Chart) -> JsonObject:
         return _step_data(chart)
     if isinstance(chart, Sparkline):
         return _line_data(chart)
+    if isinstance(chart, LogChart):
+        return _log_data(chart)
     labels = list(map(_short_name, chart.labels))
     if isinstance(chart, GroupedBars):
         series = [{"name": _short_name(name), "values": _numbers(values)} for name, values in chart.series.items()]
@@ -132,12 +134,45 @@ def _six_digits(value: Any) -> float | None:
     return float(f"{item:.6g}") if isinstance(item, (int, float)) else None
 
 
+def _log_data(chart: LogChart) -> JsonObject:
+    points = _drawn_points(chart)
+    lines = [
+        {"name": _short_name(name), "points": [[x, y] for x, y in line if x > 0 < y]}
+        for name, line in chart.lines.items()
+    ]
+    return {
+        "kind": "log",
+        "x": chart.x_title,
+        "y": chart.y_title,
+        "labels": [_short_name(name) for name, _, _ in points],
+        "points": [[x, y] for _, x, y in points],
+        "lines": lines,
+    }
+
+
+def _drawn_points(chart: LogChart) -> list[tuple[str, float, float]]:
+    """Return the first points that have a place on logarithmic axes."""
+    rows = ((name, _six_digits(x), _six_digits(y)) for name, x, y in chart.points)
+    return [(name, x, y) for name, x, y in rows if x and y and x > 0 < y][:_MOST_POINTS]
+
+
+def _log_words(chart: LogChart) -> str:
+    points = _drawn_points(chart)
+    texts = [f"{_short_name(name)} {format_number(y)} at {format_number(x)}" for name, x, y in points[:_NAMED]]
+    drawn = _listed(texts, len(points)) or "nothing to show"
+    return (
+        f"{chart.y_title} at {chart.x_title}: {drawn}. Lines: {listed(list(map(_short_name, chart.lines))) or 'none'}."
+    )
+
+
 def chart_words(chart: Chart) -> str:
     """Return the chart in words."""
     if isinstance(chart, StepChart):
         return _step_words(chart)
     if isinstance(chart, Sparkline):
         return _line_words(chart)
+    if isinstance(chart, LogChart):
+        return _log_words(chart)
     if isinstance(chart, GroupedBars):
         groups = chart.series.items()
         words = (f"{_short_name(name)}: {_bar_words(chart.labels, values, chart.unit)}" for name, values in groups)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Fact, Quantity, Section
+from tfperf.report.model import Fact, LogChart, Quantity, Section
 from tfperf.sections.registry import present
-from tfperf.sections.roofline.bounds import ridge_point
+from tfperf.sections.roofline.bounds import attainable_flops, ridge_point
 from tfperf.sections.roofline.tables import ROOFLINE_OPS
 from tfperf.units import format_number
 
@@ -26,7 +27,15 @@ _NO_PEAKS = (
 )
 _BYTES = "Bytes are an upper bound: where caches serve, more than 100 % of the bandwidth is possible."
 _BOUNDS = ("compute", "memory", "latency", "unknown")
-_NAMES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "8-bit floats"}
+_MARGIN = 2.0
+"""How far the chart goes beyond its points."""
+_NAMES: Mapping[str, str] = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "8-bit floats",
+}
 
 
 def build(results: Results) -> Section:
@@ -39,10 +48,37 @@ def build(results: Results) -> Section:
         "roofline",
         _TITLE,
         facts=(*_peaks(roofline), *_judged(roofline), *_used(roofline)) if has_peaks else (),
+        charts=_charts(roofline),
         tables=present(ROOFLINE_OPS.build(results)),
         notes=() if has_peaks else (_NO_PEAKS,),
         detail_notes=(_BYTES,),
         pointer="More: -s roofline.",
+    )
+
+
+def _charts(roofline: Roofline) -> tuple[LogChart, ...]:
+    """Return the instructions under the roofs of the device, for pages: a roof for each type of numbers in use."""
+    rows = [(row.op.op, row.work.intensity, row.work.tflops_per_second) for row in roofline.ops]
+    points = tuple((name, x, y) for name, x, y in rows if x and y)
+    used = dict.fromkeys(row.work.precision for row in roofline.ops if row.work.flops and row.work.precision)
+    ridges = {precision: ridge for precision in used if (ridge := ridge_point(roofline.peaks, precision))}
+    if not points or not ridges:
+        return ()
+    places = [*(x for _, x, _ in points), *ridges.values()]
+    first, last = min(places) / _MARGIN, max(places) * _MARGIN
+    lines = {}
+    for precision, ridge in ridges.items():
+        roof = [(x, attainable_flops(roofline.peaks, precision, x)) for x in (first, ridge, last)]
+        lines[f"peak of {_NAMES.get(precision, precision)}"] = tuple((x, y / 1e12) for x, y in roof if y is not None)
+    return (
+        LogChart(
+            title="Work under the roofs of the device",
+            x_title="flop/byte",
+            y_title="TFLOP/s",
+            points=points,
+            lines=lines,
+            level="data",
+        ),
     )
 
 

@@ -250,13 +250,40 @@ function lineOption(data) {
   };
 }
 
+// --- points on logarithmic axes ---
+
+function logAxis(title, more = {}) {
+  return { type: "log", name: title, nameLocation: "middle", nameTextStyle: { color: colour("muted") },
+    axisLabel: { color: colour("muted"), formatter: (value) => numberText(value, true), hideOverlap: true },
+    splitLine: { lineStyle: { color: colour("line") } }, axisTick: { show: false }, ...more };
+}
+
+function logOption(data) {
+  const base = basics();
+  const words = ({ value: [x, y], name }) => `${name}\n${numberText(y, true)} ${data.y}\n${numberText(x, true)} ${data.x}`;
+  const lines = data.lines.map(({ name, points }, number) => ({ type: "line", name, data: points, symbol: "none",
+    silent: true, color: colourOf(name, number), lineStyle: { width: 1.5 } }));
+  const points = { type: "scatter", name: "Instructions", symbolSize: 9, color: colour("accent"),
+    itemStyle: { opacity: 0.75 }, data: data.points.map((value, number) => ({ value, name: data.labels[number] })) };
+  return {
+    ...base,
+    tooltip: { ...base.tooltip, trigger: "item", formatter: words },
+    legend: legend({ data: lines.map(({ name }) => name) }),
+    grid: { top: 40, left: 30, right: 24, bottom: 34, containLabel: true },
+    xAxis: logAxis(data.x, { nameGap: 28 }),
+    yAxis: logAxis(data.y, { nameGap: 48 }),
+    series: [...lines, points],
+  };
+}
+
 // --- drawing ---
 
-const OPTIONS = { steps: stepOption, bars: barOption, groups: barOption, line: lineOption };
+const OPTIONS = { steps: stepOption, bars: barOption, groups: barOption, line: lineOption, log: logOption };
 
 function heightOf(data) {
   if (data.kind === "steps") return data.labels.length >= ZOOM_FROM ? 360 : 320;
   if (data.kind === "line") return 180;
+  if (data.kind === "log") return 360;
   const single = barNames(data).some((name) => name.includes("\n")) ? 36 : 26;
   const rowHeight = data.series ? 10 + 20 * data.series.length : single;
   return Math.max(data.labels.length * rowHeight, 40) + (data.series ? 44 : 10);
