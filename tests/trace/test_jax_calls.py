@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from builders import event, line, plane, trace_of
 from jax_builders import FORWARD, GRADIENT, OTHER, call, jax_trace, program, programs, run
+from msgspec.structs import replace
 
 from tfperf.trace.jax_calls import CLASSES, JaxCalls, canonical, find_jax_calls, find_runs, program_class
 from tfperf.trace.read import read_host
@@ -25,6 +26,12 @@ def test_a_call_is_counted_once_though_it_is_noted_twice(tmp_path: Path) -> None
     assert [calls.names[name] for name in calls.name.tolist()] == ["step", "step", "add"]
     assert (calls.start / US).tolist() == [0, 10, 20]
     assert classes(calls) == ["unknown"] * 3
+
+
+def test_calls_without_what_they_run_are_left_alone(tmp_path: Path) -> None:
+    trace = jax_trace(tmp_path, {}, call("step", 0, 5), [])
+    assert find_jax_calls(replace(trace, hlo_protos=None)) is None
+    assert find_jax_calls(replace(trace, read_stats=trace.read_stats - {"run_id"})) is None
 
 
 def test_a_trace_without_calls_has_none_and_decodes_no_program(tmp_path: Path) -> None:

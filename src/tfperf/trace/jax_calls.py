@@ -65,7 +65,8 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
     """Return the calls of jitted functions that are not inside another one on their thread, None without any."""
     rows = trace.host_events(mask(trace.names, is_jitted_call))
     rows = outermost(trace, rows[trace.duration_ps[rows] > 0])
-    if not len(rows):
+    # A file whose fields are in an odd order hides the names from what decides to read runs and programs.
+    if not len(rows) or "run_id" not in trace.read_stats or trace.hlo_protos is None:
         return None
     texts = [_function(trace.names[name]) for name in trace.name[rows].tolist()]
     index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
