@@ -11,6 +11,10 @@ import pytest
 import tfperf
 from tfperf.analysis import Analysis
 
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or sys.version_info < (3, 11), reason="JAX is installed on Linux only, for Python 3.11 on"
+)
+
 JOB = Path(__file__).parent / "jax_job.py"
 
 
