@@ -97,13 +97,14 @@ def test_the_source_is_the_innermost_frame() -> None:
     assert str(read.metadata.source) == "train.py:12"
 
 
-def test_a_stack_that_calls_itself_ends() -> None:
-    index = message(
-        field(1, b"a.py"), field(3, message(field(1, 1), field(3, 5))), field(4, message(field(1, 1), field(2, 1)))
-    )
+@pytest.mark.parametrize(("place", "source"), [(1, "a.py:5"), (9, "")])
+def test_a_stack_that_calls_itself_ends(place: int, source: str) -> None:
+    """With a place or without one."""
+    frame = field(4, message(field(1, place), field(2, 1)))
+    index = message(field(1, b"a.py"), field(3, message(field(1, 1), field(3, 5))), frame)
     metadata = field(7, message(field(15, 1)))
     (read,) = read_proto(one(metadata, extra=field(17, index))).entry.instructions
-    assert str(read.metadata.source) == "a.py:5"
+    assert str(read.metadata.source) == source
 
 
 def test_the_line_stands_in_the_metadata_of_older_programs() -> None:

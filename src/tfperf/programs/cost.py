@@ -31,7 +31,7 @@ from tfperf.programs.model import Computation, Instruction, Module
 Counting = Literal["xla", "corrected"]
 
 
-class Cost(Struct, frozen=True):
+class Cost(Struct, frozen=True, gc=False):
     """What an instruction or a computation does in one run; in `corrected`, whatever runs inside of it included.
 
     None is unknown: some of it cannot be told. `work` has the part that is known.

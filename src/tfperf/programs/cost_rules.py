@@ -15,7 +15,7 @@ from tfperf.programs.lattice import valid_pairs
 from tfperf.programs.model import POINTER_BYTES, Instruction, ProgramError, Shape
 
 
-class Work(Struct, frozen=True):
+class Work(Struct, frozen=True, gc=False):
     """What is known of the cost of an instruction or computation, and how many instructions of it are not known."""
 
     flops: int = 0
@@ -54,7 +54,7 @@ def largest_work(parts: Iterable[Work]) -> Work:
     return Work(*map(max, zip(*rows, strict=True)))
 
 
-class Site(Struct, frozen=True):
+class Site(Struct, frozen=True, gc=False):
     """An instruction with what it works on."""
 
     instruction: Instruction

@@ -28,7 +28,9 @@ class Frames:
         if frame not in self._stacks:
             found: list[Frame] = []
             at = frame
-            while 0 < at <= len(self._frames) and len(found) < _MOST_FRAMES:
+            for _ in range(_MOST_FRAMES):
+                if not 0 < at <= len(self._frames):
+                    break
                 place, at = self._frames[at - 1]
                 if 0 < place <= len(self._places):
                     file, function, line = self._places[place - 1]

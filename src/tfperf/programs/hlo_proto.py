@@ -66,9 +66,11 @@ class _Reader:
 
     def __init__(self, module: Any, buffers: bytes) -> None:
         self._module, self._buffers = module, buffers
-        self._known: dict[tuple[str, bytes], Any] = {}
+        self._known: dict[str, dict[bytes, Any]] = {field: {} for field in _REPEATING}
         self._frames = _frames(module.stack_frame_index)
-        self._instruction_class = XLA.message_class("HloInstruction")
+        self._parse = {name: XLA.message_class(name).FromString for name in ("HloInstruction", *_REPEATING.values())}
+        self._convert = {"shape": _shape, "metadata": self._metadata, "window": _window}
+        self._opcodes: dict[bytes, str] = {}
 
     def module(self) -> Module:
         name = _text(self._module.name)
@@ -102,8 +104,9 @@ class _Reader:
         return found
 
     def _instruction(self, serialized: bytes) -> FoundInstruction:
-        item = self._instruction_class.FromString(serialized)
-        fields: dict[str, Any] = {}
+        item = self._parse["HloInstruction"](serialized)
+        opcode = self._opcodes.get(item.opcode) or self._opcode(item)
+        fields: dict[str, Any] = {"opcode": opcode}
         for descriptor, value in item.ListFields():
             field = descriptor.name
             if field in _PLAIN:
@@ -111,17 +114,19 @@ class _Reader:
                 fields[name] = convert(value)
             elif field in _REPEATING:
                 fields[field] = self._decoded(field, value)
-        if "shape" not in fields or not _OPCODE.fullmatch(item.opcode):
-            raise ProgramError(f"instruction {_text(item.name)[:200]!r} has no shape, or no opcode that is a word")
+        if "shape" not in fields:
+            raise ProgramError(f"instruction {_text(item.name)[:200]!r} has no shape")
         return FoundInstruction(item.id, fields, item.operand_ids, item.called_computation_ids)
 
+    def _opcode(self, item: Any) -> str:
+        if not _OPCODE.fullmatch(item.opcode):
+            raise ProgramError(f"instruction {_text(item.name)[:200]!r} has no opcode: {_text(item.opcode)[:200]!r}")
+        return self._opcodes.setdefault(item.opcode, _text(item.opcode))
+
     def _decoded(self, field: str, serialized: bytes) -> Any:
-        key = field, serialized
-        found = self._known.get(key)
+        found = self._known[field].get(serialized)
         if found is None:
-            item = XLA.message_class(_REPEATING[field]).FromString(serialized)
-            convert = {"shape": _shape, "metadata": self._metadata, "window": _window}[field]
-            found = self._known[key] = convert(item)
+            found = self._known[field][serialized] = self._convert[field](self._parse[_REPEATING[field]](serialized))
         return found
 
     def _metadata(self, item: Any) -> OpMetadata:
@@ -141,7 +146,7 @@ def _frames(index: Any) -> Frames:
 
 
 def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+    return value.decode("utf-8", "replace") if value else ""
 
 
 def _shape(item: Any) -> Shape:
@@ -226,7 +231,6 @@ def _buffer_sizes(serialized: bytes) -> BufferSizes:
 
 _PLAIN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "name": ("name", _text),
-    "opcode": ("opcode", _text),
     "parameter_number": ("parameter", int),
     "fusion_kind": ("fusion_kind", _text),
     "tuple_index": ("tuple_index", int),

@@ -14,7 +14,7 @@ MOST_CALL_LEVELS = 1_000
 """How deep computations may call each other; compilers nest some tens."""
 
 
-class FoundInstruction(Struct):
+class FoundInstruction(Struct, gc=False):
     """An instruction whose operands and called computations are still ids or names."""
 
     key: Hashable

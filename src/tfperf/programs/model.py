@@ -3,6 +3,9 @@
 What refers to another part does so by position: an operand is the position of an instruction in its own computation, a
 called computation that of a computation in the module. Ids of files are arbitrary numbers, and texts have none.
 `link.py` makes sure that every position exists, and that neither operands nor calls form a circle.
+
+What there are tens of thousands of is hidden from the garbage collector (`gc=False`), which would go through all of it
+again and again while a program is read: nothing of it can refer to itself.
 """
 
 from __future__ import annotations
@@ -120,7 +123,7 @@ class Shape(Struct, frozen=True, dict=True):
         return f"{self.type}[{dims}]{{{layout}}}" if layout else f"{self.type}[{dims}]"
 
 
-class Frame(Struct, frozen=True):
+class Frame(Struct, frozen=True, gc=False):
     """A place in a source file, and the function that it is in; empty and 0 where unknown."""
 
     file: str = ""
@@ -132,7 +135,7 @@ class Frame(Struct, frozen=True):
         return f"{self.file}:{self.line}" if self.file and self.line else self.file
 
 
-class OpMetadata(Struct, frozen=True):
+class OpMetadata(Struct, frozen=True, gc=False):
     """Where an instruction comes from: the op of the framework, and the line of the user's program."""
 
     op_type: str = ""
@@ -148,7 +151,7 @@ class OpMetadata(Struct, frozen=True):
         return self.stack[0] if self.stack else _NOWHERE
 
 
-class WindowDim(Struct, frozen=True):
+class WindowDim(Struct, frozen=True, gc=False):
     """A dimension of a window; padding may be negative."""
 
     size: int = 1
@@ -160,7 +163,7 @@ class WindowDim(Struct, frozen=True):
     reversed: bool = False
 
 
-class DotDims(Struct, frozen=True):
+class DotDims(Struct, frozen=True, gc=False):
     """Which dimensions of its operands a dot sums over, and which are batches."""
 
     lhs_contracting: tuple[int, ...] = ()
@@ -169,7 +172,7 @@ class DotDims(Struct, frozen=True):
     rhs_batch: tuple[int, ...] = ()
 
 
-class ConvolutionDims(Struct, frozen=True):
+class ConvolutionDims(Struct, frozen=True, gc=False):
     """Which dimension of a convolution is what: of its input, its kernel and its output."""
 
     input_batch: int = 0
@@ -183,7 +186,7 @@ class ConvolutionDims(Struct, frozen=True):
     output_spatial: tuple[int, ...] = ()
 
 
-class Instruction(Struct, frozen=True):
+class Instruction(Struct, frozen=True, gc=False):
     """An instruction; what its opcode does not have keeps its default."""
 
     opcode: str
