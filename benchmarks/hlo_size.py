@@ -83,13 +83,10 @@ class Maker:
             kernel_output_feature_dimension=3, kernel_spatial_dimensions=[0, 1], output_feature_dimension=3,
             output_spatial_dimensions=[1, 2],
         )  # fmt: skip
-        parameters = [
-            ("parameter", shape, [], {"parameter_number": at}) for at, shape in enumerate((IMAGE, KERNEL, VECTOR))
-        ]
         self.computation(
             number,
             [
-                *parameters,
+                *parameters(),
                 ("convolution", IMAGE, [0, 1], {"window": window(), "convolution_dimension_numbers": labels}),
                 ("broadcast", IMAGE, [2], {"dimensions": [3]}),
                 ("add", IMAGE, [3, 4], {}),

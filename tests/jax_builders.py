@@ -7,8 +7,8 @@ from pathlib import Path
 
 from builders import Event, Plane, event, line, plane, trace_of
 
+from tfperf.programs.messages import XLA
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.schema import message_class
 
 GRADIENT = ("fusion", "jit(f)/transpose(jvp(f))/dot_general")
 FORWARD = ("dot", "jit(f)/dot_general")
@@ -18,7 +18,7 @@ Instructions = tuple[tuple[str, str], ...]
 
 
 def program(module: str, *instructions: tuple[str, str]) -> bytes:
-    proto = message_class("HloProto")()
+    proto = XLA.message_class("NamedProto")()
     proto.hlo_module.name = module.encode()
     computation = proto.hlo_module.computations.add()
     for number, (opcode, op_name) in enumerate(instructions):

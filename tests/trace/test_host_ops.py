@@ -5,10 +5,10 @@ from pathlib import Path
 from builders import event, host, line, plane, trace_of
 from msgspec.structs import replace
 
+from tfperf.programs.messages import XLA
 from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, HostOps, host_ops
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.schema import message_class
 
 US = 1_000_000
 
@@ -113,7 +113,7 @@ def compiled_trace(tmp_path: Path) -> HostTrace:
 
 def program(module: str, **instructions: tuple[str, str, str]) -> bytes:
     """An HLO module; an instruction is its opcode, and name and type of the framework's op."""
-    proto = message_class("HloProto")()
+    proto = XLA.message_class("NamedProto")()
     proto.hlo_module.name = module.encode()
     computation = proto.hlo_module.computations.add()
     for name, (opcode, op_name, op_type) in instructions.items():

@@ -7,9 +7,9 @@ from builders import event, line, plane, trace_of
 from jax_builders import FORWARD, GRADIENT, OTHER, call, jax_trace, program, programs, run
 from msgspec.structs import replace
 
+from tfperf.programs.names import read_names
 from tfperf.trace.jax_calls import CLASSES, JaxCalls, canonical, find_jax_calls, find_runs, program_class
 from tfperf.trace.read import read_host
-from tfperf.wire.hlo import parse_program
 
 US = 1_000_000
 
@@ -56,7 +56,7 @@ def test_a_trace_without_calls_has_none_and_decodes_no_program(tmp_path: Path) -
     ],
 )
 def test_the_class_of_a_program(instructions: tuple[tuple[str, str], ...], expected: str) -> None:
-    parsed = parse_program(program("jit_f", *instructions))
+    parsed = read_names(program("jit_f", *instructions))
     assert parsed is not None
     assert program_class(parsed) == expected
 

@@ -11,6 +11,13 @@ from tfperf.wire.schema import Schema
 XLA = Schema(
     "tfperf.programs",
     {
+        # Names alone.
+        "NamedProto": "hlo_module 1 NamedModule",
+        "NamedModule": "name 1 bytes, computations 3 []NamedComputation",
+        "NamedComputation": "instructions 2 []NamedInstruction",
+        "NamedInstruction": "name 1 bytes, opcode 2 bytes, metadata 7 NamedMetadata",
+        "NamedMetadata": "op_type 1 bytes, op_name 2 bytes",
+        # Whole programs.
         "HloSnapshot": "hlo 1 bytes",
         "HloProto": "hlo_module 1 bytes, buffer_assignment 3 bytes",
         "HloModule": (

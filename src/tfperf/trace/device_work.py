@@ -15,11 +15,11 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, group_equal
+from tfperf.programs.names import NamedInstruction, NamedProgram
 from tfperf.trace.activities import Attribution, Codes, device_codes
 from tfperf.trace.device_time import is_memset, moves_data
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.hlo import Instruction, Program
 
 NO_TYPE = "Unknown"
 
@@ -98,7 +98,7 @@ def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[De
     return of_row, tuple(index_of)
 
 
-def _op(texts: dict[str, str], program: Program | None, *, old: bool) -> DeviceOp | None:
+def _op(texts: dict[str, str], program: NamedProgram | None, *, old: bool) -> DeviceOp | None:
     """Return what the stats of an event say; XLA names a whole module in `tf_op` where it knows no more."""
     outermost = "" if old else re.split("#|::", texts["annotation"], maxsplit=1)[0]
     candidates = (texts["tf_op"], texts["level 0"], outermost)
@@ -109,8 +109,8 @@ def _op(texts: dict[str, str], program: Program | None, *, old: bool) -> DeviceO
             return None
         op = parse_op(annotation, old_names=old)
         return DeviceOp(op.name, op.type or NO_TYPE)
-    program = program or Program("", {})
-    instruction = program.instructions.get(hlo_op, Instruction("", "", ""))
+    program = program or NamedProgram("", {})
+    instruction = program.instructions.get(hlo_op, NamedInstruction("", "", ""))
     module = texts["hlo_module"] or program.module
     opcode = instruction.opcode
     name = instruction.op_name or texts["name"] or annotation

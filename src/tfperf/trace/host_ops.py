@@ -14,12 +14,12 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tfperf.arrays import MOST, NO_NUMBERS, Int64s, capped_sum, distinct
+from tfperf.programs.names import NamedInstruction, NamedProgram
 from tfperf.trace.activities import Attribution
 from tfperf.trace.eager_events import run_from_python
 from tfperf.trace.event_names import Op, is_python_frame, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, nest_on_stack, own_parts, self_time
-from tfperf.wire.hlo import Instruction, Program
 
 
 class Work(NamedTuple):
@@ -139,8 +139,8 @@ def compiled_ops(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...
 
 def _compiled_op(trace: HostTrace, text: str, program_id: int) -> tuple[Op, Hlo]:
     """Return the framework's op of an HLO op, or the HLO op under its own name where nothing leads further."""
-    program, hlo_op = trace.programs.get(program_id, Program("", {})), text.split("::")[-1]
-    instruction = program.instructions.get(hlo_op, Instruction("", "", ""))
+    program, hlo_op = trace.programs.get(program_id, NamedProgram("", {})), text.split("::")[-1]
+    instruction = program.instructions.get(hlo_op, NamedInstruction("", "", ""))
     hlo = Hlo(hlo_op, program.module)
     if not instruction.op_name:
         return Op("tensorflow", hlo_op, instruction.opcode or "HLO op"), hlo

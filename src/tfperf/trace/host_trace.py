@@ -15,10 +15,11 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
+from tfperf.programs.names import NamedProgram, read_names
 from tfperf.trace.oddities import Oddities
 from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
-from tfperf.wire.hlo import HLO_PROTO, Program, parse_program
+from tfperf.wire.hlo import HLO_PROTO
 
 _SEARCH = 16
 """How many times longer it takes to search for a row than to pass over one."""
@@ -137,14 +138,14 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return sum(plane.event_count for plane in self.planes)
 
     @cached_property
-    def programs(self) -> dict[int, Program]:
+    def programs(self) -> dict[int, NamedProgram]:
         """Return the XLA programs of the capture by program id; what cannot be parsed is omitted.
 
         Raises KeyError if they were not asked for.
         """
         if self.hlo_protos is None:
             raise _not_read(HLO_PROTO)
-        parsed = {key: parse_program(serialized) for key, serialized in self.hlo_protos.items()}
+        parsed = {key: read_names(serialized) for key, serialized in self.hlo_protos.items()}
         return {key: program for key, program in parsed.items() if program is not None}
 
     @cached_property

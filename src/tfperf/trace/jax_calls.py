@@ -14,11 +14,11 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct_index
+from tfperf.programs.names import NamedProgram
 from tfperf.trace.event_names import JITTED_CALL, is_jax_compilation, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import hold, outermost
-from tfperf.wire.hlo import Program
 
 ProgramClass = Literal["gradient", "forward", "other", "unknown"]
 """`forward`: it multiplies matrices or convolves, but computes no gradient. `other`: neither."""
@@ -98,7 +98,7 @@ _MATRIX_OPCODES = frozenset({"dot", "convolution"})
 _MATRIX_OP = re.compile(r"(^|/)(dot_general|conv_general_dilated|[a-z_]*(attention|fmha)[a-z_]*)\b")
 
 
-def _programs_of(functions: list[str], ran: list[int], programs: dict[int, Program]) -> tuple[Int64s, Bools]:
+def _programs_of(functions: list[str], ran: list[int], programs: dict[int, NamedProgram]) -> tuple[Int64s, Bools]:
     """Return the class of each call, and whether its program is one op: of the program that ran, if it is known.
 
     Else of the programs with the name of the function: the first class that one has, and whether all are one op.
@@ -118,7 +118,7 @@ _BESIDE = frozenset({"fusion", "call", "parameter", "constant", "broadcast", "bi
 """What the compiler puts around the instruction that an op becomes."""
 
 
-def _is_op(program: Program) -> bool:
+def _is_op(program: NamedProgram) -> bool:
     """Tell whether all that is computed comes from one op of the function (`jit(multiply)/mul`), once."""
     named = [item for item in program.instructions.values() if "/" in item.op_name]
     computing = [item.opcode for item in named if item.opcode not in _BESIDE]
@@ -127,7 +127,7 @@ def _is_op(program: Program) -> bool:
     return is_one and len(set(computing)) == len(computing)
 
 
-def program_class(program: Program) -> ProgramClass:
+def program_class(program: NamedProgram) -> ProgramClass:
     """Tell what a program computes, by the names of the ops that it comes from and its instructions."""
     is_forward = False
     for instruction in program.instructions.values():

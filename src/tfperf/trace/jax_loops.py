@@ -11,10 +11,10 @@ from collections import Counter
 import numpy as np
 
 from tfperf.arrays import Int64s, distinct_index, group_equal
+from tfperf.programs.names import NamedProgram
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.jax_calls import JaxCalls, canonical
 from tfperf.units import counted
-from tfperf.wire.hlo import Program
 
 _BODY = "while/body"
 _MATRIX_OP = re.compile(rf"{_BODY}.*(dot_general|conv_general_dilated)")
@@ -37,7 +37,7 @@ def loop_notes(trace: HostTrace, calls: JaxCalls) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _looped(program: Program) -> frozenset[str]:
+def _looped(program: NamedProgram) -> frozenset[str]:
     """Return the instructions of loops that multiply matrices, but for those of loops inside of these."""
     return frozenset(
         name

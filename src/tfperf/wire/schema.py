@@ -79,12 +79,6 @@ MESSAGES: Messages = {
     "StatMetadata": "name 2 bytes",
     "EventMetadataItem": "key 1 int64, value 2 EventMetadata",
     "StatMetadataItem": "key 1 int64, value 2 StatMetadata",
-    # What tfperf reads of a compiled XLA program (`HloProto` of `hlo.proto`): which op each instruction comes from.
-    "HloProto": "hlo_module 1 HloModule",
-    "HloModule": "name 1 bytes, computations 3 []HloComputation",
-    "HloComputation": "name 1 bytes, instructions 2 []HloInstruction",
-    "HloInstruction": "name 1 bytes, opcode 2 bytes, metadata 7 HloOpMetadata",
-    "HloOpMetadata": "op_type 1 bytes, op_name 2 bytes",
     "PlaneHeader": (
         "id 1 int64, name 2 bytes, lines 3 []bytes, event_metadata 4 []EventMetadataItem, "
         "stat_metadata 5 []StatMetadataItem, stats 6 []XStat"
