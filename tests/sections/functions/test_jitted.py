@@ -126,15 +126,23 @@ def test_programs_of_one_op_are_ops_that_python_runs_one_by_one(tmp_path: Path) 
     assert cause.actions[0].text == "put the whole step into one jax.jit"
 
 
-def test_on_a_device_only_the_calls_of_such_ops_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "percent"), [("subtract", 15), ("", 0)])
+def test_on_a_device_only_the_calls_of_such_ops_count(tmp_path: Path, name: str, percent: int) -> None:
+    """A step that is one call of one op, and nothing else, is a program of one op, and no op beside it."""
     calls = [each for number in range(5) for each in call("multiply", 100 * number, 10)]
+    calls += [each for number in range(5 * bool(name)) for each in call(name, 100 * number + 20, 5)]
     launches = [event("hipModuleLaunchKernel", 100 * n + 5, 1, correlation_id=n + 1) for n in range(5)]
     kernels = [event("mul.kd", 100 * n + 15, 60, correlation_id=n + 1, program_id=2) for n in range(5)]
     trace = trace_of(
         tmp_path,
-        programs({2: ("jit_multiply", (("multiply", "jit(multiply)/mul"),))}),
+        programs(
+            {
+                2: ("jit_multiply", (("multiply", "jit(multiply)/mul"),)),
+                3: ("jit_subtract", (("subtract", "jit(subtract)/sub"),)),
+            }
+        ),
         plane("/device:GPU:0", line("Stream #1(Kernel)", *kernels)),
         plane("/host:CPU", line("python", *calls, id=1), line("Host Threads/9", *launches, id=9)),
     )
     eager = results_of(trace, sections=["functions"])["functions"].eager
-    assert eager.percent == pytest.approx(10, abs=1)
+    assert eager.percent == pytest.approx(percent, abs=1)

@@ -101,9 +101,12 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
 def single_ops(calls: JaxCalls, steps: Steps, *, has_device: bool) -> EagerOps:
     """Find the ops that Python runs one by one: calls of programs of one op.
 
-    On a CPU the work of these ops counts too, as far as no other program works; a device has its own categories.
+    On a CPU the work of these ops counts too, as far as no other program works; a device has its own categories. Where
+    a step is one such call and nothing else, that is the function of the program, and none.
     """
-    single, works = calls.is_op, calls.work.end >= 0
+    first, last = np.searchsorted(calls.start, (steps.start_ps, steps.end_ps))
+    is_step = bool(len(steps)) and int((last - first).max(initial=0)) <= 1
+    single, works = calls.is_op & (not is_step), calls.work.end >= 0
     alone, others = single & works, ~single & works
     busy = union(calls.start[single], calls.end[single])
     if not has_device:
