@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from builders import Event, Plane, event, line, plane, trace_of
+from builders import Event, Plane, event, line, plane, space, trace_of
 
 from tfperf.programs.messages import XLA
 from tfperf.trace.host_trace import HostTrace
@@ -58,3 +58,11 @@ def jax_trace(
     """A trace with a Python thread and one that works for it, which knows these programs."""
     host = plane("/host:CPU", line("python", *python, id=1), line("tf_XLAPjRtCpuClient/2", *worker, id=2))
     return trace_of(folder, programs(modules), host)
+
+
+def three_steps() -> bytes:
+    """Calls of a jitted function, and the runs of its program."""
+    calls = [each for number in range(3) for each in call("step", 100 * number, 90)]
+    runs = [each for number in range(3) for each in run(number, 1, 100 * number + 10, 50, "fusion.0")]
+    threads = plane("/host:CPU", line("python", *calls, id=1), line("worker", *runs, id=2))
+    return space(programs({1: ("jit_step", (GRADIENT,))}), threads)

@@ -67,3 +67,17 @@ def _host(*, fetches: bool) -> Plane:
 def synthetic_tpu(*, fetches: bool = False, **parts: bool) -> bytes:
     """Return the profile; `parts` are those of `core`."""
     return space(core(0, **parts), core(1, **parts), _host(fetches=fetches))
+
+
+PRODUCT = "%dot.1 = bf16[8] dot(bf16[8] %p)"
+
+
+def core_with_work() -> Plane:
+    """A core whose profile states its peak, and the work of the only op, a product of 1 ms."""
+    work = {"program_id": 7, "hlo_category": "dot", "flops": 50_000_000_000, "bytes_accessed": 123_400_000}
+    return plane(
+        "/device:TPU:0",
+        line("XLA Ops", event(PRODUCT, 0, 1000)),
+        stats={"device_type_string": "TPU v5 lite", "peak_teraflops_per_second": 100.0},
+        name_stats={PRODUCT: work},
+    )

@@ -15,6 +15,7 @@ from tfperf.patterns import pattern
 from tfperf.report.model import Column, Deferred, Finding, Quantity, Report, Section, table_of
 from tfperf.sections import registry
 from tfperf.sections.results import By, Host, HostResults, Results, View
+from tfperf.trace.device_peaks import DeviceModel
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names
 from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
 from tfperf.trace.soundness import find_flaws
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from tfperf.sections.overview.summary import Overview
     from tfperf.trace.activities import Attribution
-    from tfperf.trace.device_peaks import DeviceModel
 
 
 class Analysis(Results, frozen=True):

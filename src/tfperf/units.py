@@ -132,12 +132,19 @@ def without_middle(text: str, limit: int, mark: str = "...") -> str:
     return text[:head] + mark + text[head + len(mark) - limit :]
 
 
+_AS_CLOSE = 0.8
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the names that are close to a word as a question; else all of them to choose from, if they are few."""
     import difflib
 
     names = list(known)
-    close = difflib.get_close_matches(word.lower()[:100], names, n=3, cutoff=0.5)
+    word_in_lower = word.lower()[:100]
+    close = difflib.get_close_matches(word_in_lower, names, n=3, cutoff=0.5)
+    # Beside one that is much closer, the others are none.
+    alike = [difflib.SequenceMatcher(None, name, word_in_lower).ratio() for name in close]
+    close = [name for name, ratio in zip(close, alike, strict=True) if ratio >= _AS_CLOSE * max(alike)]
     close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
     if close:
         return f"did you mean {' or '.join(filter(None, (', '.join(close[:-1]), close[-1])))}?"

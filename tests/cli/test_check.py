@@ -109,7 +109,7 @@ def test_a_doubtful_profile_is_judged_and_called_doubtful(run_tfperf: Run, tmp_p
         (("--max-step-time", "50"), "no unit"),
         (("--limit", "input_bound"), "command line"),
         (("--fail-on", "compile"), "there is no cause 'compile': did you mean compilation"),
-        (("--fail-on", "input_wait,warm_up"), "did you mean input_wait, warm_up or input_copy"),
+        (("--fail-on", "input_wait,warm_up"), "'input_wait,warm_up' is several causes: give each by itself"),
         (("--max-cost", "compilation"), "compilation has no bound: write compilation=10%"),
         (("--max-cost", "compilation=0.1"), "may mean 10% or 0.1%"),
         (("--max-input-cost", "0.2"), "may mean 20% or 0.2%"),

@@ -53,7 +53,7 @@ def complete(folder: Path, *words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("an",), ["analyze"]),
+        (("an",), ["analyze", "anonymize"]),
         (("e",), ["export-csv", "explain"]),
         (("analyze", "--sec"), ["--section"]),
         (("analyze", "--no-p"), ["--no-pager"]),

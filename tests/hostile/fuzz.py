@@ -50,6 +50,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "diff, turned": ("diff", "{sample}", "{mutant}", "--format", "json"),
     "query": ("query", "{mutant}", "select name, count(*), sum(duration_ms) from events group by name order by 3"),
     "query host_ops": ("query", "{mutant}", "select * from host_ops"),
+    "query hlo_ops": ("query", "{mutant}", "select * from hlo_ops"),
+    "anonymize": ("anonymize", "{mutant}", "-o", "{out}_copy", "--force"),
+    "lint": ("lint", "{mutant}"),
     "timeline perfetto": ("timeline", "{mutant}", "-o", "{out}.pftrace", "--force"),
     "timeline json": ("timeline", "{mutant}", "-o", "{out}.json", "--force"),
 }

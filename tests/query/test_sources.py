@@ -6,9 +6,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import jax_builders as jax
 import pytest
 from builders import event, host, iterator_call, line, logdir_of, plane, space
+from jax_builders import three_steps
+from synthetic_tpu import core_with_work
 
 import tfperf
 from tfperf.query.sources import Source, source_of
@@ -59,20 +60,18 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def jax_logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Calls of a jitted function, and the runs of its program."""
-    calls = [each for number in range(3) for each in jax.call("step", 100 * number, 90)]
-    runs = [each for number in range(3) for each in jax.run(number, 1, 100 * number + 10, 50, "fusion.0")]
-    threads = plane("/host:CPU", line("python", *calls, id=1), line("worker", *runs, id=2))
-    return logdir_of(tmp_path_factory.mktemp("jax"), a=space(jax.programs({1: ("jit_step", (jax.GRADIENT,))}), threads))
+def of_xla(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Logdirs of programs of XLA: of a job of JAX, and of a TPU."""
+    folder = tmp_path_factory.mktemp("xla")
+    return [logdir_of(folder / "jax", a=three_steps()), logdir_of(folder / "tpu", a=space(core_with_work()))]
 
 
 @pytest.fixture(scope="module")
-def analyses(logdir: Path, jax_logdir: Path) -> list[tfperf.Analysis]:
-    """The sample traces, and runs with what they lack: on two hosts, on one (only then there are pauses), of JAX."""
+def analyses(logdir: Path, of_xla: list[Path]) -> list[tfperf.Analysis]:
+    """The sample traces, and runs with what they lack: on two hosts, on one (only then there are pauses), of XLA."""
     samples = Path(__file__).parents[2] / "sample_traces"
     runs = [tfperf.load(path.parent) for path in sorted(samples.glob("*/plugins"))]
-    return [*runs, tfperf.load(logdir), tfperf.load(logdir, hosts=["a"]), tfperf.load(jax_logdir)]
+    return [*runs, tfperf.load(logdir), tfperf.load(logdir, hosts=["a"]), *map(tfperf.load, of_xla)]
 
 
 @pytest.mark.parametrize("name", analyzed_tables())

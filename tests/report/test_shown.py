@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from builders import event, host, logdir_of, space
+from jax_builders import three_steps
 from msgspec.structs import replace
 from synthetic_gpu import synthetic_gpu
+from synthetic_tpu import core_with_work
 
 import tfperf
 from tfperf.report.model import Column, Ranked, Report, Section, Table, table_of
@@ -210,12 +212,13 @@ def test_a_row_for_each_host_or_device_is_declared_so() -> None:
 
 
 def test_ranked_tables_are_in_that_order(tmp_path: Path, samples: Path) -> None:
-    """Of the samples, of two GPUs and of Python: each table, or each part that is ranked by itself."""
+    """Of the samples, of two GPUs, of Python and of XLA: each table, or each part that is ranked by itself."""
     logdir = logdir_of(tmp_path / "gpus", synthetic=synthetic_gpu())
     sleeps = host(event("$train.py:9 load", 0, 9), event("$time sleep", 1, 5), event("$hash.py:1 f", 20, 3))
     python = logdir_of(tmp_path / "python", synthetic=space(sleeps))
+    xla = [logdir_of(tmp_path / "jax", a=three_steps()), logdir_of(tmp_path / "tpu", a=space(core_with_work()))]
     found = set()
-    for path in (logdir, python, *(path for path in samples.iterdir() if (path / "plugins").exists())):
+    for path in (logdir, python, *xla, *(path for path in samples.iterdir() if (path / "plugins").exists())):
         for table in shown(tfperf.load(path).report(), replace(ALONE, parts="data", top=10**9)).tables():
             ranked = table.ranked
             if ranked is None or ranked.each:

@@ -170,6 +170,10 @@ IN_PROCESS = (
     Case("timeline logs -o u.json --steps 1000..2000", "Error: there are no steps 1000..2000; the steps are 0..19", 1),
     Case("timeline logs -o u.json --min-duration 5", "Error: *'5' is not a duration: write 2s, 500ms or 1.5m", 2),
     # tfprof
+    Case("lint --help", f"{USAGE} lint *"),
+    Case("lint nowhere", "Error: *nowhere*", 1),
+    Case("anonymize --help", f"{USAGE} anonymize *"),
+    Case("anonymize nowhere -o copy", "Error: *nowhere*", 1),
     Case("tfprof --help", f"{USAGE} tfprof [OPTIONS] COMMAND [ARGS]..."),
     Case("tfprof op logs", "Nodes  *"),
     Case("tfprof op logs --format csv", "name,*"),

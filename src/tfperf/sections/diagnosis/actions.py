@@ -45,6 +45,10 @@ def _in_tensorflow(text: str) -> dict[Api, str]:
 _BATCH = "use a larger batch"
 _ABOUT_FAILING = "the step may take longer than now: this is about failing, not about speed"
 
+_ONE_LAYOUT = (
+    "keep arrays in one layout from the input on, the one that the device computes in: dimension_numbers of "
+    "jax.lax.conv_general_dilated"
+)
 _COPY_AHEAD = "copy ahead: jax.device_put the next batch before the step that runs is waited for"
 _SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
 _IN_BFLOAT16 = "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32"
@@ -198,11 +202,9 @@ ADVICE: Mapping[str, Advice] = {
                 "keep images in the layout that the device computes in: data_format 'NHWC' in 16 bit on tensor cores, "
                 "'NCHW' in float32"
             ),
-            "jax": (
-                "keep arrays in one layout from the input on, the one that the device computes in: dimension_numbers "
-                "of jax.lax.conv_general_dilated"
-            ),
+            "jax": _ONE_LAYOUT,
         },
+        on_tpus={"jax": _ONE_LAYOUT},
         least=0.5,
         most=1.0,
         assumption="most of these conversions are not needed then",

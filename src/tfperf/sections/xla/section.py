@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from tfperf.sections.xla.analysis import Xla
 
 _TITLE = "Programs of XLA"
-NO_PROGRAMS = (
-    "No program of XLA ran in this capture: with tf.function(jit_compile=True) or model.compile(jit_compile=True), "
-    "XLA compiles."
-)
+NO_PROGRAMS = "No program of XLA ran in this capture."
 _UPPER_BOUND = (
     "On a host, times go from where an instruction begins to where its end is noted: an upper bound, since it holds "
     "waiting for threads, and instructions overlap. So there are no rates."
