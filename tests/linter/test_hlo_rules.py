@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hlo_modules import computation, module, op, scalar, shape
 
+from tfperf.linter import hlo_graph
 from tfperf.linter.catalogue import RULES
 from tfperf.linter.hlo_graph import HloGraph, graphs_of_program
 from tfperf.linter.hlo_rules import check_program
@@ -222,7 +223,9 @@ def test_bodies_of_loops_are_judged_too() -> None:
     assert [rule for rule, _ in found(parameter("x", "f32[8]"), loop, called=[body, condition])] == ["TPU-MM-3"]
 
 
-def test_programs_that_unfold_without_end_are_refused() -> None:
+def test_programs_that_unfold_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty levels of calls, two each, are 2 to the power of 40 instructions; the limit is lowered to be quick."""
+    monkeypatch.setattr(hlo_graph, "_MOST_NODES", 10_000)
     parts = [computation("c0", parameter("p0", "f32[]"))]
     for level in range(1, 40):
         calls = [op(f"a{level}{at}", "call", "f32[]", f"p{level}", calls=[f"c{level - 1}"]) for at in range(2)]
