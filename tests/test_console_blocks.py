@@ -32,6 +32,7 @@ SHORTER = {
     "--duration 2s": "--duration 500ms",
     "--duration 5s": "--duration 1s",
     "--on-slow-step 50ms": "--on-slow-step 1us",
+    "train.py --epochs 3": "train.py",  # as on another page: `shared_runs.py` runs it once
 }
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """
