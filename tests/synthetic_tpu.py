@@ -2,7 +2,7 @@
 
 Core 0 starts its steps at 0, 105, 210, ... and takes 100 us: infeed 20, a loop of 40 with two fusions inside (15 each),
 convolution 20, all-reduce 10, outfeed 5; 5 us it does nothing. Core 1 starts 2 us later and takes 90 us: infeed 10, and
-the rest alike. There is no SparseCore.
+the rest alike. There is no SparseCore. Without the line of steps, `marked` says where the program began each.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from builders import Event, Plane, event, line, plane, space
+from jax_builders import GRADIENT, programs
 
 STEPS = 6
 EVERY_US = 105
@@ -36,15 +37,16 @@ def _ops(start: float, infeed: float) -> Iterator[Event]:
     yield event("outfeed.6", begin + 70, 5)
 
 
-def core(number: int, *, with_categories: bool = True, with_ops: bool = True, infeed: bool = True) -> Plane:
+def core(
+    number: int, *, with_categories: bool = True, with_ops: bool = True, infeed: bool = True, steps: bool = True
+) -> Plane:
     """One core; without an infeed, it does nothing in that time."""
     first, waits, takes = ((0, 20, 100), (2, 10, 90))[number]
     starts = [first + EVERY_US * step for step in range(STEPS)]
     ops = [op for start in starts for op in _ops(start, waits) if infeed or op.name != "infeed.1"]
-    lines = [
-        line("Steps", *(event(str(step), start, takes) for step, start in enumerate(starts)), id=1),
-        line("XLA Modules", *(event("jit_step(7)", start, takes) for start in starts), id=2),
-    ]
+    lines = [line("XLA Modules", *(event("jit_step(7)", start, takes, program_id=7) for start in starts), id=2)]
+    if steps:
+        lines.append(line("Steps", *(event(str(step), start, takes) for step, start in enumerate(starts)), id=1))
     facts: dict[str, dict[str, Any]] = {}
     for name, category in CATEGORIES.items():
         facts[name] = {"hlo_category": category} if with_categories else {"program_id": 7}
@@ -58,15 +60,18 @@ def core(number: int, *, with_categories: bool = True, with_ops: bool = True, in
     )
 
 
-def _host(*, fetches: bool) -> Plane:
-    calls = [event("PjitFunction(step)", EVERY_US * step, 10) for step in range(STEPS)]
+def _host(*, fetches: bool, marked: bool, jax: bool) -> Plane:
+    calls = [event("PjitFunction(step)" if jax else "EagerExecute", EVERY_US * step, 10) for step in range(STEPS)]
+    marks = [event("train", EVERY_US * step, 11, step_num=step) for step in range(STEPS)]
     waits = [event("IteratorGetNextOp::DoCompute", EVERY_US * step + 1, 9, _r=0) for step in range(STEPS)]
-    return plane("/host:CPU", line("python", *calls, id=1), line("reader", *(waits if fetches else ()), id=2))
+    python = sorted([*calls, *(marks if marked else ())], key=lambda each: (each.start_us, -each.duration_us))
+    return plane("/host:CPU", line("python", *python, id=1), line("reader", *(waits if fetches else ()), id=2))
 
 
-def synthetic_tpu(*, fetches: bool = False, **parts: bool) -> bytes:
+def synthetic_tpu(*, fetches: bool = False, marked: bool = False, jax: bool = True, **parts: bool) -> bytes:
     """Return the profile; `parts` are those of `core`."""
-    return space(core(0, **parts), core(1, **parts), _host(fetches=fetches))
+    known = programs({7: ("jit_step", (GRADIENT,))})
+    return space(core(0, **parts), core(1, **parts), _host(fetches=fetches, marked=marked, jax=jax), known)
 
 
 PRODUCT = "%dot.1 = bf16[8] dot(bf16[8] %p)"

@@ -40,6 +40,12 @@ def actions_of(report: Any) -> str:
     return "\n".join(f"{action['text']} {action['assumption']}" for cause in causes for action in cause["actions"])
 
 
+def shares_of(report: Any) -> tuple[float, float]:
+    """Smallest and largest share of input in a step of a core."""
+    facts = report["sections"]["input"]["facts"]
+    return facts["lowest_input_share"]["value"], facts["highest_input_share"]["value"]
+
+
 def test_the_average_step_is_that_of_all_cores(tmp_path: Path) -> None:
     report = made(tmp_path)
     # Core 1 has nothing to do for 10 us of each step, which lasts as long as that of core 0.
@@ -62,6 +68,46 @@ def test_the_average_step_is_that_of_all_cores(tmp_path: Path) -> None:
     ]
     assert report["diagnosis"]["causes"][0]["code"] == "input_wait"
     assert report["diagnosis"]["causes"][0]["title"] == "Waiting for input"
+
+
+def test_shares_of_input_are_those_of_single_cores(tmp_path: Path) -> None:
+    report = made(tmp_path)
+    assert shares_of(report) == pytest.approx((10.0, 20.0))
+    assert report["sections"]["input"]["facts"]["highest_input_share"]["note"] == "of a step, on TPU:0"
+
+
+def test_the_duty_cycle_is_from_the_first_to_the_last_op_without_waiting_for_the_host(tmp_path: Path) -> None:
+    duty = made(tmp_path)["sections"]["overview"]["facts"]["duty_cycle"]["value"]
+    # Of 620 and 612 us, each core is in a loop, a convolution or an all-reduce for 70 us in each step.
+    assert duty == pytest.approx(100 * 2 * 6 * 70 / (5 * 105 + 95 + 5 * 105 + 85))
+
+
+def test_without_categories_there_is_no_duty_cycle(tmp_path: Path) -> None:
+    report = made(tmp_path, with_categories=False)
+    assert "duty_cycle" not in report["sections"]["overview"]["facts"]
+    assert "lowest_input_share" not in report["sections"]["input"]["facts"]
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["marks", "calls"])
+def test_without_a_line_of_steps_the_last_one_ends_with_its_work(tmp_path: Path, *, marked: bool) -> None:
+    steps = made(tmp_path, steps=False, marked=marked)["sections"]["steps"]["tables"]["steps"]["rows"]
+    assert [row["step_time_ms"] for row in steps] == pytest.approx([105 * MS] * 5 + [100 * MS])
+    assert [row["device_compute_ms"] for row in steps] == pytest.approx([60 * MS] * 6)
+    assert {row["flag"] for row in steps} == {""}
+
+
+def test_where_nothing_says_when_the_last_step_ends_it_does_not_count(tmp_path: Path) -> None:
+    steps = made(tmp_path, steps=False, marked=True, jax=False)["sections"]["steps"]["tables"]["steps"]["rows"]
+    assert steps[-1]["flag"] == "end estimated"
+    assert steps[-1]["device_compute_ms"] == pytest.approx(60 * MS)
+
+
+def test_a_report_of_a_tpu_speaks_of_no_gpu(tmp_path: Path) -> None:
+    text = render(tfperf.load(logdir_of(tmp_path, tpu=synthetic_tpu())).report(), "table", RenderOptions(view="whole"))
+    assert "TPU cores\n=" in text
+    category = ("Kernel launch", "launching kernels", "not kernels", "streams and devices")
+    lines = [line for line in text.splitlines() if not any(words in line for words in category)]
+    assert [line for line in lines if GPU_WORDS.search(line)] == []
 
 
 def test_a_loop_is_without_its_body_in_the_table_of_ops(tmp_path: Path) -> None:
@@ -113,7 +159,7 @@ def test_no_advice_for_tpus_names_what_only_gpus_have() -> None:
 def test_the_profile_of_the_references() -> None:
     """XProf: step 9.70, infeed 1.9 (the largest of the cores), outfeed 0.2, average share of input 16.5 %.
 
-    docs/differences.md says where we differ, and why.
+    Duty cycle 76.0 %, share of input 15.5 to 19.6 %. docs/differences.md says where we differ, and why.
     """
     report = report_of(REFERENCE)
     step = step_of(report)
@@ -124,6 +170,8 @@ def test_the_profile_of_the_references() -> None:
     assert step["Device collectives"] == pytest.approx((0.6 * 3 + 0.3) / 4)
     assert step["Device compute"] == pytest.approx(7.0)
     assert step["All others"] == pytest.approx((0.4 * 2 + 0.7 + 0) / 4)
+    assert report["sections"]["overview"]["facts"]["duty_cycle"]["value"] == pytest.approx(100 * 180.6 / 237.6)
+    assert shares_of(report) == pytest.approx((100 * 1.5 / 9.7, 100 * 1.9 / 9.7))
     rows = report["sections"]["ops"]["tables"]["device_ops"]["rows"]
     ops = {row["hlo_op"] or row["op_name"]: (row["occurrences"], row["total_ms"], row["self_ms"]) for row in rows}
     assert len(ops) == 10

@@ -8,7 +8,15 @@ from jax_builders import FORWARD, GRADIENT, OTHER, call, jax_trace, program, pro
 from msgspec.structs import replace
 
 from tfperf.programs.names import read_names
-from tfperf.trace.jax_calls import CLASSES, JaxCalls, canonical, find_jax_calls, find_runs, program_class
+from tfperf.trace.jax_calls import (
+    CLASSES,
+    JaxCalls,
+    canonical,
+    find_core_runs,
+    find_jax_calls,
+    find_runs,
+    program_class,
+)
 from tfperf.trace.read import read_host
 
 US = 1_000_000
@@ -83,6 +91,31 @@ def test_runs_belong_to_calls_in_order_and_those_called_before_the_capture_to_no
         (30 * US, 50 * US),
         (-1, -1),
     ]
+
+
+def test_cores_of_a_tpu_run_a_program_together(tmp_path: Path) -> None:
+    """The program is told by a stat, or by the name of the run."""
+    runs = [event("jit_f(1)", 0, 10), event("jit_g", 20, 5, program_id=2), event("jit_f(1)", 40, 10)]
+    cores = [
+        plane(f"/device:TPU:{n}", line("XLA Modules", *(event(e.name, e.start_us + n, e.duration_us, **e.stats) for e in runs)))
+        for n in (0, 2)
+    ]  # fmt: skip
+    found = find_core_runs(trace_of(tmp_path, *cores))
+    assert found.program.tolist() == [1, 2, 1]
+    assert (found.start / US).tolist() == [0, 20, 40]
+    assert (found.end / US).tolist() == [12, 27, 52]
+
+
+@pytest.mark.parametrize(("begins", "ends"), [(9.9, [19.9, 120]), (1, [120, None])])
+def test_a_run_on_a_tpu_may_seem_to_begin_a_little_before_its_call(
+    tmp_path: Path, begins: float, ends: list[float | None]
+) -> None:
+    runs = line("XLA Modules", event("jit_f(1)", begins, 10), event("jit_f(1)", 110, 10))
+    python = line("python", event("PjitFunction(f)", 10, 5), event("PjitFunction(f)", 108, 5))
+    known = programs({1: ("jit_f", (GRADIENT,))})
+    calls = find_jax_calls(trace_of(tmp_path, plane("/device:TPU:0", runs), plane("/host:CPU", python), known))
+    assert calls is not None
+    assert [None if end < 0 else end / US for end in calls.work.end.tolist()] == ends
 
 
 def test_functions_of_one_name_are_told_apart_by_the_program_that_ran(tmp_path: Path) -> None:

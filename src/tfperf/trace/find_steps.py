@@ -28,7 +28,7 @@ from tfperf.trace.steps import (
     plain_steps,
 )
 from tfperf.units import counted
-from tfperf.wire.event_columns import STEPS_LINE, Line
+from tfperf.wire.event_columns import MODULE_LINE, STEPS_LINE, Line
 
 
 def _without_number(name: str) -> str:
@@ -75,7 +75,8 @@ def _marked(
     kinds = label_kinds(trace, *span, labels)
     steps = plain_steps(("markers", "high", explanation), span, numbers, names, kinds)
     if not _is_jax(trace):
-        return replace(steps, flags=retrace_flags(calls, *span))
+        # A mark ends when work is handed over; when a TPU ends it is known only if it recorded its steps.
+        return replace(steps, flags=retrace_flags(calls, *span), end_known=trace.device_kind != "tpu")
     from tfperf.trace.jax_steps import with_work
 
     return with_work(trace, steps)
@@ -160,7 +161,7 @@ def step_line(trace: HostTrace, plane: int) -> Line | None:
 def from_modules(trace: HostTrace) -> Steps | None:
     """Take the repetitions of the XLA module that a device spends most time in."""
     for line in trace.lines:
-        if line.plane not in trace.devices or not line.name.startswith("XLA Modules") or line.stop - line.start < 2:
+        if line.plane not in trace.devices or not line.name.startswith(MODULE_LINE) or line.stop - line.start < 2:
             continue
         name = trace.name[line.start : line.stop]
         total = np.bincount(name, weights=trace.duration_ps[line.start : line.stop].astype(np.float64))

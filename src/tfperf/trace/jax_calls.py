@@ -2,7 +2,8 @@
 
 JAX notes `PjitFunction(f)` where Python calls a jitted function, twice, one inside the other. A call returns once its
 work is handed out, so the work has its own times. On a GPU it is what the launches inside the call started. On a CPU
-the ops of one run bear its `run_id`; nothing links a run to its call, but both are in the same order.
+the ops of one run bear its `run_id`, and on a TPU each core has an event for each run of a program; nothing links a run
+to its call, but both are in the same order.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct_index
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, group_equal
 from tfperf.programs.names import NamedProgram
 from tfperf.trace.event_names import JITTED_CALL, is_jax_compilation, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import hold, outermost
+from tfperf.wire.event_columns import MODULE_LINE
 
 ProgramClass = Literal["gradient", "forward", "other", "unknown"]
 """`forward`: it multiplies matrices or convolves, but computes no gradient. `other`: neither."""
@@ -71,9 +73,12 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
     texts = [_function(trace.names[name]) for name in trace.name[rows].tolist()]
     index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     start, end = trace.start_ps[rows], trace.end_ps[rows]
-    work_of = _launched_work if trace.device_kind == "gpu" else _runs_of_calls
     functions = [canonical(text) for text in texts]
-    work = work_of(trace, start, end, functions)
+    if trace.device_kind == "gpu":
+        work = _launched_work(trace, start, end)
+    else:
+        runs = find_core_runs(trace) if trace.device_kind == "tpu" else find_runs(trace)
+        work = _runs_of_calls(trace, runs, start, functions)
     return JaxCalls(
         start,
         end,
@@ -138,7 +143,7 @@ def program_class(program: NamedProgram) -> ProgramClass:
     return "forward" if is_forward else "other"
 
 
-def _launched_work(trace: HostTrace, start: Int64s, end: Int64s, _: list[str]) -> Work:
+def _launched_work(trace: HostTrace, start: Int64s, end: Int64s) -> Work:
     """Return when devices work for each call: for what was launched, on whichever thread, while the call lasted."""
     of_devices = (np.arange(line.start, line.stop) for plane in trace.devices for line in trace.device_lines(plane))
     links = launch_links(trace, np.sort(np.concatenate([NO_NUMBERS, *of_devices])))
@@ -161,8 +166,12 @@ def _extents(group: Int64s, start: Int64s, end: Int64s, count: int) -> tuple[Int
 
 
 class Runs(Struct, frozen=True):
-    """Runs of programs on the CPU, in time order; `program` is the id of the program of each."""
+    """Runs of programs on the CPU or on TPU cores, in time order; `program` is the id of the program of each.
 
+    `called` is when each was called at the latest, on the clock of the host.
+    """
+
+    called: Int64s
     start: Int64s
     end: Int64s
     program: Int64s
@@ -178,12 +187,44 @@ def find_runs(trace: HostTrace) -> Runs:
     program = np.full(len(ids), -1, np.int64)
     program[run[::-1]] = trace.number_at("program_id", rows, -1)[::-1]  # of its first op
     order = np.argsort(start, kind="stable")
-    return Runs(start[order], end[order], program[order])
+    return Runs(start[order], start[order], end[order], program[order])
 
 
-def _runs_of_calls(trace: HostTrace, start: Int64s, _: Int64s, functions: list[str]) -> Work:
-    """Return when the CPU works for each call: runs of a program belong to the calls of its function, in order."""
-    runs = find_runs(trace)
+_SKEW = 20
+"""Clocks of a host and its TPU differ by less than a run takes, divided by this."""
+
+
+def find_core_runs(trace: HostTrace) -> Runs:
+    """Return the runs of programs on TPU cores, which run each program together: from the first core to the last."""
+    lines = [line for line in trace.lines if line.plane in trace.devices and line.name == MODULE_LINE]
+    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    programs = trace.number_at("program_id", rows, -1)
+    named = {name: _id_in_name(trace.names[name]) for name in distinct(trace.name[rows]).tolist()}
+    by_name = np.array([named[name] for name in trace.name[rows].tolist()], np.int64)
+    programs = np.where(programs >= 0, programs, by_name)
+    rows, programs = rows[programs >= 0], programs[programs >= 0]
+    # The order of a run among those of its program on its core.
+    order, starts = group_equal([trace.line_of[rows].astype(np.int64), programs])
+    nth = np.zeros(len(rows), np.int64)
+    nth[order] = np.arange(len(rows)) - np.repeat(starts, np.diff([*starts, len(rows)]))
+    order, starts = group_equal([programs, nth])
+    run = np.zeros(len(rows), np.int64)
+    run[order] = np.repeat(np.arange(len(starts)), np.diff([*starts, len(rows)]))
+    start, end = _extents(run, trace.start_ps[rows], trace.end_ps[rows], len(starts))
+    program = programs[order[starts]]
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    return Runs(start + (end - start) // _SKEW, start, end, program[order])
+
+
+def _id_in_name(module: str) -> int:
+    """Return the id of the program in the name of a run, `jit_f(7)`; -1 without one."""
+    found = re.search(r"\((\d{1,18})\)$", module)
+    return int(found[1]) if found else -1
+
+
+def _runs_of_calls(trace: HostTrace, runs: Runs, start: Int64s, functions: list[str]) -> Work:
+    """Return when runs work for each call: those of a program belong to the calls of its function, in order."""
     function_of = {key: canonical(program.module) for key, program in trace.programs.items()}
     ran = np.array([function_of.get(program, "") for program in runs.program.tolist()], object)
     called = np.array(functions, object)
@@ -191,7 +232,7 @@ def _runs_of_calls(trace: HostTrace, start: Int64s, _: Int64s, functions: list[s
     for function in set(functions):
         calls, of_function = np.flatnonzero(called == function), np.flatnonzero(ran == function)
         # Runs that were called before the capture began come first.
-        begun = np.searchsorted(runs.start[of_function], start[calls]) - np.arange(len(calls))
+        begun = np.searchsorted(runs.called[of_function], start[calls]) - np.arange(len(calls))
         of_function = of_function[max(0, int(begun.max())) :][: len(calls)]
         calls = calls[: len(of_function)]
         work.start[calls], work.end[calls] = runs.start[of_function], runs.end[of_function]

@@ -167,7 +167,10 @@ def windows(calls: JaxCalls, first: Int64s, last: Int64s) -> tuple[Int64s, Int64
 
 
 def with_work(trace: HostTrace, steps: Steps) -> Steps:
-    """Return steps that the program marked, with the times of the device's work if calls run ahead of it."""
+    """Return steps that the program marked, with the times of the device's work if calls run ahead of it.
+
+    Else they end when their own work does, if that goes on after the mark.
+    """
     calls = find_jax_calls(trace)
     if calls is None:
         return steps
@@ -179,6 +182,6 @@ def with_work(trace: HostTrace, steps: Steps) -> Steps:
         return steps
     begun, done, is_late, missing = windows(calls, first, last - 1)
     if not is_late or missing.any():
-        return steps
+        return replace(steps, end_ps=np.maximum(steps.end_ps, done))
     explanation = f"{steps.explanation}; times are {OF_THE_DEVICE}"
     return replace(steps, start_ps=begun, end_ps=done, explanation=explanation)

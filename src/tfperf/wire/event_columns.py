@@ -22,6 +22,8 @@ STEPS_LINE = -559038737
 _DERIVED_COUNT = 390
 OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
 """Names of the lines of a TPU core that hold its ops."""
+MODULE_LINE = "XLA Modules"
+"""Name of the line of a TPU core that holds the runs of its programs."""
 
 
 def is_derived(line_id: int) -> bool:

@@ -92,11 +92,34 @@ def _facts(results: Results) -> tuple[Fact, ...]:
             time, share = time_in_step(summary, key), share_of_step(summary, key)
             note = f"{share} of the step time{average}"
             facts.append(Fact(f"{key}_per_step", title, time.value, "ms", note, quantities=(time, share)))
+    facts += _core_facts(results)
     if pipeline.largest is not None:
         share = _active(results, pipeline.largest)
         title, note = INPUT_PART_TITLES[pipeline.largest], f"active for {share} of the capture"
         facts.append(Fact("largest_part", "Largest part on the host", title, "", note, quantities=(share,)))
     return tuple(facts)
+
+
+def _core_facts(results: Results) -> list[Fact]:
+    """Return the smallest and the largest share of input in a step of one TPU core, where there are several."""
+    breakdown: Breakdown = results["steps"]
+    counted = breakdown.steps.headline
+    if len(breakdown.cores) < 2 or not counted.any() or not is_input_known(results):
+        return []
+    name = {
+        id(core): f"{core.host} {core.device}" if results.has_several_hosts else core.device for core in breakdown.cores
+    }
+    least, most = (
+        choose((choose(core.input_percent[counted]), name[id(core)]) for core in breakdown.cores)
+        for choose in (min, max)
+    )
+    return [
+        Fact(f"{key}_input_share", title, float(share), "%", f"of a step, on {core}")
+        for key, title, (share, core) in (
+            ("lowest", "Smallest share of a core", least),
+            ("highest", "Largest share of a core", most),
+        )
+    ]
 
 
 def _active(results: Results, part: InputPart) -> Quantity:

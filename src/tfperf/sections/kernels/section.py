@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _BY_NAME = "Kernels of one name are one row. By op and launch shape, with whole names: --by kernel."
 _NO_KERNELS = "No kernels: the devices of this trace recorded only copies or derived lines."
-_TPU = "No kernels: a TPU runs whole programs. -s ops lists their ops."
+_TPU = "A TPU runs whole programs, not kernels. -s ops lists their ops, -s xla their instructions."
 _SHARED_MEMORY = "Shared memory is static and dynamic together: the trace does not record them apart."
 _EARLY = "Negative delays: {:,} of {:,} kernels started before the call that launched them had returned."
 _UNMATCHED = "No call of the host was found for {:,} of {:,} kernels."
@@ -41,7 +41,7 @@ def build(results: Results) -> Section:
     by_name: Level = "data" if results.view.by == "kernel" else "brief"
     return Section(
         "kernels",
-        "GPU kernels",
+        "TPU cores" if _is_tpu(kernels) else "GPU kernels",
         findings=kernel_findings(kernels),
         facts=_facts(kernels, several_hosts=results.has_several_hosts),
         tables=present(
@@ -59,6 +59,10 @@ def build(results: Results) -> Section:
         notes=_notes(kernels, results.attribution),
         detail_notes=(_SHARED_MEMORY,) if _has_one_size(kernels) else (),
     )
+
+
+def _is_tpu(kernels: Kernels) -> bool:
+    return any(device.device.startswith("TPU") for device in kernels.devices)
 
 
 def _has_one_size(kernels: Kernels) -> bool:
@@ -104,12 +108,11 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
             device.copies_ps - device.copies_alone_ps,
         )
     )
+    if device.device.startswith("TPU"):  # its ops wait and copy too, as their categories say
+        return Fact(f"device_time_{label}", label, f"{compute} in ops + {idle} idle = {wall} wall")
     text = f"{compute} compute + {copies} copies + {idle} idle = {wall} wall"
     overlaps = device.kernel_sum_ps > device.compute_ps
-    note = (
-        f"{'ops' if device.device.startswith('TPU') else 'kernels'} sum to {kernel_sum}"
-        + ", since streams overlap" * overlaps
-    )
+    note = f"kernels sum to {kernel_sum}" + ", since streams overlap" * overlaps
     if device.copies_ps > device.copies_alone_ps:
         note += f"; {hidden} of copies run beside compute"
     return Fact(f"device_time_{label}", label, text, note=note)
@@ -117,8 +120,7 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
 
 def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
     if not len(kernels):
-        is_tpu = any(device.device.startswith("TPU") for device in kernels.devices)
-        return (_TPU if is_tpu else _NO_KERNELS,)
+        return (_TPU if _is_tpu(kernels) else _NO_KERNELS,)
     notes = [_AS_TENSORFLOW] if attribution == "tensorflow" else []
     rows = zip(kernels.kernels, kernels.total_ps.tolist(), strict=True)
     without_op_ps = sum(total_ps for kernel, total_ps in rows if not kernel.op.name)

@@ -30,6 +30,7 @@ _NO_EVENTS = (
     "capture takes) while steps run; TF_GPU_ALLOCATOR=cuda_malloc_async may record none at all. On a CPU, only some "
     "builds of TensorFlow (those with oneDNN) record allocations, and only those of large tensors."
 )
+_ON_TPU = "Memory use is unknown: the trace holds no allocation."
 _STAR = (
     "* stands for numbers: several ops are summed, such as those of layers; memory_alive in JSON and CSV has each op."
 )
@@ -42,6 +43,8 @@ def build(results: Results) -> Section:
         note = _NO_EVENTS
         if len(memory.hosts_without_threads) == memory.host_count:
             note = _NO_THREADS
+        elif results["steps"].on_tpu:
+            note = _ON_TPU
         elif memory.malformed_events:
             note = f"The {memory.malformed_events:,} events of allocators do not say how much is in use."
         return Section("memory", "Memory", notes=(note,))

@@ -55,7 +55,7 @@ def build(results: Results) -> Section:
     if batches > 1:
         note = f"{batches} batches in a step"
         facts.append(Fact("batch_time", "Average per batch", time.average / batches, "ms", note))
-    facts += [*_rate_facts(results), *_precision_facts(breakdown)]
+    facts += [*_rate_facts(results), *_precision_facts(breakdown), *_duty_facts(breakdown)]
     return Section(
         "overview",
         "Overview",
@@ -83,6 +83,17 @@ def _precision_facts(breakdown: Breakdown) -> list[Fact]:
         note = "kernels that do not show what they compute in"
         facts.append(Fact("compute_unknown", "Device compute unknown", percents["unknown"], "%", note))
     return facts
+
+
+def _duty_facts(breakdown: Breakdown) -> list[Fact]:
+    """Return how much of the capture TPU cores compute, from the first to the last op of each."""
+    from tfperf.sections.steps.tpu_cores import duty_percent
+
+    duty = duty_percent(breakdown.cores)
+    if duty is None:
+        return []
+    note = f"of {counted(len(breakdown.cores), 'core')}, from first to last op: any op but infeed, outfeed and transfers"
+    return [Fact("duty_cycle", "Duty cycle", duty, "%", note)]
 
 
 def _cost_of_input(results: Results) -> tuple[Finding, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, TPU_MEANINGS
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary
@@ -26,7 +27,10 @@ _TIMES = (
 
 def _categories(results: Results) -> Data | None:
     overview: Summary = results["overview"]
-    return None if overview.step_time_ms is None else overview.columns()
+    if overview.step_time_ms is None:
+        return None
+    meanings = CATEGORY_MEANINGS | (TPU_MEANINGS if results["steps"].on_tpu else {})
+    return {**overview.columns(), "meaning": [meanings[key] for key in CATEGORIES]}
 
 
 def _kinds(results: Results) -> Data | None:

@@ -17,8 +17,10 @@ from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Host
 from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES
+from tfperf.sections.steps.tpu_cores import CoreWork, core_work
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.activities import Activity, ActivityTimes, Attribution, corrected_times, tpu_codes, tpu_times
+from tfperf.trace.device_time import device_label
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
@@ -71,6 +73,9 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     """False: there is no event of a host thread, so what the host does is unknown."""
     unknown_somewhere: frozenset[str] = frozenset()
     """The categories, and parts of input, that some of several hosts, or the ops of a TPU, cannot show."""
+    on_tpu: bool = False
+    cores: tuple[CoreWork, ...] = ()
+    """TPU cores whose ops say what they do."""
 
     @property
     def averaged(self) -> Bools:
@@ -106,7 +111,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     def only(self, rows: Int64s) -> Breakdown:
         """Return the breakdown of the steps at `rows`."""
         time_ps = {category: values[rows] for category, values in self.time_ps.items()}
-        return replace(self, steps=self.steps.only(rows), time_ps=time_ps)
+        cores = tuple(core.only(rows) for core in self.cores)
+        return replace(self, steps=self.steps.only(rows), time_ps=time_ps, cores=cores)
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per step; None for what is unknown, but 0 for the categories of a device where there is none.
@@ -164,12 +170,14 @@ def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
 
 def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
     """Attribute the steps of each TPU core by what its ops do, and average over cores."""
-    cores, codes = [], tpu_codes(trace)
+    cores, works, codes = [], [], tpu_codes(trace)
     for plane, start_ps, end_ps in core_steps(trace, steps):
         of_core = replace(steps.only(np.arange(len(start_ps))), start_ps=start_ps, end_ps=end_ps)
         times = tpu_times(trace, plane, codes, start_ps, end_ps)
         input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
         cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible))
+        label = device_label(trace.planes[plane].name)
+        works.append(core_work(trace.host, label, times, cores[-1].time_ps["input"]))
     # One core may feed the others.
     input_visible = any(core.input_visible for core in cores)
     unknown = set(HOST_CATEGORIES)  # ops of a core say nothing about the host
@@ -179,7 +187,8 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
     precision_ps = {f"compute_{kind}_ps": 0 for kind in ("16", "32", "unknown")}
     whole = combine(cores)
     time_ps = {category: ps * (category not in unknown) for category, ps in whole.time_ps.items()}
-    whole = replace(whole, **precision_ps, time_ps=time_ps, input_visible=input_visible)
+    known = tuple(works) if "input" not in unknown else ()
+    whole = replace(whole, **precision_ps, time_ps=time_ps, input_visible=input_visible, cores=known, on_tpu=True)
     return replace(whole, unknown_somewhere=frozenset(unknown))
 
 
@@ -262,6 +271,7 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         has_device=any(host.has_device for host in with_steps),
         host_visible=all(host.host_visible for host in with_steps),
         unknown_somewhere=frozenset().union(*(host.unknown for host in with_steps)),
+        cores=tuple(core for host in aligned for core in host.cores),
     )
 
 

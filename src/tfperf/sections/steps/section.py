@@ -25,6 +25,13 @@ CATEGORY_MEANINGS = {
     "all_others": "none of these: Python, I/O, idle",
 }
 """The nine categories, in the order in which they are shown, and what counts in each."""
+TPU_MEANINGS = {
+    "output": "outfeed, copies to the host",
+    "input": "infeed, or waiting for the host",
+    "device_compute": "ops on the cores",
+    "all_others": "none of these: cores run no op",
+}
+"""The same for the steps of a TPU, where they differ."""
 CATEGORIES = tuple(CATEGORY_MEANINGS)
 CATEGORY_TITLES = {key: key.replace("_", " ").capitalize() for key in CATEGORIES}
 DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
