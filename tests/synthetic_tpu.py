@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from builders import Event, Plane, event, line, plane, space
-from jax_builders import GRADIENT, programs
+from hlo_builders import F32, computation, instruction, program, shape
+from protobytes import field, message
 
 STEPS = 6
 EVERY_US = 105
@@ -37,8 +38,40 @@ def _ops(start: float, infeed: float) -> Iterator[Event]:
     yield event("outfeed.6", begin + 70, 5)
 
 
+WORK = {
+    "fusion.3": {"flops": 9_000_000, "bytes_accessed": 9_000_000},
+    "convolution.4": {"flops": 1_000_000_000, "bytes_accessed": 2_000_000},
+}
+"""Of each run: 600 GB/s, and 50 TFLOP/s at 500 flop/byte."""
+PEAKS = {"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0}
+PROGRAM = program(
+    computation(
+        "main",
+        instruction(1, "x", "parameter", shape(F32, 1000, 100, 100)),
+        instruction(2, "y", "parameter", shape(F32, 1000, 100, 100), extra=field(9, 1)),
+        instruction(
+            3,
+            "convolution.4",
+            "dot",
+            shape(F32, 1000, 100, 100),
+            [1, 2],
+            extra=field(30, message(field(1, 2), field(2, 1), field(3, 0), field(4, 0)))
+            + field(7, message(field(2, b"jit(step)/transpose(jvp(mlp))/dot_general"))),
+        ),
+        root=3,
+    )
+)
+"""The program of the step, of which only the product is known: of 1,000 times 100 x 100, which are padded to 104 x 128."""
+
+
 def core(
-    number: int, *, with_categories: bool = True, with_ops: bool = True, infeed: bool = True, steps: bool = True
+    number: int,
+    *,
+    with_categories: bool = True,
+    with_ops: bool = True,
+    infeed: bool = True,
+    steps: bool = True,
+    with_work: bool = False,
 ) -> Plane:
     """One core; without an infeed, it does nothing in that time."""
     first, waits, takes = ((0, 20, 100), (2, 10, 90))[number]
@@ -51,11 +84,12 @@ def core(
     for name, category in CATEGORIES.items():
         facts[name] = {"hlo_category": category} if with_categories else {"program_id": 7}
         facts[name] |= {"tf_op": TF_OPS[name]} if name in TF_OPS else {}
+        facts[name] |= {**WORK.get(name, {}), "program_id": 7} if with_work else {}
     return plane(
         f"/device:TPU:{number}",
         *lines,
         *([line("XLA Ops", *ops, id=3)] if with_ops else []),
-        stats={"device_type_string": "TPU v5 lite"},
+        stats={"device_type_string": "TPU v5 lite", **(PEAKS if with_work else {})},
         name_stats=facts,
     )
 
@@ -70,7 +104,7 @@ def _host(*, fetches: bool, marked: bool, jax: bool) -> Plane:
 
 def synthetic_tpu(*, fetches: bool = False, marked: bool = False, jax: bool = True, **parts: bool) -> bytes:
     """Return the profile; `parts` are those of `core`."""
-    known = programs({7: ("jit_step", (GRADIENT,))})
+    known = plane("/host:metadata", name_stats={"jit_step(7)": {"program_id": 7, "Hlo Proto": PROGRAM}})
     return space(core(0, **parts), core(1, **parts), _host(fetches=fetches, marked=marked, jax=jax), known)
 
 

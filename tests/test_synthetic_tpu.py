@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from builders import logdir_of
-from synthetic_tpu import synthetic_tpu
+from synthetic_tpu import CATEGORIES, synthetic_tpu
 
 import tfperf
+from tfperf.linter.engine import lint_path
 from tfperf.render import RenderOptions, render
 from tfperf.sections.diagnosis.actions import ADVICE
 
@@ -108,6 +109,38 @@ def test_a_report_of_a_tpu_speaks_of_no_gpu(tmp_path: Path) -> None:
     category = ("Kernel launch", "launching kernels", "not kernels", "streams and devices")
     lines = [line for line in text.splitlines() if not any(words in line for words in category)]
     assert [line for line in lines if GPU_WORDS.search(line)] == []
+
+
+def test_instructions_have_categories_and_are_held_against_the_peaks_that_the_plane_states(tmp_path: Path) -> None:
+    report = made(tmp_path, with_work=True)
+    sections = report["sections"]
+    ops = {row["hlo_op"]: row for row in sections["xla"]["tables"]["hlo_ops"]["rows"]}
+    assert {name: row["category"] for name, row in ops.items()} == CATEGORIES
+    assert (ops["fusion.3"]["runs"], ops["convolution.4"]["runs"]) == (24, 12)
+    judged = {row["hlo_op"]: row for row in sections["roofline"]["tables"]["roofline_ops"]["rows"]}
+    product, fusion = judged["convolution.4"], judged["fusion.3"]
+    assert (product["bound"], product["tflops_per_second"]) == ("compute", pytest.approx(50))
+    assert (fusion["bound"], fusion["gb_per_second"]) == ("memory", pytest.approx(600))
+    facts = sections["roofline"]["facts"]
+    assert facts["ridge_point"]["value"] == pytest.approx(100)
+    # In a step of 100 us, each of the two cores computes one product of 10^9 operations, of 10^10 that it could.
+    assert facts["step_hardware_percent"]["value"] == pytest.approx(10)
+
+
+def test_the_program_that_ran_is_linted(tmp_path: Path) -> None:
+    result = lint_path(logdir_of(tmp_path, tpu=synthetic_tpu(with_work=True)))
+    assert [(each.rule, each.ops) for each in result.violations] == [
+        ("TPU-MM-3", ("jit(step)/transpose(jvp(mlp))/dot_general",))
+    ]
+    assert result.violations[0].share == pytest.approx(240 / (6 * (95 + 85)))
+
+
+def test_the_host_that_waits_for_data_is_why_a_core_is_idle(tmp_path: Path) -> None:
+    causes = made(tmp_path, infeed=False, fetches=True)["sections"]["idle"]["tables"]["idle_causes"]["rows"]
+    per_step = {row["cause"]: row["per_step_ms"] for row in causes}
+    assert per_step["Waiting for input"] == pytest.approx(
+        9 * MS
+    )  # both cores: the second has nothing to do until 12 us
 
 
 def test_a_loop_is_without_its_body_in_the_table_of_ops(tmp_path: Path) -> None:

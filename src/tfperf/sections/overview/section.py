@@ -92,7 +92,9 @@ def _duty_facts(breakdown: Breakdown) -> list[Fact]:
     duty = duty_percent(breakdown.cores)
     if duty is None:
         return []
-    note = f"of {counted(len(breakdown.cores), 'core')}, from first to last op: any op but infeed, outfeed and transfers"
+    note = (
+        f"of {counted(len(breakdown.cores), 'core')}, from first to last op: any op but infeed, outfeed and transfers"
+    )
     return [Fact("duty_cycle", "Duty cycle", duty, "%", note)]
 
 
