@@ -47,13 +47,13 @@ PEAKS = {"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second":
 PROGRAM = program(
     computation(
         "main",
-        instruction(1, "x", "parameter", shape(F32, 1000, 100, 100)),
-        instruction(2, "y", "parameter", shape(F32, 1000, 100, 100), extra=field(9, 1)),
+        instruction(1, "x", "parameter", shape(F32, 500, 100, 100)),
+        instruction(2, "y", "parameter", shape(F32, 500, 100, 100), extra=field(9, 1)),
         instruction(
             3,
             "convolution.4",
             "dot",
-            shape(F32, 1000, 100, 100),
+            shape(F32, 500, 100, 100),
             [1, 2],
             extra=field(30, message(field(1, 2), field(2, 1), field(3, 0), field(4, 0)))
             + field(7, message(field(2, b"jit(step)/transpose(jvp(mlp))/dot_general"))),
@@ -61,7 +61,7 @@ PROGRAM = program(
         root=3,
     )
 )
-"""The program of the step, of which only the product is known: of 1,000 times 100 x 100, which are padded to 104 x 128."""
+"""The program of the step, of which only the product is known: 500 times 100 x 100, padded to 104 x 128."""
 
 
 def core(

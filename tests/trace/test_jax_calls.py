@@ -95,11 +95,12 @@ def test_runs_belong_to_calls_in_order_and_those_called_before_the_capture_to_no
 
 def test_cores_of_a_tpu_run_a_program_together(tmp_path: Path) -> None:
     """The program is told by a stat, or by the name of the run."""
-    runs = [event("jit_f(1)", 0, 10), event("jit_g", 20, 5, program_id=2), event("jit_f(1)", 40, 10)]
-    cores = [
-        plane(f"/device:TPU:{n}", line("XLA Modules", *(event(e.name, e.start_us + n, e.duration_us, **e.stats) for e in runs)))
-        for n in (0, 2)
-    ]  # fmt: skip
+    runs = (("jit_f(1)", 0, 10), ("jit_g(2)", 20, 5), ("jit_f(1)", 40, 10))
+    cores = []
+    for late in (0, 2):
+        events = [event(name, start + late, takes) for name, start, takes in runs]
+        events[1] = event("jit_g", 20 + late, 5, program_id=2)
+        cores.append(plane(f"/device:TPU:{late}", line("XLA Modules", *events)))
     found = find_core_runs(trace_of(tmp_path, *cores))
     assert found.program.tolist() == [1, 2, 1]
     assert (found.start / US).tolist() == [0, 20, 40]

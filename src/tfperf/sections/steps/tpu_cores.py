@@ -1,4 +1,4 @@
-"""What each TPU core says of its steps and of the whole capture: how much of both it waits, and how much it computes."""
+"""What each TPU core says of itself: how much of a step it waits for input, and of the capture it computes."""
 
 from __future__ import annotations
 
