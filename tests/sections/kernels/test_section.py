@@ -142,7 +142,12 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert without_device.notes == ("No kernels: no device recorded anything in this trace.",)
     assert without_device.level == "full"
     tpu = plane("/device:TPU:0", line("XLA Ops", event("fusion", 0, 10)))
-    assert "a TPU runs whole programs" in section(tmp_path, tpu).notes[0]
+    made = section(tmp_path, tpu)
+    assert "A TPU runs whole programs" in made.notes[0]
+    assert made.title == "TPU cores"
+    assert [(fact.title, fact.value) for fact in made.facts] == [
+        ("TPU:0", "0.010 ms in ops + 0.000 ms idle = 0.010 ms wall")
+    ]
     copies = section(tmp_path, gpu(event("MemcpyH2D", 0, 10)))
     assert "recorded only copies" in copies.notes[0]
     assert [table.name for table in copies.tables] == ["copies", "device_time"]
