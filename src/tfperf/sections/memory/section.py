@@ -43,7 +43,7 @@ def build(results: Results) -> Section:
         note = _NO_EVENTS
         if len(memory.hosts_without_threads) == memory.host_count:
             note = _NO_THREADS
-        elif results["steps"].on_tpu:
+        elif "steps" in results.sections and results["steps"].on_tpu:
             note = _ON_TPU
         elif memory.malformed_events:
             note = f"The {memory.malformed_events:,} events of allocators do not say how much is in use."
