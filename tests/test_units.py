@@ -130,3 +130,4 @@ def test_names_that_are_close_are_suggested() -> None:
     assert did_you_mean("skew", limits) == "did you mean max-skew?"
     assert did_you_mean("zzzz", ["mean", "max"]) == "choose one of mean, max"
     assert did_you_mean("zzzz", map(str, range(100))) == ""
+    assert did_you_mean("tpu-mm", ["tpu-mm-1"], {"tpu-mm-1": "TPU-MM-1"}) == "did you mean TPU-MM-1?"

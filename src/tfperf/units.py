@@ -135,11 +135,15 @@ def without_middle(text: str, limit: int, mark: str = "...") -> str:
 _AS_CLOSE = 0.8
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the names that are close to a word as a question; else all of them to choose from, if they are few."""
+def did_you_mean(word: str, known: Iterable[str], shown_as: Mapping[str, str] | None = None) -> str:
+    """Return the names that are close to a word as a question; else all of them to choose from, if they are few.
+
+    `shown_as` says how a name is written, where that is not how it is compared.
+    """
     import difflib
 
     names = list(known)
+    shown = shown_as or {name: name for name in names}
     word_in_lower = word.lower()[:100]
     close = difflib.get_close_matches(word_in_lower, names, n=3, cutoff=0.5)
     # Beside one that is much closer, the others are none.
@@ -147,5 +151,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close = [name for name, ratio in zip(close, alike, strict=True) if ratio >= _AS_CLOSE * max(alike)]
     close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
     if close:
-        return f"did you mean {' or '.join(filter(None, (', '.join(close[:-1]), close[-1])))}?"
-    return f"choose one of {', '.join(names)}" if len(names) <= 16 else ""
+        *others, last = (shown[name] for name in close)
+        return f"did you mean {' or '.join(filter(None, (', '.join(others), last)))}?"
+    return f"choose one of {', '.join(map(shown.__getitem__, names))}" if len(names) <= 16 else ""

@@ -81,7 +81,7 @@ def test_the_name_of_a_kind_lists_its_words(word: str, run_tfperf: Run) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("inputbound", "'inputbound' is not a term that tfperf knows: did you mean input bound"),
+        ("inputbound", "'inputbound' is not a term that tfperf knows: did you mean Input-bound"),
         ("qqqqqq", "'qqqqqq' is not a term that tfperf knows: tfperf explain lists what there is"),
         ("\x1b[31m", r"'\x1b[31m' is not a term that tfperf knows"),
         ("", "'' is not a term that tfperf knows"),

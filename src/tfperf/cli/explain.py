@@ -126,7 +126,7 @@ def _unknown(word: str, known: Iterable[Entry]) -> str:
     from tfperf.units import did_you_mean
 
     shown_as = {key_of(name): name for entry in known for name in entry.names}
-    close = did_you_mean(key_of(word), shown_as)
+    close = did_you_mean(key_of(word), shown_as, shown_as)
     return f"'{for_people(word)}' is not a term that tfperf knows: {close or 'tfperf explain lists what there is'}"
 
 

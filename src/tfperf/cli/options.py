@@ -95,6 +95,10 @@ class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
+            parts = str(value).split(",")
+            if len(parts) > 1 and all(part.strip() in self.choices for part in parts):
+                typed = " ".join(f"-s {part.strip()}" for part in parts)
+                self.fail(f"{value!r} is several sections: write {typed}", param, ctx)
             known = did_you_mean(str(value), self.choices) or f"choose one of {', '.join(self.choices)}"
             self.fail(f"{value!r} is not a section: {known}", param, ctx)
         return str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -217,9 +216,12 @@ def _device(graphs: Sequence[OpGraph], options: LintOptions) -> tuple[Device, li
 
 def chosen_rules(options: LintOptions, device: Device | None = None) -> list[str]:
     """Return the ids of the rules that are asked for; raises LintError for one that is not there."""
+    by_key = {rule.lower(): rule for rule in RULES}
     for rule in (*options.rules, *options.ignore):
-        if rule.upper() not in RULES:
-            raise LintError(f"{rule!r} is not a rule: {_close(rule) or 'tfperf explain rules lists them'}")
+        if rule.lower() not in by_key:
+            raise LintError(
+                f"{rule!r} is not a rule: {did_you_mean(rule, by_key, by_key) or 'tfperf explain rules lists them'}"
+            )
     wanted = {rule.upper() for rule in options.rules}
     ignored = {rule.upper() for rule in options.ignore}
     ids = RULES if device is None else rules_of(device)
@@ -229,12 +231,6 @@ def chosen_rules(options: LintOptions, device: Device | None = None) -> list[str
     if device is not None and not found:
         raise LintError(f"no rule of a {device.upper()} is left: leave --rule or --ignore out, or change --device")
     return found
-
-
-def _close(rule: str) -> str:
-    """Return rules with names that are close to one, as a question."""
-    names = did_you_mean(rule, map(str.lower, RULES))
-    return re.sub(r"[tg]pu-\w+-\d", lambda found: found[0].upper(), names)
 
 
 def _check_supported(graph: OpGraph, ledger: Ledger, path: Path) -> None:

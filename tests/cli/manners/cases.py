@@ -96,6 +96,8 @@ IN_PROCESS = (
     # analyze: wrong words
     Case("analyze logs -s overveiw", "Error: *'overveiw' is not a section: did you mean overview?", 2),
     Case("analyze logs --section tf_data", "Error: *'tf_data' is not a section: did you mean tfdata?", 2),
+    Case("analyze logs -s ops,steps", "Error: *'ops,steps' is several sections: write -s ops -s steps", 2),
+    Case("explain TPU-CV", "Error: 'TPU-CV' is not a term that tfperf knows: did you mean TPU-CV-*", 2),
     Case("analyze logs -s xyzzy", "Error: *'xyzzy' is not a section: choose one of diagnosis, *", 2),
     Case("analyze logs -s ''", "Error: *'' is not a section: choose one of diagnosis, *", 2),
     Case("analyze logs --fromat json", "Error: No such option*--fromat*Did you mean*--format*", 2),
@@ -221,7 +223,7 @@ IN_PROCESS = (
     Case("explain output_copy", "output_copy (cause)"),
     Case("explain keep_signature", "keep_signature (action)"),
     Case("explain --max-step-time", "--max-step-time (option)"),
-    Case("explain inptu_wait", "Error: 'inptu_wait' is not a term that tfperf knows: did you mean input wait*", 2),
+    Case("explain inptu_wait", "Error: 'inptu_wait' is not a term that tfperf knows: did you mean Input wait*", 2),
     Case("explain xyzzy", "Error: 'xyzzy' is not a term that tfperf knows: tfperf explain lists what there is", 2),
     Case("completion bash", "_tfperf_completion() {"),
     Case("completion zsh", "#compdef tfperf"),
