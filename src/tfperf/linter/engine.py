@@ -14,21 +14,24 @@ from msgspec.structs import replace
 from tfperf.display import Shown, cut
 from tfperf.errors import TfperfError
 from tfperf.linter.batch import with_batch
-from tfperf.linter.batch_norms import check_batch_norms
 from tfperf.linter.catalogue import RULES, rules_of
-from tfperf.linter.convolutions import check_convolutions, check_pooling
-from tfperf.linter.fusion import check_fusion, check_matmuls
-from tfperf.linter.gpu import check_gpu_convolutions, check_gpu_products, check_gpu_transposes
 from tfperf.linter.graph_file import graphs_of, read_graphs
-from tfperf.linter.hlo_rules import check_program
-from tfperf.linter.layout import check_inputs, check_reshapes, check_space
+from tfperf.linter.graph_rules.batch_norms import check_batch_norms
+from tfperf.linter.graph_rules.convolutions import check_convolutions
+from tfperf.linter.graph_rules.fusion import check_fusion
+from tfperf.linter.graph_rules.gpu import check_gpu_convolutions, check_gpu_products, check_gpu_transposes
+from tfperf.linter.graph_rules.inputs import check_inputs
+from tfperf.linter.graph_rules.pieces import check_pieces
+from tfperf.linter.graph_rules.pooling import check_pooling
+from tfperf.linter.graph_rules.products import check_products
+from tfperf.linter.graph_rules.randoms import check_randoms
+from tfperf.linter.graph_rules.reductions import check_reductions
+from tfperf.linter.graph_rules.reshapes import check_reshapes, check_space
+from tfperf.linter.graph_rules.transposes import check_transposes
+from tfperf.linter.hlo_rules.program import check_program
 from tfperf.linter.op_graph import OpGraph
 from tfperf.linter.padding import LEVELS, Level
-from tfperf.linter.pieces import check_pieces
-from tfperf.linter.randoms import check_randoms
-from tfperf.linter.reductions import check_reductions
 from tfperf.linter.rule import Device, Ledger, Violation, at_least
-from tfperf.linter.transposes import check_transposes
 from tfperf.linter.xla_programs import Programs, is_profile, program_of, programs_that_ran
 from tfperf.tfprof.input_file import InputFile
 from tfperf.units import counted, did_you_mean
@@ -36,7 +39,7 @@ from tfperf.units import counted, did_you_mean
 Check = Callable[[OpGraph, Ledger], None]
 _CHECKS: dict[Device, tuple[Check, ...]] = {
     "tpu": (
-        check_convolutions, check_pooling, check_fusion, check_matmuls, check_transposes, check_pieces, check_space,
+        check_convolutions, check_pooling, check_fusion, check_products, check_transposes, check_pieces, check_space,
         check_reshapes, check_inputs, check_randoms, check_reductions, check_batch_norms,
     ),
     "gpu": (check_gpu_products, check_gpu_convolutions, check_gpu_transposes),

@@ -43,6 +43,8 @@ POOLS = frozenset(("MaxPool", "MaxPoolV2", "AvgPool", "MaxPool3D", "AvgPool3D"))
 POOL_GRADIENTS = frozenset(
     ("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad", "MaxPoolGradWithArgmax", "AvgPoolGrad", "AvgPool3DGrad")
 )
+OPEN = "a dimension of its tensors is not known; give the batch size with --batch, or save it with fixed shapes"
+"""Why an op could not be judged: the reason that rules share."""
 _CHANNELS_FIRST = ("NCHW", "NCDHW")
 _BINARY_FLOAT = 4
 

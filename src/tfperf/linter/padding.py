@@ -8,6 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tfperf.units import format_bytes
+
 Level = Literal["high", "medium", "low", "info"]
 """How much a finding matters."""
 LEVELS: tuple[Level, ...] = ("high", "medium", "low", "info")
@@ -96,15 +98,13 @@ def in_layouts(role: str, layouts: Iterable[Padding], element_bytes: int) -> Pad
     return PaddedTensor(role=role, least=ranked[0], most=ranked[-1], element_bytes=element_bytes)
 
 
-def tiled(dims: Sequence[int]) -> Padding:
-    """Return the padding of a tensor whose last dimension lies along the lanes: the usual tiling."""
-    return with_multiples(dims, {len(dims) - 2: SUBLANES, len(dims) - 1: LANES})
-
-
-def both_orders(role: str, dims: Sequence[int], element_bytes: int) -> PaddedTensor:
-    """Return the padding of a tensor of which either of the two last dimensions may lie along the lanes."""
-    swapped = with_multiples(dims, {len(dims) - 2: LANES, len(dims) - 1: SUBLANES})
-    return in_layouts(role, (tiled(dims), swapped), element_bytes)
+def both_orders(
+    role: str, dims: Sequence[int], element_bytes: int, minor: tuple[int, int] | None = None
+) -> PaddedTensor:
+    """Return the padding of a tensor, either of whose last (or `minor`) dimensions may lie along the lanes."""
+    one, other = minor or (len(dims) - 2, len(dims) - 1)
+    layouts = (with_multiples(dims, {one: a, other: b}) for a, b in ((SUBLANES, LANES), (LANES, SUBLANES)))
+    return in_layouts(role, layouts, element_bytes)
 
 
 def convolution_multiples(batch: int, *, kernel_gradient: bool = False) -> tuple[int, int]:
@@ -121,3 +121,16 @@ def level_of(ratio: float, padded_bytes: int) -> Level:
     if ratio >= _HIGH and padded_bytes >= MIB:
         return "high"
     return "medium" if ratio >= _MEDIUM else "info"
+
+
+def padding_text(tensor: PaddedTensor, how: str) -> str:
+    """Say what a tensor is rounded up to, and what that costs."""
+    least, most = tensor.least, tensor.most
+    ratio = f"{least.ratio:.2f}" if least.padded == most.padded else f"{least.ratio:.2f} to {most.ratio:.2f}"
+    shapes = f"{shape_text(least.dims)} becomes {shape_text(least.padded)}"
+    return f"{tensor.role} {shapes} ({how}): {ratio} times as large, {format_bytes(tensor.wasted_bytes)} of padding"
+
+
+def shape_text(dims: Dims) -> str:
+    """Return dimensions as people write them: `784x128`."""
+    return "x".join(map(str, dims)) or "scalar"

@@ -1,16 +1,13 @@
-"""Rules about matrix products, and what is fused into them and into convolutions."""
+"""Rules about what is fused into matrix products and convolutions."""
 
 from __future__ import annotations
 
-from tfperf.linter.convolutions import OPEN, padding_text
 from tfperf.linter.op_graph import ACTIVATIONS, CONVOLUTIONS, ELEMENTWISE, FORWARD, MATMULS, REDUCTIONS, OpGraph
-from tfperf.linter.padding import MIB, Dims, both_orders
-from tfperf.linter.rule import Ledger, Violation, worst
+from tfperf.linter.rule import Ledger, Violation
 
 _BIAS = ("BiasAdd", "AddV2", "Add")
 _FUSES_INPUT = MATMULS | CONVOLUTIONS | ELEMENTWISE | frozenset(REDUCTIONS)
 """Ops that compute an elementwise op again as they read it: it need not be stored for them."""
-_LEAST_RATIO = 1.25
 
 
 def check_fusion(graph: OpGraph, ledger: Ledger) -> None:
@@ -76,56 +73,3 @@ def _has_vector(graph: OpGraph, index: int) -> bool:
 
 def _fuses(graph: OpGraph, index: int) -> bool:
     return graph.op(index) in _FUSES_INPUT or graph.op(index) in ("Shape", "ShapeN", "Size", "Rank")
-
-
-def check_matmuls(graph: OpGraph, ledger: Ledger) -> None:
-    """TPU-MM-3: operands and results of matrix products that are rounded up to tiles."""
-    for index in graph.of(MATMULS):
-        name = graph.name_of(index)
-        shapes = _matrices(graph, index)
-        if shapes is None:
-            ledger.cannot(name, OPEN)
-            continue
-        ledger.judge(name)
-        tensors = tuple(both_orders(role, dims, graph.element_bytes(index)) for role, dims in shapes if len(dims) > 1)
-        wasteful = [tensor for tensor in tensors if tensor.least.ratio >= _LEAST_RATIO and tensor.padded_bytes >= MIB]
-        if wasteful:
-            largest = max(wasteful, key=lambda tensor: tensor.wasted_bytes)
-            ledger.add(
-                Violation(
-                    rule="TPU-MM-3",
-                    level=worst([tensor.level for tensor in wasteful]),
-                    ops=(name,),
-                    op_type=graph.op(index),
-                    what=padding_text(largest, "general tiling, to 8 and 128 in either order"),
-                    advice="make the two last dimensions of operands and result multiples of 128, the smaller one of 8",
-                    unless="the product takes little of the step, or its sizes are given (classes, heads)",
-                    tensors=tensors,
-                )
-            )
-
-
-def _matrices(graph: OpGraph, index: int) -> list[tuple[str, Dims]] | None:
-    """Return operands and result of a product, batches first; None if a dimension is not known."""
-    given = [graph.known(*source) for source in graph.nodes[index].inputs[:2]]
-    found = [*given, graph.known(index)]
-    roles = ("first operand", "second operand", "result")
-    if len(found) != len(roles) or any(dims is None for dims in found):
-        return None
-    shapes = [(role, dims) for role, dims in zip(roles, found, strict=True) if dims is not None]
-    return _of_einsum(graph.text(index, "equation"), shapes) if graph.op(index) == "Einsum" else shapes
-
-
-def _of_einsum(equation: str, shapes: list[tuple[str, Dims]]) -> list[tuple[str, Dims]]:
-    """Return the tensors of an Einsum with the letters that all of them have first: the compiler may order them so."""
-    terms = equation.replace(" ", "").replace("->", ",").split(",")
-    if len(terms) != len(shapes) or any(len(term) != len(dims) for term, (_, dims) in zip(terms, shapes, strict=True)):
-        return []
-    batches = set(terms[0]).intersection(*terms[1:])
-    ordered = []
-    for term, (role, dims) in zip(terms, shapes, strict=True):
-        shared = [size for letter, size in zip(term, dims, strict=True) if letter in batches]
-        own = [size for letter, size in zip(term, dims, strict=True) if letter not in batches]
-        if len(own) > 1:
-            ordered.append((role, (*shared, *own)))
-    return ordered

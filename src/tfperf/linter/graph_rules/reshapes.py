@@ -1,12 +1,11 @@
-"""Rules about moving data between dimensions that are padded and others: reshapes, space to depth, inputs."""
+"""Rules about moving data between dimensions that are padded and others: reshapes, space to depth."""
 
 from __future__ import annotations
 
 import math
 
-from tfperf.linter.convolutions import OPEN, padding_text, shape_text
-from tfperf.linter.op_graph import OpGraph
-from tfperf.linter.padding import MIB, PaddedTensor, both_orders
+from tfperf.linter.op_graph import OPEN, OpGraph
+from tfperf.linter.padding import MIB, both_orders, padding_text, shape_text
 from tfperf.linter.rule import Ledger, Violation
 from tfperf.units import format_bytes
 
@@ -14,12 +13,8 @@ _MOVES_SPACE = frozenset(
     ("BatchToSpace", "BatchToSpaceND", "SpaceToBatch", "SpaceToBatchND", "SpaceToDepth", "DepthToSpace")
 )
 _RESHAPES = frozenset(("Reshape",))
-_INPUTS = frozenset(("_Arg", "Placeholder", "IteratorGetNext", "InfeedDequeue", "InfeedDequeueTuple"))
-_FED = ("IteratorGetNext", "InfeedDequeue", "InfeedDequeueTuple")
 _FEW_CHANNELS = 4
-_LEAST_WASTE, _LEAST_RATIO = 0.25, 2.0
-_NOT_SAID = "the graph does not say whether the host passes this argument in each step"
-_NO_NUMBERS = ("resource", "variant", "string")
+_LEAST_WASTE = 0.25
 
 
 def check_space(graph: OpGraph, ledger: Ledger) -> None:
@@ -87,42 +82,3 @@ def check_reshapes(graph: OpGraph, ledger: Ledger) -> None:
 
 def _wide(dims: tuple[int, ...]) -> list[int]:
     return [size for size in dims if size != 1]
-
-
-def check_inputs(graph: OpGraph, ledger: Ledger) -> None:
-    """TPU-RS-2: what the host passes in each step, in shapes that are mostly padding."""
-    for index in graph.of(_INPUTS):
-        node = graph.nodes[index]
-        if graph.dtype(index) in _NO_NUMBERS or not (graph.users(index) or node.op in _FED):
-            continue
-        for slot, dims in enumerate(node.shapes):
-            _check_input(graph, ledger, index, slot, dims)
-
-
-def _check_input(graph: OpGraph, ledger: Ledger, index: int, slot: int, dims: tuple[int, ...] | None) -> None:
-    node, name = graph.nodes[index], graph.name_of(index)
-    if node.is_argument and not node.from_host:
-        ledger.cannot(name, _NOT_SAID)
-    elif dims is None or -1 in dims:
-        ledger.cannot(name, OPEN)
-    else:
-        ledger.judge(name)
-        tensor = _sent(dims, graph.element_bytes(index))
-        if tensor is not None and tensor.least.ratio >= _LEAST_RATIO and tensor.padded_bytes >= MIB:
-            ledger.add(
-                Violation(
-                    rule="TPU-RS-2",
-                    level="high",
-                    ops=(name if not slot else f"{name}:{slot}",),
-                    op_type=node.op,
-                    what=padding_text(tensor, "general tiling, to 8 and 128 in either order"),
-                    advice="send it as one dimension (tf.reshape(x, [-1]) on the host), and reshape it on the device",
-                    unless="it stays on the device from step to step, as weights do",
-                    tensors=(tensor,),
-                )
-            )
-
-
-def _sent(dims: tuple[int, ...], element_bytes: int) -> PaddedTensor | None:
-    """Return the padding of what is sent; None for one that has less than three dimensions, as weights and labels."""
-    return both_orders("input", dims, element_bytes) if len(dims) > 2 else None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfperf.linter.convolutions import OPEN, shape_text
-from tfperf.linter.op_graph import ELEMENTWISE, FORWARD, MATMULS, OpGraph
-from tfperf.linter.padding import MIB, both_orders
+from tfperf.linter.op_graph import ELEMENTWISE, FORWARD, MATMULS, OPEN, OpGraph
+from tfperf.linter.padding import MIB, both_orders, shape_text
 from tfperf.linter.rule import Ledger, Violation
 from tfperf.units import format_bytes
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfperf.linter.convolutions import OPEN, parts, shape_text
-from tfperf.linter.op_graph import CONVOLUTIONS, FORWARD, MATMULS, OpGraph
-from tfperf.linter.padding import MIB, Dims, PaddedTensor, in_layouts, with_multiples
+from tfperf.linter.graph_rules.convolutions import parts
+from tfperf.linter.graph_rules.transposes import perm_of
+from tfperf.linter.op_graph import CONVOLUTIONS, FORWARD, MATMULS, OPEN, OpGraph
+from tfperf.linter.padding import MIB, Dims, PaddedTensor, in_layouts, shape_text, with_multiples
 from tfperf.linter.rule import Ledger, Violation
-from tfperf.linter.transposes import perm_of
 
 MULTIPLES = {"float16": 8, "bfloat16": 8, "float32": 4, "float64": 2, "int8": 16}
 """Elements that take 16 bytes: tensor cores are fastest at multiples of it."""

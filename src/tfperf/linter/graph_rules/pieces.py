@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from tfperf.linter.convolutions import OPEN, shape_text, usual_batch
-from tfperf.linter.op_graph import OpGraph
-from tfperf.linter.padding import LANES, MIB, SUBLANES, Dims, both_orders, convolution_multiples
+from tfperf.linter.graph_rules.convolutions import usual_batch
+from tfperf.linter.op_graph import OPEN, OpGraph
+from tfperf.linter.padding import LANES, MIB, SUBLANES, Dims, both_orders, convolution_multiples, shape_text
 from tfperf.linter.rule import Ledger, Violation
 
 _SLICES = frozenset(("Slice", "StridedSlice"))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfperf.linter.batch_norms import batch_norm_scopes
-from tfperf.linter.convolutions import OPEN, shape_text
-from tfperf.linter.op_graph import ELEMENTWISE, REDUCTIONS, OpGraph
-from tfperf.linter.padding import MIB, Dims
+from tfperf.linter.graph_rules.batch_norms import batch_norm_scopes
+from tfperf.linter.op_graph import ELEMENTWISE, OPEN, REDUCTIONS, OpGraph
+from tfperf.linter.padding import MIB, Dims, shape_text
 from tfperf.linter.rule import Ledger, Violation
 
 _LARGEST_BETWEEN = 1000

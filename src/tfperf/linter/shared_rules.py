@@ -1,0 +1,82 @@
+"""Rules that graphs and compiled programs have alike: their words, and from when on they speak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tfperf.linter.padding import MIB, PaddedTensor, padding_text
+from tfperf.linter.rule import Ledger, Violation, worst
+
+
+class PaddingRule(Struct, frozen=True, kw_only=True):
+    """A rule about padding: its words, and from when on a tensor counts."""
+
+    id: str
+    how: str
+    """What is rounded up, and to what."""
+    advice: str
+    unless: str
+    least_ratio: float = 1.25
+    least_bytes: int = MIB
+    """Of the padded tensor."""
+
+    def check(self, ledger: Ledger, tensors: Sequence[PaddedTensor], where: Mapping[str, Any]) -> None:
+        """Note a finding, told by the tensor that wastes most; `where` has the fields of `Violation` about the op."""
+        wasteful = [tensor for tensor in tensors if self._is_wasteful(tensor)]
+        if wasteful:
+            ledger.add(
+                Violation(
+                    rule=self.id,
+                    level=worst([tensor.level for tensor in wasteful]),
+                    what=padding_text(max(wasteful, key=lambda tensor: tensor.wasted_bytes), self.how),
+                    advice=self.advice,
+                    unless=self.unless,
+                    tensors=tuple(tensors),
+                    **where,
+                )
+            )
+
+    def _is_wasteful(self, tensor: PaddedTensor) -> bool:
+        is_large = tensor.least.ratio >= self.least_ratio and tensor.padded_bytes >= self.least_bytes
+        return is_large and tensor.wasted_bytes > 0
+
+
+GENERAL_TILING = "general tiling, to 8 and 128 in either order"
+EITHER_LAYOUT = "batch and features are rounded up to 8 and 128, or to 128 and 8"
+
+PRODUCTS = PaddingRule(
+    id="TPU-MM-3",
+    how=GENERAL_TILING,
+    advice="make the two last dimensions of operands and result multiples of 128, the smaller one of 8",
+    unless="the product takes little of the step, or its sizes are given (classes, heads)",
+)
+POOLING = PaddingRule(
+    id="TPU-PL-1",
+    how=EITHER_LAYOUT,
+    advice="make batch and features multiples of 8 or 128, as for the convolutions beside it",
+    unless="the neighbours of the pooling ask for another layout",
+    least_ratio=1.0,
+    least_bytes=0,
+)
+INPUTS = PaddingRule(
+    id="TPU-RS-2",
+    how=GENERAL_TILING,
+    advice="send it as one dimension, and reshape it on the device",
+    unless="it stays on the device from step to step, as weights do",
+    least_ratio=2.0,
+)
+
+
+def max_pool_gradient(where: Mapping[str, Any]) -> Violation:
+    """Return what TPU-PL-2 says; `where` has the fields of `Violation` about the op."""
+    return Violation(
+        rule="TPU-PL-2",
+        level="info",
+        what="the gradient of max pooling scatters to where the maxima were; that of average pooling does not",
+        advice="try average pooling, or a convolution with strides, if the gradient shows in a profile",
+        unless="accuracy needs the maxima: this changes the model",
+        **where,
+    )
