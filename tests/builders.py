@@ -18,8 +18,9 @@ from tfperf.sections.registry import section_names, with_dependencies
 from tfperf.sections.results import Host, HostResults, Results
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.known_stats import DEFAULT, LINKS
 from tfperf.trace.logdir import HostFile, Run
-from tfperf.trace.read import DEFAULT, LINKS, read_host
+from tfperf.trace.read import read_host
 from tfperf.wire import schema
 
 PS_PER_US = 1_000_000

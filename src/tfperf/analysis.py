@@ -16,8 +16,9 @@ from tfperf.report.model import Column, Deferred, Finding, Quantity, Report, Sec
 from tfperf.sections import registry
 from tfperf.sections.results import By, Host, HostResults, Results, View
 from tfperf.trace.device_peaks import DeviceModel
+from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names
-from tfperf.trace.read import LINKS, Progress, progress_by_file, read_host
+from tfperf.trace.read import Progress, progress_by_file, read_host
 from tfperf.trace.soundness import find_flaws
 from tfperf.units import counted
 

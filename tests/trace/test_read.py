@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from protobytes import field, message
 from trace_rows import lines, memory, numbers, read_bytes, rows, texts
 
 from tfperf.errors import TraceFormatError
-from tfperf.trace import read
-from tfperf.trace.host_trace import HostTrace, PlaneKind, plane_kind
+from tfperf.trace.host_trace import HostTrace, plane_kind
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import progress_by_file, read_host
 from tfperf.wire import planes
@@ -324,21 +322,6 @@ def test_launches_on_the_host_give_no_kernel_details(tmp_path: Path) -> None:
         plane("/device:GPU:0", line("s", event("k", 2, 1, kernel_details=details))),
     )
     assert trace.stat("kernel_details").event.tolist() == [1]
-
-
-@pytest.mark.parametrize("name", ["DEFAULT", "BASE", "TFDATA", "MEMORY", "HOST_OPS", "DEVICE_OPS", "EAGER", "LINKS"])
-def test_every_set_holds_known_names(name: str) -> None:
-    assert getattr(read, name) <= read.KNOWN.keys()
-
-
-def test_a_stat_is_read_where_it_means_something() -> None:
-    asked = frozenset({"shape", "kernel_details", "buffer_limit", "allocator_name", "mine"})
-    host, gpu = (read.wanted_stats(kind, asked) for kind in get_args(PlaneKind)[:2])
-    assert host.types == {"shape": "text", "buffer_limit": "number", "allocator_name": "text", "mine": "guess"}
-    assert gpu.types == {"shape": "text", "kernel_details": "text", "mine": "guess"}
-    assert host.only_on["buffer_limit"]("Iterator::Root")
-    assert not host.only_on["buffer_limit"]("MatMul")
-    assert gpu.only_on == {}
 
 
 def test_allocations_are_read_only_for_those_who_ask_for_them(tmp_path: Path) -> None:

@@ -28,9 +28,10 @@ from tfperf.tfprof.trace_costs import Costs, by_step, joined
 from tfperf.tfprof.views import View
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.op_events import OpEvents, device_op_events, host_op_events
-from tfperf.trace.read import DEVICE_OPS, HOST_OPS, read_host
+from tfperf.trace.read import read_host
 from tfperf.trace.steps import Steps, step_word
 from tfperf.units import counted
 

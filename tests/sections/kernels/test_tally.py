@@ -12,7 +12,8 @@ from protobytes import field, message
 from tfperf.sections.kernels.analysis import Kernels
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.read import DEFAULT, LINKS, read_host
+from tfperf.trace.known_stats import DEFAULT, LINKS
+from tfperf.trace.read import read_host
 
 DETAILS = "regs:32 static_shared:1024 dynamic_shared:0 grid:{},1,1 block:256,1,1 occ_pct:50"
 OLD_DETAILS = "regs:32 shm:4096 grid:{},1,1 block:256,1,1"

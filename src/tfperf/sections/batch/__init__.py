@@ -2,7 +2,7 @@
 
 from tfperf.sections.batch.tables import TABLES
 from tfperf.sections.registry import SectionSpec
-from tfperf.trace.read import BATCH
+from tfperf.trace.known_stats import BATCH
 
 SECTION = SectionSpec(
     name="batch",

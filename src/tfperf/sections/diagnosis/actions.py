@@ -4,46 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
-from tfperf.sections.diagnosis.program import Api
-
-_GUIDE = "https://www.tensorflow.org/guide"
-_API = "https://www.tensorflow.org/api_docs/python/tf"
-_NVIDIA = "https://docs.nvidia.com/deeplearning/performance"
-
-
-class Advice(Struct, frozen=True, kw_only=True):
-    """A change that takes a share of a cost away: from `least` to `most` of it, on this assumption."""
-
-    texts: Mapping[Api, str]
-    """APIs without a text of their own are not given the advice."""
-    least: float
-    most: float
-    assumption: str
-    url: str
-    urls: Mapping[Api, str] = {}
-    """Pages for single APIs."""
-    is_per_examples: bool = False
-    """As that of the action."""
-    on_tpus: Mapping[Api, str] | None = None
-    """The texts for jobs on TPUs, where they are others."""
-
-    def text(self, api: Api, *, is_tpu: bool) -> str | None:
-        """Return what to change; None where the advice is of no use."""
-        return (self.texts if self.on_tpus is None or not is_tpu else self.on_tpus).get(api)
-
-
-def _everywhere(text: str) -> dict[Api, str]:
-    return {"keras": text, "tensorflow": text, "jax": text}
-
-
-def _in_tensorflow(text: str) -> dict[Api, str]:
-    return {"keras": text, "tensorflow": text}
-
+from tfperf.sections.diagnosis.advice import API, GUIDE, NVIDIA, Advice, everywhere, in_tensorflow
+from tfperf.sections.diagnosis.memory_actions import MEMORY_ADVICE
 
 _BATCH = "use a larger batch"
-_ABOUT_FAILING = "the step may take longer than now: this is about failing, not about speed"
 
 _ONE_LAYOUT = (
     "keep arrays in one layout from the input on, the one that the device computes in: dimension_numbers of "
@@ -63,33 +27,33 @@ ADVICE: Mapping[str, Advice] = {
         least=0.3,
         most=1.0,
         assumption="batches can be made while the step before runs",
-        url=f"{_GUIDE}/data_performance",
+        url=f"{GUIDE}/data_performance",
     ),
     "look_at_stages": Advice(
-        texts=_everywhere("see what each stage of the pipeline takes: tfperf analyze PATH -s tfdata"),
+        texts=everywhere("see what each stage of the pipeline takes: tfperf analyze PATH -s tfdata"),
         least=0.0,
         most=0.0,
         assumption="",
-        url=f"{_GUIDE}/data_performance_analysis",
+        url=f"{GUIDE}/data_performance_analysis",
     ),
     "prefetch_to_device": Advice(
         texts={
-            **_in_tensorflow("copy ahead: .apply(tf.data.experimental.prefetch_to_device('/GPU:0')) at the end"),
+            **in_tensorflow("copy ahead: .apply(tf.data.experimental.prefetch_to_device('/GPU:0')) at the end"),
             "jax": _COPY_AHEAD,
         },
         on_tpus={"jax": _COPY_AHEAD},
         least=0.5,
         most=1.0,
         assumption="half or more of the copy fits beside the device's own work",
-        url=f"{_API}/data/experimental/prefetch_to_device",
+        url=f"{API}/data/experimental/prefetch_to_device",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
     ),
     "smaller_types": Advice(
-        texts=_everywhere("send smaller types, such as uint8 instead of float32, and convert them on the device"),
+        texts=everywhere("send smaller types, such as uint8 instead of float32, and convert them on the device"),
         least=0.5,
         most=0.75,
         assumption="batches hold 32-bit numbers of which 8 or 16 bits suffice",
-        url=f"{_GUIDE}/gpu_performance_analysis",
+        url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "fetch_less_often": Advice(
         texts={
@@ -100,7 +64,7 @@ ADVICE: Mapping[str, Advice] = {
         least=0.5,
         most=1.0,
         assumption="the program can go on without these results",
-        url=f"{_GUIDE}/gpu_performance_analysis",
+        url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "keep_signature": Advice(
         texts={
@@ -114,7 +78,7 @@ ADVICE: Mapping[str, Advice] = {
         least=0.9,
         most=1.0,
         assumption="no call traces or compiles any more; what a new program does at its first run is not counted",
-        url=f"{_GUIDE}/function#controlling_retracing",
+        url=f"{GUIDE}/function#controlling_retracing",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
     ),
     "profile_later": Advice(
@@ -126,7 +90,7 @@ ADVICE: Mapping[str, Advice] = {
         least=0.9,
         most=1.0,
         assumption="later calls do not trace again",
-        url=f"{_GUIDE}/profiler",
+        url=f"{GUIDE}/profiler",
     ),
     "use_function": Advice(
         texts={
@@ -137,7 +101,7 @@ ADVICE: Mapping[str, Advice] = {
         least=0.5,
         most=0.9,
         assumption="an op costs the host 2 to 10 times less inside a function",
-        url=f"{_GUIDE}/function",
+        url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
     ),
     "jit_compile": Advice(
@@ -151,11 +115,11 @@ ADVICE: Mapping[str, Advice] = {
         url="https://www.tensorflow.org/xla",
     ),
     "larger_batch": Advice(
-        texts=_everywhere(_BATCH),
+        texts=everywhere(_BATCH),
         least=0.4,
         most=0.5,
         assumption="for as many examples as now, in batches twice as large, of which memory and accuracy allow",
-        url=f"{_GUIDE}/gpu_performance_analysis",
+        url=f"{GUIDE}/gpu_performance_analysis",
         is_per_examples=True,
     ),
     "steps_per_execution": Advice(
@@ -173,7 +137,7 @@ ADVICE: Mapping[str, Advice] = {
         least=0.5,
         most=0.9,
         assumption="Python between steps does nothing that must happen at each step",
-        url=f"{_GUIDE}/function",
+        url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html"},
     ),
     "mixed_precision": Advice(
@@ -185,11 +149,11 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "compute in 16 bit: tf.keras.mixed_precision, or cast what layers compute to tf.bfloat16",
             "jax": _IN_BFLOAT16,
         },
-        on_tpus={**_in_tensorflow("keras.mixed_precision.set_global_policy('mixed_bfloat16')"), "jax": _IN_BFLOAT16},
+        on_tpus={**in_tensorflow("keras.mixed_precision.set_global_policy('mixed_bfloat16')"), "jax": _IN_BFLOAT16},
         least=0.33,
         most=0.75,
         assumption="kernels that tensor cores can do take 1.5 to 4 times less time in 16 bit",
-        url=f"{_GUIDE}/mixed_precision",
+        url=f"{GUIDE}/mixed_precision",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
     ),
     "keep_layout": Advice(
@@ -208,7 +172,7 @@ ADVICE: Mapping[str, Advice] = {
         least=0.5,
         most=1.0,
         assumption="most of these conversions are not needed then",
-        url=f"{_NVIDIA}/dl-performance-convolutional/index.html",
+        url=f"{NVIDIA}/dl-performance-convolutional/index.html",
     ),
     "fewer_bytes": Advice(
         texts={
@@ -219,30 +183,30 @@ ADVICE: Mapping[str, Advice] = {
         least=0.0,
         most=0.5,
         assumption="half of the bytes are moved at most; nothing is gained where arrays are of 16 bit already",
-        url=f"{_GUIDE}/gpu_performance_analysis",
+        url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "larger_products": Advice(
-        texts=_everywhere("use a larger batch, or wider layers (multiples of 64)"),
+        texts=everywhere("use a larger batch, or wider layers (multiples of 64)"),
         least=0.0,
         most=0.5,
         assumption="for as many examples as now; larger products are up to twice as fast (a guess)",
-        url=f"{_NVIDIA}/dl-performance-matrix-multiplication/index.html",
+        url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
         is_per_examples=True,
     ),
     "fewer_exchanges": Advice(
-        texts=_everywhere("use a larger batch on each device, so that gradients are exchanged less often per example"),
+        texts=everywhere("use a larger batch on each device, so that gradients are exchanged less often per example"),
         least=0.25,
         most=0.5,
         assumption="for as many examples as now, in batches twice as large",
-        url=f"{_GUIDE}/distributed_training",
+        url=f"{GUIDE}/distributed_training",
         is_per_examples=True,
     ),
     "look_at_host": Advice(
-        texts=_everywhere("look at that host alone (tfperf analyze --host NAME), and compare it with another"),
+        texts=everywhere("look at that host alone (tfperf analyze --host NAME), and compare it with another"),
         least=0.5,
         most=1.0,
         assumption="the host can be as fast as the others",
-        url=f"{_GUIDE}/distributed_training",
+        url=f"{GUIDE}/distributed_training",
     ),
     "use_all_devices": Advice(
         texts={
@@ -250,110 +214,40 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "give every GPU a part of the batch: tf.distribute.MirroredStrategy()",
             "jax": _SHARD,
         },
-        on_tpus={**_in_tensorflow("build and run the model under tf.distribute.TPUStrategy()"), "jax": _SHARD},
+        on_tpus={**in_tensorflow("build and run the model under tf.distribute.TPUStrategy()"), "jax": _SHARD},
         least=0.0,
         most=0.0,
         assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
-        url=f"{_GUIDE}/distributed_training",
+        url=f"{GUIDE}/distributed_training",
         urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
     ),
     "start_all_devices": Advice(
         texts={
-            **_in_tensorflow("check that the strategy lists them all, or profile later, when all have started"),
+            **in_tensorflow("check that the strategy lists them all, or profile later, when all have started"),
             "jax": "check that the mesh holds them all, or profile later, when all have started",
         },
         least=0.0,
         most=0.0,
         assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
-        url=f"{_GUIDE}/distributed_training",
+        url=f"{GUIDE}/distributed_training",
         urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
     ),
     "move_ops": Advice(
-        texts=_everywhere(
+        texts=everywhere(
             "let the device do these ops (their types, tf.device), or the input pipeline, which works ahead of the step"
         ),
         least=0.0,
         most=0.0,
         assumption="the ops do not need the host",
-        url=f"{_GUIDE}/gpu_performance_analysis",
+        url=f"{GUIDE}/gpu_performance_analysis",
     ),
-    "use_less_memory": Advice(
-        on_tpus=_everywhere("use a smaller batch, or bfloat16, which halves activations"),
-        texts={
-            "keras": (
-                "use a smaller batch, keras.mixed_precision.set_global_policy('mixed_float16'), which halves "
-                "activations, or tf.recompute_grad(layer), which computes them again instead of keeping them"
-            ),
-            "tensorflow": (
-                "use a smaller batch, 16 bit, which halves activations, or tf.recompute_grad(layer), which computes "
-                "them again instead of keeping them"
-            ),
-            "jax": (
-                "use a smaller batch, bfloat16, which halves activations, jax.checkpoint, which computes them again, "
-                "or donate_argnums, so that new state overwrites the old"
-            ),
-        },
-        least=0.0,
-        most=0.0,
-        assumption=_ABOUT_FAILING,
-        url=f"{_API}/recompute_grad",
-        urls={"jax": "https://docs.jax.dev/en/latest/gradient-checkpointing.html"},
-    ),
-    "share_device_memory": Advice(
-        on_tpus={},
-        texts=_in_tensorflow(
-            "if other processes use the device too: tf.config.experimental.set_memory_growth(gpu, True) in all of them"
-        ),
-        least=0.0,
-        most=0.0,
-        assumption=_ABOUT_FAILING,
-        url=f"{_GUIDE}/gpu#limiting_gpu_memory_growth",
-    ),
-    "raise_pinned_limit": Advice(
-        texts=_in_tensorflow("raise TF_GPU_HOST_MEM_LIMIT_IN_MB, or prefetch fewer batches"),
-        on_tpus={},
-        least=0.0,
-        most=0.0,
-        assumption=_ABOUT_FAILING,
-        url=f"{_GUIDE}/gpu",
-    ),
-    "avoid_fragmentation": Advice(
-        on_tpus={},
-        texts={
-            **_in_tensorflow(
-                "keep shapes constant (pad, or put sequences of similar length together), and try "
-                "TF_GPU_ALLOCATOR=cuda_malloc_async (TensorFlow 2.5 and CUDA 11.2, or later)"
-            ),
-            "jax": "keep shapes constant (pad, or put sequences of similar length together)",
-        },
-        least=0.0,
-        most=0.0,
-        assumption=_ABOUT_FAILING,
-        url=f"{_GUIDE}/gpu",
-    ),
-    "release_tensors": Advice(
-        texts={
-            "keras": (
-                "look for tensors that Python keeps (a list of losses: append float(loss) instead), and for models "
-                "made in a loop (keras.backend.clear_session() between them)"
-            ),
-            "tensorflow": (
-                "look for tensors that Python keeps (a list of losses: append float(loss) instead), and for functions "
-                "that are traced again (-s functions)"
-            ),
-            "jax": "look for arrays that Python keeps (a list of losses: append float(loss) instead)",
-        },
-        least=0.0,
-        most=0.0,
-        assumption=_ABOUT_FAILING,
-        url=f"{_GUIDE}/gpu",
-    ),
+    **MEMORY_ADVICE,
     "capture_less": Advice(
-        texts=_everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),
+        texts=everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),
         least=0.5,
         most=1.0,
         assumption="the job without the profiler is faster by what was measured",
-        url=f"{_GUIDE}/profiler",
+        url=f"{GUIDE}/profiler",
     ),
 }
 """Every action by its code."""

@@ -2,7 +2,7 @@
 
 from tfperf.sections.functions.section import TABLES
 from tfperf.sections.registry import SectionSpec
-from tfperf.trace.read import EAGER
+from tfperf.trace.known_stats import EAGER
 
 SECTION = SectionSpec(
     name="functions",

@@ -2,7 +2,7 @@
 
 from tfperf.sections.input.tables import TABLES
 from tfperf.sections.registry import SectionSpec
-from tfperf.trace.read import HOST_OPS, TFDATA
+from tfperf.trace.known_stats import HOST_OPS, TFDATA
 
 SECTION = SectionSpec(
     name="input",

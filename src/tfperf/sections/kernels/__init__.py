@@ -2,7 +2,7 @@
 
 from tfperf.sections.kernels.tables import TABLES
 from tfperf.sections.registry import SectionSpec
-from tfperf.trace.read import DEVICE_OPS
+from tfperf.trace.known_stats import DEVICE_OPS
 
 SECTION = SectionSpec(
     name="kernels",

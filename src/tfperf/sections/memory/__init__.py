@@ -2,7 +2,7 @@
 
 from tfperf.sections.memory.tables import TABLES
 from tfperf.sections.registry import SectionSpec
-from tfperf.trace.read import MEMORY
+from tfperf.trace.known_stats import MEMORY
 
 SECTION = SectionSpec(
     name="memory",

@@ -2,7 +2,7 @@
 
 from tfperf.sections.ops.tables import TABLES
 from tfperf.sections.registry import SectionSpec
-from tfperf.trace.read import DEVICE_OPS, HOST_OPS
+from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 
 SECTION = SectionSpec(
     name="ops",

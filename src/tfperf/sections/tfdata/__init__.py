@@ -2,7 +2,7 @@
 
 from tfperf.sections.registry import SectionSpec
 from tfperf.sections.tfdata.tables import TABLES
-from tfperf.trace.read import TFDATA
+from tfperf.trace.known_stats import TFDATA
 
 SECTION = SectionSpec(
     name="tfdata",

@@ -2,7 +2,7 @@
 
 from tfperf.sections.registry import SectionSpec
 from tfperf.sections.xla.tables import TABLES
-from tfperf.trace.read import DEVICE_OPS, HLO_ENDS, XLA_FACTS
+from tfperf.trace.known_stats import DEVICE_OPS, HLO_ENDS, XLA_FACTS
 
 SECTION = SectionSpec(
     name="xla",

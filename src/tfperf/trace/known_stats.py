@@ -1,0 +1,120 @@
+"""Which stats of events there are, what each is read for, and on which events it means something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.trace.event_names import (
+    carries_run_id,
+    is_iterator,
+    is_memory,
+    is_root_iterator,
+    may_be_hlo_op,
+    may_mark_steps,
+    may_state_batch_size,
+    names_its_object,
+)
+from tfperf.trace.host_trace import PlaneKind
+from tfperf.wire.event_columns import StatType
+from tfperf.wire.hlo import HLO_PROTO
+from tfperf.wire.stats import WantedStats
+
+
+class KnownStat(Struct, frozen=True):
+    """The type of a stat, and where it means something: on which host events by name (None: all), and on devices."""
+
+    type: StatType
+    host: Callable[[str], bool] | None = None
+    device: bool = True
+
+
+def _none(name: str) -> bool:
+    return False
+
+
+_BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
+    (KnownStat("text"), ("tf_function_call", "graph_type", "step_name", "eager_op", "hlo_op")),
+    (KnownStat("number"), ("tracing_count", "step_num", "group_id", "correlation_id")),
+    (KnownStat("number"), ("is_eager", "is_func", "program_id")),
+    (KnownStat("number", device=False), ("run_id",)),
+    # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
+    (KnownStat("number", carries_run_id), ("id",)),
+    (KnownStat("number", device=False), ("iter_num", "_pt", "_ct", "_a")),
+    (KnownStat("number", may_be_hlo_op, device=False), ("_p", "_c")),
+    (KnownStat("number", may_mark_steps, device=False), ("_r",)),
+    # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
+    (KnownStat("text", is_memory), ("tf_op", "shape")),
+    (KnownStat("text", names_its_object), ("name",)),
+    (KnownStat("text", _none), ("level 0", "annotation", "kernel_details", "memcpy_details", "memset_details")),
+    (KnownStat("text", _none), ("equation", "hlo_category", "hlo_module")),
+    (KnownStat("text", _none), ("deduplicated_name", "shape_with_layout", "source")),
+    (KnownStat("number", _none), ("symbol_id", "device_offset_ps", "device_duration_ps")),
+    (KnownStat("number", _none), ("flops", "bytes_accessed")),
+    (KnownStat("number", is_iterator, device=False), ("parent_id", "parallelism", "buffered_elements", "buffer_limit")),
+    (KnownStat("number", is_iterator, device=False), ("cycle_length", "cpu_budget", "threadpool_size")),
+    (KnownStat("number", may_state_batch_size, device=False), ("batch_size",)),
+    (KnownStat("text", is_root_iterator, device=False), ("shapes",)),
+    (KnownStat("text", is_iterator, device=False), ("autotune", "deterministic")),
+    (KnownStat("text", is_memory, device=False), ("allocator_name", "region_type")),
+    (KnownStat("real", is_memory, device=False), ("fragmentation",)),
+    (KnownStat("number", is_memory, device=False), ("bytes_reserved", "bytes_allocated", "bytes_available", "addr")),
+    (KnownStat("number", is_memory, device=False), ("peak_bytes_in_use", "requested_bytes", "allocation_bytes")),
+    (KnownStat("number", is_memory, device=False), ("data_type", "index_on_host", "device_ordinal")),
+    # Not on events, but in a plane of its own: the compiled programs (`HostTrace.programs`).
+    (KnownStat("text", _none, device=False), (HLO_PROTO,)),
+)
+KNOWN = {name: stat for stat, names in _BY_PLACE for name in names}
+
+LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
+"""What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
+BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
+BASE |= {"_r", "step_name", "step_num", "tf_function_call", "tracing_count"}
+"""Steps, the categories of their time, states of host threads, launches, and the environment."""
+TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
+TFDATA |= {"batch_size"}
+"""Pipelines of tf.data (`find_pipelines`)."""
+BATCH = frozenset({"allocator_name", "batch_size", "region_type", "shape", "shapes", "tf_op"})
+"""How many examples a batch has."""
+MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memory)
+"""Allocations (`HostTrace.memory`)."""
+HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
+"""HLO ops and the compiled programs that they are part of (`HostTrace.programs`)."""
+XLA_FACTS = frozenset({"bytes_accessed", "deduplicated_name", "flops", "shape_with_layout", "source"})
+"""What a TPU's profiler writes about each instruction."""
+EAGER = frozenset({"is_func"})
+"""What Python runs op by op (`eager_calls`, `run_from_python`)."""
+HOST_OPS = HLO_OPS | EAGER | {"is_eager"}
+"""Ops of host threads (`host_ops`)."""
+DEVICE_OPS = HLO_OPS | {"hlo_module", "name", "annotation", "level 0", "tf_op"}
+"""The ops behind what a GPU did (`device_work`)."""
+JAX = frozenset({"program_id", "run_id", HLO_PROTO})
+"""Calls of jitted functions and what runs for them (`find_jax_calls`); read where a program calls such functions."""
+HLO_ENDS = frozenset({"_p", "_c"})
+"""When ops that XLA compiled for the host end: their completion is an event of its own."""
+DEFAULT = frozenset(KNOWN) - LINKS | HLO_ENDS
+"""All that tfperf knows, but for what only connects events."""
+
+
+def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False) -> WantedStats:
+    """Return which of the stats to decode on planes of a kind.
+
+    The type of a stat that tfperf does not know is guessed from the file. `every` adds all other stats, as one table.
+    """
+    unread = (_none,) if reads_memory(stats) else (_none, is_memory)
+    known = ((name, stat) for name, stat in KNOWN.items() if name in stats)
+    here = {name: stat for name, stat in known if (stat.host not in unread if kind == "host" else stat.device)}
+    types = {name: stat.type for name, stat in here.items()}
+    narrow = {name: stat.host for name, stat in here.items() if kind == "host" and stat.host}
+    if not stats.isdisjoint(LINKS - BASE - HLO_ENDS):
+        linked = {"id", "_r", *HLO_ENDS}  # then all events are linked
+        narrow = {name: where for name, where in narrow.items() if name not in linked}
+    guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
+    return WantedStats({**types, **guesses}, narrow, every)
+
+
+def reads_memory(stats: frozenset[str]) -> bool:
+    """Tell whether allocations are asked for: events of no duration that are omitted otherwise."""
+    return "allocator_name" in stats
