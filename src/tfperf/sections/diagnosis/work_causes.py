@@ -140,7 +140,7 @@ def _bound(case: Case, bound: str, title: str, what: str, actions: tuple[str, ..
         code,
         title,
         cost,
-        f"{counted(len(rows), 'instruction')}, first {_place(rows[0])}: {what}",
+        f"{counted(len(rows), 'op')}, first {_place(rows[0])}: {what}",
         actions=actions,
         rests_on=(Evidence("roofline", "roofline_ops", rows[0].op.op),),
         confidence="medium",

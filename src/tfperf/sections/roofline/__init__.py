@@ -2,13 +2,16 @@
 
 from tfperf.sections.registry import SectionSpec
 from tfperf.sections.roofline.tables import TABLES
+from tfperf.trace.read import DEVICE_OPS
 
 SECTION = SectionSpec(
     name="roofline",
     title="Roofline",
-    rests_on=("xla",),
+    rests_on=("steps", "xla"),
+    analyze="tfperf.sections.roofline.framework_ops:analyze",
     derive="tfperf.sections.roofline.analysis:derive",
     build="tfperf.sections.roofline.section:build",
+    stats=DEVICE_OPS | {"equation", "shape"},
     tables=TABLES,
     without_device="No roofline: no device recorded anything in this trace, and the peaks of a host are not known.",
 )

@@ -1,4 +1,4 @@
-"""How near devices come to their peaks: instructions with known work, time by what bounds it, and whole steps."""
+"""How near devices come to their peaks: work that is known, time by what bounds it, and whole steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tfperf.sections.registry import percent
-from tfperf.sections.roofline.bounds import Bound, Judged, Work, time_by_bound
+from tfperf.sections.roofline.bounds import Bound, Judged, Work, judge, time_by_bound
+from tfperf.sections.roofline.framework_ops import FrameworkOp, combine
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_peaks import DevicePeaks, Precision
 
@@ -23,9 +24,9 @@ _AGAIN = ("rematted_computation", "checkpoint/", "/remat")
 
 
 class RooflineOp(Struct, frozen=True, kw_only=True):
-    """An instruction whose work is known."""
+    """An instruction of XLA or an op of TensorFlow whose work is known."""
 
-    op: HloOp
+    op: HloOp | FrameworkOp
     work: Work
     judged: Judged
 
@@ -43,7 +44,7 @@ class Utilisation(Struct, frozen=True, kw_only=True):
 
 
 class Roofline(Tabular, frozen=True, kw_only=True):
-    """Instructions with known work, the ones that take longest first."""
+    """Instructions and ops with known work, the ones that take longest first."""
 
     home = ("roofline", "roofline_ops")
 
@@ -57,7 +58,11 @@ class Roofline(Tabular, frozen=True, kw_only=True):
     """While devices work on what is known."""
     steps: Utilisation = Utilisation()
     step_count: int = 0
+    host_count: int = 0
+    """Hosts whose steps these are."""
     whole_ps: int = 0
+    untold_percent: Mapping[str, float] = {}
+    """Ops of TensorFlow whose shapes are recorded and do not tell their work: share of device time by type of op."""
 
     @property
     def judged_percent(self) -> float | None:
@@ -66,34 +71,45 @@ class Roofline(Tabular, frozen=True, kw_only=True):
 
 
 def derive(results: Results) -> Roofline:
-    """Judge what the section xla found."""
+    """Judge what the section xla found, and the ops of TensorFlow that have shapes."""
     xla: Xla = results["xla"]
-    if xla.place in (None, "cpu"):
+    framework = combine([part for part in results.of_hosts("roofline") if part is not None])
+    compiled: tuple[HloOp, ...] = () if xla.place in (None, "cpu") else xla.ops
+    ops: list[RooflineOp] = []
+    every: tuple[HloOp | FrameworkOp, ...] = (*compiled, *framework.ops)
+    for op in every:
+        work = op.work
+        if work is not None and (work.flops is not None or work.bytes is not None):
+            ops.append(RooflineOp(op=op, work=work, judged=judge(work, framework.peaks)))
+    if framework.ops:
+        ops.sort(key=lambda row: -row.work.time_ps)
+    whole_ps = framework.whole_ps
+    if not whole_ps:
         return Roofline()
-    ops = [RooflineOp(op=op, work=op.work, judged=xla.judged(op)) for op in xla.ops if op.work is not None]
-    ops = [op for op in ops if op.work.flops is not None or op.work.bytes is not None]
     times = Counter[Bound | None]()
-    for op in ops:
-        times[op.judged.bound] += op.work.time_ps
-    times[None] += max(0, xla.whole_ps - sum(times.values()))
-    precision = _main_precision(xla.ops)
-    peak, bandwidth = xla.peaks.flops_per_second(precision), xla.peaks.bytes_per_second
-    known_ps = sum(op.work.time_ps for op in ops)
-    run = [(op.op, float(op.op.runs)) for op in ops]
-    stepped = [(op.op, op.op.runs_in_steps) for op in ops]
+    for row in ops:
+        times[row.judged.bound] += row.work.time_ps
+    times[None] += max(0, whole_ps - sum(times.values()))
+    peaks, precision = framework.peaks, _main_precision(every)
+    peak, bandwidth = peaks.flops_per_second(precision), peaks.bytes_per_second
+    known_ps = sum(row.work.time_ps for row in ops)
+    run = [(row.op, float(row.op.runs)) for row in ops]
+    stepped = [(row.op, row.op.runs_in_steps) for row in ops]
     return Roofline(
         ops=tuple(ops),
-        peaks=xla.peaks,
+        peaks=peaks,
         precision=precision,
         bound_percent={key: share for key, share in time_by_bound(times).items() if share or key == "unknown"},
         busy=_utilisation(run, known_ps, peak, bandwidth),
-        steps=_utilisation(stepped, xla.step_ps, peak, bandwidth) if xla.step_count else Utilisation(),
-        step_count=xla.step_count,
-        whole_ps=xla.whole_ps,
+        steps=_utilisation(stepped, framework.step_ps, peak, bandwidth) if framework.step_count else Utilisation(),
+        step_count=framework.step_count,
+        host_count=framework.host_count,
+        whole_ps=whole_ps,
+        untold_percent={kind: 100.0 * time_ps / whole_ps for kind, time_ps in framework.untold_ps.items()},
     )
 
 
-def _main_precision(ops: Iterable[HloOp]) -> Precision | None:
+def _main_precision(ops: Iterable[HloOp | FrameworkOp]) -> Precision | None:
     sums = Counter[Precision | None]()
     for op in ops:
         sums[op.precision] += int((op.matrix_flops or 0) * op.runs)
@@ -102,7 +118,7 @@ def _main_precision(ops: Iterable[HloOp]) -> Precision | None:
 
 
 def _utilisation(
-    runs: list[tuple[HloOp, float]], time_ps: int, peak: float | None, bandwidth: float | None
+    runs: list[tuple[HloOp | FrameworkOp, float]], time_ps: int, peak: float | None, bandwidth: float | None
 ) -> Utilisation:
     """Return the shares of the peaks that these runs reach in this time of devices."""
     flops = sum((op.matrix_flops or 0) * count for op, count in runs)
@@ -115,7 +131,7 @@ def _utilisation(
     )
 
 
-def _model_flops(runs: list[tuple[HloOp, float]]) -> float:
+def _model_flops(runs: list[tuple[HloOp | FrameworkOp, float]]) -> float:
     """Return the operations that the model needs: with gradients, three times those of the forward pass.
 
     They are never more than those that ran.
@@ -126,10 +142,10 @@ def _model_flops(runs: list[tuple[HloOp, float]]) -> float:
     return min(3.0 * forward, sum(flops for _, flops in products)) if trains else forward
 
 
-def is_gradient(op: HloOp) -> bool:
+def is_gradient(op: HloOp | FrameworkOp) -> bool:
     """Tell whether an instruction is of the backward pass, by the name of its op."""
-    return "transpose(" in op.framework_op or "gradient_tape" in op.framework_op
+    return any(part in op.framework_op for part in ("transpose(", "gradient_tape", "gradients/"))
 
 
-def _is_again(op: HloOp) -> bool:
+def _is_again(op: HloOp | FrameworkOp) -> bool:
     return any(part in op.framework_op for part in _AGAIN)

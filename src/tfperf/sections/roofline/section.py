@@ -9,7 +9,7 @@ from tfperf.report.model import Fact, LogChart, Quantity, Section
 from tfperf.sections.registry import present
 from tfperf.sections.roofline.bounds import attainable_flops, ridge_point
 from tfperf.sections.roofline.tables import ROOFLINE_OPS
-from tfperf.units import format_number
+from tfperf.units import counted, format_number, format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Results
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 _TITLE = "Roofline"
 _NOTHING = (
-    "No work is known: no program of XLA ran on the devices of this trace, and operations and bytes are counted by its "
-    "programs."
+    "No work is known: it is counted by the programs of XLA that ran on the devices, and there are none, or by the shapes "
+    "of ops of TensorFlow, which this trace does not hold (--host-tracer-level 3 records them)."
 )
+_UNTOLD = 3
+"""How many types of ops with unknown work are named."""
 _NO_PEAKS = (
     "The peaks of these devices are not known, so nothing is held against them: state them with --peaks FILE "
     "(docs/roofline.md)."
@@ -50,7 +52,7 @@ def build(results: Results) -> Section:
         facts=(*_peaks(roofline), *_judged(roofline), *_used(roofline)) if has_peaks else (),
         charts=_charts(roofline),
         tables=present(ROOFLINE_OPS.build(results)),
-        notes=() if has_peaks else (_NO_PEAKS,),
+        notes=(*_untold(roofline), *(() if has_peaks else (_NO_PEAKS,))),
         detail_notes=(_BYTES,),
         pointer="More: -s roofline.",
     )
@@ -80,6 +82,16 @@ def _charts(roofline: Roofline) -> tuple[LogChart, ...]:
             level="data",
         ),
     )
+
+
+def _untold(roofline: Roofline) -> tuple[str, ...]:
+    """Say which ops have shapes that do not tell their work."""
+    shares = sorted(roofline.untold_percent.items(), key=lambda each: (-each[1], each[0]))
+    if not shares:
+        return ()
+    first = ", ".join(f"{kind} {format_percent(share)}%" for kind, share in shares[:_UNTOLD])
+    others = f" and {counted(len(shares) - _UNTOLD, 'other type')}" if len(shares) > _UNTOLD else ""
+    return (f"Shapes of inputs do not tell the work of {first}{others}: shares of device time.",)
 
 
 def _peaks(roofline: Roofline) -> tuple[Fact, ...]:
@@ -118,7 +130,8 @@ def _judged(roofline: Roofline) -> tuple[Fact, ...]:
 
 
 def _used(roofline: Roofline) -> tuple[Fact, ...]:
-    in_steps = f"of the peak, in {roofline.step_count:,} steps"
+    hosts = f" of {roofline.host_count} hosts" if roofline.host_count > 1 else ""
+    in_steps = f"of the peak, in {counted(roofline.step_count, 'step')}{hosts}"
     while_busy = "of the peak, while the work that is known runs"
     return (*_shares("step", roofline.steps, in_steps), *_shares("busy", roofline.busy, while_busy))
 

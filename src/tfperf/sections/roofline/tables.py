@@ -1,4 +1,4 @@
-"""The table of the roofline: instructions with known work."""
+"""The table of the roofline: instructions and ops with known work."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from tfperf.sections.roofline.analysis import Roofline
 
 _COLUMNS = (
-    Column("hlo_op", "Instruction", str, "", "name of the instruction"),
-    Column("module", "Program", str, "", "name of the program", level="data"),
+    Column("op", "Op", str, "", "name of the instruction of XLA, or of the op of TensorFlow"),
+    Column("shapes", "Inputs", str, "", "types and shapes of the inputs of an op of TensorFlow", level="data"),
+    Column("module", "Program", str, "", "name of the program of XLA", level="data"),
     Column("program_id", "Id", int, "", "id of the program in the profile", level="data"),
     Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data"),
     Column("runs", "Runs", int, "count", "how often it ran, over all devices", level="data"),
@@ -39,7 +40,8 @@ def _ops(results: Results) -> Data | None:
     rates = ("intensity", "tflops_per_second", "gb_per_second")
     shares = ("compute_percent", "memory_percent", "roofline_percent", "bound")
     return {
-        "hlo_op": [row.op.op for row in rows],
+        "op": [row.op.op for row in rows],
+        "shapes": [getattr(row.op, "shapes", None) for row in rows],
         "module": [row.op.module or None for row in rows],
         "program_id": [None if row.op.program_id == -1 else row.op.program_id for row in rows],
         "layer": [row.op.layer or None for row in rows],
@@ -60,14 +62,15 @@ def rounded(value: float | None) -> float | None:
 ROOFLINE_OPS = TableSpec(
     name="roofline_ops",
     title="Work and peaks, by time",
-    row="instructions of XLA whose work is known",
+    row="instructions of XLA and ops of TensorFlow whose work is known",
     details=(
-        "One row per instruction on a device whose operations or bytes are known. Bytes are an upper bound, so more "
+        "One row per instruction of XLA, and per op of TensorFlow and the shapes of its inputs, of which operations or "
+        "bytes are known. Bytes are an upper bound, so more "
         "than 100 % of the bandwidth is possible where caches serve. [Roofline](roofline.md) has the rules."
     ),
     columns=_COLUMNS,
     data=_ops,
-    name_key="hlo_op",
+    name_key="op",
     ranked=Ranked("total_ms"),
 )
 TABLES = (ROOFLINE_OPS,)

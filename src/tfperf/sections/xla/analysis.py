@@ -74,18 +74,19 @@ def analyze(host: Host) -> Xla:
         place=times.place,
         ops=_ordered(ops),
         modules=_ordered(_modules(times, programs, compile_times(trace))),
-        whole_ps=capped_total(op.time_ps for op in ops) if times.place == "cpu" else _device_ps(host),
-        peaks=_common([peaks_of(trace.planes[plane], host.peaks) for plane in trace.devices]),
+        whole_ps=capped_total(op.time_ps for op in ops) if times.place == "cpu" else device_ps(host),
+        peaks=common_peaks([peaks_of(trace.planes[plane], host.peaks) for plane in trace.devices]),
         step_ps=capped_sum(steps.duration_ps[counts]) * len(host.device_times),
         step_count=int(counts.sum()),
     )
 
 
-def _common(peaks: Sequence[DevicePeaks]) -> DevicePeaks:
+def common_peaks(peaks: Sequence[DevicePeaks]) -> DevicePeaks:
+    """Return the peaks of all devices if they are the same, else none."""
     return peaks[0] if peaks and all(each == peaks[0] for each in peaks) else DevicePeaks()
 
 
-def _device_ps(host: Host) -> int:
+def device_ps(host: Host) -> int:
     """Return the time of all that devices did, summed over streams."""
     work = host.device_work
     kernels_ps = sum(device.kernel_sum_ps for device in host.device_times)
@@ -116,7 +117,7 @@ def combine(hosts: Sequence[Xla]) -> Xla:
         ops=_ordered(_merged(op for host in ran for op in host.ops)),
         modules=_ordered(_merged(module for host in ran for module in host.modules)),
         whole_ps=capped_total(host.whole_ps for host in ran),
-        peaks=_common([host.peaks for host in ran]),
+        peaks=common_peaks([host.peaks for host in ran]),
         step_ps=capped_total(host.step_ps for host in ran),
         step_count=sum(host.step_count for host in ran),
     )
