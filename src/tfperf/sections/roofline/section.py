@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _TITLE = "Roofline"
 _NOTHING = (
-    "No work is known: it is counted by the programs of XLA that ran on the devices, and there are none, or by the shapes "
-    "of ops of TensorFlow, which this trace does not hold (--host-tracer-level 3 records them)."
+    "No work is known: it is counted by the programs of XLA that ran on the devices, and there are none, or by the "
+    "shapes of ops of TensorFlow, which this trace does not hold (--host-tracer-level 3 records them)."
 )
 _UNTOLD = 3
 """How many types of ops with unknown work are named."""
