@@ -2,7 +2,7 @@
 
 from tfperf.sections.registry import SectionSpec
 from tfperf.sections.roofline.tables import TABLES
-from tfperf.trace.read import DEVICE_OPS
+from tfperf.trace.known_stats import DEVICE_OPS
 
 SECTION = SectionSpec(
     name="roofline",
