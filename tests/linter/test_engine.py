@@ -145,7 +145,7 @@ FINE: dict[str, Nodes] = {
     "GPU-LY-2": [fed("x", 32, 56, 56, 64), *transposed("x", (0, 3, 1, 2), (32, 64, 56, 56))],
     "GPU-BT-1": convolved(8, 64, 64),
 }  # fmt: skip
-WITHOUT_GRAPH = {"TPU-OP-1"}
+WITHOUT_GRAPH = {"TPU-BN-2", "TPU-OP-1"}
 
 
 def of(rule: str, nodes: Nodes) -> LintResult:

@@ -254,6 +254,16 @@ _RULES = (
         says="Prefer tf.nn.fused_batch_norm to tf.nn.batch_normalization.",
     ),
     _tpu(
+        "TPU-BN-2",
+        "Batch norm of many ops, by its name",
+        "low",
+        needs="names and types of the ops of a profile that holds no program of them",
+        when="a scope named batch_norm or batchnorm, in any case, has an Rsqrt and no fused batch norm",
+        advice="lint the SavedModel or graph, which tells (TPU-BN-1)",
+        unless="the name misleads, or the compiler fuses the ops",
+        says="Prefer tf.nn.fused_batch_norm to tf.nn.batch_normalization.",
+    ),
+    _tpu(
         "TPU-OP-1",
         "Op that is not supported",
         "high",

@@ -30,6 +30,7 @@ from tfperf.linter.graph_rules.reshapes import check_reshapes, check_space
 from tfperf.linter.graph_rules.transposes import check_transposes
 from tfperf.linter.hlo_rules.program import check_program
 from tfperf.linter.op_graph import OpGraph
+from tfperf.linter.op_names import check_op_names
 from tfperf.linter.padding import LEVELS, Level
 from tfperf.linter.rule import Device, Ledger, Violation, at_least
 from tfperf.linter.xla_programs import Programs, is_profile, program_of, programs_that_ran
@@ -106,8 +107,8 @@ def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
     Raises TfperfError.
     """
     options = options or LintOptions()
-    chosen_rules(options)
-    programs = programs_that_ran(path) if is_profile(path) else program_of(path)
+    by_name = "TPU-BN-2" in chosen_rules(options)
+    programs = programs_that_ran(path, by_name=by_name) if is_profile(path) else program_of(path)
     if programs is not None:
         return _lint_programs(programs, str(path), options)
     return _lint(read_graphs(path), str(path), options)
@@ -128,6 +129,10 @@ def _lint_programs(programs: Programs, source: str, options: LintOptions) -> Lin
         found += [replace(each, share=shares.get((number, each.runs_in))) for each in ledger.violations]
         judged |= {(number, name) for name in ledger.judged.difference(ledger.unknown)}
         unknown |= {f"{module.name}/{name}": why for name, why in ledger.unknown.items()}
+    names = Ledger(rules)
+    check_op_names(programs.named_ops, names)
+    found += names.violations
+    judged |= {(-1, name) for name in names.judged}
     found.sort(
         key=lambda each: (LEVELS.index(each.level), -(each.share or 0.0) * each.wasted_bytes, -each.wasted_bytes)
     )

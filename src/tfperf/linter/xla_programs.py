@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
-from tfperf.analysis import load
+from tfperf.analysis import Analysis, load
 from tfperf.errors import TraceNotFoundError
+from tfperf.linter.op_names import NamedOp, judges_names
 from tfperf.programs import read
 from tfperf.programs.hlo_proto import read_proto
 from tfperf.programs.model import Module, ProgramError
@@ -28,12 +30,22 @@ _COMPILED = (
 )
 
 
+_NAMES_ONLY = (
+    "The profile holds no program of XLA that ran, so its ops were judged by their names only: give the SavedModel or "
+    "graph for all rules."
+)
+
+
 class Programs(Struct, frozen=True, kw_only=True):
-    """Programs, the share of the device time (0 to 1) of each instruction by program and name, and what to know."""
+    """Programs, the share of the device time (0 to 1) of each instruction by program and name, and what to know.
+
+    `named_ops` are ops of a profile that no program holds.
+    """
 
     modules: dict[int, Module]
     """By the id that events have."""
     shares: dict[tuple[int, str], float] = {}
+    named_ops: tuple[NamedOp, ...] = ()
     notes: tuple[str, ...] = (_COMPILED,)
 
 
@@ -68,9 +80,12 @@ def program_of(path: Path) -> Programs | None:
         return None
 
 
-def programs_that_ran(path: Path) -> Programs:
-    """Return the programs of which the newest run of a logdir has events; raises TfperfError if there is none."""
-    analysis = load(path, sections=("xla",))
+def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
+    """Return the programs of which the newest run of a logdir has events, and (`by_name`) ops that only have names.
+
+    Raises TfperfError if there is neither a program nor an op in a scope that a rule is about.
+    """
+    analysis = load(path, sections=("xla", "ops") if by_name else ("xla",))
     xla = analysis["xla"]
     serialized: dict[int, bytes] = {}
     for file in analysis.run.files:
@@ -79,6 +94,9 @@ def programs_that_ran(path: Path) -> Programs:
     for ran in xla.modules:
         if ran.instructions is not None and ran.program_id in serialized:
             modules[ran.program_id] = read_proto(serialized[ran.program_id])
+    named_ops = _named_ops(analysis, modules) if by_name else ()
+    if not modules and judges_names(named_ops):
+        return Programs(modules={}, named_ops=named_ops, notes=(_NAMES_ONLY,))
     if not modules:
         raise TfprofInputError(
             f"{path} holds no program of XLA that ran: profile code that is compiled (jit_compile=True, JAX), or give "
@@ -95,4 +113,21 @@ def programs_that_ran(path: Path) -> Programs:
             *notes,
             f"{counted(len(xla.lost), 'program')} that ran cannot be judged: the profile does not hold them.",
         )
-    return Programs(modules=modules, shares=by_place, notes=notes)
+    return Programs(modules=modules, shares=by_place, named_ops=named_ops, notes=notes)
+
+
+def _named_ops(analysis: Analysis, modules: Mapping[int, Module]) -> tuple[NamedOp, ...]:
+    """Return the ops of a profile that no program names: what it names is judged there."""
+    judged = {
+        item.metadata.op_name
+        for module in modules.values()
+        for computation in module.computations
+        for item in computation.instructions
+    }
+    found = []
+    for table in analysis["ops"].sides:
+        whole_ps = max(int(table.self_ps.sum()), 1)
+        shares = [time_ps / whole_ps if table.side == "device" else None for time_ps in table.self_ps.tolist()]
+        rows = zip(table.keys, shares, strict=True)
+        found += [NamedOp(key.name, key.type, share) for key, share in rows if key.name not in judged]
+    return tuple(found)

@@ -275,6 +275,13 @@ def test_a_program_that_waits_for_results_while_the_device_is_idle(tmp_path: Pat
     assert [action.code for action in cause.actions] == ["fetch_less_often"]
 
 
+def test_waiting_is_no_fixed_overhead_though_the_device_works_little(tmp_path: Path) -> None:
+    events = [(CALL, 0, 100), ("ExecutorState::Process", 0, 25), ("cuStreamSynchronize", 30, 70)]
+    made = [event(name, 100 * n + begin, duration) for n in range(5) for name, begin, duration in events]
+    first = diagnosis(tmp_path, host(*made, *steps()), gpu(("volta_sgemm", 20, 10))).causes[0]
+    assert (first.code, first.cost_percent) == ("waiting_for_results", Range(70.0, 70.0))
+
+
 def allocation(at: float, in_use: int) -> Event:
     return event(
         "MemoryAllocation",

@@ -59,7 +59,7 @@ ADVICE: Mapping[str, Advice] = {
         texts={
             "keras": "read results less often: fewer callbacks per batch, a higher steps_per_execution in compile()",
             "tensorflow": "read losses and metrics every 100 steps only (.numpy(), float(), print)",
-            "jax": "read losses and metrics every 100 steps only (float(), print, np.asarray)",
+            "jax": "read or await losses and metrics every 100 steps only (float(), print, block_until_ready)",
         },
         least=0.5,
         most=1.0,

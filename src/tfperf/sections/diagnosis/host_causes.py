@@ -114,8 +114,8 @@ def eager_ops(case: Case) -> Cause | None:
 def small_work_per_step(case: Case) -> Cause | None:
     """Judge steps of which a large part is what a step costs whatever its size: calls, launches, Python.
 
-    On a GPU, that is all but the device's own work, if the device works for less than a quarter of the time. Else it is
-    what is left of the host's time when its ops are taken away. Python that takes longer than calls of a framework
+    On a GPU, that is all but the device's own work and waiting for results, if the device works for less than a quarter of
+    the time. Else it is what is left of the host's time when its ops are taken away. Python that takes longer than calls of a framework
     usually cost is the program's own, and a cause by itself.
     """
     shares, shown_by = _fixed_work(case)
@@ -144,6 +144,7 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
     left = {part: case.ledger.left(part) for part in ("kernel_launch", "host_compute", "all_others")}
     on_device = case.ledger.left("device_compute")
     if on_device:
+        left = _without_waiting(case, left)
         is_small = on_device < _SMALL_DEVICE_SHARE * (on_device + sum(left.values()))
         return left if is_small else {}, case.quantity("device_compute", on_device)
     ops = case.program.op_percent
@@ -152,6 +153,16 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
         return {}, case.quantity("ops", 0.0)
     shares = {"host_compute": max(left["host_compute"] - ops, 0.0), "all_others": left["all_others"]}
     return shares, case.quantity("ops", ops)
+
+
+def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
+    """Return shares without the time in which the program waits for results: larger steps need not wait longer."""
+    if case.results.is_other_kind or case.results["idle"].without_steps:
+        return left
+    waits = case.results["idle"].percents["synchronise"]
+    in_calls = min(waits, left["host_compute"])
+    outside = min(waits - in_calls, left["all_others"])
+    return {**left, "host_compute": left["host_compute"] - in_calls, "all_others": left["all_others"] - outside}
 
 
 def _runs_several_batches(case: Case) -> bool:

@@ -37,8 +37,8 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "launch_bound": CauseMeaning("the device waits for the host to launch kernels", "category Kernel launch"),
     "small_work_per_step": CauseMeaning(
         (
-            "what a step costs whatever its size (calls, launches, Python of the framework) takes 20 % of it or "
-            "more; on a GPU: the device computes for less than a quarter of it"
+            "what a step costs whatever its size (calls, launches, Python of the framework, but no waiting for "
+            "results) takes 20 % of it or more; on a GPU: the device computes for less than a quarter of it"
         ),
         "Kernel launch, Host compute without ops, All others",
     ),
