@@ -1,8 +1,10 @@
-"""Ten small JAX programs that profile themselves: `jax_job.py FOLDER` writes a logdir for each, on two CPU devices."""
+"""Small JAX programs that profile themselves: `jax_job.py FOLDER` writes a logdir for each, on two CPU devices."""
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -107,6 +109,25 @@ def two_devices() -> None:
             float(value)
 
 
+def pmapped() -> None:
+    """Run 11 steps of pmap on two devices, with the mean of their gradients."""
+
+    def update_all(w: Weights, x: jax.Array) -> tuple[Weights, jax.Array]:
+        value, gradient = jax.value_and_grad(loss)(w, x)
+        return jax.tree.map(lambda a, g: a - 0.1 * g, w, mean(gradient, "d")), value
+
+    mean: Callable[..., Weights] = jax.lax.pmean
+    step = jax.pmap(update_all, axis_name="d", in_axes=(None, 0), out_axes=(None, 0))
+    w = weights()
+    for _ in range(2):  # the second call compiles again: its weights are on both devices
+        w, value = step(w, IMAGES[0].reshape(2, 8, 32))
+        np.asarray(value)
+    with profile("pmapped"):
+        for i in range(11):
+            w, value = step(w, IMAGES[i].reshape(2, 8, 32))
+            np.asarray(value)
+
+
 def several_functions() -> None:
     """Run 10 steps of augmentation, gradients and update, without waiting for any."""
     w = weights()
@@ -186,8 +207,24 @@ def compile_inside() -> None:
             float(value)
 
 
+def served() -> None:
+    """Train until `tfperf capture` has profiled 0.5 s from outside."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    w = train(train_step, 1, weights())
+    jax.profiler.start_server(port)
+    options = ("--port", str(port), "--duration", "500ms", "--logdir", str(FOLDER / "served"))
+    capture = subprocess.Popen([sys.executable, "-m", "tfperf", "capture", *options], stdout=subprocess.DEVNULL)
+    while capture.poll() is None:
+        w = train(train_step, 5, w)
+    if capture.returncode:
+        raise SystemExit("tfperf capture failed")
+    jax.profiler.stop_server()
+
+
 for program in (
-    *(scan, accumulation, two_devices, several_functions, donated),
-    *(evaluation, marked, without_jit, inference, compile_inside),
+    *(scan, accumulation, two_devices, pmapped, several_functions, donated),
+    *(evaluation, marked, without_jit, inference, compile_inside, served),
 ):
     program()

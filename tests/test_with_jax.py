@@ -36,6 +36,7 @@ def load(captures: Path, name: str) -> Analysis:
         ("scan", {"train": 6}),
         ("accumulation", {"train": 6}),
         ("two_devices", {"train": 12}),
+        ("pmapped", {"train": 11}),
         ("several_functions", {"train": 10}),
         ("donated", {"train": 15}),
         ("evaluation", {"train": 12, "eval": 6}),
@@ -49,6 +50,20 @@ def test_steps_of_a_program(captures: Path, name: str, kinds: dict[str, int]) ->
     steps = load(captures, name)["steps"].steps
     assert {kind: steps.kinds.count(kind) for kind in dict.fromkeys(steps.kinds)} == kinds
     assert steps.source == ("markers" if name == "marked" else "jitted calls")
+
+
+@pytest.mark.parametrize(("name", "function"), [("two_devices", "update"), ("pmapped", "_fun")])
+def test_the_work_of_two_devices_belongs_to_the_calls(captures: Path, name: str, function: str) -> None:
+    functions = load(captures, name)["functions"].jitted.functions
+    (found,) = [each for each in functions if each.computes == "gradients"]
+    assert found.name == function
+    assert found.work_ps
+
+
+def test_a_job_that_serves_its_profiler_is_captured_from_outside(captures: Path) -> None:
+    steps = load(captures, "served")["steps"].steps
+    assert {*steps.kinds} == {"train"}
+    assert (steps.source, len(steps) > 1) == ("jitted calls", True)
 
 
 def test_a_scan_says_how_many_steps_a_call_has(captures: Path) -> None:

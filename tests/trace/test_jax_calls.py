@@ -93,6 +93,15 @@ def test_runs_belong_to_calls_in_order_and_those_called_before_the_capture_to_no
     ]
 
 
+def test_a_run_on_several_devices_may_begin_with_an_event_that_only_waits(tmp_path: Path) -> None:
+    waits = event("ThunkExecutor::Execute (wait for completion)", 11, 2, run_id=4)
+    trace = jax_trace(tmp_path, {7: ("jit_f", (GRADIENT,))}, call("f", 10, 20), [waits, *run(4, 7, 14, 6)])
+    assert find_runs(trace).program.tolist() == [7]
+    calls = find_jax_calls(trace)
+    assert calls is not None
+    assert (calls.work.start[0] / US, calls.work.end[0] / US) == (11, 20)
+
+
 def test_cores_of_a_tpu_run_a_program_together(tmp_path: Path) -> None:
     """The program is told by a stat, or by the name of the run."""
     runs = (("jit_f(1)", 0, 10), ("jit_g(2)", 20, 5), ("jit_f(1)", 40, 10))

@@ -185,7 +185,7 @@ def find_runs(trace: HostTrace) -> Runs:
     rows, (ids, run) = rows[order], distinct_index(ids[order])
     start, end = _extents(run, trace.start_ps[rows], trace.end_ps[rows], len(ids))
     program = np.full(len(ids), -1, np.int64)
-    program[run[::-1]] = trace.number_at("program_id", rows, -1)[::-1]  # of its first op
+    np.maximum.at(program, run, trace.number_at("program_id", rows, -1))  # what only waits has none
     order = np.argsort(start, kind="stable")
     return Runs(start[order], start[order], end[order], program[order])
 

@@ -114,9 +114,9 @@ def eager_ops(case: Case) -> Cause | None:
 def small_work_per_step(case: Case) -> Cause | None:
     """Judge steps of which a large part is what a step costs whatever its size: calls, launches, Python.
 
-    On a GPU, that is all but the device's own work and waiting for results, if the device works for less than a quarter of
-    the time. Else it is what is left of the host's time when its ops are taken away. Python that takes longer than calls of a framework
-    usually cost is the program's own, and a cause by itself.
+    On a GPU, that is all but the device's own work and waiting for results, if the device works for less than a quarter
+    of the time. Else it is what is left of the host's time when its ops are taken away. Python that takes longer than
+    calls of a framework usually cost is the program's own, and a cause by itself.
     """
     shares, shown_by = _fixed_work(case)
     python = shares.get("all_others", 0.0)
