@@ -220,7 +220,6 @@ def served() -> None:
         w = train(train_step, 5, w)
     if capture.returncode:
         raise SystemExit("tfperf capture failed")
-    jax.profiler.stop_server()
 
 
 for program in (
