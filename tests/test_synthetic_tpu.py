@@ -117,7 +117,7 @@ def test_instructions_have_categories_and_are_held_against_the_peaks_that_the_pl
     ops = {row["hlo_op"]: row for row in sections["xla"]["tables"]["hlo_ops"]["rows"]}
     assert {name: row["category"] for name, row in ops.items()} == CATEGORIES
     assert (ops["fusion.3"]["runs"], ops["convolution.4"]["runs"]) == (24, 12)
-    judged = {row["hlo_op"]: row for row in sections["roofline"]["tables"]["roofline_ops"]["rows"]}
+    judged = {row["op"]: row for row in sections["roofline"]["tables"]["roofline_ops"]["rows"]}
     product, fusion = judged["convolution.4"], judged["fusion.3"]
     assert (product["bound"], product["tflops_per_second"]) == ("compute", pytest.approx(50))
     assert (fusion["bound"], fusion["gb_per_second"]) == ("memory", pytest.approx(600))
