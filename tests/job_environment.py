@@ -1,7 +1,8 @@
 """The environment of the jobs that tests start: TensorFlow without what else it would import.
 
-Importing TensorFlow takes seconds, and a third of that is Keras and what Keras imports where it can. The folder `lean`
-has modules of their names that cannot be imported, as where they are not installed.
+Importing TensorFlow takes seconds, and a third of that is Keras and what else it imports where it can. The folder
+`lean` has modules of their names that cannot be imported, as where they are not installed. Python collects garbage
+there as seldom as in `conftest.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ LEAN = Path(__file__).parent / "lean"
 
 def job_environment(*, keras: bool) -> dict[str, str]:
     """Return the variables of a job that trains on the CPU, with Keras or with TensorFlow alone."""
-    folders = [LEAN] if keras else [LEAN / "without_keras"]
+    folders = [LEAN] if keras else [LEAN / "without_keras", LEAN]
     paths = [*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
