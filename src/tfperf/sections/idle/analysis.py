@@ -21,6 +21,7 @@ from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.tpu_steps import core_steps
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -150,21 +151,26 @@ def analyze(host: Host) -> Idle:
     idle = Idle(listed=listed, devices=(), longest=(), without_steps=without_steps, no_main_thread=False)
     if not devices:
         return idle
-    windows = _windows(steps, devices[0])
     states = host.host_states
-    gaps = [gaps_of(trace, device, windows, host.launch_links, states) for device in devices]
-    of_devices = tuple(_device_idle(trace, windows, pieces) for pieces in gaps)
+    windows = [_windows(trace, steps, device) for device in devices]
+    pairs = zip(devices, windows, strict=True)
+    gaps = [gaps_of(trace, device, of_device, host.launch_links, states) for device, of_device in pairs]
+    of_devices = tuple(_device_idle(trace, *each) for each in zip(windows, gaps, strict=True))
     idle = replace(idle, devices=of_devices, no_main_thread=states.main is None)
     averaged = {id(device) for device in idle.averaged}
     of_averaged = [pieces for pieces, device in zip(gaps, of_devices, strict=True) if id(device) in averaged]
     return replace(idle, longest=longest_gaps(trace, of_averaged, steps, states))
 
 
-def _windows(steps: Steps, device: DeviceTime) -> Windows:
-    """Return the steps as windows, of which the headline ones count; else the capture."""
+def _windows(trace: HostTrace, steps: Steps, device: DeviceTime) -> Windows:
+    """Return the steps as windows, of which the headline ones count; else the capture. A TPU core has its own."""
     if not len(steps):
         whole = np.array([device.start_ps], np.int64), np.array([device.end_ps], np.int64)
         return Windows(*whole, np.ones(1, np.bool_))
+    if trace.device_kind == "tpu":
+        own = next((core for core in core_steps(trace, steps) if core.plane == device.plane), None)
+        if own is not None:
+            return Windows(own.start_ps, own.end_ps, steps.headline[: len(own.start_ps)])
     return Windows(steps.start_ps, steps.end_ps, steps.headline)
 
 
