@@ -123,3 +123,69 @@ def test_transposes_of_a_real_trace_take_more_than_its_convolution() -> None:
     found = analysis_of(SHARED / "jax_mi300x" / "jax_conv_minimal_08")["diagnosis"]
     cause = next(each for each in found.causes if each.code == "layout_conversion")
     assert "15.0 ms of the capture, convolutions 12.5 ms" in cause.detail
+
+
+def test_products_gain_at_most_until_they_are_not_small(tmp_path: Path) -> None:
+    """10 % of what the peak allows: at 30 %, they take a third of 50 us."""
+    cause = causes_of(tmp_path, core("dot", 500_000_000, 1_000_000))["low_utilisation"]
+    (action,) = cause.actions
+    assert action.step_ms is not None
+    assert (action.step_ms.low, action.step_ms.high) == pytest.approx((0.1 - 0.1 / 3, 0.1))
+    assert "they take 66.7% less" in action.assumption
+
+
+V100 = {"compute_cap_major": 7, "compute_cap_minor": 0, "core_count": 80, "memory_size": 16 * 2**30}
+
+
+def shaped(*parts: tuple[str, str, str, float, float]) -> tuple[Plane, Plane]:
+    """Kernels (name, op, shapes, start, duration) in each step on a V100, each launched inside an event of its op."""
+    events, calls, number = [], [], 1
+    for n in range(5):
+        for name, op, shapes, begin, duration in parts:
+            start, number = 100 * n + begin, number + 1
+            stats: dict[str, Any] = {"tf_op": ref(op), "shape": ref(shapes), "correlation_id": number}
+            events.append(event(name, start, duration, **stats))
+            calls += [event(op, start - 5, 3), event("cuLaunchKernel", start - 4, 1, correlation_id=number)]
+    device = plane("/device:GPU:0", line("Stream #1(Compute)", *events), stats=V100)
+    made = host(*STEPS)
+    return plane("/host:CPU", *made.lines, line("launches", *calls, id=2)), device
+
+
+def test_16_bit_halves_the_bytes_of_ops_on_32_bit_numbers_only(tmp_path: Path) -> None:
+    """Both move 900 GB/s x 20 us x 2 / 3; only one of 20 us has float32: 10 of 100 us are saved at most."""
+    wide = ("relu", "model/a/Relu:Relu", "(float[1500000])", 10, 20)
+    narrow = ("relu", "model/b/Relu:Relu", "(half[3000000])", 40, 20)
+    cause = causes_of(tmp_path, *shaped(wide, narrow))["memory_bound"]
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(40)
+    (action,) = cause.actions
+    assert action.step_ms is not None
+    assert (action.step_ms.low, action.step_ms.high) == pytest.approx((0.09, 0.1))
+    assert "50.0% of that is in ops on 32-bit numbers" in action.assumption
+
+
+def test_nothing_is_estimated_where_all_is_of_16_bit(tmp_path: Path) -> None:
+    cause = causes_of(tmp_path, *shaped(("relu", "model/b/Relu:Relu", "(half[3000000])", 40, 20)))["memory_bound"]
+    assert [action.step_ms for action in cause.actions] == [None]
+
+
+def test_16_bit_brings_no_more_than_the_roofline_allows(tmp_path: Path) -> None:
+    """225,000 numbers in, 5,062,500 out: 10.575 MB in 16 bit, so 11.75 us of 40 at 900 GB/s."""
+    shapes = "(float[2250,50];float[50,2250])"
+    product = ("volta_sgemm_128x64_nn", "model/a/MatMul:MatMul", shapes, 10, 40)
+    cause = causes_of(tmp_path, *shaped(product))["device_compute_32bit"]
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(40)
+    (action,) = cause.actions
+    assert action.step_ms is not None
+    assert (action.step_ms.low, action.step_ms.high) == pytest.approx((0.1 - 0.02825, 0.1 - 0.0132))
+    assert "100.0% of kernel time; on the roofline of 16 bit they still take 29.4%" in action.assumption
+
+
+def test_without_a_roofline_16_bit_brings_what_a_rule_of_thumb_says(tmp_path: Path) -> None:
+    op = ("volta_sgemm_128x64_nn", "model/a/MatMul:MatMul", 10, 40)
+    cause = causes_of(tmp_path, host(*STEPS), kernels(op))["device_compute_32bit"]
+    (action,) = cause.actions
+    assert action.step_ms is not None
+    assert (action.step_ms.low, action.step_ms.high) == pytest.approx((0.07, 0.0868))
+    assert "100.0% of kernel time; a rule of thumb" in action.assumption

@@ -65,18 +65,22 @@ class Case(Struct, frozen=True, kw_only=True):
         """Tell whether what is left of the categories is enough for a cause."""
         return self.ledger.left(*parts) >= LEAST_PERCENT
 
-    def action(self, code: str, cost_percent: Range) -> Action | None:
-        """Return an action that takes a share of this cost away; None if it is not for this API."""
+    def action(self, code: str, cost_percent: Range, share: Range | None = None, assumption: str = "") -> Action | None:
+        """Return an action that takes a share of this cost away; None if it is not for this API.
+
+        `share` (0 to 1) and what it rests on are those of the trace, if it tells; else those of the advice count.
+        """
         advice = ADVICE[code]
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
         if text is None:
             return None
-        saved_ms = Range(cost_percent.low * advice.least, cost_percent.high * advice.most).scaled(self.step_ms / 100.0)
+        share = share or Range(advice.least, advice.most)
+        saved_ms = Range(cost_percent.low * share.low, cost_percent.high * share.high).scaled(self.step_ms / 100.0)
         return Action(
             code=code,
             text=text,
             step_ms=Range(self.step_ms - saved_ms.high, self.step_ms - saved_ms.low),
-            assumption=advice.assumption,
+            assumption=assumption or advice.assumption,
             url=advice.urls.get(self.program.api, advice.url),
             is_per_examples=advice.is_per_examples,
         )

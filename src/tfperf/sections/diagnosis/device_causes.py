@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Quantity
+from tfperf.sections.diagnosis.actions import ADVICE
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, count_devices, in_categories
-from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
+from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.diagnosis.input_causes import stated
+from tfperf.sections.diagnosis.work_causes import time_in_16_bit
 from tfperf.sections.idle.tables import CAUSE_TEXTS
 from tfperf.sections.idle.tables import Cause as IdleCause
 from tfperf.sections.memory.findings import findings_of
 from tfperf.sections.overview.quantities import share_of_step
+from tfperf.sections.registry import percent
+from tfperf.units import format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
     from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.kernels.precision import Part
     from tfperf.sections.memory.analysis import Memory
 
 _HOST_WORKS_PERCENT = 50.0
@@ -73,10 +79,33 @@ def compute_in_32_bit(case: Case) -> Cause | None:
         "Computing in 32 bit",
         cost,
         detail,
-        actions=("mixed_precision",),
+        actions=(_mixed_precision(case, cost, kernels),),
         rests_on=rests_on,
         confidence="medium",
     )
+
+
+def _of_kernels(kernels: Kernels) -> str:
+    """Return which share of the time of kernels in the steps is eligible for 16 bit, as it is shown."""
+    shares = []
+    for part in ("eligible", "most_eligible"):
+        known = [each for each in kernels.precision if part in each.by_step_ps]
+        whole = sum(each.total_ps(kind) or 0 for each in known for kind in _PRECISIONS)
+        shares.append(percent(sum(each.total_ps(part) or 0 for each in known), whole) or 0.0)
+    return stated(Range(shares[0], max(shares)))
+
+
+_PRECISIONS: tuple[Part, ...] = ("compute_16", "compute_32", "compute_unknown")
+
+
+def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None:
+    """Return the advice to compute in 16 bit: by a rule of thumb, but no more than the roofline allows."""
+    advice, least = ADVICE["mixed_precision"], time_in_16_bit(case.results["roofline"])
+    rests_on = f"of products in 32 bit alone, {_of_kernels(kernels)} of kernel time"
+    if least is None or 1.0 - least >= advice.most:
+        return case.action("mixed_precision", cost, assumption=f"{rests_on}; {advice.assumption}")
+    text = f"{rests_on}; on the roofline of 16 bit they still take {format_percent(100.0 * least)}% of it"
+    return case.action("mixed_precision", cost, Range(min(advice.least, 1.0 - least), 1.0 - least), text)
 
 
 def collectives(case: Case) -> Cause | None:

@@ -71,11 +71,10 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "kernels bring arrays of convolutions into another layout", "part of the category Device compute"
     ),
     "memory_bound": CauseMeaning(
-        "instructions of XLA that are no products are bound by memory ([roofline](roofline.md))",
-        "part of the category Device compute",
+        "ops that are no products are bound by memory ([roofline](roofline.md))", "part of the category Device compute"
     ),
     "low_utilisation": CauseMeaning(
-        "matrix products and convolutions of XLA reach less than 30 % of both peaks ([roofline](roofline.md))",
+        "matrix products and convolutions reach less than 30 % of both peaks ([roofline](roofline.md))",
         "part of the category Device compute",
     ),
     "profiling_overhead": CauseMeaning(

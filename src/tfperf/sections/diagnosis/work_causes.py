@@ -7,9 +7,10 @@ from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
-from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
+from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.roofline.bounds import LOW_PERCENT
 from tfperf.trace.kernel_details import short_name
-from tfperf.units import PS_PER_MS, counted, format_ms, without_middle
+from tfperf.units import PS_PER_MS, counted, format_ms, format_percent, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
@@ -114,37 +115,90 @@ def _claim(case: Case, percent_of_kernels: float) -> Range | None:
 
 
 def memory_bound(case: Case) -> Cause | None:
-    """Judge instructions that move data faster than they compute with it: no products, and bound by memory."""
-    return _bound(
-        case, "memory", "Moving data in the device's memory", "little is computed for each byte", ("fewer_bytes",)
+    """Judge ops that move data faster than they compute with it: no products, and bound by memory."""
+    rows = _bound(case, "memory")
+    cost = _claim_of(case, rows)
+    if cost is None:
+        return None
+    return case.cause(
+        "memory_bound",
+        "Moving data in the device's memory",
+        cost,
+        f"{_first_of(rows)}: little is computed for each byte",
+        actions=(_fewer_bytes(case, rows, cost),),
+        rests_on=_row_of(rows),
+        confidence="medium",
     )
 
 
 def low_utilisation(case: Case) -> Cause | None:
     """Judge products of matrices and convolutions that come near neither peak: shapes too small for the device."""
-    return _bound(case, "latency", "Computing small products", "far from both peaks", ("larger_products",))
-
-
-def _bound(case: Case, bound: str, title: str, what: str, actions: tuple[str, ...]) -> Cause | None:
-    roofline: Roofline | None = case.results["roofline"]
-    if roofline is None or not case.is_headline or not roofline.whole_ps:
-        return None
-    is_product = bound == "latency"
-    rows = [row for row in roofline.ops if row.judged.bound == bound and bool(row.op.matrix_flops) == is_product]
-    rows = [row for row in rows if not _CONVERSION.search(row.op.op)]
-    cost = _claim(case, 100.0 * sum(row.work.time_ps for row in rows) / roofline.whole_ps)
+    rows = _bound(case, "latency")
+    cost = _claim_of(case, rows)
     if cost is None:
         return None
-    code = "low_utilisation" if is_product else "memory_bound"
     return case.cause(
-        code,
-        title,
+        "low_utilisation",
+        "Computing small products",
         cost,
-        f"{counted(len(rows), 'op')}, first {_place(rows[0])}: {what}",
-        actions=actions,
-        rests_on=(Evidence("roofline", "roofline_ops", rows[0].op.op),),
+        f"{_first_of(rows)}: far from both peaks",
+        actions=(_larger_products(case, rows, cost),),
+        rests_on=_row_of(rows),
         confidence="medium",
     )
+
+
+def _bound(case: Case, bound: str) -> list[RooflineOp]:
+    """Return the ops with this bound: products if it is latency, else what is no product and converts no layout."""
+    roofline: Roofline | None = case.results["roofline"]
+    if roofline is None or not case.is_headline or not roofline.whole_ps:
+        return []
+    is_product = bound == "latency"
+    rows = (row for row in roofline.ops if row.judged.bound == bound and bool(row.op.matrix_flops) == is_product)
+    return [row for row in rows if not _CONVERSION.search(row.op.op)]
+
+
+def _claim_of(case: Case, rows: list[RooflineOp]) -> Range | None:
+    return _claim(case, 100.0 * _time_ps(rows) / case.results["roofline"].whole_ps) if rows else None
+
+
+def _time_ps(rows: Iterable[RooflineOp]) -> int:
+    return sum(row.work.time_ps for row in rows)
+
+
+def _first_of(rows: list[RooflineOp]) -> str:
+    return f"{counted(len(rows), 'op')}, first {_place(rows[0])}"
+
+
+def _row_of(rows: list[RooflineOp]) -> tuple[Evidence]:
+    return (Evidence("roofline", "roofline_ops", rows[0].op.op),)
+
+
+_WIDE = re.compile(r"\b(?:f32|f64|s64|u64|c64|c128|float|double|int64|complex\d+)\[")
+
+
+def _fewer_bytes(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:
+    """Return the advice to move fewer bytes: 16 bit halves those of 32-bit numbers, which take so long at most."""
+    wide = [row for row in rows if not row.op.array_types or _WIDE.search(row.op.array_types)]
+    if not wide:
+        return case.without_estimate("fewer_bytes")
+    part = _time_ps(wide) / _time_ps(rows)
+    text = f"{format_percent(100.0 * part)}% of that is in ops on 32-bit numbers; 16 bit halves their bytes at most"
+    return case.action("fewer_bytes", cost, Range(0.0, 0.5 * part), text)
+
+
+def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:
+    """Return the advice to make products larger, until they are not small any more."""
+    roofs = [row.judged.roofline_percent for row in rows]
+    known = [(row.work.time_ps, roof / LOW_PERCENT) for row, roof in zip(rows, roofs, strict=True) if roof is not None]
+    if len(known) < len(rows):
+        return case.without_estimate("larger_products")
+    most = 1.0 - sum(time_ps * min(part, 1.0) for time_ps, part in known) / _time_ps(rows)
+    text = (
+        f"for as many examples as now; at {LOW_PERCENT:.0f} % of the roofline, from where on they are not small, they "
+        f"take {format_percent(100.0 * most)}% less"
+    )
+    return case.action("larger_products", cost, Range(0.0, most), text)
 
 
 def _place(row: RooflineOp) -> str:
@@ -152,3 +206,20 @@ def _place(row: RooflineOp) -> str:
     where = row.op.layer or row.op.source
     name = without_middle(row.op.op, LONGEST_NAME)
     return f"{name} ({without_middle(where, LONGEST_NAME)})" if where else name
+
+
+def time_in_16_bit(roofline: Roofline | None) -> float | None:
+    """Return which share (0 to 1) of their time products in float32 must take in 16 bit at least, by the roofline.
+
+    None: no work of such products is known, or not all peaks.
+    """
+    if roofline is None or not roofline.peaks.bytes_per_second:
+        return None
+    peaks = [roofline.peaks.flops_per_second(precision) for precision in ("fp16", "bf16")]
+    peak, bandwidth = max((each for each in peaks if each), default=None), roofline.peaks.bytes_per_second
+    rows = [row for row in roofline.ops if row.op.matrix_flops and row.work.precision == "fp32" and row.work.bytes]
+    now_ps = sum(row.work.time_ps for row in rows)
+    if not now_ps or peak is None:
+        return None
+    least = sum(max((row.work.flops or 0.0) / peak, (row.work.bytes or 0.0) / 2 / bandwidth) for row in rows)
+    return min(least * 1e12 / now_ps, 1.0)

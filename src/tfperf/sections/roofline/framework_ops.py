@@ -59,6 +59,11 @@ class FrameworkOp(Struct, frozen=True, kw_only=True):
         return "" if layer == NO_SCOPE else layer
 
     @property
+    def array_types(self) -> str:
+        """Return the shapes of all that it reads."""
+        return self.shapes
+
+    @property
     def key(self) -> tuple[object, ...]:
         """Return what it is merged by over hosts."""
         return (self.op, self.type, self.shapes, self.flops, self.bytes, self.precision)

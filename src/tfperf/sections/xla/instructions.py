@@ -64,6 +64,11 @@ class HloOp(Struct, frozen=True, kw_only=True):
         return (self.module, self.program_id, self.op, self.shape)
 
     @property
+    def array_types(self) -> str:
+        """Return the shapes of all that it reads and writes, as far as they are known."""
+        return f"{self.operands} {self.shape}".strip()
+
+    @property
     def work(self) -> Work | None:
         """Return what all runs amount to; None where that is no work of a device on its memory, or runs are a guess."""
         is_elsewhere = self.least_ps is not None or moves_elsewhere(self.opcode or self.category)
