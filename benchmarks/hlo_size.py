@@ -1,10 +1,10 @@
-"""Time and memory of reading and costing a large program of XLA.
+"""Time and memory of reading, costing and judging (lint) a large program of XLA.
 
     python benchmarks/hlo_size.py [INSTRUCTIONS]
 
 Makes a program (by default of 50,000 instructions: fused layers with a dot, a convolution, a reduction and elementwise
-work, each with a name of its own, op metadata and a source line), and prints how long it takes to read it and to count
-what it computes and moves, and the most memory that the process had.
+work, each with a name of its own, op metadata and a source line), and prints how long it takes to read it, to count what
+it computes and moves and to apply all rules, and the most memory that the process had.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import resource
 import sys
 import time
 
+from tfperf.linter.catalogue import RULES
+from tfperf.linter.hlo_rules.program import check_program
+from tfperf.linter.rule import Ledger
 from tfperf.programs.cost import cost_of
 from tfperf.programs.hlo_proto import read_proto
 from tfperf.programs.messages import XLA
@@ -120,11 +123,16 @@ def main(instructions: int) -> int:
     module = read_proto(data)
     middle = time.perf_counter()
     cost = cost_of(module)
+    costed = time.perf_counter()
+    ledger = Ledger(RULES)
+    check_program(module, ledger)
     end = time.perf_counter()
     count = sum(len(each.instructions) for each in module.computations)
     print(f"{count:,} instructions in {len(module.computations):,} computations, {len(data) / 1e6:.1f} MB")
     print(f"read   {middle - start:6.2f} s")
-    print(f"costed {end - middle:6.2f} s: {(cost.entry.flops or 0) / 1e12:.3f} TFLOP")
+    print(f"costed {costed - middle:6.2f} s: {(cost.entry.flops or 0) / 1e12:.3f} TFLOP")
+    print(f"linted {end - costed:6.2f} s: {len(ledger.violations):,} findings in {len(ledger.judged):,} instructions")
+    print(f"all    {end - start:6.2f} s")
     print(f"memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:6.0f} MB, {before:.0f} MB of it before")
     return 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -41,10 +41,10 @@ class HloGraph:
         computation = self.module.computations[at]
         if depth > _DEEPEST:
             raise ProgramError(f"{self.module.name[:200]!r} has fusions or calls over {_DEEPEST} levels deep")
-        here: dict[int, int] = {}
+        here = [0] * len(computation.instructions)  # the node of each instruction
         for place in _operands_first(computation.instructions):
             instruction = computation.instructions[place]
-            operands = tuple(here[operand] for operand in instruction.operands)
+            operands = tuple([here[operand] for operand in instruction.operands])
             if instruction.opcode == "parameter" and arguments is not None and instruction.parameter < len(arguments):
                 here[place] = arguments[instruction.parameter]
             elif instruction.opcode in _PUT_IN and instruction.calls:
@@ -96,10 +96,12 @@ class HloGraph:
         return found
 
 
-def _operands_first(instructions: Iterable[Instruction]) -> list[int]:
+def _operands_first(instructions: Sequence[Instruction]) -> Sequence[int]:
     """Return the positions of instructions, each after its operands; `link` made sure that there is such an order."""
-    found: list[int] = []
     operands = [each.operands for each in instructions]
+    if all(not each or max(each) < place for place, each in enumerate(operands)):
+        return range(len(operands))
+    found: list[int] = []
     done = [False] * len(operands)
     for start in range(len(operands)):
         waiting = [start]

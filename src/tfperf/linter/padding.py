@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -24,18 +25,18 @@ LARGE_BATCH = 64
 _HIGH, _MEDIUM = 2.0, 1.25
 
 
-class Padding(Struct, frozen=True):
+class Padding(Struct, frozen=True, dict=True):
     """The dimensions of a tensor, and what they are rounded up to."""
 
     dims: Dims
     padded: Dims
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Elements that the program asks for."""
         return math.prod(self.dims)
 
-    @property
+    @cached_property
     def padded_elements(self) -> int:
         """Elements that are stored and computed on."""
         return math.prod(self.padded)
@@ -98,9 +99,8 @@ def in_layouts(role: str, layouts: Iterable[Padding], element_bytes: int) -> Pad
     return PaddedTensor(role=role, least=ranked[0], most=ranked[-1], element_bytes=element_bytes)
 
 
-def both_orders(
-    role: str, dims: Sequence[int], element_bytes: int, minor: tuple[int, int] | None = None
-) -> PaddedTensor:
+@lru_cache(maxsize=1 << 12)  # the layers of a model have the same few shapes
+def both_orders(role: str, dims: Dims, element_bytes: int, minor: tuple[int, int] | None = None) -> PaddedTensor:
     """Return the padding of a tensor, either of whose last (or `minor`) dimensions may lie along the lanes."""
     one, other = minor or (len(dims) - 2, len(dims) - 1)
     layouts = (with_multiples(dims, {one: a, other: b}) for a, b in ((SUBLANES, LANES), (LANES, SUBLANES)))

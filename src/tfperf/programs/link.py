@@ -63,8 +63,8 @@ def _computation(found: FoundComputation, computations: Mapping[Hashable, int]) 
     linked = []
     for each in found.instructions:
         try:
-            operands = tuple([places[key] for key in each.operands])
-            calls = tuple([computations[key] for key in each.calls])
+            operands = tuple([places[key] for key in each.operands]) if each.operands else ()
+            calls = tuple([computations[key] for key in each.calls]) if each.calls else ()
         except KeyError as error:
             lost = f"instruction {str(each.fields.get('name', ''))[:200]!r} in {where}"
             raise ProgramError(f"{lost} refers to {error.args[0]!r}, which is not there") from error

@@ -68,7 +68,7 @@ class Shape(Struct, frozen=True, dict=True):
         """Tell whether it is a tuple of shapes."""
         return self.type == "tuple"
 
-    @property
+    @cached_property
     def is_known(self) -> bool:
         """Tell whether all dimensions are known."""
         return UNKNOWN not in self.dims and all(part.is_known for part in self.parts)
