@@ -50,7 +50,6 @@ TESTED_IN = {
     "programs/model.py": "programs/test_hlo_proto.py",
     "trace/flaw.py": "trace/test_soundness.py",
     "trace/pipeline_tree.py": "trace/test_pipelines.py",
-    "wire/schema.py": "wire/test_against_protobuf.py",
     "wire/hlo_schema.py": "wire/test_rewrite.py",
     "wire/stats.py": "wire/test_against_protobuf.py",
     "wire/json_lines.py": "timeline/test_chrome.py",

@@ -93,6 +93,25 @@ def fields_of(message: str) -> Iterator[tuple[str, int, str, list[str]]]:
         yield name, int(number), kind, oneof
 
 
+def parts_of(messages: Messages, fields: Mapping[str, str]) -> dict[str, str]:
+    """Return messages with some fields of others: `{"Part of Whole": "name other=bytes"}`, numbers and types as there.
+
+    A part with the name of the whole is written as `Whole`, a field of another type as `name=type`. Raises KeyError for
+    what the whole does not have.
+    """
+    parts = {}
+    for names, chosen in fields.items():
+        part, _, whole = names.partition(" of ")
+        declared = {name: (number, kind) for name, number, kind, _ in fields_of(messages[whole or part])}
+        found = []
+        for field in chosen.split():
+            name, _, other_kind = field.partition("=")
+            number, kind = declared[name]
+            found.append(f"{name} {number} {other_kind or kind}")
+        parts[part] = ", ".join(found)
+    return parts
+
+
 class Schema:
     """The descriptors and classes of some messages, built when the first is asked for."""
 
