@@ -8,7 +8,7 @@ instructions overlap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, NO_NUMBERS, Int32s, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
+from tfperf.arrays import MOST, Int32s, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
 from tfperf.sections.ops.op_runs import op_runs
 from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.event_names import mask
@@ -94,13 +94,21 @@ def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
     kernels = np.bincount(groups.of_row, minlength=len(keys))
     is_known = runs.is_known & (runs.runs <= kernels)
     counts = np.where(is_known, runs.runs, _most_of_one_name(groups.of_row, trace.name[rows], len(keys)))
-    devices = _distinct_pairs(groups.of_row, work.plane[places], len(keys))
+    pairs, first_of_pair = group_equal([groups.of_row, work.plane[places]])
+    devices = np.bincount(groups.of_row[pairs[first_of_pair]], minlength=len(keys))
     sums = groups.sums(trace.duration_ps[rows])
     in_steps = groups.sums(covers(steps, trace.start_ps[rows]).astype(np.int64))
     names = trace.name[rows][groups.longest(trace.duration_ps[rows])]
-    columns = (counts, ~is_known, kernels, sums, in_steps, devices, names)
-    fields = ("runs", "is_estimated", "events", "time_ps", "in_steps", "devices", "name")
-    found = tuple(OpTime(key=key, **dict(zip(fields, row, strict=True))) for key, *row in _zipped(keys, columns))
+    columns: dict[str, npt.NDArray[Any]] = {
+        "runs": counts,
+        "is_estimated": ~is_known,
+        "events": kernels,
+        "time_ps": sums,
+        "in_steps": in_steps,
+        "devices": devices,
+        "name": names,
+    }
+    found = _op_times(keys, columns)
     return OpTimes(place="gpu", ops=found, busy_ps=_summed(found))
 
 
@@ -174,12 +182,14 @@ def _on_host(trace: HostTrace) -> OpTimes:
     end = _ends(trace, rows)
     span = end - trace.start_ps[rows]
     runs = np.bincount(groups.of_row, minlength=len(keys))
-    first = trace.name[rows][groups.first]
-    columns = (runs, groups.sums(span), groups.sums(trace.duration_ps[rows]), first)
-    found = tuple(
-        OpTime(key=key, runs=count, events=count, time_ps=time, least_ps=least, name=name)
-        for key, count, time, least, name in _zipped(keys, columns)
-    )
+    columns: dict[str, npt.NDArray[Any]] = {
+        "runs": runs,
+        "events": runs,
+        "time_ps": groups.sums(span),
+        "least_ps": groups.sums(trace.duration_ps[rows]),
+        "name": trace.name[rows][groups.first],
+    }
+    found = _op_times(keys, columns)
     program = np.array([key.program for key in keys], np.int64)[groups.of_row]
     return OpTimes(place="cpu", ops=found, busy_ps=_united(program, trace.start_ps[rows], end))
 
@@ -238,18 +248,10 @@ class _Groups(NamedTuple):
 
 def _keys(trace: HostTrace, values: Int64s) -> tuple[Key, ...]:
     modules, ops = trace_texts(trace, "hlo_module"), trace_texts(trace, "hlo_op")
-    return tuple(Key(program, modules[module], ops[op].split("::")[-1]) for program, module, op in _rows(values))
+    return tuple(Key(program, modules[module], ops[op].split("::")[-1]) for program, module, op in values.tolist())
 
 
-def _zipped(keys: tuple[Key, ...], columns: Sequence[npt.NDArray[Any]]) -> Iterator[Any]:
-    return zip(keys, *(column.tolist() for column in columns), strict=True)
-
-
-def _rows(values: Int64s) -> Iterator[tuple[int, int, int]]:
-    yield from values.tolist()
-
-
-def _distinct_pairs(group: Int64s, value: Int64s, count: int) -> Int64s:
-    """Return how many distinct values each group has."""
-    order, starts = group_equal([group, value])
-    return np.bincount(group[order[starts]], minlength=count) if len(order) else np.append(NO_NUMBERS, NO_NUMBERS)
+def _op_times(keys: tuple[Key, ...], columns: Mapping[str, npt.NDArray[Any]]) -> tuple[OpTime, ...]:
+    """Return a row for each key; `columns` has fields of `OpTime`."""
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return tuple(OpTime(key=key, **dict(zip(columns, row, strict=True))) for key, row in zip(keys, rows, strict=True))
