@@ -3,8 +3,8 @@
     python benchmarks/hlo_size.py [INSTRUCTIONS]
 
 Makes a program (by default of 50,000 instructions: fused layers with a dot, a convolution, a reduction and elementwise
-work, each with a name of its own, op metadata and a source line), and prints how long it takes to read it, to count what
-it computes and moves and to apply all rules, and the most memory that the process had.
+work, each with a name of its own, op metadata and a source line), and prints how long it takes to read it, to count
+what it computes and moves and to apply all rules, and the most memory that the process had.
 """
 
 from __future__ import annotations
