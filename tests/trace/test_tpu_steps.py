@@ -42,6 +42,11 @@ def test_only_steps_of_all_cores_count(tmp_path: Path) -> None:
     assert windows(tmp_path, core(0, (0, 50), (60, 50)), core(1, (0, 50))) == [[(0, 50)], [(0, 50)]]
 
 
+def test_a_core_without_steps_of_its_own_is_left_out(tmp_path: Path) -> None:
+    bare = plane("/device:TPU:0", line("XLA Ops", event("fusion", 0, 100), id=2))
+    assert windows(tmp_path, bare, core(1, (0, 50), (60, 50))) == [[(0, 50), (60, 110)]]
+
+
 @pytest.mark.parametrize("category", ["infeed", ""])
 def test_ops_may_lack_categories(tmp_path: Path, category: str) -> None:
     trace = trace_of(tmp_path, core(0, (0, 50), (60, 50), category=category))

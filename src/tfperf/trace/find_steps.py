@@ -140,10 +140,11 @@ def from_groups(trace: HostTrace) -> Steps | None:
 
 
 def from_tpu(trace: HostTrace) -> Steps | None:
-    """Take the step line of the first TPU core."""
+    """Take the step line of the first TPU core that has one."""
     if trace.device_kind != "tpu":
         return None
-    line = step_line(trace, trace.devices[0])
+    lines = (step_line(trace, plane) for plane in trace.devices)
+    line = next((each for each in lines if each is not None), None)
     if line is None:
         return None
     rows = np.arange(line.start, line.stop)
