@@ -1,6 +1,6 @@
 # make demo    analyze a sample trace (makes a virtual environment first)
 # make test    run the tests
-# make quick   run the tests that need neither TensorFlow nor a browser (about two minutes on two cores)
+# make quick   run the tests that need neither TensorFlow nor a browser, nor a processor for long (about two minutes)
 # make lint    style, types, import contracts
 # make bench   speed and memory against peers, on a trace that it makes (minutes)
 # make fuzz    10,000 damaged profiles through all commands (half an hour; COUNT=300 for a short one)

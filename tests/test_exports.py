@@ -112,6 +112,7 @@ def test_an_editor_completes_the_public_names(root: Path) -> None:
     assert set(tfperf.__all__) - {"__version__"} <= found
 
 
+@pytest.mark.stress
 def test_a_type_checker_knows_the_public_names(tmp_path: Path) -> None:
     file = tmp_path / "example.py"
     names = [name for name in tfperf.__all__ if name != "__version__"]

@@ -213,6 +213,7 @@ HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("what", HARMFUL)
 def test_files_that_are_made_to_harm(tmp_path: Path, what: str) -> None:
     """Going through pairs of nodes, steps or letters would take hours here, or all memory; no clock is needed."""
