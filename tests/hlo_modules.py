@@ -10,15 +10,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfperf.programs.link import FoundComputation, FoundInstruction, link
-from tfperf.programs.model import Module, Shape
+from tfperf.programs.model import UNKNOWN, Module, Shape
 
 ADD = "add.f32"
 
 
 def shape(text: str) -> Shape:
-    """`f32[8,16]`, or several between parentheses."""
-    found = re.findall(r"(\w+)\[([\d,]*)\]", text)
-    parts = tuple(Shape(kind, tuple(int(dim) for dim in dims.split(",") if dim)) for kind, dims in found)
+    """`f32[8,16]`, with a layout `f32[8,?]{1,0}`, or several between parentheses."""
+    found = re.findall(r"(\w+)\[([\d,?]*)\](?:\{([\d,]+)\})?", text)
+    parts = tuple(
+        Shape(
+            kind,
+            tuple(UNKNOWN if dim == "?" else int(dim) for dim in dims.split(",") if dim),
+            layout=tuple(int(dim) for dim in layout.split(",") if dim),
+        )
+        for kind, dims, layout in found
+    )
     return Shape("tuple", parts=parts) if text.startswith("(") else parts[0]
 
 

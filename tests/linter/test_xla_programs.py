@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from builders import event, host, logdir_of, programs, ref, space
+from builders import event, host, line, logdir_of, plane, programs, ref, space
 from hlo_builders import F32, computation, instruction, program, shape
 from lint_builders import fed, graph
 from protobytes import field, message
@@ -66,12 +65,25 @@ def test_programs_that_did_not_run_are_not_judged(tmp_path: Path) -> None:
         lint_path(logs)
 
 
-@pytest.mark.parametrize("options", [{"device": "gpu"}, {"supported_ops": Path("ops.txt")}])
-def test_what_needs_a_graph_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_what_needs_a_graph_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "module.pb"
     path.write_bytes(of_images())
-    with pytest.raises(LintError, match="that need no graph"):
-        lint_path(path, LintOptions(**options))
+    with pytest.raises(LintError, match="needs a graph"):
+        lint_path(path, LintOptions(supported_ops=Path("ops.txt")))
+
+
+def test_whose_rules_count(tmp_path: Path) -> None:
+    """A program in a file names no device; a profile says where the programs ran."""
+    path = tmp_path / "module.pb"
+    path.write_bytes(of_images())
+    assert lint_path(path).device == "tpu"
+    assert lint_path(path, LintOptions(device="gpu")).device == "gpu"
+    assert lint_path(path, LintOptions(rules=("GPU-MM-1",))).device == "gpu"
+    kernels = [event("k", 0, 10, hlo_op=ref("small"), program_id=7)]
+    device = plane("/device:GPU:0", line("Stream #1(Compute)", *kernels))
+    logs = logdir_of(tmp_path / "logs", a=space(device, programs(id_7=of_images())))
+    assert lint_path(logs).device == "gpu"
+    assert lint_path(logs, LintOptions(device="tpu")).device == "tpu"
 
 
 def test_what_a_path_is(tmp_path: Path) -> None:
@@ -97,10 +109,21 @@ def test_real_programs_have_few_findings_and_no_known_false_alarm() -> None:
     """Naive rules find 348 in the programs that ran, the sheet's refined ones 48, of which three kinds are wrong."""
     files = [*CAPTURES.glob("xla_reference/captures/*/*.xplane.pb"), *CAPTURES.glob("jax_mi300x/*/*.xplane.pb")]
     assert len(files) >= 15
-    violations = [each for file in files for each in lint_path(file).violations]
+    violations = [each for file in files for each in lint_path(file, LintOptions(device="tpu")).violations]
     assert 0 < len(violations) <= 48
     rules = {each.rule for each in violations}
     # Copies of the compiler, weights of inference as inputs, and the variance of a batch norm as a chain.
     assert not rules & {"TPU-TR-1", "TPU-RD-1", "TPU-RD-2", "TPU-RD-3", "TPU-CS-1"}
     inputs = {each.ops[0] for each in violations if each.rule == "TPU-RS-2"}
     assert all(re.fullmatch(r"x|XLA_Args", name) for name in inputs), inputs
+
+
+@pytest.mark.skipif(not CAPTURES.exists(), reason="the traces of the references are not here")
+def test_the_conversion_that_takes_half_of_a_real_gpu_comes_first() -> None:
+    result = lint_path(CAPTURES / "jax_mi300x" / "jax_conv_minimal_08")
+    assert result.device == "gpu"
+    first = result.violations[0]
+    assert (first.rule, first.runs_in) == ("GPU-LY-2", "input_transpose_fusion")
+    assert first.moved_bytes == 2 * 55862 * 5120 * 2
+    assert first.share == pytest.approx(0.51, abs=0.005)
+    assert lint_path(CAPTURES / "jax_mi300x" / "jax08_gemm").violations == ()

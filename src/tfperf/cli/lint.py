@@ -30,7 +30,7 @@ def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: 
     type=click.Choice(("tpu", "gpu", "auto")),
     default="auto",
     show_default=True,
-    help="Whose rules; auto: those of the device that the graph names, else of a TPU.",
+    help="Whose rules; auto: those of the device that the graph or the profile names, else of a TPU.",
 )
 @click.option("--batch", type=options.AT_LEAST_ONE, metavar="N", help="The batch size, where shapes leave it open.")
 @click.option(
@@ -70,6 +70,7 @@ def command(
       tfperf lint saved_model/ --batch 128
       tfperf lint graph.pb --device gpu --fail-on medium
       tfperf lint logs/
+      tfperf lint module.hlo_proto.pb --device gpu
       tfperf lint saved_model/ --batch 32 --ignore TPU-BN-1 --format github
     """
     from tfperf.gate.lint_output import exit_code, github_text, junit_text

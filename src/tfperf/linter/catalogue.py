@@ -29,7 +29,16 @@ def _tpu(id: str, title: str, level: str, *, says: str, source: str = TPU_NOTES,
 
 
 def _gpu(id: str, title: str, level: str, *, says: str, **texts: str) -> Rule:
-    return Rule(id=id, title=title, device="gpu", level=level, needs=_GRAPH, says=says, source=GPU_GUIDE, **texts)
+    return Rule(
+        id=id,
+        title=title,
+        device="gpu",
+        level=level,
+        needs=f"{_GRAPH}, or a compiled program",
+        says=says,
+        source=GPU_GUIDE,
+        **texts,
+    )
 
 
 _RULES = (

@@ -28,6 +28,7 @@ from tfperf.linter.graph_rules.randoms import check_randoms
 from tfperf.linter.graph_rules.reductions import check_reductions
 from tfperf.linter.graph_rules.reshapes import check_reshapes, check_space
 from tfperf.linter.graph_rules.transposes import check_transposes
+from tfperf.linter.hlo_rules.gpu import check_gpu_program
 from tfperf.linter.hlo_rules.program import check_program
 from tfperf.linter.op_graph import OpGraph
 from tfperf.linter.op_names import check_op_names
@@ -116,15 +117,16 @@ def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
 
 def _lint_programs(programs: Programs, source: str, options: LintOptions) -> LintResult:
     """Apply rules to compiled programs; where their times are known, what takes most and wastes most comes first."""
-    if options.device == "gpu" or options.supported_ops is not None:
-        raise LintError("programs of XLA are judged by the rules of TPUs that need no graph: leave this option out")
-    rules = chosen_rules(options, "tpu")
+    if options.supported_ops is not None:
+        raise LintError("the rule about supported ops needs a graph: leave this option out for programs of XLA")
+    device = _device_of_programs(programs, options)
+    rules, check = chosen_rules(options, device), check_program if device == "tpu" else check_gpu_program
     found: list[Violation] = []
     judged: set[tuple[int, str]] = set()
     unknown: dict[str, str] = {}
     for number, module in programs.modules.items():
         ledger = Ledger(rules)
-        check_program(module, ledger)
+        check(module, ledger)
         shares = programs.shares
         found += [replace(each, share=shares.get((number, each.runs_in))) for each in ledger.violations]
         judged |= {(number, name) for name in ledger.judged.difference(ledger.unknown)}
@@ -138,12 +140,19 @@ def _lint_programs(programs: Programs, source: str, options: LintOptions) -> Lin
     )
     return LintResult(
         source=source,
-        device="tpu",
+        device=device,
         violations=tuple(found),
         evaluated=len(judged),
         unknown=unknown,
         notes=programs.notes,
     )
+
+
+def _device_of_programs(programs: Programs, options: LintOptions) -> Device:
+    """Return whose rules count: as asked, else of the device that ran the programs, else of a TPU."""
+    if options.device != "auto":
+        return options.device
+    return "gpu" if any(rule.upper().startswith("GPU") for rule in options.rules) else programs.device or "tpu"
 
 
 def lint_model(model: Any, options: LintOptions | None = None) -> LintResult:

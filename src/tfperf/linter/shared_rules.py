@@ -80,3 +80,57 @@ def max_pool_gradient(where: Mapping[str, Any]) -> Violation:
         unless="accuracy needs the maxima: this changes the model",
         **where,
     )
+
+
+MULTIPLES = {"float16": 8, "bfloat16": 8, "float32": 4, "float64": 2, "int8": 16}
+"""Elements that take 16 bytes: tensor cores are fastest at multiples of it."""
+TINY_BATCH = 8
+_CASTS = "the type is float32: it matters with TF32 or mixed precision only"
+
+
+def misaligned(
+    rule: str,
+    dtype: str,
+    odd: Mapping[str, int],
+    multiple: int,
+    tensors: Sequence[PaddedTensor],
+    where: Mapping[str, Any],
+) -> Violation:
+    """Return what GPU-MM-1, GPU-CV-1 and GPU-CV-2 say of sizes off the multiples of tensor cores."""
+    is_large = max((tensor.padded_bytes for tensor in tensors), default=0) >= MIB
+    sizes = ", ".join(f"{name} = {size} (to {-(-size // multiple) * multiple})" for name, size in odd.items())
+    return Violation(
+        rule=rule,
+        level="info" if not is_large else "medium" if dtype in ("float16", "bfloat16") else "low",
+        what=f"{sizes}: tensor cores want multiples of {multiple} in {dtype}",
+        advice=f"round up to a multiple of {multiple} (better of {8 * multiple}), for example with padding of zeros",
+        unless=_CASTS if dtype == "float32" else "the product takes little of the step",
+        tensors=tuple(tensors),
+        **where,
+    )
+
+
+def channels_first(layout: str, dtype: str, where: Mapping[str, Any]) -> Violation:
+    """Return what GPU-LY-1 says of a convolution in 16 bit whose channels do not lie side by side."""
+    return Violation(
+        rule="GPU-LY-1",
+        level="medium",
+        what=f"the layout is {layout} in {dtype}: tensor cores read NHWC",
+        advice="use NHWC (channels_last) in 16 bit",
+        unless="the GPU has no tensor cores, or a profile shows no layout conversion: measure both",
+        certainty="exact",
+        **where,
+    )
+
+
+def tiny_batch(batch: int, where: Mapping[str, Any]) -> Violation:
+    """Return what GPU-BT-1 says."""
+    return Violation(
+        rule="GPU-BT-1",
+        level="info",
+        what=f"the batch is {batch}: too few rows to fill the tiles of a GPU",
+        advice=f"use a batch of {TINY_BATCH} or more, if memory and latency allow it",
+        unless="answers are wanted one by one, as in serving",
+        certainty="exact",
+        **where,
+    )

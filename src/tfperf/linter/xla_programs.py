@@ -10,6 +10,7 @@ from msgspec import Struct
 from tfperf.analysis import Analysis, load
 from tfperf.errors import TraceNotFoundError
 from tfperf.linter.op_names import NamedOp, judges_names
+from tfperf.linter.rule import Device
 from tfperf.programs import read
 from tfperf.programs.hlo_proto import read_proto
 from tfperf.programs.model import Module, ProgramError
@@ -25,8 +26,8 @@ _HEAD = 1 << 16
 _GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "graph.pb")
 _OF_CPU = "The programs ran on a CPU: shares of time are upper bounds, of all instructions."
 _COMPILED = (
-    "Compiled programs are judged by the rules that hold for them; those about fusion, transposes and reshapes need "
-    "the graph, as a SavedModel has it."
+    "Compiled programs are judged by the rules that hold for them; others (fusion, reshapes) need the graph, as a "
+    "SavedModel has it."
 )
 
 
@@ -45,6 +46,8 @@ class Programs(Struct, frozen=True, kw_only=True):
     modules: dict[int, Module]
     """By the id that events have."""
     shares: dict[tuple[int, str], float] = {}
+    device: Device | None = None
+    """On which they ran, if a profile says so."""
     named_ops: tuple[NamedOp, ...] = ()
     notes: tuple[str, ...] = (_COMPILED,)
 
@@ -113,7 +116,9 @@ def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
             *notes,
             f"{counted(len(xla.lost), 'program')} that ran cannot be judged: the profile does not hold them.",
         )
-    return Programs(modules=modules, shares=by_place, named_ops=named_ops, notes=notes)
+    devices: dict[str, Device] = {"gpu": "gpu", "tpu": "tpu"}
+    device = devices.get(xla.place or "")
+    return Programs(modules=modules, shares=by_place, named_ops=named_ops, notes=notes, device=device)
 
 
 def _named_ops(analysis: Analysis, modules: Mapping[int, Module]) -> tuple[NamedOp, ...]:

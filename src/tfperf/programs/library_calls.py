@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tfperf.programs.cost_rules import UNKNOWN_WORK, Site, Work, convolution_flops, size_of
-from tfperf.programs.model import Instruction, Shape
+from tfperf.programs.model import DotDims, Instruction, Shape
 
 MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
 """Matrix products; on AMD devices, too, they are called so."""
@@ -31,6 +31,19 @@ def library_work(site: Site) -> Work:
     if flops is None:
         return UNKNOWN_WORK
     return Work(flops, bytes=site.operand_bytes + _result_bytes(site.shape), matrix_flops=flops)
+
+
+def product_dims(instruction: Instruction) -> DotDims | None:
+    """Return which dimensions a product sums over: of a dot, or of a call into a library; None if that is not known."""
+    if instruction.dot is not None:
+        return instruction.dot
+    dims = _inside(config_of(instruction), "gemm_backend_config", "dot_dimension_numbers")
+    keys = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
+    stated = [dims.get(f"{key}_dimensions", []) if isinstance(dims, dict) else [] for key in keys]
+    numbers = [_whole_numbers(each) for each in stated]
+    if not numbers[0] or not numbers[1] or numbers[2] is None or numbers[3] is None:
+        return None
+    return DotDims(*(tuple(each or ()) for each in numbers))
 
 
 def _product_flops(site: Site) -> int | None:

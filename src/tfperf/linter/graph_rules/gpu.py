@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tfperf.linter.graph_rules.convolutions import parts
 from tfperf.linter.graph_rules.transposes import perm_of
 from tfperf.linter.op_graph import CONVOLUTIONS, FORWARD, MATMULS, OPEN, OpGraph
 from tfperf.linter.padding import MIB, Dims, PaddedTensor, in_layouts, shape_text, with_multiples
 from tfperf.linter.rule import Ledger, Violation
+from tfperf.linter.shared_rules import MULTIPLES, TINY_BATCH, channels_first, misaligned, tiny_batch
 
-MULTIPLES = {"float16": 8, "bfloat16": 8, "float32": 4, "float64": 2, "int8": 16}
-"""Elements that take 16 bytes: tensor cores are fastest at multiples of it."""
-_TINY_BATCH = 8
 _LAYOUT_PERMS = ([0, 3, 1, 2], [0, 2, 3, 1], [0, 4, 1, 2, 3], [0, 2, 3, 4, 1])
 _HALVES = ("float16", "bfloat16")
-_CASTS = "the type is float32: it matters with TF32 or mixed precision only"
 
 
 def check_gpu_products(graph: OpGraph, ledger: Ledger) -> None:
@@ -26,7 +24,8 @@ def check_gpu_products(graph: OpGraph, ledger: Ledger) -> None:
         if output is None or left is None or right is None or -1 in (*left, *right) or len(output) < 2:
             ledger.cannot(name, OPEN)
             continue
-        multiple = MULTIPLES.get(graph.dtype(index), 0)
+        dtype = graph.dtype(index)
+        multiple = MULTIPLES.get(dtype, 0)
         if not multiple or len(left) < 2:
             continue
         ledger.judge(name)
@@ -37,8 +36,8 @@ def check_gpu_products(graph: OpGraph, ledger: Ledger) -> None:
             padded = tuple(
                 _tensors(graph, index, (("operand", left), ("operand", right), ("result", output)), multiple)
             )
-            ledger.add(_misaligned(graph, index, "GPU-MM-1", odd, multiple, padded))
-        _check_batch(graph, ledger, index, sizes["M"] if len(output) == 2 else _TINY_BATCH)
+            ledger.add(misaligned("GPU-MM-1", dtype, odd, multiple, padded, _where(graph, index)))
+        _check_batch(graph, ledger, index, sizes["M"] if len(output) == 2 else TINY_BATCH)
 
 
 def _tensors(graph: OpGraph, index: int, shapes: tuple[tuple[str, Dims], ...], multiple: int) -> Iterator[PaddedTensor]:
@@ -47,22 +46,8 @@ def _tensors(graph: OpGraph, index: int, shapes: tuple[tuple[str, Dims], ...], m
         yield in_layouts(role, [with_multiples(dims, of_dim)], graph.element_bytes(index))
 
 
-def _misaligned(
-    graph: OpGraph, index: int, rule: str, odd: dict[str, int], multiple: int, tensors: tuple[PaddedTensor, ...]
-) -> Violation:
-    dtype = graph.dtype(index)
-    is_large = max((tensor.padded_bytes for tensor in tensors), default=0) >= MIB
-    sizes = ", ".join(f"{name} = {size} (to {-(-size // multiple) * multiple})" for name, size in odd.items())
-    return Violation(
-        rule=rule,
-        level="info" if not is_large else "medium" if dtype in _HALVES else "low",
-        ops=(graph.name_of(index),),
-        op_type=graph.op(index),
-        what=f"{sizes}: tensor cores want multiples of {multiple} in {dtype}",
-        advice=f"round up to a multiple of {multiple} (better of {8 * multiple}), for example with padding of zeros",
-        unless=_CASTS if dtype == "float32" else "the product takes little of the step",
-        tensors=tensors,
-    )
+def _where(graph: OpGraph, index: int) -> dict[str, Any]:
+    return {"ops": (graph.name_of(index),), "op_type": graph.op(index)}
 
 
 def check_gpu_convolutions(graph: OpGraph, ledger: Ledger) -> None:
@@ -85,41 +70,17 @@ def check_gpu_convolutions(graph: OpGraph, ledger: Ledger) -> None:
         )
         uneven = {key: size for key, size in odd.items() if size % 2 and size > 1}
         if uneven:
-            ledger.add(_misaligned(graph, index, "GPU-CV-2", uneven, multiple, tensors))
+            ledger.add(misaligned("GPU-CV-2", dtype, uneven, multiple, tensors, _where(graph, index)))
         elif odd and "Depthwise" not in graph.op(index):
-            ledger.add(_misaligned(graph, index, "GPU-CV-1", odd, multiple, tensors))
+            ledger.add(misaligned("GPU-CV-1", dtype, odd, multiple, tensors, _where(graph, index)))
         if dtype in _HALVES and features == 1:
-            ledger.add(_channels_first(graph, index))
+            ledger.add(channels_first(graph.text(index, "data_format"), dtype, _where(graph, index)))
         _check_batch(graph, ledger, index, found.activation[batch])
 
 
-def _channels_first(graph: OpGraph, index: int) -> Violation:
-    return Violation(
-        rule="GPU-LY-1",
-        level="medium",
-        ops=(graph.name_of(index),),
-        op_type=graph.op(index),
-        what=f"the layout is {graph.text(index, 'data_format')} in {graph.dtype(index)}: tensor cores read NHWC",
-        advice="use NHWC (channels_last) in 16 bit",
-        unless="the GPU has no tensor cores, or a profile shows no layout conversion: measure both",
-        certainty="exact",
-    )
-
-
 def _check_batch(graph: OpGraph, ledger: Ledger, index: int, batch: int) -> None:
-    if batch < _TINY_BATCH and (graph.op(index) in FORWARD or graph.op(index) in MATMULS):
-        ledger.add(
-            Violation(
-                rule="GPU-BT-1",
-                level="info",
-                ops=(graph.name_of(index),),
-                op_type=graph.op(index),
-                what=f"the batch is {batch}: too few rows to fill the tiles of a GPU",
-                advice=f"use a batch of {_TINY_BATCH} or more, if memory and latency allow it",
-                unless="answers are wanted one by one, as in serving",
-                certainty="exact",
-            )
-        )
+    if batch < TINY_BATCH and (graph.op(index) in FORWARD or graph.op(index) in MATMULS):
+        ledger.add(tiny_batch(batch, _where(graph, index)))
 
 
 def check_gpu_transposes(graph: OpGraph, ledger: Ledger) -> None:

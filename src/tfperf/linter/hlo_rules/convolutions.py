@@ -18,7 +18,7 @@ _CONVOLUTIONS = PaddingRule(
 def check_convolution(place: Place, ledger: Ledger) -> None:
     """TPU-CV-1 of forward convolutions: gradients have the same tensors, and programs do not tell them apart surely."""
     dims, result, operand = place.instruction.convolution, place.instruction.shape, place.operand(0)
-    if dims is None or operand is None or result.is_tuple or not _is_forward(place):
+    if dims is None or operand is None or result.is_tuple or not is_forward(place):
         return
     ledger.judge(place.instruction.name)
     tensors = [
@@ -31,7 +31,8 @@ def check_convolution(place: Place, ledger: Ledger) -> None:
     _CONVOLUTIONS.check(ledger, tensors, place.where)
 
 
-def _is_forward(place: Place) -> bool:
+def is_forward(place: Place) -> bool:
+    """Tell whether a convolution is one that the program asks for, and no gradient."""
     names = f"{place.name} {place.instruction.metadata.op_type}"
     dilated = any(dim.base_dilation > 1 for dim in place.instruction.window)
     return bool(place.name) and not dilated and "transpose(" not in names and "Backprop" not in names

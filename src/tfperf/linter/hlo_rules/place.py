@@ -10,6 +10,7 @@ from tfperf.linter.hlo_graph import HloGraph, HloNode
 from tfperf.programs.model import BITS, Instruction, Shape
 
 _BYTE = 8
+OPEN = "a dimension is not known"
 
 
 class Place(Struct, frozen=True):

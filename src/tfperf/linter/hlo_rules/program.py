@@ -12,7 +12,7 @@ from tfperf.linter.hlo_graph import graphs_of_program
 from tfperf.linter.hlo_rules.convolutions import check_convolution
 from tfperf.linter.hlo_rules.inputs import check_inputs
 from tfperf.linter.hlo_rules.pieces import check_piece
-from tfperf.linter.hlo_rules.place import Place
+from tfperf.linter.hlo_rules.place import OPEN, Place
 from tfperf.linter.hlo_rules.pooling import check_max_gradient, check_pooling
 from tfperf.linter.hlo_rules.products import check_product
 from tfperf.linter.hlo_rules.randoms import check_randoms
@@ -21,7 +21,6 @@ from tfperf.linter.hlo_rules.transposes import check_transpose
 from tfperf.linter.rule import Ledger
 from tfperf.programs.model import Module
 
-_OPEN = "a dimension is not known"
 _CHECKS: dict[str, Callable[[Place, Ledger], None]] = {
     "dot": check_product,
     "convolution": check_convolution,
@@ -43,7 +42,7 @@ def check_program(module: Module, ledger: Ledger) -> None:
     for graph in graphs:
         for index, node in enumerate(graph.nodes):
             if not node.instruction.shape.is_known:
-                ledger.cannot(node.instruction.name, _OPEN)
+                ledger.cannot(node.instruction.name, OPEN)
             elif (check := _CHECKS.get(node.instruction.opcode)) is not None:
                 check(Place(graph, index), ledger)
         if graph.is_entry:

@@ -1,0 +1,173 @@
+"""The rules of GPUs on a compiled program: sizes that suit tensor cores, layouts that tensor cores read, tiny batches.
+
+Products and convolutions are instructions of their own, or calls into the libraries of the vendor. What the compiler
+made without an op of the program behind it is no finding; conversions of layouts are, since most are the compiler's.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from tfperf.linter.hlo_graph import PASSED, graphs_of_program
+from tfperf.linter.hlo_rules.convolutions import is_forward
+from tfperf.linter.hlo_rules.place import OPEN, Place, element_bytes
+from tfperf.linter.padding import MIB, Dims, PaddedTensor, in_layouts, with_multiples
+from tfperf.linter.rule import Ledger, Violation
+from tfperf.linter.shared_rules import MULTIPLES, TINY_BATCH, channels_first, misaligned, tiny_batch
+from tfperf.programs.library_calls import CONVOLUTION_CALLS, MATRIX_CALLS, product_dims
+from tfperf.programs.model import DotDims, Module, Shape
+from tfperf.units import format_bytes
+
+_TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "int8"}
+_HALVES = ("f16", "bf16")
+_FORWARD_CALLS = frozenset(target for target in CONVOLUTION_CALLS if "Backward" not in target)
+
+
+def check_gpu_program(module: Module, ledger: Ledger) -> None:
+    """Apply the rules of GPUs to a compiled program; raises ProgramError for one that is too large."""
+    for graph in graphs_of_program(module):
+        for index, node in enumerate(graph.nodes):
+            place, instruction = Place(graph, index), node.instruction
+            is_product = instruction.opcode == "dot" or instruction.target in MATRIX_CALLS
+            if not is_product and not _is_convolution(place) and instruction.opcode != "transpose":
+                continue
+            if not instruction.shape.is_known:
+                ledger.cannot(instruction.name, OPEN)
+            elif is_product:
+                _check_product(place, ledger)
+            elif _is_convolution(place):
+                _check_convolution(place, ledger)
+            else:
+                _check_transpose(place, ledger)
+
+
+def _is_convolution(place: Place) -> bool:
+    return place.instruction.opcode == "convolution" or place.instruction.target in CONVOLUTION_CALLS
+
+
+def _first(shape: Shape) -> Shape:
+    """Return the array that an instruction computes: of a call, the first of its results."""
+    return next(shape.leaves(), shape)
+
+
+class _Sizes(NamedTuple):
+    """The sizes of a matrix product."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+
+
+def _sizes(left: Dims, right: Dims, dims: DotDims) -> _Sizes | None:
+    """Return the sizes of a product; None where its dimensions are not those of its operands."""
+    of_left, of_right = (*dims.lhs_contracting, *dims.lhs_batch), (*dims.rhs_contracting, *dims.rhs_batch)
+    if not dims.lhs_contracting or max(of_left) >= len(left) or max(of_right, default=0) >= len(right):
+        return None
+    m, n = (
+        prod(size for place, size in enumerate(sizes) if place not in others)
+        for sizes, others in ((left, of_left), (right, of_right))
+    )
+    return _Sizes(m, n, prod(left[at] for at in dims.lhs_contracting), prod(left[at] for at in dims.lhs_batch))
+
+
+def _check_product(place: Place, ledger: Ledger) -> None:
+    """GPU-MM-1 and GPU-BT-1."""
+    left, right, dims = place.operand(0), place.operand(1), product_dims(place.instruction)
+    dtype = _TYPES.get(left.type, "") if left is not None else ""
+    if left is None or right is None or dims is None or not dtype or not place.name:
+        return
+    sizes = _sizes(left.dims, right.dims, dims)
+    if sizes is None:
+        return
+    ledger.judge(place.instruction.name)
+    multiple = MULTIPLES[dtype]
+    named = {"M": sizes.m, "N": sizes.n, "K": sizes.k}
+    odd = {letter: size for letter, size in named.items() if size > 1 and size % multiple}
+    if odd:
+        tensors = [
+            _padded(role, (sizes.batch, *of), {1: multiple, 2: multiple}, element_bytes(left))
+            for role, of in (
+                ("operand", (sizes.m, sizes.k)),
+                ("operand", (sizes.k, sizes.n)),
+                ("result", (sizes.m, sizes.n)),
+            )
+        ]
+        ledger.add(misaligned("GPU-MM-1", dtype, odd, multiple, tensors, place.where))
+    if sizes.batch == 1 and min(sizes.m, sizes.n) < TINY_BATCH and "transpose(" not in place.name:
+        ledger.add(tiny_batch(min(sizes.m, sizes.n), place.where))
+
+
+def _padded(role: str, dims: Dims, multiples: dict[int, int], size: int) -> PaddedTensor:
+    of_dim = {place: multiple for place, multiple in multiples.items() if dims[place] > 1}
+    return in_layouts(role, [with_multiples(dims, of_dim)], size)
+
+
+def _check_convolution(place: Place, ledger: Ledger) -> None:
+    """GPU-CV-1, GPU-CV-2, GPU-LY-1 and GPU-BT-1 of forward convolutions; gradients have the same channels."""
+    instruction, dims = place.instruction, place.instruction.convolution
+    image, result = place.operand(0), _first(place.instruction.shape)
+    is_call = instruction.opcode == "custom-call"
+    if dims is None or image is None or image.type not in _TYPES or not place.name:
+        return
+    if (instruction.target not in _FORWARD_CALLS) if is_call else not is_forward(place):
+        return
+    if max(dims.input_batch, dims.input_feature) >= len(image.dims) or dims.output_feature >= len(result.dims):
+        return
+    ledger.judge(instruction.name)
+    dtype, multiple = _TYPES[image.type], MULTIPLES[_TYPES[image.type]]
+    channels = {"input channels": image.dims[dims.input_feature], "output channels": result.dims[dims.output_feature]}
+    odd = {key: size for key, size in channels.items() if size % multiple}
+    uneven = {key: size for key, size in odd.items() if size % 2 and size > 1}
+    tensors = [
+        _padded("activation", image.dims, {dims.input_feature: multiple}, element_bytes(image)),
+        _padded("result", result.dims, {dims.output_feature: multiple}, element_bytes(result)),
+    ]
+    if uneven:
+        ledger.add(misaligned("GPU-CV-2", dtype, uneven, multiple, tensors, place.where))
+    elif odd and instruction.feature_groups == 1 and any(size > 1 for size in odd.values()):
+        ledger.add(misaligned("GPU-CV-1", dtype, odd, multiple, tensors, place.where))
+    if image.type in _HALVES and image.layout and image.layout[0] != dims.input_feature:
+        ledger.add(channels_first(str(image), dtype, place.where))
+    if image.dims[dims.input_batch] < TINY_BATCH:
+        ledger.add(tiny_batch(image.dims[dims.input_batch], place.where))
+
+
+def _check_transpose(place: Place, ledger: Ledger) -> None:
+    """GPU-LY-2: a transpose of 1 MiB or more that feeds a convolution, or reads one.
+
+    One that the compiler made counts beside a call into a library of a GPU; those for a CPU do not.
+    """
+    shape = place.instruction.shape
+    ledger.judge(place.instruction.name)
+    beside = [*_sources(place), *place.graph.readers(place.index)]
+    convolutions = [other for at in beside if _is_convolution(other := Place(place.graph, at))]
+    is_own = bool(place.name) and "conv" not in place.name
+    if shape.bytes < MIB or not any(is_own or other.instruction.target for other in convolutions):
+        return
+    ledger.add(
+        Violation(
+            rule="GPU-LY-2",
+            level="medium",
+            what=f"layout conversion beside a convolution: {format_bytes(2 * shape.bytes)} are read and written, "
+            f"the result is {shape}",
+            advice="keep images in one layout from the input to the last convolution (NHWC in 16 bit)",
+            unless="the op that it was compiled from is asked for, or it takes little of the step",
+            moved_bytes=2 * shape.bytes,
+            certainty="exact",
+            **place.where,
+        )
+    )
+
+
+def _sources(place: Place) -> list[int]:
+    """Return what a node works on, through opcodes that leave values as they are."""
+    found, waiting = [], list(place.node.operands)
+    while waiting:
+        node = place.graph.nodes[at := waiting.pop()]
+        if node.instruction.opcode in PASSED:
+            waiting += node.operands
+        else:
+            found.append(at)
+    return found
