@@ -103,6 +103,7 @@ TESTED_IN = {
     "sections/host_threads/tables.py": "sections/host_threads/test_analysis.py",
     "sections/roofline/tables.py": "sections/roofline/test_section.py",
     "sections/xla/tables.py": "sections/xla/test_section.py",
+    "sections/xla/work_columns.py": "sections/xla/test_section.py",
     "sections/overview/tables.py": "sections/overview/test_section.py",
     # Words, which `tfperf explain` and pages show.
     "explain/glossary.py": "test_docs.py",

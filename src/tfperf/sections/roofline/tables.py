@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec, percent
+from tfperf.sections.xla.work_columns import LAYER, PROGRAM_ID, WORK_COLUMNS, program_ids, work_cells
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -16,19 +17,13 @@ _COLUMNS = (
     Column("op", "Op", str, "", "name of the instruction of XLA, or of the op of TensorFlow"),
     Column("shapes", "Inputs", str, "", "types and shapes of the inputs of an op of TensorFlow", level="data"),
     Column("module", "Program", str, "", "name of the program of XLA", level="data"),
-    Column("program_id", "Id", int, "", "id of the program in the profile", level="data"),
-    Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data"),
+    PROGRAM_ID,
+    LAYER,
     Column("runs", "Runs", int, "count", "how often it ran, over all devices", level="data"),
     Column("total_ms", "Total", float, "ms", "time of all runs", level="data"),
     Column("percent", "Time", float, "%", "share of device time"),
-    Column("precision", "Numbers", str, "", "numbers whose peak counts", level="data"),
-    Column("intensity", "Flop/byte", float, "", "operations per byte"),
-    Column("tflops_per_second", "TFLOP/s", float, "", "10^12 operations per second"),
-    Column("compute_percent", "Of peak", float, "%", "operations per second / peak for these numbers"),
-    Column("gb_per_second", "GB/s", float, "", "10^9 bytes per second"),
-    Column("memory_percent", "Of bandw.", float, "%", "bytes per second / bandwidth of the memory"),
-    Column("roofline_percent", "Of roofline", float, "%", "operations per second / what the intensity allows", "data"),
-    Column("bound", "Bound by", str, "", "compute, memory, or latency where both are below 30 %; else unknown"),
+    *(WORK_COLUMNS[key] for key in ("precision", "intensity", "tflops_per_second", "compute_percent")),
+    *(WORK_COLUMNS[key] for key in ("gb_per_second", "memory_percent", "roofline_percent", "bound")),
 )
 
 
@@ -37,26 +32,18 @@ def _ops(results: Results) -> Data | None:
     if roofline is None or not roofline.ops:
         return None
     rows = roofline.ops
-    rates = ("intensity", "tflops_per_second", "gb_per_second")
-    shares = ("compute_percent", "memory_percent", "roofline_percent", "bound")
     return {
         "op": [row.op.op for row in rows],
         "shapes": [getattr(row.op, "shapes", None) for row in rows],
         "module": [row.op.module or None for row in rows],
-        "program_id": [None if row.op.program_id == -1 else row.op.program_id for row in rows],
+        "program_id": program_ids([row.op.program_id for row in rows]),
         "layer": [row.op.layer or None for row in rows],
         "runs": [row.op.runs for row in rows],
         "total_ms": [row.work.time_ps / PS_PER_MS for row in rows],
         "percent": [percent(row.work.time_ps, roofline.whole_ps) for row in rows],
         "precision": [row.work.precision for row in rows],
-        **{key: [rounded(getattr(row.work, key)) for row in rows] for key in rates},
-        **{key: [getattr(row.judged, key) for row in rows] for key in shares},
+        **work_cells([row.work for row in rows], [row.judged for row in rows]),
     }
-
-
-def rounded(value: float | None) -> float | None:
-    """Return a rate with three digits: neither operations nor bytes are known better."""
-    return None if value is None else float(f"{value:.3g}")
 
 
 ROOFLINE_OPS = TableSpec(

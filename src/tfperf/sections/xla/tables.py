@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.report.model import Column, Data, Ranked
+from tfperf.report.model import Column, Data, Ranked, at_levels
 from tfperf.sections.registry import TableSpec, fields, percent
-from tfperf.sections.roofline.tables import rounded
+from tfperf.sections.xla.work_columns import LAYER, PROGRAM_ID, WORK_COLUMNS, program_ids, work_cells
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Results
     from tfperf.sections.xla.analysis import Xla
-    from tfperf.sections.xla.instructions import HloModule, HloOp
 
 _MODULE = Column("module", "Program", str, "", "name of the program")
-_PROGRAM_ID = Column("program_id", "Id", int, "", "id of the program in the profile", level="data")
 _ESTIMATED = Column(
     "runs_are_estimated", "Estimated", bool, "", "whether runs are counted by kernels or without the program", "data"
 )
+_ONLY_IN_ROOFLINE = ("gb_per_second", "compute_percent", "memory_percent")
+"""What people look up in the table of the roofline."""
 _OP_COLUMNS = (
     Column("rank", "Rank", int, "", "position in the table", level="data"),
     Column("hlo_op", "Instruction", str, "", "name of the instruction"),
     _MODULE,
-    _PROGRAM_ID,
+    PROGRAM_ID,
     Column("category", "Category", str, "", "kind of instruction"),
     Column("opcode", "Opcode", str, "", "its opcode", level="data"),
     Column("target", "Target", str, "", "what a custom call calls", level="data"),
     Column("framework_op", "Op", str, "", "op of the framework that it was compiled from", level="data"),
-    Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data"),
+    LAYER,
     Column("source", "Source", str, "", "line of the program that made the op", level="data"),
     Column("shape", "Shape", str, "", "shape and layout of its result", level="data"),
     Column("operands", "Operands", str, "", "shapes and layouts of what it works on", level="data"),
@@ -46,33 +45,21 @@ _OP_COLUMNS = (
     Column("matrix_flops", "Matrix flops", float, "", "those of matrix products and convolutions", level="data"),
     Column("moved_bytes", "Bytes", float, "bytes", "what a run reads and writes, an upper bound", level="data"),
     Column("counted_by", "Counted by", str, "", "who counted both: the trace, or tfperf by the program", level="data"),
-    Column("precision", "Numbers", str, "", "numbers whose peak counts", level="data"),
-    Column("intensity", "Flop/byte", float, "", "operations per byte", level="data"),
-    Column("tflops_per_second", "TFLOP/s", float, "", "10^12 operations per second"),
-    Column("gb_per_second", "GB/s", float, "", "10^9 bytes per second", level="data"),
-    Column("compute_percent", "Of peak flops", float, "%", "operations per second / peak for these numbers", "data"),
-    Column("memory_percent", "Of bandwidth", float, "%", "bytes per second / bandwidth of the memory", level="data"),
-    Column("roofline_percent", "Of roofline", float, "%", "operations per second / what the intensity allows", "data"),
-    Column("bound", "Bound by", str, "", "compute, memory, or latency where both are below 30 %; else unknown"),
+    *at_levels([*WORK_COLUMNS.values()], {"intensity": "data", **dict.fromkeys(_ONLY_IN_ROOFLINE, "data")}),
 )
 RATES = ("tflops_per_second", "gb_per_second", "bound")
-
-
-_SHARES = ("compute", "memory", "roofline")
 
 
 def _ops(results: Results) -> Data | None:
     xla: Xla = results["xla"]
     if not xla.ops:
         return None
-    works, judged = [op.work for op in xla.ops], [xla.judged(op) for op in xla.ops]
-    rates = ("intensity", "tflops_per_second", "gb_per_second")
     texts = fields([column for column in _OP_COLUMNS if column.dtype is str], xla.ops)
     return {
         **{key: [text or None for text in column] for key, column in texts.items()},
         "rank": list(range(1, len(xla.ops) + 1)),
         "hlo_op": [op.op for op in xla.ops],
-        "program_id": _ids(xla.ops),
+        "program_id": program_ids([op.program_id for op in xla.ops]),
         "deduplicated_name": [op.stands_for or None for op in xla.ops],
         "runs": [op.runs for op in xla.ops],
         "runs_are_estimated": [op.is_estimated for op in xla.ops],
@@ -84,9 +71,7 @@ def _ops(results: Results) -> Data | None:
         "percent": [percent(op.time_ps, xla.whole_ps) for op in xla.ops],
         **{key: [getattr(op, key) for op in xla.ops] for key in ("flops", "matrix_flops")},
         "moved_bytes": [op.bytes for op in xla.ops],
-        **{key: [None if work is None else rounded(getattr(work, key)) for work in works] for key in rates},
-        **{f"{key}_percent": [getattr(each, f"{key}_percent") for each in judged] for key in _SHARES},
-        "bound": [each.bound for each in judged],
+        **work_cells([op.work for op in xla.ops], [xla.judged(op) for op in xla.ops]),
     }
 
 
@@ -97,22 +82,17 @@ def _modules(results: Results) -> Data | None:
     return {
         **fields(_MODULE_COLUMNS, xla.modules),
         "module": [module.module or None for module in xla.modules],
-        "program_id": _ids(xla.modules),
+        "program_id": program_ids([module.program_id for module in xla.modules]),
         "runs_are_estimated": [module.is_estimated for module in xla.modules],
         "total_ms": [module.time_ps / PS_PER_MS for module in xla.modules],
         "compile_ms": [None if each.compile_ps is None else each.compile_ps / PS_PER_MS for each in xla.modules],
     }
 
 
-def _ids(rows: Sequence[HloOp] | Sequence[HloModule]) -> list[int | None]:
-    """Return the ids of programs; events without one have -1."""
-    return [None if row.program_id == -1 else row.program_id for row in rows]
-
-
 _PLAN = "by the compiler's plan"
 _MODULE_COLUMNS = (
     _MODULE,
-    _PROGRAM_ID,
+    PROGRAM_ID,
     Column("runs", "Runs", int, "count", "how often it ran, over all devices"),
     _ESTIMATED,
     Column("total_ms", "Total", float, "ms", "time of its instructions; on a host, that any of them was under way"),
