@@ -86,8 +86,10 @@ def _check_product(place: Place, ledger: Ledger) -> None:
     named = {"M": sizes.m, "N": sizes.n, "K": sizes.k}
     odd = {letter: size for letter, size in named.items() if size > 1 and size % multiple}
     if odd:
+        batch = (sizes.batch,) if sizes.batch > 1 else ()
+        multiples = {len(batch): multiple, len(batch) + 1: multiple}
         tensors = [
-            _padded(role, (sizes.batch, *of), {1: multiple, 2: multiple}, element_bytes(left))
+            _padded(role, (*batch, *of), multiples, element_bytes(left))
             for role, of in (
                 ("operand", (sizes.m, sizes.k)),
                 ("operand", (sizes.k, sizes.n)),
