@@ -58,6 +58,7 @@ TESTED_IN = {
     "cli/diff.py": "compare/test_diff_report.py",
     "cli/capture_options.py": "cli/test_capture.py",
     "cli/options.py": "cli/test_main.py",
+    "cli/typed.py": "cli/test_capture.py",
     "cli/tfprof_advise.py": "cli/test_tfprof.py",
     "cli/tfprof_options.py": "cli/test_tfprof.py",
     "tfprof/attributes.py": "tfprof/test_options.py",

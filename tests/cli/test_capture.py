@@ -18,7 +18,7 @@ from capture.double import response, serving
 from click.testing import Result
 
 from tfperf.capture.outcomes import Captured
-from tfperf.cli.options import DURATION, SIZE, step_range
+from tfperf.cli.typed import DURATION, SIZE, step_range
 from tfperf.errors import Reason
 from tfperf.render import FORMATS, render
 from tfperf.sampling.reports import capture_report

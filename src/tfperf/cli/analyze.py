@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, typed
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
 @options.PROFILE_OR_LOGS
 @options.trace_options
-@click.option(
-    "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Only this section (repeatable)."
-)
+@click.option("-s", "--section", "sections", type=typed.SECTION, multiple=True, help="Only this section (repeatable).")
 @click.option("--full", is_flag=True, help="All sections, not only the diagnosis (for people; programs get all).")
 @options.report_options
 @options.TOP
@@ -35,25 +33,25 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 @click.option(
     "--filter",
     "filters",
-    type=options.regex,
+    type=typed.regex,
     metavar="REGEX",
     multiple=True,
     help="Only ops whose name or type matches, in the syntax of RE2 (repeatable: any may match).",
 )
 @click.option(
     "--peaks",
-    type=options.PATH,
+    type=typed.PATH,
     metavar="FILE",
     help="Peaks of devices, which come before those that tfperf knows (TOML or JSON; docs/roofline.md).",
 )
 @click.option(
     "--save-baseline",
     "baseline",
-    type=options.PATH,
+    type=typed.PATH,
     metavar="FILE",
     help="Also save a baseline for `tfperf check --baseline` and `tfperf diff` (JSON).",
 )
-@click.option("--skip-first", type=options.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
+@click.option("--skip-first", type=typed.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
 @click.option("--open", "opens", is_flag=True, help="Show the report as a page, in the browser.")
 def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:

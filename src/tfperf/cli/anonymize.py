@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, typed
 
 
 @click.command("anonymize", short_help="Copy a profile with its names replaced, to send it to others.")
@@ -15,7 +15,7 @@ from tfperf.cli import options
 @click.option(
     "-o",
     "--output",
-    type=options.PATH,
+    type=typed.PATH,
     default=Path("anonymous"),
     show_default=True,
     metavar="DIR",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import INTERRUPTED, capture_options, manners, options, shows_progress
+from tfperf.cli import INTERRUPTED, capture_options, manners, options, shows_progress, typed
 
 if TYPE_CHECKING:
     from tfperf.capture.address import Address
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
     help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
 )
 @options.logdir_option("Where the traces go: LOGDIR/plugins/profile/TIME/HOST_PORT.xplane.pb.")
-@click.option("--duration", type=options.DURATION, default="4s", show_default=True, help="How long to profile.")
-@click.option("--delay", type=options.DURATION, default=0.0, help="Start this much later.")
+@click.option("--duration", type=typed.DURATION, default="4s", show_default=True, help="How long to profile.")
+@click.option("--delay", type=typed.DURATION, default=0.0, help="Start this much later.")
 @click.option(
     "--timeout",
-    type=options.DURATION,
+    type=typed.DURATION,
     default="60s",
     show_default=True,
     help="How long a server may take to answer, beyond delay and duration.",
 )
 @click.option(
-    "--retries", type=options.COUNT, default=0, show_default=True, help="How often to try again if no trace comes."
+    "--retries", type=typed.COUNT, default=0, show_default=True, help="How often to try again if no trace comes."
 )
 @click.option(
     "--wait-for-activity",
-    type=options.DURATION,
+    type=typed.DURATION,
     is_flag=False,
     flag_value="10m",
     default=0.0,
     metavar="[DURATION]",
     help="Wait for an idle job to start working (up to 10m, unless a duration is given).",
 )
-@click.option("--max-size", type=options.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
+@click.option("--max-size", type=typed.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
 @capture_options.TLS_CA
 @capture_options.tracer_options
 @click.option("--continuous", is_flag=True, help="Profile until Ctrl-C, one trace every DURATION; keep the last ones.")
-@click.option("--keep", type=options.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
+@click.option("--keep", type=typed.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
 @click.option(
     "--on-slow-step",
-    type=options.DURATION,
+    type=typed.DURATION,
     metavar="LIMIT",
     help="With --continuous: keep only traces with a step longer than this, for example 50ms.",
 )

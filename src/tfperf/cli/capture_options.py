@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli.options import PATH, Integer, together
+from tfperf.cli.options import together
+from tfperf.cli.typed import PATH, Integer
 
 if TYPE_CHECKING:
     from tfperf.capture.address import Address

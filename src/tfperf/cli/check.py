@@ -13,7 +13,7 @@ import click
 from click.exceptions import Exit
 from msgspec.structs import replace
 
-from tfperf.cli import options
+from tfperf.cli import options, typed
 from tfperf.errors import OutputError, TfperfError
 from tfperf.files import refuse_existing
 from tfperf.gate.limits import NAMED, LimitError
@@ -30,7 +30,7 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
 
-    return options.completions(CAUSE_MEANINGS, incomplete)
+    return typed.completions(CAUSE_MEANINGS, incomplete)
 
 
 @click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
@@ -49,13 +49,13 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
     )
 )
 @click.option("--limit", "limits", metavar="EXPR", multiple=True, help="Limit any figure or column (repeatable).")
-@click.option("--stat", type=options.STATISTIC, help="Statistic of the step times.  [default: mean]")
-@click.option("--skip-first", type=options.COUNT, metavar="N", help="Skip the first N steps of each host.")
-@click.option("--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Whole steps needed to judge.  [default: 3]")
+@click.option("--stat", type=typed.STATISTIC, help="Statistic of the step times.  [default: mean]")
+@click.option("--skip-first", type=typed.COUNT, metavar="N", help="Skip the first N steps of each host.")
+@click.option("--min-steps", type=typed.AT_LEAST_ONE, metavar="N", help="Whole steps needed to judge.  [default: 3]")
 @click.option("--by-kind", metavar="KIND", help="Judge steps of this kind: train, eval, ...  [default: the main kind]")
 @click.option(
     "--baseline",
-    type=options.PATH,
+    type=typed.PATH,
     metavar="FILE",
     multiple=True,
     help="Compare with this earlier run (repeatable: what baselines differ by counts as noise).",
@@ -64,12 +64,12 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
 @click.option(
     "--config",
     "config_file",
-    type=options.PATH,
+    type=typed.PATH,
     metavar="FILE",
     help="Read limits from this file.  [default: the nearest tfperf.toml or pyproject.toml, from this folder upwards]",
 )
 @click.option("--no-config", is_flag=True, help="Read no limits from files.")
-@click.option("--junit", type=options.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
+@click.option("--junit", type=typed.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
 @click.option("--github", is_flag=True, help="Annotate the run of GitHub Actions, and write its summary.")
 @options.report_options
 def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:

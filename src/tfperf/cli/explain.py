@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tfperf.cli import stdout_screen
-from tfperf.cli.options import completions
+from tfperf.cli.typed import completions
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

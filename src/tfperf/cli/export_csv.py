@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, typed
 from tfperf.units import counted
 
 
@@ -15,7 +15,7 @@ from tfperf.units import counted
 @options.trace_options
 @options.FORCE
 @click.option(
-    "-o", "--output", type=options.PATH, required=True, metavar="DIR", help="Folder for the files; created if missing."
+    "-o", "--output", type=typed.PATH, required=True, metavar="DIR", help="Folder for the files; created if missing."
 )
 @click.option(
     "--csv-safe/--no-csv-safe",

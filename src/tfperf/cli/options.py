@@ -1,11 +1,9 @@
-"""Options that several commands share, values as people type them, and how they become a loaded trace."""
+"""Options that several commands share, and how they become a loaded trace."""
 
 from __future__ import annotations
 
-import os
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +13,10 @@ from msgspec.structs import replace
 
 from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
 from tfperf.cli import say as say
-from tfperf.errors import TraceNotFoundError
+from tfperf.cli.typed import AT_LEAST_ONE, DEFAULT_LOGDIR, PATH, TRACE_PATH
 from tfperf.render import FORMATS, STDOUT, format_of_file
-from tfperf.units import DURATIONS, SIZES, converted, did_you_mean, split_quantity
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from tfperf.analysis import Analysis
     from tfperf.render import RenderOptions
     from tfperf.report.model import Report
@@ -38,127 +33,6 @@ def together(*decorators: Decorator) -> Decorator:
         return command
 
     return decorate
-
-
-class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A positive number with a unit; a number without one is refused, since it could mean anything."""
-
-    def __init__(self, name: str, units: Mapping[str, int], per: int, example: str) -> None:
-        self.name, self._units, self._per, self._example = name, units, per, example
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        quantity = split_quantity(str(value))
-        if not quantity or quantity[1] not in self._units:
-            self.fail(f"{value!r} is not a {self.name}: write {self._example}", param, ctx)
-        amount = converted(quantity[0], self._units[quantity[1]], self._per)
-        if not amount:
-            self.fail(f"{value!r} is zero: write {self._example}", param, ctx)
-        return amount
-
-
-DURATION = _Quantity("duration", DURATIONS, DURATIONS["s"], "2s, 500ms or 1.5m")
-"""Seconds."""
-SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
-"""Bytes."""
-
-
-def regex(text: str) -> str:
-    """Return a regular expression, still as text."""
-    from tfperf.patterns import pattern
-
-    try:
-        return pattern(text).text
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def step_range(text: str) -> tuple[int, int]:
-    """Return the first and the last number, both included, of `3..5` or `3`."""
-    numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text.strip(), re.ASCII)
-    if not numbers:
-        raise click.BadParameter(f"{text!r} is not a range of steps: write 3..5, or 3")
-    first, last = int(numbers[1]), int(numbers[2] or numbers[1])
-    if first > last:
-        raise click.BadParameter(f"{text!r} ends before it starts: write {last}..{first}")
-    return first, last
-
-
-class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The name of a section; the list is made when it is needed, for other packages may add to it."""
-
-    name = "section"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return f"[{'|'.join(self.choices)}]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self.choices:
-            parts = str(value).split(",")
-            if len(parts) > 1 and all(part.strip() in self.choices for part in parts):
-                typed = " ".join(f"-s {part.strip()}" for part in parts)
-                self.fail(f"{value!r} is several sections: write {typed}", param, ctx)
-            known = did_you_mean(str(value), self.choices) or f"choose one of {', '.join(self.choices)}"
-            self.fail(f"{value!r} is not a section: {known}", param, ctx)
-        return str(value)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return completions(self.choices, incomplete)
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        from tfperf.sections.registry import section_names
-
-        return section_names()
-
-
-def completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Return the names that begin as what was typed, for a shell."""
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-class Integer(click.IntRange):
-    """A whole number; help and messages call it so, and not `integer range`."""
-
-    name = "integer"
-
-
-class NonEmptyPath(click.Path):
-    """A path; an empty one, as an unset variable of a shell leaves it, is not the current folder."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
-        if not os.fspath(value):
-            self.fail("the path is empty (a variable that is not set?); for the current folder give .", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class _TracePath(NonEmptyPath):
-    """The path of a profile; a whole file system is refused."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from tfperf.trace.logdir import refuse_broad
-
-        path = super().convert(value, param, ctx)
-        try:
-            refuse_broad(path)
-        except TraceNotFoundError as error:
-            self.fail(str(error), param, ctx)
-        except OSError:
-            pass  # What opens it says why it cannot be read.
-        return path
-
-
-SECTION = _Section()
-PATH = NonEmptyPath(path_type=Path, readable=False)
-"""Whether a file can be read is found when it is opened."""
-DEFAULT_LOGDIR = "logs"
-TRACE_PATH = _TracePath(path_type=Path, readable=False)
-STATISTIC = click.Choice(("mean", "median", "p95"))
-COUNT, AT_LEAST_ONE = Integer(0), Integer(1)
 
 
 def _step_marker(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, typed
 from tfperf.errors import TfperfError
 
 if TYPE_CHECKING:
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 @click.command("query", short_help="Query a profile with SQL.")
-@click.argument("path", type=options.TRACE_PATH, required=False)
+@click.argument("path", type=typed.TRACE_PATH, required=False)
 @click.argument("sql", required=False)
-@click.option("-f", "--file", "script", type=options.PATH, metavar="FILE", help="Read the SQL from this file.")
+@click.option("-f", "--file", "script", type=typed.PATH, metavar="FILE", help="Read the SQL from this file.")
 @click.option("--schema", is_flag=True, help="Show tables and columns instead; with PATH, those of that profile.")
 @options.run_option("Query")
 @options.read_options
 @options.report_options
-@click.option("--top", type=options.AT_LEAST_ONE, help="Fetch only the first rows (default: all).")
-@click.option("--max-rows", type=options.AT_LEAST_ONE, default=1_000_000, help="Refuse more rows (default: 1,000,000).")
-@click.option("--memory-limit", type=options.SIZE, default="2GB", show_default=True, help="Memory for DuckDB.")
-@click.option("--timeout", type=options.DURATION, default="60s", show_default=True, help="Stop the query after this.")
+@click.option("--top", type=typed.AT_LEAST_ONE, help="Fetch only the first rows (default: all).")
+@click.option("--max-rows", type=typed.AT_LEAST_ONE, default=1_000_000, help="Refuse more rows (default: 1,000,000).")
+@click.option("--memory-limit", type=typed.SIZE, default="2GB", show_default=True, help="Memory for DuckDB.")
+@click.option("--timeout", type=typed.DURATION, default="60s", show_default=True, help="Stop the query after this.")
 def command(path: Path | None, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Query a profile with SQL, as DuckDB speaks it: one SELECT over events, stats, steps, ops, kernels and more.
 

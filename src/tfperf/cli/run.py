@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import capture_options, manners, options
+from tfperf.cli import capture_options, manners, options, typed
 
 
 @click.command(
@@ -20,14 +20,14 @@ from tfperf.cli import capture_options, manners, options
 )
 @click.option(
     "--steps",
-    type=options.step_range,
+    type=typed.step_range,
     metavar="A..B",
     help="Profile steps A to B of the training, both included (50..59).",
 )
 @click.option(
-    "--after", "after_s", type=options.DURATION, help="Profile by time instead, this long after the script starts."
+    "--after", "after_s", type=typed.DURATION, help="Profile by time instead, this long after the script starts."
 )
-@click.option("--duration", "duration_s", type=options.DURATION, help="How long to profile by time (4s).")
+@click.option("--duration", "duration_s", type=typed.DURATION, help="How long to profile by time (4s).")
 @click.option(
     "--stop-after-profile", is_flag=True, help="End the script when the profile is written: SIGINT, after 30 s SIGTERM."
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from msgspec.structs import replace
 
-from tfperf.cli import options
+from tfperf.cli import options, typed
 from tfperf.render import FORMATS
 from tfperf.tfprof.attributes import OptionError
 
@@ -71,8 +71,8 @@ def reading() -> Iterator[None]:
 
 
 model_options = options.together(
-    click.argument("trace", type=options.PATH, required=False, metavar="[SOURCE]"),
-    click.option("--graph", type=options.PATH, help="A GraphDef (binary or text), MetaGraphDef or SavedModel."),
+    click.argument("trace", type=typed.PATH, required=False, metavar="[SOURCE]"),
+    click.option("--graph", type=typed.PATH, help="A GraphDef (binary or text), MetaGraphDef or SavedModel."),
     click.option(
         "--run-meta",
         "run_metadata",
@@ -80,14 +80,12 @@ model_options = options.together(
         metavar="[STEP=]FILE",
         help="RunMetadata of a step (repeatable; 'run_metadata_*.pb' takes steps from the names).",
     ),
-    click.option(
-        "--op-log", type=options.PATH, help="The log of who built the graph: float operations, lines of code."
-    ),
-    click.option("--checkpoint", type=options.PATH, help="A checkpoint: values of variables."),
-    click.option("--profile", type=options.PATH, help="A ProfileProto, which holds graph, runs and log."),
+    click.option("--op-log", type=typed.PATH, help="The log of who built the graph: float operations, lines of code."),
+    click.option("--checkpoint", type=typed.PATH, help="A checkpoint: values of variables."),
+    click.option("--profile", type=typed.PATH, help="A ProfileProto, which holds graph, runs and log."),
     click.option("--run", metavar="NAME", help="Of a logdir: this run instead of the newest."),
     click.option("--host", metavar="NAME", help="Of a profile: this host instead of the first."),
-    click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Leave out the first N steps."),
+    click.option("--skip-first", type=typed.COUNT, default=0, metavar="N", help="Leave out the first N steps."),
 )
 """Where the model comes from."""
 
@@ -101,11 +99,11 @@ view_options = options.together(
     click.option(
         "--preset", metavar="NAME", help="parameters, float-operations or time-and-memory; other options come on top."
     ),
-    click.option("-c", "--config", type=options.PATH, help="A JSON file of options, with the names of tfprof."),
+    click.option("-c", "--config", type=typed.PATH, help="A JSON file of options, with the names of tfprof."),
     click.option("--step", type=int, help="A recorded step; -1: their mean.  [default: -1]"),
-    click.option("--max-depth", type=options.COUNT, help="Levels to show, the root counted.  [default: 100]"),
+    click.option("--max-depth", type=typed.COUNT, help="Levels to show, the root counted.  [default: 100]"),
     *(
-        click.option(f"--min-{name.replace('_', '-')}", type=options.COUNT, metavar="N", help=f"Least {text} to show.")
+        click.option(f"--min-{name.replace('_', '-')}", type=typed.COUNT, metavar="N", help=f"Least {text} to show.")
         for name, text in _LEAST.items()
     ),
     click.option("--order-by", metavar="KEY", help="name, or a value such as micros, the largest first."),
@@ -136,7 +134,7 @@ view_options = options.together(
         "file=FILE, none, stdout.",
     ),
     options.FORCE,
-    click.option("--top", type=options.AT_LEAST_ONE, help="Rows for people, the largest first.  [default: 40]"),
+    click.option("--top", type=typed.AT_LEAST_ONE, help="Rows for people, the largest first.  [default: 40]"),
 )
 """What is shown, by tfprof's names."""
 

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, typed
 from tfperf.cli.tfprof_options import reading
 
 
 @click.command("params", short_help="Show which layers hold the parameters of a model, from any file of it.")
-@click.argument("source", type=options.PATH)
-@click.option(
-    "--op-log", type=options.PATH, help="The log of tfprof, which says which variables of a graph are trained."
-)
+@click.argument("source", type=typed.PATH)
+@click.option("--op-log", type=typed.PATH, help="The log of tfprof, which says which variables of a graph are trained.")
 @options.report_options
 @options.TOP
 def command(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tfperf.cli import options
+from tfperf.cli import options, typed
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
@@ -16,17 +16,17 @@ from tfperf.cli import options
 @options.HOST
 @options.STEP_MARKER
 @click.option(
-    "--steps", metavar="A..B", type=options.step_range, help="Only what overlaps these steps, both included (3..5)."
+    "--steps", metavar="A..B", type=typed.step_range, help="Only what overlaps these steps, both included (3..5)."
 )
 @click.option("--threads", metavar="PATTERN", multiple=True, help="Only these threads or planes (* is a wildcard).")
 @click.option(
     "--min-duration",
     "min_duration_us",
-    type=options.DURATION,
+    type=typed.DURATION,
     default=0.0,
     help="Only events of at least this duration, for example 10us.",
 )
-@click.option("-o", "--output", type=options.PATH, help="A .pftrace, .json or .json.gz file.")
+@click.option("-o", "--output", type=typed.PATH, help="A .pftrace, .json or .json.gz file.")
 @click.option("--open", "show", is_flag=True, help="Show it in Perfetto, in the browser.")
 @options.FORCE
 def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
