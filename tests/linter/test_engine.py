@@ -365,7 +365,7 @@ def test_ops_that_a_list_does_not_have(tmp_path: Path) -> None:
 
 
 def test_what_is_no_model_is_an_error() -> None:
-    with pytest.raises(LintError, match="is no model that can be checked"):
+    with pytest.raises(LintError, match="is not a model that can be checked"):
         lint_model(3.5)
 
 

@@ -70,13 +70,17 @@ def test_what_needs_a_graph_is_refused(tmp_path: Path) -> None:
     path.write_bytes(of_images())
     with pytest.raises(LintError, match="needs a graph"):
         lint_path(path, LintOptions(supported_ops=Path("ops.txt")))
+    with pytest.raises(LintError, match="sizes of their own"):
+        lint_path(path, LintOptions(batch=8))
 
 
 def test_whose_rules_count(tmp_path: Path) -> None:
     """A program in a file names no device; a profile says where the programs ran."""
     path = tmp_path / "module.pb"
     path.write_bytes(of_images())
-    assert lint_path(path).device == "tpu"
+    result = lint_path(path)
+    assert result.device == "tpu"
+    assert any("The program names no device" in note for note in result.notes)
     assert lint_path(path, LintOptions(device="gpu")).device == "gpu"
     assert lint_path(path, LintOptions(rules=("GPU-MM-1",))).device == "gpu"
     kernels = [event("k", 0, 10, hlo_op=ref("small"), program_id=7)]

@@ -48,6 +48,7 @@ _CHECKS: dict[Device, tuple[Check, ...]] = {
 }  # fmt: skip
 _ANYWHERE = frozenset(("_Arg", "_Retval", "Placeholder", "NoOp", "Const"))
 _MOST_OPS_NAMED = 20
+_NO_DEVICE = "The {} names no device: the rules of TPUs were applied; --device gpu has those of GPUs."
 
 
 class LintError(TfperfError, ValueError):
@@ -119,26 +120,30 @@ def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
 
 def _lint_programs(programs: Programs, source: str, options: LintOptions) -> LintResult:
     """Apply rules to compiled programs; where their times are known, what takes most and wastes most comes first."""
+    if options.batch is not None:
+        raise LintError("compiled programs have sizes of their own: leave --batch out for programs of XLA")
     if options.supported_ops is not None:
         raise LintError("the rule about supported ops needs a graph: leave --supported-ops out for programs of XLA")
-    device = _device_of_programs(programs, options)
+    device, notes = _device_of_programs(programs, options)
     rules, check = chosen_rules(options, device), check_program if device == "tpu" else check_gpu_program
     found: list[Violation] = []
     judged: set[tuple[int, str]] = set()
     unknown: dict[str, str] = {}
+    namesakes = Counter(module.name for module in programs.modules.values())
     for number, module in programs.modules.items():
         ledger = Ledger(rules)
         check(module, ledger)
+        name_of = module.name if namesakes[module.name] == 1 else f"{module.name}({number})"
         shares = programs.shares
         found += [replace(each, share=shares.get((number, each.runs_in))) for each in ledger.violations]
         judged |= {(number, name) for name in ledger.judged.difference(ledger.unknown)}
-        unknown |= {f"{module.name}/{name}": why for name, why in ledger.unknown.items()}
+        unknown |= {f"{name_of}/{name}": why for name, why in ledger.unknown.items()}
     names = Ledger(rules)
     check_op_names(programs.named_ops, names)
     found += names.violations
     judged |= {(-1, name) for name in names.judged}
     found.sort(
-        key=lambda each: (LEVELS.index(each.level), -(each.share or 0.0) * each.wasted_bytes, -each.wasted_bytes)
+        key=lambda each: (-(each.share or 0.0) * each.wasted_bytes, LEVELS.index(each.level), -each.wasted_bytes)
     )
     return LintResult(
         source=source,
@@ -147,15 +152,17 @@ def _lint_programs(programs: Programs, source: str, options: LintOptions) -> Lin
         violations=tuple(found),
         evaluated=len(judged),
         unknown=unknown,
-        notes=programs.notes,
+        notes=(*notes, *programs.notes),
     )
 
 
-def _device_of_programs(programs: Programs, options: LintOptions) -> Device:
-    """Return whose rules count: as asked, else of the device that ran the programs, else of a TPU."""
+def _device_of_programs(programs: Programs, options: LintOptions) -> tuple[Device, list[str]]:
+    """Return whose rules count: as asked, else of the device that ran the programs, else of a TPU, which is noted."""
     if options.device != "auto":
-        return options.device
-    return "gpu" if any(rule.upper().startswith("GPU") for rule in options.rules) else programs.device or "tpu"
+        return options.device, []
+    if any(rule.upper().startswith("GPU") for rule in options.rules):
+        return "gpu", []
+    return (programs.device, []) if programs.device else ("tpu", [_NO_DEVICE.format("program")])
 
 
 def lint_model(model: Any, options: LintOptions | None = None) -> LintResult:
@@ -180,8 +187,8 @@ def _graph_of(model: Any, name: str) -> bytes:
     graph = getattr(model, "graph", model)
     if not hasattr(graph, "as_graph_def"):
         raise LintError(
-            f"{name} is no model that can be checked: give a path, a Keras model that is built, or a concrete function "
-            "(my_function.get_concrete_function(...))"
+            f"{name} is not a model that can be checked: give a path, a Keras model that is built, or a concrete "
+            "function (my_function.get_concrete_function(...))"
         )
     return bytes(graph.as_graph_def(add_shapes=True).SerializeToString())
 
@@ -227,12 +234,7 @@ def _device(graphs: Sequence[OpGraph], options: LintOptions) -> tuple[Device, li
     chosen: list[Device] = ["gpu"] if any(rule.startswith("GPU") for rule in options.rules) else []
     named = frozenset().union(*(graph.devices for graph in graphs))
     if "tpu" in named or (not named and not chosen):
-        note = (
-            []
-            if named
-            else ["The graph names no device: the rules of TPUs were applied; --device gpu has those of GPUs."]
-        )
-        return "tpu", note
+        return "tpu", [] if named else [_NO_DEVICE.format("graph")]
     return "gpu", []
 
 
@@ -286,7 +288,7 @@ def _supported_ops(path: Path) -> Collection[str]:
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
-        raise LintError(f"{path} is no list of ops: write the name of an op on each line") from None
+        raise LintError(f"{path} is not a list of ops: write the name of an op on each line") from None
     found = set(_words(lines))
     if not found:
         raise LintError(f"{path} names no op: write the name of an op on each line")

@@ -65,7 +65,8 @@ def lint_report(result: LintResult) -> Report:
 def _headline_severity(result: LintResult) -> Severity:
     if result.is_empty:
         return "problem"
-    return _SEVERITIES[result.violations[0].level] if result.violations else "info"
+    levels = {violation.level for violation in result.violations}
+    return next((_SEVERITIES[level] for level in LEVELS if level in levels), "info")
 
 
 def _by_rule(result: LintResult) -> Iterator[Finding]:

@@ -71,7 +71,8 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "kernels bring arrays of convolutions into another layout", "part of the category Device compute"
     ),
     "memory_bound": CauseMeaning(
-        "ops that are no products are bound by memory ([roofline](roofline.md))", "part of the category Device compute"
+        "ops other than matrix products and convolutions are bound by memory ([roofline](roofline.md))",
+        "part of the category Device compute",
     ),
     "low_utilisation": CauseMeaning(
         "matrix products and convolutions reach less than 30 % of both peaks ([roofline](roofline.md))",
