@@ -285,11 +285,13 @@ def test_code_of_the_article_needs_other_imports_only(article: Path) -> None:
     assert (shape, their_shape) == ("(None, 128)", "(100, 128)")
     assert ours == theirs == [104_938, [["hidden1", 100_480], ["hidden2", 4_128], ["softmax_linear", 330]]]
     assert (article / "ours.txt").read_text() == (article / "theirs.txt").read_text()
-    events = [
-        [(each["name"], each["dur"]) for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
+    ours, theirs = (
+        [each for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
         for path in (article / "ours.json", article / "theirs.json_10")
-    ]
-    assert sorted(events[0]) == sorted(events[1])
+    )
+    # Of ops that start in the same microsecond, the reference keeps one.
+    assert {(each["name"], each["dur"]) for each in theirs} <= {(each["name"], each["dur"]) for each in ours}
+    assert len(theirs) == len({each["ts"] for each in ours})
     # The batch has no size in the graph: the run says it.
     float_ops = read_op_log(InputFile(article / "tfprof_log", "OpLogProto")).float_ops
     assert int(float_ops.max()) == 2 * 100 * 784 * 128
