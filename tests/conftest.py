@@ -42,7 +42,7 @@ SHARE_ANALYSES = {
 """One worker runs these files, so that `real_runs.py` analyzes each run once for all of them."""
 
 # A test must not fail because the machine is busy.
-settings.register_profile("tfperf", deadline=None, max_examples=30)
+settings.register_profile("tfperf", deadline=None, max_examples=50)
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.load_profile("tfperf")
 
