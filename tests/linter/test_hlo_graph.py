@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hlo_modules import computation, module, op
 from hlo_rule_builders import parameter
@@ -42,3 +44,12 @@ def test_a_graph_has_readers_through_what_leaves_values_as_they_are() -> None:
     steps = [parameter("x", "f32[8]"), op("b", "bitcast", "f32[8]", "x"), op("n", "negate", "f32[8]", "b")]
     graph = HloGraph(module(computation("main", *steps)), 0, is_entry=True)
     assert [graph.nodes[reader].instruction.name for reader in graph.readers(0)] == ["n"]
+
+
+def test_ways_that_meet_again_are_gone_once() -> None:
+    """Sixty operations that take the one before twice are 2 to the power of 60 ways to the first."""
+    steps = [parameter("b0", "f32[8]"), op("n", "negate", "f32[8]", "b0")]
+    names = ["n", *(f"b{level}" for level in range(1, 61))]
+    steps += [op(name, "bitcast", "f32[8]", before, before) for before, name in pairwise(names)]
+    graph = HloGraph(module(computation("main", *steps)), 0, is_entry=True)
+    assert [graph.nodes[source].instruction.name for source in graph.sources(len(steps) - 1)] == ["n"]

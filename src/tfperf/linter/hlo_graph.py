@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -84,15 +84,23 @@ class HloGraph:
 
     def readers(self, index: int) -> list[int]:
         """Return who works on a node, through opcodes that leave values as they are."""
-        found, waiting, seen = [], list(self.users[index]), set[int]()
+        return self._through(index, lambda node: self.users[node])
+
+    def sources(self, index: int) -> list[int]:
+        """Return what a node works on, through opcodes that leave values as they are."""
+        return self._through(index, lambda node: self.nodes[node].operands)
+
+    def _through(self, index: int, following: Callable[[int], Sequence[int]]) -> list[int]:
+        """Return the nodes next to one, each once, beyond opcodes that leave values as they are."""
+        found, waiting, seen = [], list(following(index)), set[int]()
         while waiting:
-            user = waiting.pop()
-            if user not in seen:
-                seen.add(user)
-                if self.nodes[user].instruction.opcode in PASSED:
-                    waiting += self.users[user]
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                if self.nodes[node].instruction.opcode in PASSED:
+                    waiting += following(node)
                 else:
-                    found.append(user)
+                    found.append(node)
         return found
 
 

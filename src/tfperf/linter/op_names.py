@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from tfperf.linter.rule import Ledger, Violation
+from tfperf.linter.shared_rules import BATCH_NORM
 
-_BATCH_NORM = re.compile(r"batch_?norm", re.IGNORECASE)
 _INNER = "batchnorm"
 """The scope that `tf.nn.batch_normalization` puts inside that of its layer."""
 
@@ -58,7 +57,7 @@ def judges_names(ops: Iterable[NamedOp]) -> bool:
 def _scope(name: str) -> str:
     """Return the innermost scope of an op that is named like a batch norm; empty without one."""
     *scopes, _ = name.split("/")
-    while scopes and not _BATCH_NORM.search(scopes[-1]):
+    while scopes and not BATCH_NORM.search(scopes[-1]):
         scopes.pop()
     if len(scopes) > 1 and scopes[-1] == _INNER:
         scopes.pop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,8 @@ class PaddingRule(Struct, frozen=True, kw_only=True):
         return is_large and tensor.wasted_bytes > 0
 
 
+BATCH_NORM = re.compile(r"batch_?norm", re.IGNORECASE)
+"""The name of a scope or op of a batch norm."""
 GENERAL_TILING = "general tiling, to 8 and 128 in either order"
 EITHER_LAYOUT = "batch and features are rounded up to 8 and 128, or to 128 and 8"
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, group_equal
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct_index, group_equal
 from tfperf.programs.names import NamedProgram
 from tfperf.trace.event_names import JITTED_CALL, is_jax_compilation, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
@@ -199,9 +199,9 @@ def find_core_runs(trace: HostTrace) -> Runs:
     lines = [line for line in trace.lines if line.plane in trace.devices and line.name == MODULE_LINE]
     rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
     programs = trace.number_at("program_id", rows, -1)
-    named = {name: _id_in_name(trace.names[name]) for name in distinct(trace.name[rows]).tolist()}
-    by_name = np.array([named[name] for name in trace.name[rows].tolist()], np.int64)
-    programs = np.where(programs >= 0, programs, by_name)
+    names, name_of_run = distinct_index(trace.name[rows])
+    named = np.array([_id_in_name(trace.names[name]) for name in names.tolist()], np.int64)
+    programs = np.where(programs >= 0, programs, named[name_of_run])
     rows, programs = rows[programs >= 0], programs[programs >= 0]
     # The order of a run among those of its program on its core.
     order, starts = group_equal([trace.line_of[rows].astype(np.int64), programs])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from tfperf.linter.hlo_graph import PASSED, graphs_of_program
+from tfperf.linter.hlo_graph import graphs_of_program
 from tfperf.linter.hlo_rules.convolutions import is_forward
 from tfperf.linter.hlo_rules.place import OPEN, Place, element_bytes
 from tfperf.linter.padding import MIB, Dims, PaddedTensor, in_layouts, with_multiples
@@ -143,7 +143,7 @@ def _check_transpose(place: Place, ledger: Ledger) -> None:
     """
     shape = place.instruction.shape
     ledger.judge(place.instruction.name)
-    beside = [*_sources(place), *place.graph.readers(place.index)]
+    beside = [*place.graph.sources(place.index), *place.graph.readers(place.index)]
     convolutions = [other for at in beside if _is_convolution(other := Place(place.graph, at))]
     is_own = bool(place.name) and "conv" not in place.name
     if shape.bytes < MIB or not any(is_own or other.instruction.target for other in convolutions):
@@ -161,15 +161,3 @@ def _check_transpose(place: Place, ledger: Ledger) -> None:
             **place.where,
         )
     )
-
-
-def _sources(place: Place) -> list[int]:
-    """Return what a node works on, through opcodes that leave values as they are."""
-    found, waiting = [], list(place.node.operands)
-    while waiting:
-        node = place.graph.nodes[at := waiting.pop()]
-        if node.instruction.opcode in PASSED:
-            waiting += node.operands
-        else:
-            found.append(at)
-    return found

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from tfperf.linter.hlo_graph import PASSED
 from tfperf.linter.hlo_rules.place import Place
 from tfperf.linter.padding import MIB
 from tfperf.linter.rule import Ledger, Violation
+from tfperf.linter.shared_rules import BATCH_NORM
 
 _LARGEST_BETWEEN = 1000
 _ELEMENTWISE = PASSED | frozenset((
@@ -15,7 +14,6 @@ _ELEMENTWISE = PASSED | frozenset((
     "sqrt", "rsqrt", "tanh", "logistic", "select", "compare", "and", "or", "not", "clamp", "exponential-minus-one",
     "log-plus-one", "sign", "floor", "ceil", "transpose",
 ))  # fmt: skip
-_BATCH_NORM = re.compile(r"batch_?norm", re.IGNORECASE)
 
 
 def check_reduction(place: Place, ledger: Ledger) -> None:
@@ -74,7 +72,7 @@ def _scope(place: Place) -> str:
 
 
 def _dependent(place: Place) -> Violation:
-    if _BATCH_NORM.search(place.name):
+    if BATCH_NORM.search(place.name):
         return Violation(
             rule="TPU-BN-1",
             level="medium",
