@@ -2,7 +2,7 @@
 
 Importing TensorFlow takes seconds, and a third of that is Keras and what else it imports where it can. The folder
 `lean` has modules of their names that cannot be imported, as where they are not installed. Python collects garbage
-there as seldom as in `conftest.py`.
+there more seldom yet than in `conftest.py`.
 """
 
 from __future__ import annotations

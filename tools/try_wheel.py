@@ -1,9 +1,10 @@
 """Try the wheel and the sdist in `dist/`: are they whole, and does the wheel work in environments without extras?
 
-    python tools/try_wheel.py dist
+    python tools/try_wheel.py dist [--every]
 
-For each Python that tfperf supports and that is on this machine: a fresh environment, the wheel, and what a new user
-types. Prints sizes and the number of packages. Ends with exit code 1 at the first thing that is wrong.
+For the oldest and the newest Python that tfperf supports and that are on this machine, or for every one: a fresh
+environment, the wheel, and what a new user types. Prints sizes and the number of packages. Ends with exit code 1 at the
+first thing that is wrong.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ TRIED: tuple[tuple[str, int, str], ...] = (
 )
 """What is typed, its exit code, and what it says."""
 EVERYWHERE = 4
-"""So many of them are tried with every Python, the others with the oldest that is here."""
+"""So many of them are tried with each Python, the others with the oldest that is here."""
 
 
-def main(folder: Path) -> None:
-    """Check both files, and try the wheel with every Python that is here."""
+def main(folder: Path, *, every: bool) -> None:
+    """Check both files, and try the wheel with the oldest and the newest Python that are here, or with every one."""
     (wheel,) = folder.glob("*.whl")
     (sdist,) = folder.glob("*.tar.gz")
     check_contents(wheel, sdist)
@@ -54,12 +55,15 @@ def main(folder: Path) -> None:
     found = {version: python for version in PYTHONS if (python := interpreter(version))}
     if not found:
         sys.exit(f"none of Python {', '.join(PYTHONS)} is here")
+    oldest, *_, newest = [*found, *found]
     for version in PYTHONS:
-        if version in found:
-            tried = TRIED if version == min(found, key=PYTHONS.index) else TRIED[:EVERYWHERE]
+        if version not in found:
+            print(f"Python {version}: no interpreter here, not tried")
+        elif every or version in (oldest, newest):
+            tried = TRIED if version == oldest else TRIED[:EVERYWHERE]
             try_in_fresh_environment(wheel, version, found[version], tried)
         else:
-            print(f"Python {version}: no interpreter here, not tried")
+            print(f"Python {version}: between the oldest and the newest, tried with --every")
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
@@ -128,4 +132,4 @@ def run(command: list[str], folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), every="--every" in sys.argv[2:])

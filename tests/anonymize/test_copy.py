@@ -29,7 +29,7 @@ RUNS = [path for path in sorted(SAMPLES.glob("*/")) if list(path.rglob("*.xplane
 SHARED_RUNS = [
     SHARED / name
     for name in (
-        "gpu_8xV100_worker",
+        "keras_rtx5000/gpu_bs512-20210202-131913",
         "keras_t4/2022_11_04_21_26_12",
         "jax_mi300x/jax_conv_minimal_08",
         "keras_cpu_tf24/prefetch_20210203-124554",

@@ -2,4 +2,4 @@
 
 import gc
 
-gc.set_threshold(100_000, 20, 100)
+gc.set_threshold(500_000, 20, 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
     shell.run_line_magic("load_ext", "tfperf")
     yield shell
     InteractiveShell.clear_instance()
+    # At the end of Python each shell would look for garbage among all that the other tests left.
+    atexit.unregister(shell._atexit_once)
 
 
 @pytest.fixture
