@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tfperf.linter.padding import MIB, PaddedTensor, padding_text
 from tfperf.linter.rule import Ledger, Violation, worst
+from tfperf.programs.products import ALIGNED_BYTES, rounded_up
 
 
 class PaddingRule(Struct, frozen=True, kw_only=True):
@@ -85,7 +86,8 @@ def max_pool_gradient(where: Mapping[str, Any]) -> Violation:
     )
 
 
-MULTIPLES = {"float16": 8, "bfloat16": 8, "float32": 4, "float64": 2, "int8": 16}
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1}
+MULTIPLES = {name: ALIGNED_BYTES // size for name, size in _BYTES.items()}
 """Elements that take 16 bytes: tensor cores are fastest at multiples of it."""
 TINY_BATCH = 8
 _CASTS = "the type is float32: it matters with TF32 or mixed precision only"
@@ -101,7 +103,7 @@ def misaligned(
 ) -> Violation:
     """Return what GPU-MM-1, GPU-CV-1 and GPU-CV-2 say of sizes off the multiples of tensor cores."""
     is_large = max((tensor.padded_bytes for tensor in tensors), default=0) >= MIB
-    sizes = ", ".join(f"{name} = {size} (to {-(-size // multiple) * multiple})" for name, size in odd.items())
+    sizes = ", ".join(f"{name} = {size} (to {rounded_up(size, multiple)})" for name, size in odd.items())
     return Violation(
         rule=rule,
         level="info" if not is_large else "medium" if dtype in ("float16", "bfloat16") else "low",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from tfperf.programs.cost_rules import UNKNOWN_WORK, Site, Work, convolution_flops, size_of
 from tfperf.programs.model import DotDims, Instruction, Shape
+from tfperf.programs.products import product_of
 
 MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
 """Matrix products; on AMD devices, too, they are called so."""
@@ -46,6 +48,24 @@ def product_dims(instruction: Instruction) -> DotDims | None:
     return DotDims(*(tuple(each or ()) for each in numbers))
 
 
+def sizes_of(instruction: Instruction, operands: Sequence[Shape]) -> Mapping[str, int]:
+    """Return the sizes that tiles of matrix units cover, by name: M, N, K of a product, channels of a convolution.
+
+    Empty for everything else, and where dimensions are not known. Fusions are not looked into.
+    """
+    if len(operands) < 2 or not all(shape.is_known for shape in (*operands[:2], instruction.shape)):
+        return {}
+    if instruction.opcode == "dot" or instruction.target in MATRIX_CALLS:
+        dims = product_dims(instruction)
+        product = None if dims is None else product_of(operands[0].dims, operands[1].dims, dims)
+        return {} if product is None else product.sizes
+    if instruction.target in CONVOLUTION_CALLS and instruction.convolution is not None:
+        of, (image, _, made) = instruction.convolution, roles_of(instruction, operands)
+        if of.input_feature < len(image.dims) and of.output_feature < len(made.dims):
+            return {"input channels": image.dims[of.input_feature], "output channels": made.dims[of.output_feature]}
+    return {}
+
+
 def _product_flops(site: Site) -> int | None:
     dims = _inside(config_of(site.instruction), "gemm_backend_config", "dot_dimension_numbers")
     depth = _whole_numbers(dims.get("lhs_contracting_dimensions")) if isinstance(dims, dict) else None
@@ -55,12 +75,18 @@ def _product_flops(site: Site) -> int | None:
 
 
 def _convolution_flops(site: Site) -> int | None:
-    one, other, result = site.operands[0], site.operands[1], site.first
-    image, kernel, made = {
-        "__cudnn$convBackwardInput": (result, other, one),
-        "__cudnn$convBackwardFilter": (one, result, other),
-    }.get(site.instruction.target, (one, other, result))
-    return convolution_flops(site.instruction, image, kernel, made)
+    return convolution_flops(site.instruction, *roles_of(site.instruction, site.operands))
+
+
+def roles_of(instruction: Instruction, operands: Sequence[Shape]) -> tuple[Shape, Shape, Shape]:
+    """Return image, kernel and result of the forward convolution that a call into the library is, or is a gradient of.
+
+    Raises IndexError if there are fewer than two operands.
+    """
+    one, other, result = operands[0], operands[1], next(instruction.shape.leaves(), instruction.shape)
+    return {"__cudnn$convBackwardInput": (result, other, one), "__cudnn$convBackwardFilter": (one, result, other)}.get(
+        instruction.target, (one, other, result)
+    )
 
 
 def _result_bytes(shape: Shape) -> int:

@@ -189,3 +189,48 @@ def test_without_a_roofline_16_bit_brings_what_a_rule_of_thumb_says(tmp_path: Pa
     assert action.step_ms is not None
     assert (action.step_ms.low, action.step_ms.high) == pytest.approx((0.07, 0.0868))
     assert "100.0% of kernel time; a rule of thumb" in action.assumption
+
+
+ALIGNED = ("volta_h884gemm", "model/a/MatMul:MatMul", "(half[2048,1024];half[1024,512])", 10, 20)
+ODD = "(half[1023,1024];half[1024,999])"
+
+
+def test_products_of_unaligned_sizes_gain_at_most_what_aligned_ones_reach(tmp_path: Path) -> None:
+    """At 125 TFLOP/s these take 17.18 and 16.74 us at least: 20 and 40 us are 85.9 and 41.9 % of that."""
+    unaligned = ("volta_h884gemm", "model/b/MatMul:MatMul", ODD, 40, 40)
+    cause = causes_of(tmp_path, *shaped(ALIGNED, unaligned))["unaligned_shapes"]
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(40)
+    assert "(b): M = 1023 (to 1024), N = 999 (to 1000)" in cause.detail
+    assert "41.9% of the roofline, against 85.9% with aligned sizes" in cause.detail
+    (action,) = cause.actions
+    assert action.step_ms is not None
+    assert (action.step_ms.low, action.step_ms.high) == pytest.approx(
+        (0.1 - 0.04 * (1 - 16.74 / 40 / (17.18 / 20)), 0.1), 1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("shapes", "start", "duration", "other"),
+    [
+        (ODD, 40, 19, ALIGNED),  # as near to the roofline as the aligned one
+        (ODD.replace("half", "float"), 40, 40, ALIGNED),  # 16 bit comes first
+        ("(half[1,1024];half[1024,1000])", 40, 40, ALIGNED),  # a vector: no tile to fill
+        (ODD, 40, 40, ("relu", "model/a/Relu:Relu", "(half[3000000])", 10, 20)),  # nothing to compare with
+        (ODD, 40, 1, ALIGNED),  # too little
+    ],
+)
+def test_products_whose_sizes_are_not_at_fault(
+    tmp_path: Path, shapes: str, start: float, duration: float, other: tuple[str, str, str, float, float]
+) -> None:
+    product = ("volta_h884gemm", "model/b/MatMul:MatMul", shapes, start, duration)
+    assert "unaligned_shapes" not in causes_of(tmp_path, *shaped(other, product))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "code"),
+    [("(half[255,1024];half[1024,129])", "unaligned_shapes"), ("(half[256,1024];half[1024,128])", "low_utilisation")],
+)
+def test_a_small_product_is_blamed_once(tmp_path: Path, shapes: str, code: str) -> None:
+    small = ("volta_h884gemm", "model/b/MatMul:MatMul", shapes, 40, 40)
+    assert {"unaligned_shapes", "low_utilisation"} & set(causes_of(tmp_path, *shaped(ALIGNED, small))) == {code}

@@ -9,8 +9,8 @@ import pytest
 from builders import Event, Plane, event, host, line, plane, ref, results_of, trace_of
 
 from tfperf.analysis import load
+from tfperf.programs.products import Product
 from tfperf.sections.roofline.analysis import Roofline
-from tfperf.sections.roofline.op_work import Product
 from tfperf.sections.roofline.section import build
 
 SHARED = Path(__file__).parents[4] / "shared" / "traces"

@@ -53,6 +53,15 @@ def test_calls_into_libraries_have_the_category_of_what_they_do(tmp_path: Path) 
     assert (of_name(xla, "g.3").category, of_name(xla, "g.3").target) == ("dot", "__cublas$gemm")
 
 
+def test_a_product_has_the_sizes_that_tiles_cover(tmp_path: Path) -> None:
+    dims = field(30, message(field(1, b"\x01"), field(2, b"\x00")))  # rows of the left, columns of the right
+    left, right = shape(F32, 8, 5), shape(F32, 5, 3)
+    parameters = (instruction(1, "a", "parameter", left), instruction(2, "b", "parameter", right))
+    dot = instruction(3, "dot.1", "dot", shape(F32, 8, 3), [1, 2], extra=dims)
+    xla = xla_of(tmp_path, run("dot.1", 0, 5), program_bytes=program(computation("main", *parameters, dot, root=3)))
+    assert of_name(xla, "dot.1").sizes == {"M": 8, "N": 3, "K": 5}
+
+
 def test_a_program_ran_as_often_as_its_most_frequent_instruction(tmp_path: Path) -> None:
     (module,) = xla_of(tmp_path, run("t.1", 0, 5), run("t.1", 10, 5), run("c.2", 5, 5)).modules
     assert (module.module, module.runs, module.instructions, module.time_ps) == ("jit_step", 2, 4, 15_000_000)

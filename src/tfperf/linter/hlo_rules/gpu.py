@@ -6,9 +6,6 @@ made without an op of the program behind it is no finding; conversions of layout
 
 from __future__ import annotations
 
-from math import prod
-from typing import NamedTuple
-
 from tfperf.linter.hlo_graph import graphs_of_program
 from tfperf.linter.hlo_rules.convolutions import is_forward
 from tfperf.linter.hlo_rules.place import OPEN, Place, element_bytes
@@ -16,7 +13,8 @@ from tfperf.linter.padding import MIB, Dims, PaddedTensor, in_layouts, with_mult
 from tfperf.linter.rule import Ledger, Violation
 from tfperf.linter.shared_rules import MULTIPLES, TINY_BATCH, channels_first, misaligned, tiny_batch
 from tfperf.programs.library_calls import CONVOLUTION_CALLS, MATRIX_CALLS, product_dims
-from tfperf.programs.model import DotDims, Module, Shape
+from tfperf.programs.model import Module, Shape
+from tfperf.programs.products import off_multiple, product_of
 from tfperf.units import format_bytes
 
 _TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "int8"}
@@ -51,54 +49,32 @@ def _first(shape: Shape) -> Shape:
     return next(shape.leaves(), shape)
 
 
-class _Sizes(NamedTuple):
-    """The sizes of a matrix product."""
-
-    m: int
-    n: int
-    k: int
-    batch: int
-
-
-def _sizes(left: Dims, right: Dims, dims: DotDims) -> _Sizes | None:
-    """Return the sizes of a product; None where its dimensions are not those of its operands."""
-    of_left, of_right = (*dims.lhs_contracting, *dims.lhs_batch), (*dims.rhs_contracting, *dims.rhs_batch)
-    if not dims.lhs_contracting or max(of_left) >= len(left) or max(of_right, default=0) >= len(right):
-        return None
-    m, n = (
-        prod(size for place, size in enumerate(sizes) if place not in others)
-        for sizes, others in ((left, of_left), (right, of_right))
-    )
-    return _Sizes(m, n, prod(left[at] for at in dims.lhs_contracting), prod(left[at] for at in dims.lhs_batch))
-
-
 def _check_product(place: Place, ledger: Ledger) -> None:
     """GPU-MM-1 and GPU-BT-1."""
     left, right, dims = place.operand(0), place.operand(1), product_dims(place.instruction)
     dtype = _TYPES.get(left.type, "") if left is not None else ""
     if left is None or right is None or dims is None or not dtype or not place.name:
         return
-    sizes = _sizes(left.dims, right.dims, dims)
-    if sizes is None:
+    product = product_of(left.dims, right.dims, dims)
+    if product is None:
         return
     ledger.judge(place.instruction.name)
     multiple = MULTIPLES[dtype]
-    named = {"M": sizes.m, "N": sizes.n, "K": sizes.k}
-    odd = {letter: size for letter, size in named.items() if size > 1 and size % multiple}
+    odd = off_multiple(product.sizes, multiple)
     if odd:
-        batch = (sizes.batch,) if sizes.batch > 1 else ()
+        batch = (product.times,) if product.times > 1 else ()
         multiples = {len(batch): multiple, len(batch) + 1: multiple}
         tensors = [
             _padded(role, (*batch, *of), multiples, element_bytes(left))
             for role, of in (
-                ("operand", (sizes.m, sizes.k)),
-                ("operand", (sizes.k, sizes.n)),
-                ("result", (sizes.m, sizes.n)),
+                ("operand", (product.m, product.k)),
+                ("operand", (product.k, product.n)),
+                ("result", (product.m, product.n)),
             )
         ]
         ledger.add(misaligned("GPU-MM-1", dtype, odd, multiple, tensors, place.where))
-    if sizes.batch == 1 and min(sizes.m, sizes.n) < TINY_BATCH and "transpose(" not in place.name:
-        ledger.add(tiny_batch(min(sizes.m, sizes.n), place.where))
+    if product.times == 1 and min(product.m, product.n) < TINY_BATCH and "transpose(" not in place.name:
+        ledger.add(tiny_batch(min(product.m, product.n), place.where))
 
 
 def _padded(role: str, dims: Dims, multiples: dict[int, int], size: int) -> PaddedTensor:

@@ -185,6 +185,13 @@ ADVICE: Mapping[str, Advice] = {
         assumption="half of the time of ops on 32-bit numbers, as far as the shapes in the trace say which these are",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
+    "aligned_sizes": Advice(
+        texts=everywhere("round the sizes up to multiples of 8 (better of 64): units, channels, vocabulary, batch"),
+        least=0.0,
+        most=1.0,
+        assumption="at most what products of aligned sizes reach in this capture",
+        url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
+    ),
     "larger_products": Advice(
         texts=everywhere("use a larger batch, or wider layers (multiples of 64)"),
         least=0.0,

@@ -31,7 +31,7 @@ from tfperf.sections.diagnosis.input_causes import input_contention, input_copy,
 from tfperf.sections.diagnosis.ledger import Ledger, ledger_of
 from tfperf.sections.diagnosis.program import combine, pace_setter
 from tfperf.sections.diagnosis.unjudged import NEEDS, why_unjudged
-from tfperf.sections.diagnosis.work_causes import layout_conversion, low_utilisation, memory_bound
+from tfperf.sections.diagnosis.work_causes import layout_conversion, low_utilisation, memory_bound, unaligned_shapes
 from tfperf.sections.overview.input_cost import input_cost
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
 from tfperf.sections.results import Results
@@ -56,6 +56,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     waiting_in_calls,
     layout_conversion,
     compute_in_32_bit,
+    unaligned_shapes,
     low_utilisation,
     memory_bound,
     idle_devices,

@@ -74,6 +74,10 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "ops other than matrix products and convolutions are bound by memory ([roofline](roofline.md))",
         "part of the category Device compute",
     ),
+    "unaligned_shapes": CauseMeaning(
+        "16-bit products on a GPU whose sizes are no multiples of 8, and reach less of the roofline than others do",
+        "part of the category Device compute",
+    ),
     "low_utilisation": CauseMeaning(
         "matrix products and convolutions reach less than 30 % of both peaks ([roofline](roofline.md))",
         "part of the category Device compute",

@@ -155,6 +155,7 @@ NEEDS: Mapping[str, _Need] = {
     "device_compute_32bit": _Need(("device_compute",), _precision),
     "layout_conversion": _Need(("device_compute",), _layouts),
     "memory_bound": _Need(("device_compute",), _bounds),
+    "unaligned_shapes": _Need(("device_compute",), _bounds),
     "low_utilisation": _Need(("device_compute",), _bounds),
     "profiling_overhead": _Need(("host_compute", "all_others"), _overhead),
     "idle_devices": _Need((), _idle_devices),

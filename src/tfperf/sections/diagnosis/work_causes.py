@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfperf.programs.products import ALIGNED_BYTES, off_multiple, rounded_up
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.roofline.bounds import LOW_PERCENT
@@ -131,9 +132,65 @@ def memory_bound(case: Case) -> Cause | None:
     )
 
 
+_MULTIPLES = {"fp16": ALIGNED_BYTES // 2, "bf16": ALIGNED_BYTES // 2}
+"""By precision: what tensor cores want. Products in float32 need not run on them, and 16 bit comes first then."""
+
+
+def unaligned_shapes(case: Case) -> Cause | None:
+    """Judge 16-bit products whose sizes tensor cores are not made for, beside others whose sizes suit them."""
+    aligned, rows = _by_alignment(case)
+    cost = _claim_of(case, rows)
+    if cost is None:
+        return None
+    reached, others = _roofline_percent(rows), _roofline_percent(aligned)
+    first = rows[0]
+    sizes = off_multiple(first.op.sizes, _multiple_of(first))
+    text = ", ".join(f"{name} = {size} (to {rounded_up(size, _multiple_of(first))})" for name, size in sizes.items())
+    compared = f"{format_percent(reached)}% of the roofline, against {format_percent(others)}% with aligned sizes"
+    most = 1.0 - reached / others
+    return case.cause(
+        "unaligned_shapes",
+        "Computing products of unaligned sizes",
+        cost,
+        f"{_first_of(rows)}: {text}; {compared}",
+        actions=(case.action("aligned_sizes", cost, Range(0.0, most)),),
+        rests_on=_row_of(rows),
+        confidence="medium",
+    )
+
+
+def _by_alignment(case: Case) -> tuple[list[RooflineOp], list[RooflineOp]]:
+    """Return products of aligned and of unaligned sizes; the second are empty if they do as well as the first."""
+    roofline: Roofline | None = case.results["roofline"]
+    if roofline is None or not case.is_headline or not roofline.whole_ps or case.program.is_tpu:
+        return [], []
+    rows = [row for row in roofline.ops if row.op.sizes and row.work.precision in _MULTIPLES and _reached(row)]
+    unaligned = [row for row in rows if off_multiple(row.op.sizes, _multiple_of(row))]
+    aligned = [row for row in rows if not off_multiple(row.op.sizes, _multiple_of(row))]
+    if not aligned or not unaligned or _roofline_percent(unaligned) >= _roofline_percent(aligned):
+        return aligned, []
+    return aligned, unaligned
+
+
+def _multiple_of(row: RooflineOp) -> int:
+    return _MULTIPLES[str(row.work.precision)]
+
+
+def _reached(row: RooflineOp) -> float:
+    return row.judged.roofline_percent or 0.0
+
+
+def _roofline_percent(rows: Iterable[RooflineOp]) -> float:
+    """Return the share of the roofline that ops reach on average over their time."""
+    times = [(row.work.time_ps, min(_reached(row), 100.0)) for row in rows]
+    whole = sum(time_ps for time_ps, _ in times)
+    return sum(time_ps * reached for time_ps, reached in times) / whole if whole else 0.0
+
+
 def low_utilisation(case: Case) -> Cause | None:
     """Judge products of matrices and convolutions that come near neither peak: shapes too small for the device."""
-    rows = _bound(case, "latency")
+    _, unaligned = _by_alignment(case)
+    rows = [row for row in _bound(case, "latency") if row not in unaligned]
     cost = _claim_of(case, rows)
     if cost is None:
         return None

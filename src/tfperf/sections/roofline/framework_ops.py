@@ -11,11 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import MOST, Bools, Int64s, capped_sum, covers, group_equal, union
+from tfperf.programs.products import Product
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.ops.op_runs import op_runs
 from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.roofline.op_shapes import parse_shapes
-from tfperf.sections.roofline.op_work import Layers, OpShapes, OpWork, Product, work_of
+from tfperf.sections.roofline.op_work import Layers, OpShapes, OpWork, work_of
 from tfperf.sections.xla.analysis import capped_total, common_peaks, device_ps
 from tfperf.trace.device_peaks import DevicePeaks, Precision, peaks_of
 from tfperf.trace.device_work import DeviceWork, trace_texts
@@ -62,6 +63,11 @@ class FrameworkOp(Struct, frozen=True, kw_only=True):
     def array_types(self) -> str:
         """Return the shapes of all that it reads."""
         return self.shapes
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return M, N and K of a matrix product; empty for other ops."""
+        return {} if self.product is None else self.product.sizes
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -24,24 +24,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tfperf.programs.products import Product
 from tfperf.sections.roofline.op_shapes import Tensor, broadcast, bytes_of
 from tfperf.trace.device_peaks import Precision
 
 Inputs = tuple[Tensor | None, ...]
-
-
-class Product(NamedTuple):
-    """The sizes of a matrix product: M and N of the result, K that is summed over, and how many products there are."""
-
-    m: int
-    n: int
-    k: int
-    times: int = 1
-
-    @property
-    def flops(self) -> int:
-        """Return its operations, multiplications and additions."""
-        return 2 * self.m * self.n * self.k * self.times
 
 
 class OpWork(Struct, frozen=True, kw_only=True):

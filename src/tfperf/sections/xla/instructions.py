@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -55,6 +55,8 @@ class HloOp(Struct, frozen=True, kw_only=True):
     bytes: float | None = None
     """Bytes that one run reads and writes, an upper bound."""
     precision: Precision | None = None
+    sizes: Mapping[str, int] = {}
+    """Of a product or convolution, those that tiles of matrix units cover, by name."""
     counted_by: str = ""
     """Who counted operations and bytes: the trace, or tfperf by the program."""
 
@@ -204,17 +206,21 @@ def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[
 
 
 def _facts_of_program(module: Module, computation: int, place: int) -> dict[str, Any]:
+    from tfperf.programs.library_calls import sizes_of
+
     inside = module.computations[computation]
     instruction = inside.instructions[place]
-    facts = {
+    operands = [operand.shape for operand in inside.operands_of(instruction)]
+    facts: dict[str, Any] = {
         "opcode": instruction.opcode,
         "category": category(instruction),
         "target": instruction.target,
         "framework_op": instruction.metadata.op_name,
         "source": str(instruction.metadata.source),
         "shape": str(instruction.shape),
-        "operands": "; ".join(str(operand.shape) for operand in inside.operands_of(instruction)),
+        "operands": "; ".join(map(str, operands)),
         "stands_for": instruction.metadata.deduplicated_name,
+        "sizes": sizes_of(instruction, operands),
     }
     return {field: value for field, value in facts.items() if value} | _layer(instruction.metadata.op_name)
 

@@ -1,0 +1,56 @@
+"""The sizes of matrix products, and the multiples that matrix units of GPUs are made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tfperf.programs.model import DotDims
+
+ALIGNED_BYTES = 16
+"""Tensor cores are fastest at sizes that are multiples of so many bytes, whatever the type (NVIDIA, Deep Learning
+Performance: matrix multiplication background)."""
+Dims = Sequence[int]
+
+
+class Product(NamedTuple):
+    """The sizes of a matrix product: M and N of the result, K that is summed over, and how many products there are."""
+
+    m: int
+    n: int
+    k: int
+    times: int = 1
+
+    @property
+    def flops(self) -> int:
+        """Return its operations, multiplications and additions."""
+        return 2 * self.m * self.n * self.k * self.times
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return M, N and K by their letters."""
+        return {"M": self.m, "N": self.n, "K": self.k}
+
+
+def product_of(left: Dims, right: Dims, dims: DotDims) -> Product | None:
+    """Return the product of two arrays; None where the dimensions are not those of the operands."""
+    of_left, of_right = (*dims.lhs_contracting, *dims.lhs_batch), (*dims.rhs_contracting, *dims.rhs_batch)
+    if not dims.lhs_contracting or max(of_left) >= len(left) or max(of_right, default=0) >= len(right):
+        return None
+    m, n = (
+        prod(size for place, size in enumerate(sizes) if place not in others)
+        for sizes, others in ((left, of_left), (right, of_right))
+    )
+    return Product(m, n, prod(left[at] for at in dims.lhs_contracting), prod(left[at] for at in dims.lhs_batch))
+
+
+def off_multiple(sizes: Mapping[str, int], multiple: int) -> dict[str, int]:
+    """Return those of the sizes that are no multiple; vectors (size 1) have none."""
+    return {name: size for name, size in sizes.items() if size > 1 and size % multiple}
+
+
+def rounded_up(size: int, multiple: int) -> int:
+    """Return the next multiple."""
+    return -(-size // multiple) * multiple
