@@ -74,6 +74,19 @@ def test_what_needs_a_graph_is_refused(tmp_path: Path) -> None:
         lint_path(path, LintOptions(batch=8))
 
 
+def test_only_rules_that_read_compiled_programs_are_applied_to_one(tmp_path: Path) -> None:
+    """What was not looked at has not passed."""
+    path = tmp_path / "module.pb"
+    path.write_bytes(of_images())
+    rules = lint_path(path).rules
+    assert {"TPU-CV-1", "TPU-RD-1"} < set(rules)
+    assert not {"TPU-MM-1", "TPU-BS-1", "TPU-BN-2", "TPU-OP-1"} & set(rules)
+    logs = profile_of(tmp_path / "logs", of_images(), small=1000, large=1)
+    assert set(lint_path(logs).rules) == {*rules, "TPU-BN-2"}
+    with pytest.raises(LintError, match="TPU-MM-1 reads a graph, not a compiled program: give a graph"):
+        lint_path(path, LintOptions(rules=("TPU-MM-1",)))
+
+
 def test_whose_rules_count(tmp_path: Path) -> None:
     """A program in a file names no device; a profile says where the programs ran."""
     path = tmp_path / "module.pb"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from tfperf.linter.rule import Device, Rule
+from tfperf.linter.rule import Device, Reads, Rule
 
 TPU_NOTES = (
     "Cloud TPU documentation, Profile TensorFlow workloads, notes on the performance of TensorFlow functions "
@@ -12,16 +12,33 @@ TPU_NOTES = (
 )
 GPU_GUIDE = "NVIDIA, Matrix Multiplication Background User's Guide, and its guide to convolutional layers"
 _GENERAL = "own rule, from the general tiling of a TPU (8 x 128)"
-_GRAPH = "ops, shapes and attributes of a graph"
 
 
-def _tpu(id: str, title: str, level: str, *, says: str, source: str = TPU_NOTES, **texts: str) -> Rule:
+_NEEDS: Mapping[Reads, str] = {
+    "graph": "ops, shapes and attributes of a graph",
+    "program": "a compiled program",
+    "names": "names and types of the ops of a profile that holds no program of them",
+}
+_BOTH: tuple[Reads, ...] = ("graph", "program")
+
+
+def _tpu(
+    id: str,
+    title: str,
+    level: str,
+    *,
+    says: str,
+    source: str = TPU_NOTES,
+    reads: Sequence[Reads] = ("graph",),
+    **texts: str,
+) -> Rule:
     return Rule(
         id=id,
         title=title,
         device="tpu",
         level=level,
-        needs=texts.pop("needs", _GRAPH),
+        reads=frozenset(reads),
+        needs=texts.pop("needs", ", or ".join(_NEEDS[kind] for kind in reads)),
         says=says,
         source=source,
         **texts,
@@ -34,7 +51,8 @@ def _gpu(id: str, title: str, level: str, *, says: str, **texts: str) -> Rule:
         title=title,
         device="gpu",
         level=level,
-        needs=f"{_GRAPH}, or a compiled program",
+        reads=frozenset(_BOTH),
+        needs=", or ".join(_NEEDS[kind] for kind in _BOTH),
         says=says,
         source=GPU_GUIDE,
         **texts,
@@ -64,6 +82,7 @@ _RULES = (
         "TPU-MM-3",
         "Padding of a matrix product",
         "high, medium",
+        reads=_BOTH,
         when="an operand or the result is at least 1.25 times as large when padded, and 1 MiB or more",
         advice="make the last two dimensions multiples of 128, the smaller one of 8",
         unless="the product takes little of the step, or its sizes are given",
@@ -74,6 +93,7 @@ _RULES = (
         "TPU-CV-1",
         "Padding of a convolution",
         "high, medium, info",
+        reads=_BOTH,
         when=(
             "batch or features of activation, result or a large kernel are rounded up: to 128 and 8 if most have a "
             "batch of 64 or more, else to 8 and 128; in gradients of kernels the other way round"
@@ -116,6 +136,7 @@ _RULES = (
         "TPU-PL-1",
         "Padding of pooling",
         "high, medium, info",
+        reads=_BOTH,
         when="batch or features of its input or result are rounded up, as in the convolution before or after it",
         advice="make batch and features multiples of 8 or 128, as for the convolutions beside it",
         unless="the neighbours of the pooling ask for another layout",
@@ -125,6 +146,7 @@ _RULES = (
         "TPU-PL-2",
         "Gradient of max pooling",
         "info",
+        reads=_BOTH,
         when="a gradient of max pooling",
         advice="try average pooling",
         unless="accuracy needs the maxima: this changes the model",
@@ -134,6 +156,7 @@ _RULES = (
         "TPU-CS-1",
         "Cut along a padded dimension",
         "medium, info",
+        reads=_BOTH,
         when="a slice, split or concatenation has a boundary in a padded dimension that is no multiple of its padding",
         advice="cut along a dimension that is not padded, or at multiples",
         unless="the compiler fuses the cut into what reads it",
@@ -152,6 +175,7 @@ _RULES = (
         "TPU-TR-1",
         "Transpose that moves data",
         "medium, info",
+        reads=_BOTH,
         when="a transpose that neither TPU-MM-1 nor TPU-CV-3 says is free, and not only of dimensions of size 1",
         advice="keep one order of dimensions, or let a product or convolution read the tensor as it is",
         unless="the op after it would be slower in the other order",
@@ -188,6 +212,7 @@ _RULES = (
         "TPU-RS-2",
         "Input that is mostly padding",
         "high",
+        reads=_BOTH,
         when=(
             "an input of three dimensions or more that the host passes in each step is at least twice as large when "
             "padded, and 1 MiB or more; arguments of functions are judged where the graph says who calls them"
@@ -200,6 +225,7 @@ _RULES = (
         "TPU-RN-1",
         "Categorical random numbers",
         "medium",
+        reads=_BOTH,
         when="an op that draws from a categorical or multinomial distribution",
         advice="draw on the host, or from a uniform distribution",
         unless="it takes little of the step",
@@ -209,6 +235,7 @@ _RULES = (
         "TPU-RN-2",
         "Normal random numbers",
         "info",
+        reads=_BOTH,
         when="an op that draws from a normal or truncated normal distribution",
         advice="use a uniform distribution where the model allows it",
         unless="it takes little of the step",
@@ -218,6 +245,7 @@ _RULES = (
         "TPU-RN-3",
         "Uniform random numbers",
         "info",
+        reads=_BOTH,
         when="an op that draws from a uniform distribution; Bernoulli is one with a comparison",
         advice="nothing to change",
         unless="it takes little of the step",
@@ -227,6 +255,7 @@ _RULES = (
         "TPU-RD-1",
         "Reductions one after the other",
         "low",
+        reads=_BOTH,
         when="a reduction whose only reader is a reduction of the same kind",
         advice="reduce over the dimensions of both at once",
         unless="what is between them is read elsewhere too",
@@ -236,6 +265,7 @@ _RULES = (
         "TPU-RD-2",
         "Reductions that wait for each other",
         "low, info",
+        reads=_BOTH,
         when=(
             "a reduction depends on another of the same kind and shapes through elementwise ops only; not in a batch "
             "norm (TPU-BN-1), and not the maximum of a softmax. info: several reductions of one tensor run in parallel"
@@ -248,6 +278,7 @@ _RULES = (
         "TPU-RD-3",
         "Factor on the result of a reduction",
         "medium, info",
+        reads=_BOTH,
         when="only a product with, or division by, a factor that is constant over the reduced dimensions reads a sum",
         advice="move the factor into the sum: sum(x) * y becomes sum(x * y)",
         unless="the result is small: the product inside is of all elements, and costs more than it saves",
@@ -257,6 +288,7 @@ _RULES = (
         "TPU-BN-1",
         "Batch norm of many ops",
         "medium",
+        reads=_BOTH,
         when="Rsqrt of a variance over the batch plus a constant, which scales something, without a fused batch norm",
         advice="use tf.raw_ops.FusedBatchNormV3; BatchNormalization of Keras 3 has no such argument",
         unless="the input has not 4 or 5 dimensions, or is not of 16 or 32 bit; in inference the ops are few",
@@ -266,7 +298,7 @@ _RULES = (
         "TPU-BN-2",
         "Batch norm of many ops, by its name",
         "low",
-        needs="names and types of the ops of a profile that holds no program of them",
+        reads=("names",),
         when="a scope named batch_norm or batchnorm, in any case, has an Rsqrt and no fused batch norm",
         advice="lint the SavedModel or graph, which tells (TPU-BN-1)",
         unless="the name misleads, or the compiler fuses the ops",

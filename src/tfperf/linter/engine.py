@@ -33,7 +33,7 @@ from tfperf.linter.hlo_rules.program import check_program
 from tfperf.linter.op_graph import OpGraph
 from tfperf.linter.op_names import check_op_names
 from tfperf.linter.padding import LEVELS, Level
-from tfperf.linter.rule import Device, Ledger, Violation, at_least
+from tfperf.linter.rule import Device, Ledger, Reads, Violation, at_least
 from tfperf.linter.xla_programs import Programs, is_profile, program_of, programs_that_ran
 from tfperf.tfprof.input_file import InputFile
 from tfperf.units import counted, did_you_mean
@@ -112,20 +112,22 @@ def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
     """
     options = options or LintOptions()
     by_name = "TPU-BN-2" in chosen_rules(options)
-    programs = programs_that_ran(path, by_name=by_name) if is_profile(path) else program_of(path)
-    if programs is not None:
-        return _lint_programs(programs, str(path), options)
+    if is_profile(path):
+        return _lint_programs(programs_that_ran(path, by_name=by_name), str(path), options, ("program", "names"))
+    program = program_of(path)
+    if program is not None:
+        return _lint_programs(program, str(path), options, ("program",))
     return _lint(read_graphs(path), str(path), options)
 
 
-def _lint_programs(programs: Programs, source: str, options: LintOptions) -> LintResult:
+def _lint_programs(programs: Programs, source: str, options: LintOptions, reads: Sequence[Reads]) -> LintResult:
     """Apply rules to compiled programs; where their times are known, what takes most and wastes most comes first."""
     if options.batch is not None:
         raise LintError("compiled programs have sizes of their own: leave --batch out for programs of XLA")
     if options.supported_ops is not None:
         raise LintError("the rule about supported ops needs a graph: leave --supported-ops out for programs of XLA")
     device, notes = _device_of_programs(programs, options)
-    rules, check = chosen_rules(options, device), check_program if device == "tpu" else check_gpu_program
+    rules, check = chosen_rules(options, device, reads), check_program if device == "tpu" else check_gpu_program
     found: list[Violation] = []
     judged: set[tuple[int, str]] = set()
     unknown: dict[str, str] = {}
@@ -205,7 +207,7 @@ def _traced(model: Any, name: str) -> Any:
 
 def _lint(graphs: Sequence[OpGraph], source: str, options: LintOptions) -> LintResult:
     device, notes = _device(graphs, options)
-    rules = chosen_rules(options, device)
+    rules = chosen_rules(options, device, ["graph"])
     ledger = Ledger(rules)
     for graph in graphs:
         if options.batch:
@@ -238,8 +240,14 @@ def _device(graphs: Sequence[OpGraph], options: LintOptions) -> tuple[Device, li
     return "gpu", []
 
 
-def chosen_rules(options: LintOptions, device: Device | None = None) -> list[str]:
-    """Return the ids of the rules that are asked for; raises LintError for one that is not there."""
+_SOURCES: dict[Reads, str] = {"graph": "a graph", "program": "a compiled program", "names": "a profile"}
+
+
+def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequence[Reads] = ()) -> list[str]:
+    """Return the ids of the rules that are asked for: of this device, and for what there is to read.
+
+    Raises LintError for one that is not there, and if none is left.
+    """
     by_key = {rule.lower(): rule for rule in RULES}
     for rule in (*options.rules, *options.ignore):
         if rule.lower() not in by_key:
@@ -256,7 +264,11 @@ def chosen_rules(options: LintOptions, device: Device | None = None) -> list[str
         found = [rule for rule in found if rule != "TPU-OP-1"]
     if device is not None and not found:
         raise LintError(f"no rule of a {device.upper()} is left: leave --rule or --ignore out, or change --device")
-    return found
+    fitting = [rule for rule in found if not reads or RULES[rule].reads.intersection(reads)]
+    if not fitting:
+        needs = next(each for each in _SOURCES if each in RULES[found[0]].reads)
+        raise LintError(f"{found[0]} reads {_SOURCES[needs]}, not {_SOURCES[reads[0]]}: give {_SOURCES[needs]}")
+    return fitting
 
 
 def _check_supported(graph: OpGraph, ledger: Ledger, path: Path) -> None:

@@ -11,6 +11,8 @@ from tfperf.display import Shown
 from tfperf.linter.padding import LEVELS, Level, PaddedTensor
 
 Device = Literal["tpu", "gpu"]
+Reads = Literal["graph", "program", "names"]
+"""Graphs, compiled programs of XLA, and names of the ops of a profile that holds no program of them."""
 Certainty = Literal["exact", "estimated", "weak"]
 """exact: shapes with the layout of the device. estimated: by the usual layout. weak: by names only."""
 
@@ -23,8 +25,10 @@ class Rule(Struct, frozen=True, kw_only=True):
     device: Device
     level: str
     """How much its findings matter: one of `LEVELS`, or several."""
+    reads: frozenset[Reads]
+    """What it can be applied to."""
     needs: str
-    """What it reads of a program."""
+    """What it reads of that, in words."""
     when: str
     """The condition."""
     advice: str
