@@ -8,12 +8,13 @@
 # make newest  the same with the newest
 # make docs    write gold files and the generated parts of pages anew
 # make site    the documentation as a site, in build/site
-# make dist    wheel and sdist in dist/, tried in fresh environments
+# make dist    wheel and sdist in dist/, tried with every Python that is here (EVERY= for the oldest and the newest)
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 COUNT ?= 10000
+EVERY ?= --every
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
 # uv installs in half of the time that pip takes. Where it cannot be had, pip installs.
 define install
@@ -63,7 +64,7 @@ dist: $(VENV)/.dev
 	rm -rf dist
 	$(BIN)/python -m build --quiet --installer uv
 	$(BIN)/twine check --strict dist/*
-	$(BIN)/python tools/try_wheel.py dist
+	$(BIN)/python tools/try_wheel.py dist $(EVERY)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
