@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hlo_modules import of_one, op
+from msgspec.structs import replace
 
 from tfperf.programs.library_calls import sizes_of
 from tfperf.programs.model import ConvolutionDims, DotDims, WindowDim
@@ -37,6 +38,8 @@ def test_a_product_has_three_sizes_and_a_batch() -> None:
 def test_dimensions_that_an_operand_does_not_have() -> None:
     assert product_of((4, 5), (5, 9), DotDims((2,), (0,), (), ())) is None
     assert product_of((4, 5), (5, 9), DotDims((), (), (), ())) is None
+    assert product_of((4, 5), (5, 9), DotDims((-100,), (0,), (), ())) is None
+    assert product_of((4, 5), (5, 9), DotDims((1,), (0,), (), (-100,))) is None
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,11 @@ def test_a_convolution_and_its_gradients_have_the_same_channels(
         ("add", ("f16[9]", "f16[9]"), {}),
         ("custom-call", ("f16[9]", "f16[9]"), {"target": "__cublas$gemm"}),  # which dimensions is not said
         ("custom-call", ("f16[9]", "f16[9]"), {"target": "__cudnn$convForward", "convolution": NHWC}),
+        (
+            "custom-call",
+            (IMAGE, KERNEL),
+            {"target": "__cudnn$convForward", "convolution": replace(NHWC, input_feature=-9)},
+        ),
         ("custom-call", ("f16[9]",), {"target": "__cudnn$convForward", "convolution": NHWC}),
     ],
 )

@@ -10,7 +10,7 @@ import msgspec
 
 from tfperf.programs.cost_rules import UNKNOWN_WORK, Site, Work, convolution_flops, size_of
 from tfperf.programs.model import DotDims, Instruction, Shape
-from tfperf.programs.products import product_of
+from tfperf.programs.products import has_dims, product_of
 
 MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
 """Matrix products; on AMD devices, too, they are called so."""
@@ -61,7 +61,7 @@ def sizes_of(instruction: Instruction, operands: Sequence[Shape]) -> Mapping[str
         return {} if product is None else product.sizes
     if instruction.target in CONVOLUTION_CALLS and instruction.convolution is not None:
         of, (image, _, made) = instruction.convolution, roles_of(instruction, operands)
-        if of.input_feature < len(image.dims) and of.output_feature < len(made.dims):
+        if has_dims(image.dims, [of.input_feature]) and has_dims(made.dims, [of.output_feature]):
             return {"input channels": image.dims[of.input_feature], "output channels": made.dims[of.output_feature]}
     return {}
 

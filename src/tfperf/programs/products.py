@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,13 +37,18 @@ class Product(NamedTuple):
 def product_of(left: Dims, right: Dims, dims: DotDims) -> Product | None:
     """Return the product of two arrays; None where the dimensions are not those of the operands."""
     of_left, of_right = (*dims.lhs_contracting, *dims.lhs_batch), (*dims.rhs_contracting, *dims.rhs_batch)
-    if not dims.lhs_contracting or max(of_left) >= len(left) or max(of_right, default=0) >= len(right):
+    if not dims.lhs_contracting or not has_dims(left, of_left) or not has_dims(right, of_right):
         return None
     m, n = (
         prod(size for place, size in enumerate(sizes) if place not in others)
         for sizes, others in ((left, of_left), (right, of_right))
     )
     return Product(m, n, prod(left[at] for at in dims.lhs_contracting), prod(left[at] for at in dims.lhs_batch))
+
+
+def has_dims(sizes: Dims, places: Iterable[int]) -> bool:
+    """Tell whether an array has all of these dimensions; a damaged program may name others, and negative ones."""
+    return all(0 <= place < len(sizes) for place in places)
 
 
 def off_multiple(sizes: Mapping[str, int], multiple: int) -> dict[str, int]:

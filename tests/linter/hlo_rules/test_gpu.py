@@ -58,6 +58,7 @@ def test_sizes_of_a_product_are_held_against_the_multiple_of_its_type() -> None:
         (dotted("f32[4,64]", "f32[64,64]", "f32[4,64]"), ["GPU-BT-1"]),
         (dotted("f32[9,4,64]", "f32[9,64,64]", "f32[9,4,64]", DotDims((2,), (1,), (0,), (0,))), []),  # of a batch
         (dotted("f32[64,64]", "f32[64,64]", "f32[64,64]", DotDims((7,), (0,))), []),  # not its dimensions
+        (dotted("f32[64,64]", "f32[64,64]", "f32[64,64]", DotDims((-9,), (0,))), []),
     ],
 )
 def test_products(instructions: list[FoundInstruction], rules: list[str]) -> None:
@@ -88,6 +89,7 @@ def convolved(image: str, kernel: str, of: str, dims: ConvolutionDims = NHWC, **
         (convolved("f16[1,32,32,16]", "f16[3,3,16,32]", "f16[1,32,32,32]"), ["GPU-BT-1"]),
         (convolved("f16[32,32,32,3]", "f16[3,3,3,32]", "f16[32,32,32,32]", metadata=named("")), []),
         (convolved("f16[32,32,32,3]", "f16[3,3,3,8]", "f16[8,8,8,8]", metadata=named("transpose(jvp())/conv")), []),
+        (convolved("f16[32,32,32,3]", "f16[3,3,3,8]", "f16[8,8,8,8]", ConvolutionDims(-9, 3, (1, 2))), []),
     ],
 )
 def test_convolutions(instructions: list[FoundInstruction], rules: list[str]) -> None:

@@ -14,7 +14,7 @@ from tfperf.linter.rule import Ledger, Violation
 from tfperf.linter.shared_rules import MULTIPLES, TINY_BATCH, channels_first, misaligned, tiny_batch
 from tfperf.programs.library_calls import CONVOLUTION_CALLS, MATRIX_CALLS, product_dims
 from tfperf.programs.model import Module, Shape
-from tfperf.programs.products import off_multiple, product_of
+from tfperf.programs.products import has_dims, off_multiple, product_of
 from tfperf.units import format_bytes
 
 _TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "int8"}
@@ -91,7 +91,9 @@ def _check_convolution(place: Place, ledger: Ledger) -> None:
         return
     if (instruction.target not in _FORWARD_CALLS) if is_call else not is_forward(place):
         return
-    if max(dims.input_batch, dims.input_feature) >= len(image.dims) or dims.output_feature >= len(result.dims):
+    if not has_dims(image.dims, (dims.input_batch, dims.input_feature)):
+        return
+    if not has_dims(result.dims, [dims.output_feature]):
         return
     ledger.judge(instruction.name)
     dtype, multiple = _TYPES[image.type], MULTIPLES[_TYPES[image.type]]

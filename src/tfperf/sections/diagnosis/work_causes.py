@@ -190,7 +190,8 @@ def _roofline_percent(rows: Iterable[RooflineOp]) -> float:
 def low_utilisation(case: Case) -> Cause | None:
     """Judge products of matrices and convolutions that come near neither peak: shapes too small for the device."""
     _, unaligned = _by_alignment(case)
-    rows = [row for row in _bound(case, "latency") if row not in unaligned]
+    named = {id(row) for row in unaligned}
+    rows = [row for row in _bound(case, "latency") if id(row) not in named]
     cost = _claim_of(case, rows)
     if cost is None:
         return None
