@@ -69,6 +69,8 @@ TESTED_IN = {
     "cli/tfprof_params.py": "tfprof/test_params.py",
     # Rules, each tried with a graph that it is about and with a counter-example.
     "linter/catalogue.py": "linter/test_engine.py",
+    "linter/gpu_catalogue.py": "linter/test_engine.py",
+    "linter/tpu_catalogue.py": "linter/test_engine.py",
     "linter/graph_rules/batch_norms.py": "linter/test_engine.py",
     "linter/graph_rules/convolutions.py": "linter/test_engine.py",
     "linter/graph_rules/fusion.py": "linter/test_engine.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -13,6 +13,19 @@ from tfperf.linter.padding import LEVELS, Level, PaddedTensor
 Device = Literal["tpu", "gpu"]
 Reads = Literal["graph", "program", "names"]
 """Graphs, compiled programs of XLA, and names of the ops of a profile that holds no program of them."""
+BOTH: tuple[Reads, ...] = ("graph", "program")
+_NEEDS: Mapping[Reads, str] = {
+    "graph": "ops, shapes and attributes of a graph",
+    "program": "a compiled program",
+    "names": "names and types of the ops of a profile that holds no program of them",
+}
+
+
+def needs_of(reads: Sequence[Reads]) -> str:
+    """Return in words what is read of what a rule can be applied to."""
+    return ", or ".join(_NEEDS[kind] for kind in reads)
+
+
 Certainty = Literal["exact", "estimated", "weak"]
 """exact: shapes with the layout of the device. estimated: by the usual layout. weak: by names only."""
 
