@@ -24,6 +24,8 @@ FACTS = CaptureFacts(
     memory_bytes=1 << 34,
     batch_size=32,
     overhead_percent=0.0,
+    task_index=0,
+    start_time_us=1_790_000_000_000_000,
 )
 
 
@@ -48,7 +50,7 @@ def test_what_is_unknown_is_not_written(tmp_path: Path) -> None:
     path = written(tmp_path, FACTS.to_bytes())
     (made,) = message_class("XSpace").FromString(path.read_bytes()).planes
     names = {entry.value.name.decode() for entry in made.stat_metadata}
-    assert len(made.stats) == len(names) == 10
+    assert len(made.stats) == len(names) == 12
     assert not {"cuda_version", "replicas"} & names
 
 
@@ -62,6 +64,8 @@ def test_a_trace_of_another_profiler_states_nothing(tmp_path: Path) -> None:
         {"batch_size": "many"},
         {"batch_size": -3},
         {"batch_size": 2.5},
+        {"batch_size": 0},
+        {"task_index": -1},
         {"cpu_quota": float("nan")},
         {"overhead_percent": float("inf")},
         {"cpu_model": 7},

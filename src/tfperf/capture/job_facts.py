@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
+from tfperf.capture.cluster_task import this_task
 from tfperf.capture.machine import Machine
 from tfperf.wire.capture_plane import CaptureFacts
 
@@ -28,7 +29,7 @@ def job_facts(machine: Machine | None = None) -> CaptureFacts:
 
     machine = machine or Machine()
     facts = CaptureFacts(tfperf_version=__version__, python_version=platform.python_version())
-    for collect in (_software, _machine, _limits):
+    for collect in (_software, _machine, _limits, _task):
         with contextlib.suppress(Exception):  # A trace without a fact is better than none.
             facts = replace(facts, **collect(machine))
     return facts
@@ -71,6 +72,19 @@ def _limits(machine: Machine) -> dict[str, float | int | None]:
     limits = [int(text) for file in files if (text := machine.text(file).strip()).isdigit()]
     limited = [limit for limit in limits if 0 < limit < _UNLIMITED_BYTES]
     return {"cpu_quota": min(quotas, default=None), "memory_limit_bytes": min(limited, default=None)}
+
+
+def _task(machine: Machine) -> dict[str, str | int | None]:
+    """Return which task of a cluster this process is."""
+    task = this_task(machine.environment)
+    if task is None:
+        return {}
+    return {
+        "task_type": task.job or None,
+        "task_index": task.index,
+        "cluster_size": task.cluster_size,
+        "cluster_id": task.cluster_id or None,
+    }
 
 
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")

@@ -158,7 +158,7 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
 
         def facts_of(contents: Contents) -> bytes:
             overhead.update(step_times.overhead(session.started_s, ended_s, contents.event_count))
-            facts = replace(job_facts(), busy_cores=session.profiler.busy_cores, **keras_facts, **overhead)
+            facts = replace(job_facts(), **session.profiler.facts, **keras_facts, **overhead)
             return facts.to_bytes()
 
         try:

@@ -173,7 +173,7 @@ class ServerMethods:
             recording = self._take_continuous()
             with recording.session.export() as file:
                 self._record_on(recording.options)
-                return _reply(file, _counted(file), replace(job_facts(), busy_cores=recording.session.busy_cores))
+                return _reply(file, _counted(file), replace(job_facts(), **recording.session.facts))
 
     def _stop_continuous(self, data: bytes, context: Any) -> bytes:
         with self._lock:
@@ -220,7 +220,7 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
     with session.export() as file:
         contents = _counted(file)
         overhead = local.step_times.overhead(started_s, ended_s, contents.event_count)
-        reply = _reply(file, contents, replace(job_facts(), busy_cores=session.busy_cores, **overhead))
+        reply = _reply(file, contents, replace(job_facts(), **session.facts, **overhead))
     if "overhead_percent" in overhead:
         context.set_trailing_metadata(((OVERHEAD_KEY, f"{overhead['overhead_percent']:.2f}"),))
     return reply

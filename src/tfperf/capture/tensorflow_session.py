@@ -34,12 +34,11 @@ class TensorflowSession:
     `busy` if something else profiles the process, or `refused` if the profiler fails.
     """
 
-    busy_cores: float | None = None
-    """From `export` on: how many cores the process kept busy since the start, on average."""
-
     def __init__(self, options: TracerOptions, scratch: Path) -> None:
         self._scratch = scratch
         self._session: Any = None
+        self.facts: dict[str, Any] = {}
+        """Fields of `CaptureFacts`: when it started; from `export` on, how many cores were busy since, on average."""
         try:
             require_tensorflow()
             self._start(options)
@@ -61,6 +60,7 @@ class TensorflowSession:
             raise CaptureError("busy", message) from None
         except errors.OpError as error:
             raise CaptureError("refused", f"TensorFlow's profiler did not start: {error.message}") from error
+        self.facts["start_time_us"] = time.time_ns() // 1000
         self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
 
     @contextlib.contextmanager
@@ -71,7 +71,7 @@ class TensorflowSession:
         """
         seconds = time.perf_counter() - self._start_s
         if seconds > 0:
-            self.busy_cores = (time.process_time() - self._start_cpu_s) / seconds
+            self.facts["busy_cores"] = (time.process_time() - self._start_cpu_s) / seconds
         try:
             try:
                 self._session.export_to_tb()

@@ -18,6 +18,8 @@ CAPTURE_PLANE = "/tfperf:capture"
 _FORMAT = 1
 _LARGEST = 1 << 53
 _LONGEST_TEXT = 200
+_FROM_ZERO = {"task_index"}
+"""Whole numbers that can be 0."""
 
 
 class CaptureFacts(Struct, frozen=True, kw_only=True):
@@ -56,6 +58,16 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
     """The median step before the profile."""
     busy_cores: float | None = None
     """How many cores the process kept busy in the capture, on average: its CPU time / the duration."""
+    task_type: str | None = None
+    """The job of TF_CONFIG that the process is a task of (worker, chief, ps, ...)."""
+    task_index: int | None = None
+    """Its number in that job, from 0; without TF_CONFIG its rank in the cluster."""
+    cluster_size: int | None = None
+    """Processes of the cluster."""
+    cluster_id: str | None = None
+    """A hash that is equal for the tasks of one cluster."""
+    start_time_us: int | None = None
+    """When the capture started, in microseconds since 1970, on the clock of the process."""
 
     @property
     def cores(self) -> float | None:
@@ -71,7 +83,7 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
     @staticmethod
     def of(stats: Mapping[str, object]) -> CaptureFacts:
         """Return what the stats of the plane say; what cannot be true is unknown."""
-        known: dict[str, Any] = {name: _value(stats.get(name), kind) for name, kind in _KINDS.items()}
+        known: dict[str, Any] = {name: _value(name, stats.get(name), kind) for name, kind in _KINDS.items()}
         return CaptureFacts(**{name: value for name, value in known.items() if value is not None})
 
     def to_bytes(self) -> bytes:
@@ -99,12 +111,13 @@ _KINDS: dict[str, type] = {
 }
 
 
-def _value(value: object, kind: type) -> int | float | str | None:
+def _value(name: str, value: object, kind: type) -> int | float | str | None:
     """Return a stat if it is of the kind that its field holds, and can be true."""
     if kind is str:
         return value[:_LONGEST_TEXT] if isinstance(value, str) and value else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     if kind is int:
-        return value if isinstance(value, int) and 0 < value <= _LARGEST else None
+        least = 0 if name in _FROM_ZERO else 1
+        return value if isinstance(value, int) and least <= value <= _LARGEST else None
     return float(value) if 0 <= value <= _LARGEST else None
