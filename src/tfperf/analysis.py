@@ -19,6 +19,7 @@ from tfperf.trace.device_peaks import DeviceModel
 from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names
 from tfperf.trace.read import Progress, progress_by_file, read_host
+from tfperf.trace.same_cluster import runs_of_one_cluster
 from tfperf.trace.soundness import find_flaws
 from tfperf.units import counted
 
@@ -80,7 +81,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     path: str | Path,
     *,
     sections: Sequence[str] = (),
-    run: str | None = None,
+    run: str | Sequence[str] | None = None,
     hosts: Sequence[str] = (),
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
@@ -90,12 +91,12 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
 ) -> Analysis:
     """Read and analyze a profile.
 
-    `path` is a logdir, a run folder or one `*.xplane.pb` file; of a logdir, the newest run is taken unless `run`
-    names another. `sections` are those to analyze, with what they rest on (default: all). `hosts` keeps only hosts of
-    these names. `attribution` is "corrected" or "tensorflow" (what TensorFlow's own profiler concluded). `step_marker`
-    names the events that are steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which come first.
-    `executor` analyzes hosts elsewhere. Raises TraceNotFoundError, TraceFormatError, and TfperfError for an unknown
-    section and for a file of peaks that is none.
+    `path` is a logdir, a run folder or one `*.xplane.pb` file; of a logdir, the newest run is taken unless `run` names
+    another (several: their hosts are analyzed as those of one run). `sections` are those to analyze, with what they
+    rest on (default: all). `hosts` keeps only hosts of these names. `attribution` is "corrected" or "tensorflow" (what
+    TensorFlow's own profiler concluded). `step_marker` names the events that are steps (`*` is a wildcard). `peaks` is
+    a file with peaks of devices, which come first. `executor` analyzes hosts elsewhere. Raises TraceNotFoundError,
+    TraceFormatError, and TfperfError for an unknown section and for a file of peaks that is none.
     """
     if attribution == "tensorflow" and step_marker is not None:
         raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
@@ -263,5 +264,6 @@ def runs_report(path: Path, runs: Sequence[Run]) -> Report:
         table_of("files", "Files, in the order of the runs", _FILE_COLUMNS, of_files),
     )
     notes = () if has_default else ("Several runs have the name of the newest: choose with --run.",)
+    notes += runs_of_one_cluster(runs)
     section = Section("runs", "Runs", tables=tables, notes=notes)
     return Report({"folder": str(path)}, {"run_count": len(runs)}, (section,))

@@ -76,6 +76,19 @@ def test_the_newest_run_unless_one_is_named(tmp_path: Path) -> None:
         choose_run(runs, "1")
 
 
+def test_several_runs_are_read_as_one(tmp_path: Path) -> None:
+    touch(*(tmp_path / run / f"{host}.xplane.pb" for run in ("a", "b") for host in ("vm", f"{run}0")))
+    touch(tmp_path / "c" / "vm.xplane.pb")
+    runs = find_runs(tmp_path)
+    both = choose_run(runs, ("a", "b"))
+    assert (both.name, both.folder) == ("a + b", tmp_path)
+    assert [file.host for file in both.files] == ["a0", "a/vm", "b0", "b/vm"], "no host stands for two"
+    assert [file.path.parent.name for file in both.files] == ["a", "a", "b", "b"]
+    assert choose_run(runs, ("a", "a")) == choose_run(runs, ["a"]) == choose_run(runs, "a")
+    with pytest.raises(TraceNotFoundError, match="no run named 'x'"):
+        choose_run(runs, ("a", "x"))
+
+
 def test_runs_of_one_name_are_told_apart_and_none_is_chosen_silently(tmp_path: Path) -> None:
     stamp = "2026_01_01_00_00_00"
     touch(*(tmp_path / job / "profile" / stamp / "vm.xplane.pb" for job in ("a", "b")), tmp_path / "c" / "vm.xplane.pb")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -36,7 +36,7 @@ class Copied(Struct, frozen=True):
         ]
 
 
-def anonymize(path: Path, output: Path, *, run: str | None = None, force: bool = False) -> Copied:
+def anonymize(path: Path, output: Path, *, run: str | Sequence[str] | None = None, force: bool = False) -> Copied:
     """Write a copy of a run into the logdir `output`, with the names of all hosts replaced alike.
 
     Everything is written, or nothing. Raises TraceNotFoundError, TraceFormatError, and OutputError where a file exists

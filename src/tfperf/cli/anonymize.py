@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ from tfperf.cli import options, typed
     help="Logdir for the copy; created if missing.",
 )
 @options.FORCE
-def command(path: Path, output: Path, run: str | None, force: bool) -> None:
+def command(path: Path, output: Path, run: str | Sequence[str] | None, force: bool) -> None:
     """Copy a profile, all hosts of the run, with the names in it replaced; structure and numbers stay.
 
     Words of a public list stay (types of ops, names that profilers and libraries write); all others become numbered

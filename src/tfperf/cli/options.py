@@ -70,7 +70,14 @@ TOP = click.option(
 
 def run_option(verb: str) -> Decorator:
     """Return the option that chooses a run; `verb` is what the command does with it."""
-    return click.option("--run", metavar="NAME", help=f"{verb} this run instead of the newest.")
+    text = f"{verb} this run instead of the newest (repeatable: their hosts count as those of one run)."
+    return click.option("--run", metavar="NAME", multiple=True, callback=_one_or_several, help=text)
+
+
+def _one_or_several(
+    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
+) -> str | tuple[str, ...] | None:
+    return names if len(names) > 1 else next(iter(names), None)
 
 
 def logdir_option(help: str) -> Decorator:

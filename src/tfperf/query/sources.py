@@ -57,7 +57,7 @@ class Source(Struct, frozen=True, dict=True):
 def source_of(
     path: str | Path | Analysis,
     *,
-    run: str | None = None,
+    run: str | Sequence[str] | None = None,
     hosts: Sequence[str] = (),
     attribution: Attribution = "corrected",
     step_marker: str | None = None,

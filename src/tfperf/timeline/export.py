@@ -118,7 +118,7 @@ def write_timeline(
     path: str | Path,
     output: str | Path,
     *,
-    run: str | None = None,
+    run: str | Sequence[str] | None = None,
     step_marker: str | None = None,
     force: bool = False,
     progress: Progress | None = None,

@@ -105,11 +105,32 @@ def find_runs(path: Path) -> list[Run]:
     return sorted(runs, key=_age) if len(runs) > 1 else runs
 
 
-def choose_run(runs: list[Run], name: str | None) -> Run:
-    """Return the run of that name (or folder ending), by default the newest.
+def choose_run(runs: list[Run], names: str | Sequence[str] | None) -> Run:
+    """Return the run of that name (or folder ending), by default the newest; of several names, their hosts as one run.
 
     Raises TraceNotFoundError if there is none, or if several runs have that name, or the one of the newest.
     """
+    if names is None or isinstance(names, str):
+        return _run_named(runs, names)
+    return _joined([_run_named(runs, name) for name in names])
+
+
+def _joined(runs: Sequence[Run]) -> Run:
+    """Return a run with the hosts of several; where they have hosts of one name, it gets the name of their run."""
+    runs = list({run.folder: run for run in runs}.values())
+    if len(runs) == 1:
+        return runs[0]
+    counts = Counter(file.host for run in runs for file in run.files)
+    files = (
+        HostFile(f"{name}/{file.host}" if counts[file.host] > 1 else file.host, file.path)
+        for name, run in zip(run_names(runs), runs, strict=True)
+        for file in run.files
+    )
+    folder = os.path.commonpath([run.folder for run in runs])
+    return Run(" + ".join(run.name for run in runs), Path(folder), tuple(files))
+
+
+def _run_named(runs: list[Run], name: str | None) -> Run:
     if name is None:
         matches = [run for run in runs if run.name == runs[-1].name]
     else:
