@@ -263,7 +263,9 @@ def runs_report(path: Path, runs: Sequence[Run]) -> Report:
         table_of("runs", "Runs, the newest last", _RUN_COLUMNS, of_runs),
         table_of("files", "Files, in the order of the runs", _FILE_COLUMNS, of_files),
     )
-    notes = () if has_default else ("Several runs have the name of the newest: choose with --run.",)
-    notes += runs_of_one_cluster(runs)
+    of_default: tuple[str, ...] = (
+        () if has_default else ("Several runs have the name of the newest: choose with --run.",)
+    )
+    notes = (*of_default, *runs_of_one_cluster(runs))
     section = Section("runs", "Runs", tables=tables, notes=notes)
     return Report({"folder": str(path)}, {"run_count": len(runs)}, (section,))
