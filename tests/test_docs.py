@@ -365,6 +365,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
         "one": {"a": space(host(marked[0]))},
         "damaged": {"a": space(host(*marked, event("work", 5, -1)))},
         "phases": {"a": space(host(*phases))},
+        "missing": {"a": space(host(*marked)), "b": b""},
         "python": {"a": space(host(event("$train.py:9 load", 0, 9), event("$time sleep", 1, 5)))},
         "pipelines": {
             "a": space(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.display import cut
-from tfperf.errors import TfperfError
+from tfperf.errors import TfperfError, TraceFormatError
+from tfperf.parallel.engine import Engine
+from tfperf.parallel.outcomes import HostProgress, Told
 from tfperf.patterns import pattern
 from tfperf.report.model import Column, Deferred, Finding, Quantity, Report, Section, table_of
 from tfperf.sections import registry
-from tfperf.sections.results import By, Host, HostResults, Results, View
+from tfperf.sections.results import By, Host, HostResults, MissingHost, Results, View
 from tfperf.trace.device_peaks import DeviceModel
 from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names
-from tfperf.trace.read import Progress, progress_by_file, read_host
+from tfperf.trace.read import Progress, read_host
 from tfperf.trace.same_cluster import runs_of_one_cluster
 from tfperf.trace.soundness import find_flaws
 from tfperf.units import counted
@@ -40,6 +42,7 @@ class Analysis(Results, frozen=True):
 
     step_marker: str | None = None
     peaks: tuple[DeviceModel, ...] = ()
+    engine: Engine = Engine()
 
     def __repr__(self) -> str:
         overview: Overview = self["overview"]
@@ -61,8 +64,10 @@ class Analysis(Results, frozen=True):
         analyze = partial(
             analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker, peaks=self.peaks
         )
-        hosts = [analyze(file) for file in self.run.files]
-        return replace(self, hosts=tuple(hosts), sections=names)
+        hosts, lost = _analyzed(analyze, self.run, self.engine, Told())
+        if lost:  # the new results would be about fewer hosts than the others
+            raise TraceFormatError(f"host {lost[0].host} cannot be read any more: {lost[0].reason}")
+        return replace(self, hosts=hosts, sections=names)
 
     def report(self, sections: Sequence[str] = (), *, by: By = "pattern", filters: Sequence[str] = ()) -> Report:
         """Return the report (of all sections that were analyzed, by default), ready for a renderer.
@@ -86,30 +91,80 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
     peaks: str | Path | None = None,
+    host_patterns: Sequence[str] = (),
+    sample_hosts: int | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    host_progress: HostProgress | None = None,
 ) -> Analysis:
     """Read and analyze a profile.
 
     `path` is a logdir, a run folder or one `*.xplane.pb` file; of a logdir, the newest run is taken unless `run` names
     another (several: their hosts are analyzed as those of one run). `sections` are those to analyze, with what they
-    rest on (default: all). `hosts` keeps only hosts of these names. `attribution` is "corrected" or "tensorflow" (what
-    TensorFlow's own profiler concluded). `step_marker` names the events that are steps (`*` is a wildcard). `peaks` is
-    a file with peaks of devices, which come first. `executor` analyzes hosts elsewhere. Raises TraceNotFoundError,
-    TraceFormatError, and TfperfError for an unknown section and for a file of peaks that is none.
+    rest on (default: all). `attribution` is "corrected" or "tensorflow" (what TensorFlow's own profiler concluded).
+    `step_marker` names the events that are steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which
+    come first.
+
+    `hosts` keeps only hosts of these names, `host_patterns` those that match, such as `worker-*`, and `sample_hosts`
+    so many of each role, evenly spread. Hosts are analyzed on `jobs` processes (default: as many as there are cores,
+    if that pays), on a `cluster` of dask ("tcp://scheduler:8786"), or on an `executor` of concurrent.futures. Hosts
+    that cannot be read are `missing` in the result. `progress` is called with bytes done and in all, `host_progress`
+    with hosts. Raises TraceNotFoundError; TraceFormatError if no host can be read; and TfperfError for an unknown
+    section, for a file of peaks that is none, and for a cluster that does not answer.
     """
     if attribution == "tensorflow" and step_marker is not None:
         raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
-    selected = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
+    engine = Engine(jobs, cluster, executor)
+    selected = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts), tuple(host_patterns))
+    selected, sample = (selected, "") if sample_hosts is None else _sampled(selected, sample_hosts)
     names = _needed(sections)
     stated = () if peaks is None else _read_peaks(Path(peaks))
     analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker, peaks=stated)
-    if executor is not None:
-        results = list(executor.map(analyze, selected.files))
-    else:
-        reports = progress_by_file(selected.files, progress)
-        results = [analyze(file, progress=report) for file, report in zip(selected.files, reports, strict=True)]
-    return Analysis(selected, attribution, tuple(results), names, step_marker=step_marker, peaks=stated)
+    results, missing = _analyzed(analyze, selected, engine, Told(progress, host_progress))
+    lost = {each.host for each in missing}
+    read = (
+        replace(selected, files=tuple(file for file in selected.files if file.host not in lost)) if lost else selected
+    )
+    return Analysis(
+        read,
+        attribution,
+        results,
+        names,
+        missing=missing,
+        sample=sample,
+        step_marker=step_marker,
+        peaks=stated,
+        engine=replace(engine, executor=None),
+    )
+
+
+def _sampled(run: Run, count: int) -> tuple[Run, str]:
+    from tfperf.trace.host_sample import sample_hosts
+
+    return sample_hosts(run, count)
+
+
+def _analyzed(
+    analyze: Callable[..., HostResults], run: Run, engine: Engine, told: Told
+) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...]]:
+    """Return the results of the hosts that can be read, and the others. Raises TfperfError if none can."""
+    if len(run.files) == 1 and engine.executor is None and engine.cluster is None:
+        return (analyze(run.files[0], progress=told.bytes_done),), ()
+    outcomes = engine.run(analyze, run.files, told)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if len(errors) == len(outcomes):
+        if len(errors) == 1:
+            raise errors[0]
+        others = counted(len(errors) - 1, "other host")
+        raise TraceFormatError(f"{errors[0]}; nor can the {others} of run {run.name} be read")
+    missing = tuple(
+        MissingHost(file.host, str(outcome.error))
+        for file, outcome in zip(run.files, outcomes, strict=True)
+        if outcome.error is not None
+    )
+    return tuple(outcome.value for outcome in outcomes if outcome.error is None), missing
 
 
 def _read_peaks(path: Path) -> tuple[DeviceModel, ...]:
@@ -157,7 +212,8 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
     omitted = dict(results.omitted)
     documents: dict[str, Any] = {}
-    built = [] if not results.flaws else [_damage_section(results)]
+    built = [] if not (results.missing or results.sample) else [_coverage_section(results)]
+    built += [] if not results.flaws else [_damage_section(results)]
     for name in registry.section_names():
         if name not in (sections or results.sections) or name in omitted:
             continue
@@ -178,9 +234,22 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
         "folder": str(results.run.folder),
         "hosts": [host.host for host in results.hosts],
         "attribution": results.attribution,
+        "missing": [{"host": each.host, "reason": each.reason} for each in results.missing],
+        "sample": results.sample,
     }
     lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
     return Report(source, Deferred(partial(_summary, results)), _referring(built), lines, documents)
+
+
+def _coverage_section(results: Results) -> Section:
+    """Return what stands first in a report that is not about all hosts."""
+    findings = []
+    if results.missing:
+        text = f"{results.missing_text[0].upper()}{results.missing_text[1:]}."
+        findings.append(Finding("missing_hosts", "problem", text, "capture the missing hosts again"))
+    if results.sample:
+        findings.append(Finding("sampled_hosts", "info", results.sample))
+    return Section("coverage", "Hosts in this report", findings=tuple(findings), is_lead=True)
 
 
 def _damage_section(results: Results) -> Section:

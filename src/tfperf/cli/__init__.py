@@ -9,7 +9,6 @@ Heavy modules are imported inside commands: `tfperf --help` must be there at onc
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import os
 import signal
@@ -25,16 +24,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf import __version__
+from tfperf.available_memory import keep_freed_memory
 from tfperf.errors import TfperfError, TfperfWarning
 from tfperf.render.screen import Colour, Screen, screen
 
 if TYPE_CHECKING:
     from tfperf.render import RenderOptions
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Settings of glibc (`mallopt`)."""
-_KEPT_BLOCK, _KEPT_MEMORY = 1 << 25, 1 << 28
-"""Bytes of a block, and in all."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a shell."""
 _MANNERS = "tfperf.manners"
@@ -223,7 +219,7 @@ def run() -> None:
     gc.set_threshold(100_000, 20, 100)
     exit_codes: list[int] = []
     atexit.register(_leave, exit_codes)  # the first to be registered is the last to be called
-    _keep_freed_memory()
+    keep_freed_memory()
     # As an exception, it lets temporary files be removed.
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -236,17 +232,6 @@ def run() -> None:
 
 def _terminate(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
-
-
-def _keep_freed_memory() -> None:
-    """Keep the memory of one batch of events for the next: the C library would give it back, and fetch it page by page.
-
-    That takes a fifteenth of the time of a large profile. C libraries other than glibc have no such setting.
-    """
-    with suppress(OSError, AttributeError, TypeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, _KEPT_BLOCK)
-        mallopt(_TRIM_THRESHOLD, _KEPT_MEMORY)
 
 
 def _leave(exit_codes: Sequence[int]) -> None:

@@ -73,6 +73,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
       tfperf analyze logs/ --open
       tfperf analyze logs/ --format json -o report.json
       tfperf analyze logs/ --save-baseline baseline.json
+      tfperf analyze logs/ --hosts 'worker-*' --jobs 8
     """
     baseline: Path | None = values["baseline"]
     if values["list_runs"] and baseline:

@@ -13,6 +13,7 @@ from tfperf.cli import options, typed
 @click.command("diff", short_help="Compare runs: is a job slower, and why?")
 @click.argument("paths", type=typed.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
 @options.read_options
+@options.host_options
 @click.option(
     "--stat", type=typed.STATISTIC, default="mean", show_default=True, help="Statistic of the step times to compare."
 )

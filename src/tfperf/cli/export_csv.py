@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,7 +24,7 @@ from tfperf.units import counted
     show_default=True,
     help="Put an apostrophe before names that a spreadsheet would run as a formula.",
 )
-def command(path: Path, output: Path, force: bool, csv_safe: bool, **values: object) -> None:
+def command(path: Path, output: Path, force: bool, csv_safe: bool, **values: Any) -> None:
     """Write every table of a profile as a CSV file: raw numbers, units in the column names.
 
     Without PATH, the folder logs is read.

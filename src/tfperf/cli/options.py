@@ -14,9 +14,13 @@ from msgspec.structs import replace
 from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
 from tfperf.cli import say as say
 from tfperf.cli.typed import AT_LEAST_ONE, DEFAULT_LOGDIR, PATH, TRACE_PATH
+from tfperf.errors import TfperfError
 from tfperf.render import FORMATS, STDOUT, format_of_file
+from tfperf.units import counted
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from tfperf.analysis import Analysis
     from tfperf.render import RenderOptions
     from tfperf.report.model import Report
@@ -98,9 +102,29 @@ read_options = together(
     STEP_MARKER,
 )
 """How a run is read, whichever it is."""
-trace_options = together(run_option("Analyze"), read_options)
+host_options = together(
+    click.option(
+        "--hosts",
+        "host_patterns",
+        metavar="GLOB",
+        multiple=True,
+        help="Only hosts that match, as worker-* (repeatable).",
+    ),
+    click.option(
+        "--sample-hosts", type=AT_LEAST_ONE, metavar="N", help="Only so many hosts, some of each role, evenly spread."
+    ),
+    click.option(
+        "--jobs", type=AT_LEAST_ONE, metavar="N", help="Processes for hosts.  [default: one for each core, if it pays]"
+    ),
+    click.option(
+        "--cluster", metavar="ADDRESS", help="Analyze hosts on this cluster of dask, as tcp://scheduler:8786."
+    ),
+    click.option("--strict", is_flag=True, help="Fail if any host cannot be read, instead of leaving it out."),
+)
+"""Which hosts of many are read, and where."""
+trace_options = together(run_option("Analyze"), read_options, host_options)
 """What is read below a path, and how it is attributed."""
-READING = ("run", "hosts", "attribution", "step_marker")
+READING = ("run", "hosts", "attribution", "step_marker", "host_patterns", "sample_hosts", "jobs", "cluster", "strict")
 """Names of the parameters of `trace_options`."""
 
 report_options = together(
@@ -198,38 +222,65 @@ def show_surely(report: Report, format_name: str, output: Path | None, *, force:
     return True
 
 
-def load_analysis(path: Path, **options: Any) -> Analysis:
+def load_analysis(path: Path, *, strict: bool = False, **options: Any) -> Analysis:
     """Load a profile, with a progress bar on stderr if that takes over a second and stderr is a terminal.
 
-    `options` are those of `tfperf.load`.
+    `options` are those of `tfperf.load`. Says which hosts are missing; raises TfperfError for them if it is `strict`.
     """
     from tfperf.analysis import load
 
+    if options.get("cluster") and options.get("jobs"):
+        raise click.UsageError("--jobs is about this machine, --cluster about others: omit one of them")
     if not shows_progress():
-        return load(path, **options)
-    with _progress_bar() as update:
-        return load(path, progress=update, **options)
+        analysis = load(path, **options)
+    else:
+        with _progress_bar() as bar:
+            analysis = load(path, progress=bar.bytes_done, host_progress=bar.hosts_done, **options)
+    if analysis.missing:
+        missing = analysis.missing_text
+        if strict:
+            raise TfperfError(f"{missing} (omit --strict to go on without)")
+        say(f"Warning: {missing}", always=True)
+    return analysis
+
+
+class _Bar:
+    """A bar that says how far reading has come; it stays away for the first second."""
+
+    def __init__(self, closing: ExitStack) -> None:
+        self._started, self._closing, self._hosts = time.monotonic(), closing, "reading"
+        self._bar: Progress | None = None
+
+    def hosts_done(self, done: int, total: int) -> None:
+        """Say how many hosts are done."""
+        self._hosts = f"{done:,} of {counted(total, 'host')}"
+
+    def bytes_done(self, done: int, total: int) -> None:
+        """Say how many bytes are done."""
+        if self._bar is None:
+            if time.monotonic() - self._started < 1:
+                return
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                Progress,
+                TaskProgressColumn,
+                TextColumn,
+                TimeRemainingColumn,
+            )
+
+            no_color = True if manners().color == "never" else None
+            text = TextColumn("{task.description}")
+            columns = text, BarColumn(), TaskProgressColumn(), DownloadColumn(), TimeRemainingColumn()
+            console = Console(stderr=True, no_color=no_color)
+            self._bar = self._closing.enter_context(Progress(*columns, console=console, transient=True))
+            self._bar.add_task(self._hosts, total=total)
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=self._hosts)
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """Give what shows how far reading has come, in a bar that stays away for the first second."""
-    started, bar = time.monotonic(), None
-
-    def update(done: int, total: int) -> None:
-        nonlocal bar
-        if bar is None:
-            if time.monotonic() - started < 1:
-                return
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-            no_color = True if manners().color == "never" else None
-            columns = TextColumn("reading"), BarColumn(), TaskProgressColumn()
-            console = Console(stderr=True, no_color=no_color)
-            bar = closing.enter_context(Progress(*columns, console=console, transient=True))
-            bar.add_task("reading", total=total)
-        bar.update(bar.task_ids[0], completed=done, total=total)
-
+def _progress_bar() -> Iterator[_Bar]:
+    """Give what shows how far reading has come, and takes it away at the end."""
     with ExitStack() as closing:
-        yield update
+        yield _Bar(closing)

@@ -131,6 +131,8 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         tolerance = MAX_REGRESSION if config.max_regression is None else config.max_regression
         after = summarize_run(profile, profile.run.name, skip_first=config.skip_first or 0, kind=config.by_kind or "")
         judged.append(_judge_regression(after, hosts, baselines, tolerance))
+    if profile.missing:
+        judged = [_without_missing(each, profile.missing_text) for each in judged]
     single = _single(hosts)
     return Outcome(
         judged=_explained(judged, profile, config),
@@ -151,6 +153,13 @@ def _check_kind(profile: Analysis, kind: str | None) -> None:
     if kind is not None and counts and kind not in counts:
         there = ", ".join(f"{name} ({counted(count, 'step')})" for name, count in counts.items())
         raise TfperfError(f"no step is of the kind {quoted(kind)} that --by-kind asks for; the kinds are: {there}")
+
+
+def _without_missing(judged: Judged, missing: str) -> Judged:
+    """Return a result that does not pass where hosts are missing: one of them might breach the limit."""
+    if judged.status != "pass":
+        return judged
+    return replace(judged, status="unknown", measured=None, host="", why=_sentence(missing))
 
 
 def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:

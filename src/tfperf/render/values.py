@@ -113,8 +113,15 @@ def unit_mark(unit: str) -> str:
 
 def source_facts(report: Report) -> tuple[Fact, ...]:
     """Return what was read as facts, titled by the words of the keys: `run_name` is `Run name`."""
-    shown = ((key, value) for key, value in report.source.items() if not isinstance(value, dict))
+    shown = ((key, value) for key, value in report.source.items() if not _is_for_programs(value))
     return tuple(Fact(key, key.replace("_", " ").capitalize(), _listed(value)) for key, value in shown)
+
+
+def _is_for_programs(value: Any) -> bool:
+    """Tell whether people read something elsewhere, or nothing is there: objects, lists of them, what is empty."""
+    if isinstance(value, (list, tuple)):
+        return not value or isinstance(value[0], dict)
+    return isinstance(value, dict) or value == ""
 
 
 def _listed(value: Any) -> Plain:

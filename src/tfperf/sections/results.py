@@ -16,6 +16,7 @@ from tfperf.sections.registry import OURS, call, described, find_section, find_t
 from tfperf.trace.activities import Attribution
 from tfperf.trace.flaw import Flaw
 from tfperf.trace.logdir import Run
+from tfperf.units import counted, listed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -217,6 +218,16 @@ class HostResults(Shown, Struct, frozen=True):
         )
 
 
+_NAMED_MISSING = 3
+
+
+class MissingHost(Struct, frozen=True):
+    """A host of a run that could not be read, and why."""
+
+    host: str
+    reason: str
+
+
 def _averaged_starts(breakdown: Breakdown) -> list[int]:
     starts: list[int] = breakdown.steps.start_ps[breakdown.steps.headline].tolist()
     return starts
@@ -243,6 +254,10 @@ class Results(Shown, Struct, frozen=True, dict=True):
     hosts: tuple[HostResults, ...]
     sections: tuple[str, ...]
     view: View = View()
+    missing: tuple[MissingHost, ...] = ()
+    """Hosts that were asked for and could not be read."""
+    sample: str = ""
+    """If the hosts are a sample of those of the run: a sentence about it."""
 
     @cached_property
     def _combined(self) -> dict[str, Any]:
@@ -299,6 +314,15 @@ class Results(Shown, Struct, frozen=True, dict=True):
     def omitted(self) -> dict[str, str]:
         """Return the sections of other packages that failed on any host, with the reason."""
         return {name: reason for host in self.hosts for name, reason in host.omitted.items()}
+
+    @property
+    def missing_text(self) -> str:
+        """Say of how many hosts the results are, and which are missing; empty if none is."""
+        if not self.missing:
+            return ""
+        named = listed([f"{each.host} ({each.reason})" for each in self.missing], _NAMED_MISSING)
+        asked = counted(len(self.hosts) + len(self.missing), "host")
+        return f"only {len(self.hosts):,} of {asked} can be read, without {named}"
 
     @property
     def flaws(self) -> tuple[tuple[str, Flaw], ...]:

@@ -6,10 +6,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.errors import TraceNotFoundError
 from tfperf.files import elsewhere
@@ -158,14 +160,23 @@ def _ends_with(run: Run, parts: tuple[str, ...]) -> bool:
     return bool(parts) and run.folder.resolve().parts[-len(parts) :] == parts
 
 
-def choose_hosts(run: Run, names: tuple[str, ...]) -> Run:
-    """Return the run with only the hosts of those names; no names mean all hosts."""
-    hosts = {file.host for file in run.files}
+def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> Run:
+    """Return the run with only the hosts of those names, and those that a pattern such as `worker-*` matches.
+
+    No names and no patterns mean all hosts. Raises TraceNotFoundError for a name or a pattern that no host has.
+    """
+    hosts = [file.host for file in run.files]
+    has = f"it has: {listed(sorted(hosts))} (--list shows all)"
     for name in names:
         if name not in hosts:
-            has = f"it has: {listed(sorted(hosts))} (--list shows all)"
             raise TraceNotFoundError(f"run {run.name} has no host named {name!r}; {has}")
-    return Run(run.name, run.folder, tuple(f for f in run.files if not names or f.host in names))
+    kept = {*names}
+    for pattern in patterns:
+        matching = [host for host in hosts if fnmatchcase(host, pattern)]
+        if not matching:
+            raise TraceNotFoundError(f"no host of run {run.name} matches {pattern!r}; {has}")
+        kept.update(matching)
+    return replace(run, files=tuple(file for file in run.files if file.host in kept)) if names or patterns else run
 
 
 def _search(top: Path) -> tuple[dict[Path, list[Path]], list[str], list[str]]:

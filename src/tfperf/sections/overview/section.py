@@ -169,6 +169,8 @@ def report_summary(results: Results) -> dict[str, Any]:
             }
             for kind in summary.by_kind
         },
+        "hosts_read": len(results.hosts),
+        "hosts_missing": len(results.missing),
         "worst_host": results.hosts[summary.worst_host].host if summary.worst_host is not None else None,
         **_rate_summary(results),
     }

@@ -1,0 +1,35 @@
+"""How many worker processes pay: by the cores, the memory and the bytes that there are to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfperf.available_memory import available_bytes
+from tfperf.trace.logdir import HostFile
+
+START_S = 0.5
+"""Until a worker process has started and imported what it needs."""
+HOST_S, BYTE_S = 0.01, 1 / 80e6
+"""What the analysis of a host takes: each host, and each byte of its file."""
+WORKER_BYTES, BYTES_PER_BYTE = 150e6, 1.6
+"""What a worker holds: at all times, and for each byte of the file that it reads."""
+
+
+def jobs_for(files: Sequence[HostFile], wanted: int | None = None) -> int:
+    """Return how many worker processes to use; 1 means none: this process does the work itself.
+
+    `wanted` is what the user asks for. Without it, there are as many as the process has cores, no more than the memory
+    is enough for, and none where the work takes hardly longer than to start them.
+    """
+    if wanted is not None or len(files) < 2:
+        return min(wanted or 1, len(files))
+    sizes = [file.size_bytes or 0 for file in files]
+    work_s = HOST_S * len(files) + BYTE_S * sum(sizes)
+    if work_s < 2 * START_S:
+        return 1
+    from tfperf.capture.job_facts import job_facts
+
+    cores = int(job_facts().cores or 1)
+    fitting = available_bytes() / (WORKER_BYTES + BYTES_PER_BYTE * max(sizes))
+    jobs = max(int(min(cores, fitting, len(files))), 1)
+    return jobs if START_S + work_s / jobs < work_s else 1

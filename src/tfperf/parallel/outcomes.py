@@ -1,0 +1,60 @@
+"""What is done with each host, what came of it, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from tfperf.errors import TfperfError, TraceNotFoundError
+from tfperf.trace.logdir import HostFile
+from tfperf.trace.read import Progress, progress_by_file
+
+Analyze = Callable[..., Any]
+"""What is done with each host: a function of its file, and perhaps of `progress`; picklable, as its value is."""
+
+
+HostProgress = Callable[[int, int], None]
+"""Called with hosts done so far and hosts in all."""
+
+
+class Told(Struct):
+    """Who is told how far the work is: of the bytes, and of the hosts."""
+
+    bytes_done: Progress | None = None
+    hosts_done: HostProgress | None = None
+
+
+class HostOutcome(Struct, frozen=True):
+    """What came of one host: its `value`, or the `error` because of which it has none."""
+
+    value: Any = None
+    error: TfperfError | None = None
+
+
+def attempt(analyze: Analyze, files: Sequence[HostFile]) -> list[HostOutcome]:
+    """Analyze some hosts, one after the other. This is what workers run; what is a bug of ours stays an exception."""
+    return [_outcome(analyze, file) for file in files]
+
+
+def _outcome(analyze: Analyze, file: HostFile) -> HostOutcome:
+    try:
+        return HostOutcome(analyze(file))
+    except TfperfError as error:
+        return HostOutcome(error=error)
+    except OSError as error:
+        return HostOutcome(error=TraceNotFoundError(f"cannot read {file.path}: {error.strerror or error}"))
+    except MemoryError:
+        return HostOutcome(error=TfperfError(f"not enough memory for {file.path}"))
+
+
+def in_sequence(analyze: Analyze, files: Sequence[HostFile], told: Told) -> list[HostOutcome]:
+    """Analyze hosts one after the other in this process; what `over_hosts` returns, and the same progress."""
+    outcomes = []
+    for file, progress in zip(files, progress_by_file(files, told.bytes_done), strict=True):
+        outcomes += attempt(partial(analyze, progress=progress), [file])
+        if told.hosts_done:
+            told.hosts_done(len(outcomes), len(files))
+    return outcomes

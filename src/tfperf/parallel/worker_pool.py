@@ -1,0 +1,149 @@
+"""A pool of worker processes on this machine, as an executor.
+
+Why not `concurrent.futures.ProcessPoolExecutor`: one worker that dies takes the results of all hosts with it; its
+workers stay when their parent is killed; and they run the main script again, which a script without `if __name__ ==
+"__main__"` does not survive. Here a worker that dies fails the call that it was at, and no other.
+
+Workers are started anew, not forked: threads of Arrow may hold locks at that moment, which nobody in the copy frees.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any
+
+from tfperf.errors import TfperfWarning
+from tfperf.parallel.worker_main import read_message, write_message
+
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); from tfperf.parallel.worker_main import main; main()"
+)
+_PATIENCE_S = 0.5
+"""How long a worker may take to end when it is asked to."""
+
+
+class WorkerDiedError(Exception):
+    """The process that did the work has ended in the middle of it."""
+
+
+class WorkerTraceback(Exception):  # noqa: N818  (it is no error, but where one comes from)
+    """Where in a worker an exception was raised: the cause of that exception here."""
+
+    def __str__(self) -> str:
+        return f"in a worker process:\n{self.args[0]}"
+
+
+class WorkerProcess:
+    """A process that answers calls, one after the other."""
+
+    def __init__(self) -> None:
+        # A session of its own: Ctrl-C in a terminal reaches the parent only, which then ends its workers.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
+        )
+
+    def answer(self, message: bytes) -> bytes:
+        """Return the answer to a message. Raises WorkerDiedError."""
+        calls, replies = self._process.stdin, self._process.stdout
+        assert calls is not None
+        assert replies is not None
+        with suppress(OSError, ValueError):
+            write_message(calls, message)
+            if (reply := read_message(replies)) is not None:
+                return reply
+        self.end()
+        raise WorkerDiedError(_death(self._process.returncode))
+
+    def ask_to_end(self) -> None:
+        """Tell the process to end, and do not wait."""
+        self._process.terminate()
+
+    def end(self) -> None:
+        """End the process, and wait until it is gone."""
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+
+class WorkerPool(Executor):
+    """`count` worker processes, each started when there is work for it; `with` ends them.
+
+    On an exception, such as Ctrl-C, they end at once; what they were at is lost.
+    """
+
+    def __init__(self, count: int) -> None:
+        # Each thread waits for one process, so that futures, queue and cancelling are those of the standard library.
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="tfperf-worker")
+        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        self._processes: list[WorkerProcess] = []
+        self._warned: set[str] = set()
+        self._lock, self._is_closed = Lock(), False
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
+        """Have a worker call a function; all of the call is pickled."""
+        return self._threads.submit(self._call, function, arguments, keywords)
+
+    def _call(self, *call: Any) -> Any:
+        worker = self._idle_process()
+        message = worker.answer(pickle.dumps(call, pickle.HIGHEST_PROTOCOL))
+        self._idle.put(worker)
+        value, failure, text, warned = pickle.loads(message)
+        for warning in {*warned} - self._warned:  # once, not once for each worker
+            self._warned.add(warning)
+            warnings.warn_explicit(warning, TfperfWarning, "tfperf", 1)
+        if failure is not None:
+            raise failure from WorkerTraceback(text)
+        return value
+
+    def _idle_process(self) -> WorkerProcess:
+        with suppress(Empty):
+            return self._idle.get_nowait()
+        with self._lock:
+            if self._is_closed:
+                raise WorkerDiedError("the pool is closed")
+            worker = WorkerProcess()
+            self._processes.append(worker)
+        return worker
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers: after their work if `wait`, else at once. What has not begun is cancelled if so asked."""
+        self._threads.shutdown(wait=wait, cancel_futures=cancel_futures or not wait)
+        with self._lock:
+            self._is_closed = True
+        for worker in self._processes:
+            worker.ask_to_end()
+        for worker in self._processes:
+            worker.end()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=kind is None)
+
+
+def _death(exit_code: int) -> str:
+    """Say how a worker ended."""
+    if exit_code >= 0:
+        return f"its worker process ended with exit code {exit_code}"
+    name = signal.Signals(-exit_code).name if -exit_code in {*signal.Signals} else str(-exit_code)
+    short = " (is there enough memory? fewer --jobs take less)" if name == "SIGKILL" else ""
+    return f"its worker process was killed by {name}{short}"

@@ -1,0 +1,80 @@
+"""A cluster of dask, in processes of its own: the same document, workers that die, a scheduler that is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builders import event, host, logdir_of, space
+
+import tfperf
+from tfperf.parallel import cluster
+from tfperf.render import RenderOptions, render
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The address of a cluster of one worker, and the process of its scheduler."""
+    address, module = f"tcp://127.0.0.1:{free_port()}", [sys.executable, "-m", "distributed.cli"]
+    alone = ["--no-dashboard", "--host", "127.0.0.1"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    commands = (
+        [f"{module[2]}.dask_scheduler", *alone, "--port", address.rpartition(":")[2]],
+        [f"{module[2]}.dask_worker", address, *alone, "--nthreads", "1", "--no-nanny"],
+    )
+    processes = [
+        subprocess.Popen(
+            [*module[:2], *command],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        for command in commands
+    ]
+    yield address, processes[0]
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def document(analysis: tfperf.Analysis) -> str | bytes:
+    return render(analysis.report(), "json", RenderOptions())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_a_cluster_says_the_same_until_its_scheduler_dies(
+    dask: tuple[str, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    steps = space(host(*(event("train", 100 * number, 100, step_num=number) for number in range(4))))
+    logdir = logdir_of(tmp_path, a=steps, b=b"", c=steps)
+    address, scheduler = dask
+    assert document(tfperf.load(logdir, cluster=address)) == document(tfperf.load(logdir, jobs=1))
+    lost = pytest.raises(tfperf.TfperfError, match="the connection to the cluster")
+    with lost, cluster.connected(address) as workers:
+        scheduler.send_signal(signal.SIGKILL)
+        scheduler.wait()
+        while workers.check:
+            workers.check()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_no_scheduler_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_S", 0.5)
+    with pytest.raises(tfperf.TfperfError, match=r"no scheduler of dask answers at tcp://127.0.0.1:\d+: does"):
+        tfperf.load(logdir_of(tmp_path, a=b"", b=b""), cluster=f"tcp://127.0.0.1:{free_port()}")
+    with pytest.raises(tfperf.TfperfError, match="no scheduler of dask answers at nonsense"):
+        tfperf.load(logdir_of(tmp_path / "2", a=b"", b=b""), cluster="nonsense")
