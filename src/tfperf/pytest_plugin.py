@@ -59,7 +59,7 @@ class Profiled:
     reason.
     """
 
-    def __init__(self, logdir: Path, levels: dict[str, int], reading: _Reading) -> None:
+    def __init__(self, logdir: Path, levels: dict[str, Any], reading: _Reading) -> None:
         self._logdir, self._levels, self._reading = logdir, levels, reading
         self._session: profile | None = None
         self._analysis: Analysis | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tfperf.capture.run_folder import RunFolder, local_folder
+from tfperf.capture.run_name import RunName
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.wire.schema import message_class
 
@@ -63,9 +65,53 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     second, _ = folder.save("vm", space(2))
     third, _ = same_second.save("vm", space(3))
     assert first is not None and second is not None and third is not None  # noqa: PT018
-    assert [first.name, second.name, third.name] == ["vm.xplane.pb", "vm_1.xplane.pb", "vm.xplane.pb"]
+    assert [first.name, second.name, third.name] == ["vm.xplane.pb", f"vm_{os.getpid()}.xplane.pb", "vm.xplane.pb"]
     assert third.parent.name == f"{folder.name}_1" == same_second.name
     assert [path.read_bytes() for path in (first, second, third)] == [space(1), space(2), space(3)]
+
+
+def test_a_run_of_a_given_name_is_joined(tmp_path: Path) -> None:
+    """By two processes, whose hosts have one name, or two."""
+    folders = [RunFolder(tmp_path, RunName(given="job-7")) for _ in range(2)]
+    hosts = [("a", "vm"), ("b", "vm")]
+    paths = [
+        folder.save(host, space(1))[0] for folder, of_folder in zip(folders, hosts, strict=True) for host in of_folder
+    ]
+    assert [path and str(path.relative_to(tmp_path)) for path in paths] == [
+        f"plugins/profile/job-7/{name}.xplane.pb" for name in ("a", "vm", "b", f"vm_{os.getpid()}")
+    ]
+    with pytest.raises(TraceFormatError):
+        RunFolder(tmp_path, RunName(given="job-7")).save("c", b"not a trace")
+    assert len(list((tmp_path / "plugins/profile/job-7").iterdir())) == 4
+
+
+def test_a_run_that_is_agreed_on_is_joined(tmp_path: Path) -> None:
+    first, second = (RunFolder(tmp_path, RunName(key="0" * 16)) for _ in range(2))
+    second.name = "another_second"
+    paths = [folder.save(host, space(1))[0] for folder, host in ((first, "a"), (second, "b"))]
+    assert {path and path.parent for path in paths} == {first.path}
+    assert second.name == first.name
+
+
+def test_an_empty_run_may_vanish_before_a_trace_comes(tmp_path: Path) -> None:
+    """Whoever made it removes it when its own trace fails; the other process makes it again."""
+    first, second = (RunFolder(tmp_path, RunName(given="shared")) for _ in range(2))
+    assert first.make() == second.make()
+    first.drop_if_empty()
+    assert not first.path.exists()
+    path, _ = second.save("b", space())
+    assert path is not None
+    assert path.read_bytes() == space()
+    second.drop_if_empty()
+    assert path.exists()
+
+
+def test_only_who_made_a_run_removes_it(tmp_path: Path) -> None:
+    first, second = (RunFolder(tmp_path, RunName(given="shared")) for _ in range(2))
+    first.make()
+    second.make()
+    second.drop_if_empty()
+    assert first.path.exists()
 
 
 @pytest.mark.parametrize("data", [space()[:-1], b"not a trace", b""])

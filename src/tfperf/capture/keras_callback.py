@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tfperf.capture import local
 from tfperf.capture.keras_facts import facts_of_call, keras_facts
 from tfperf.capture.outcomes import Captured
+from tfperf.capture.run_agreement import check_run_name
 from tfperf.capture.step_profile import LIMIT_SECONDS, Extent, StepProfile
 from tfperf.capture.tracer_options import TracerOptions
 
@@ -81,6 +82,7 @@ class ProfileCallback:
     `evaluate` and `predict` called alone likewise. Validation within `fit` is not counted. With `steps_per_execution`,
     the profile takes whole executions. Each batch is marked as a step, for tfperf and any other profiler. One object
     takes one profile: in the first call that reaches `batches`. `levels` are those of `TracerOptions`, by keyword.
+    `run` is that of `tfperf.start`; without it, workers of a cluster that profile the same batches agree on a run.
 
     Keras calls no callbacks in `train_on_batch` and its like: for these, call `watch(model)` first, and use the
     callback as a context manager (or call `close`) around the loop. The hooks may also be called by hand.
@@ -88,7 +90,7 @@ class ProfileCallback:
     `result` is a `Captured` once the profile was taken; `result.overhead_percent` compares with the batches before. If
     profiling fails, `result` and a line on stderr say so; training goes on. If a step fails, Keras calls no hook:
     profiling ends with the next `fit`, `close`, the interpreter, or `limit_s` seconds after its start. Without
-    `verbose`, only problems are printed. Raises TfperfError for invalid batches or levels.
+    `verbose`, only problems are printed. Raises TfperfError for invalid batches, levels or run names.
     """
 
     # Keras reads these.
@@ -107,13 +109,16 @@ class ProfileCallback:
         *,
         limit_s: float = LIMIT_SECONDS,
         verbose: bool = True,
+        run: str | None = None,
         **levels: int,
     ) -> None:
         self.model: Any = None
         self.params: dict[str, Any] = {}
         self._logdir, self._verbose = logdir, verbose
         extent = Extent(*batches, enough_s=self._enough_s, limit_s=limit_s)
-        self._profile = StepProfile(logdir, extent, TracerOptions(**levels), self._tell)
+        if run is not None:
+            check_run_name(run)
+        self._profile = StepProfile(logdir, extent, TracerOptions(**levels), self._tell, run)
         self._count: BatchCount | None = None
         self._marker: Any = None
         self._is_inside_watched = False

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import ctypes
 import os
-import socket
 import sys
 import threading
 import time
@@ -26,13 +25,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from tfperf.capture.cluster_task import HOST_VARIABLE, host_name
 from tfperf.capture.job_facts import job_facts
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.run_folder import RunFolder
+from tfperf.capture.run_folder import RunFolder, file_name
+from tfperf.capture.run_name import RunName, profile_count
 from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
 from tfperf.capture.trace_problems import captured_trace
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
+from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.wire.contents import Contents
@@ -113,18 +115,26 @@ def start(
     host_tracer_level: int = 2,
     device_tracer_level: int = 1,
     python_tracer_level: int = 0,
+    run: str | None = None,
 ) -> None:
     """Start profiling this process; `stop` writes the trace below `logdir`.
 
-    The levels are those of `TracerOptions`. Raises CaptureError with reason `already_started`, `busy`,
-    `no_tensorflow`, or `not_written` if `logdir` cannot be written to; then nothing was started.
+    The levels are those of `TracerOptions`. Processes that give one name of a `run`, or have it in TFPERF_RUN, write
+    into one run; those of one cluster do so without. Raises CaptureError with reason `already_started`, `busy`,
+    `no_tensorflow`, or `not_written` if `logdir` cannot be written to, and TfperfError for a name that no folder can
+    have; then nothing was started.
     """
-    global _running
     options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
+    begin(logdir, options, lambda: profile_count.next_name(run))
+
+
+def begin(logdir: str | Path, options: TracerOptions, name: Callable[[], RunName]) -> None:
+    """Do what `start` does; `name` returns how the run is named, and is asked once it is sure that there is one."""
+    global _running
     with _lock:
         if is_running():
             raise CaptureError("already_started", "tfperf already profiles this process; call tfperf.stop() first")
-        folder = RunFolder(logdir)
+        folder = RunFolder(logdir, name())
         try:
             profiler = TensorflowSession(options, folder.scratch())
         except BaseException:
@@ -153,7 +163,7 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
             raise CaptureError("not_started", "this process is not being profiled; call tfperf.start() first")
         session, _running = _running, None
         ended_s = time.perf_counter()
-        worker = socket.gethostname()
+        worker = host_name()
         overhead: dict[str, float] = {}
 
         def facts_of(contents: Contents) -> bytes:
@@ -168,10 +178,19 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
             raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
         finally:
             session.folder.drop_if_empty()
-        captured = captured_trace(worker, path, contents, session.options, is_here=True)
+        if path and path.name != file_name(worker):
+            _tell_other_name(path, worker)
+        captured = captured_trace(
+            path.name.removesuffix(SUFFIX) if path else worker, path, contents, session.options, is_here=True
+        )
         idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
         message = captured.message if path else idle
         return replace(captured, message=message, overhead_percent=overhead.get("overhead_percent"))
+
+
+def _tell_other_name(path: Path, worker: str) -> None:
+    problem = f"run {path.parent.name} has a trace of {worker} already, which stays; this process wrote {path.name}"
+    print(f"tfperf: {problem} (to name it yourself: {HOST_VARIABLE}=NAME)", file=sys.stderr, flush=True)
 
 
 class profile:  # noqa: N801 - used like a function
@@ -188,8 +207,9 @@ class profile:  # noqa: N801 - used like a function
         host_tracer_level: int = 2,
         device_tracer_level: int = 1,
         python_tracer_level: int = 0,
+        run: str | None = None,
     ) -> None:
-        self._logdir = logdir
+        self._logdir, self._run = logdir, run
         self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
         self._session: _RunningSession | None = None
         self.result: Captured | None = None
@@ -197,7 +217,7 @@ class profile:  # noqa: N801 - used like a function
 
     def __enter__(self) -> profile:
         with _lock:
-            start(self._logdir, **asdict(self._options))
+            start(self._logdir, **asdict(self._options), run=self._run)
             self._session = _running
         return self
 

@@ -18,7 +18,9 @@ from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
 from tfperf.capture.ending import Ending, as_they_come, on_each
 from tfperf.capture.outcomes import Captured
+from tfperf.capture.run_agreement import check_run_name
 from tfperf.capture.run_folder import RunFolder
+from tfperf.capture.run_name import RunName
 from tfperf.capture.trace_problems import IDLE, captured_trace
 from tfperf.capture.tracer_options import ENOUGH_SECONDS, TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
@@ -50,6 +52,8 @@ class CaptureRequest(Struct, frozen=True, kw_only=True):
     """How long to wait until an idle job works; 0 is not at all."""
     tls_ca: Path | None = None
     max_reply_bytes: int = LARGEST_MESSAGE
+    run: str | None = None
+    """The name of the run; it is joined if it exists. None: the time."""
 
 
 def profile_workers(
@@ -59,10 +63,11 @@ def profile_workers(
 
     Returns the folder and one result per worker, in their order, also for those that failed. `say` gets a line
     whenever there is something to wait for. The first Ctrl-C ends the sessions and keeps what was recorded. Raises
-    CaptureError `not_written` if the logdir cannot be used, before any worker is asked.
+    CaptureError `not_written` if the logdir cannot be used, and TfperfError for a run name that no folder can have,
+    before any worker is asked.
     """
     with contextlib.ExitStack() as stack:
-        folder = RunFolder(logdir)
+        folder = RunFolder(logdir, RunName(check_run_name(request.run) if request.run is not None else ""))
         stack.callback(folder.drop_if_empty)
         folder.make()
         stop = stack.enter_context(stop_on_signal())

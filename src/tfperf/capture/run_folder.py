@@ -1,4 +1,4 @@
-"""Where a trace goes: LOGDIR/plugins/profile/<time>/<host>.xplane.pb, whole or not at all. Nothing is replaced."""
+"""Where a trace goes: LOGDIR/plugins/profile/<run>/<host>.xplane.pb, whole or not at all. Nothing is replaced."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tfperf.capture.run_agreement import agreed_run
+from tfperf.capture.run_name import RunName
 from tfperf.errors import CaptureError
 from tfperf.files import temporary_beside
 from tfperf.wire.trace_file import SUFFIX
@@ -28,6 +30,7 @@ _NOT_IN_FILE_NAMES = re.compile(r"^\.+|[^\w.+@-]+", re.ASCII)
 _URL = re.compile(r"\w[\w+.-]+:/")
 """The start of gs://bucket, which Path shortens to gs:/bucket. A single letter is a drive of Windows."""
 _MAX_SAME_NAMES = 10_000
+_TRIES = 20
 
 
 def local_folder(logdir: str | Path) -> Path:
@@ -49,13 +52,17 @@ def local_folder(logdir: str | Path) -> Path:
 
 
 class RunFolder:
-    """The folder of one profiling session, made when its first trace is there. Threads may save at the same time."""
+    """The folder of one profiling session, made when its first trace is there. Threads may save at the same time.
 
-    def __init__(self, logdir: str | Path) -> None:
-        self._logdir = local_folder(logdir)
+    A folder whose name was given or agreed on is shared with other processes: it is joined if it exists.
+    """
+
+    def __init__(self, logdir: str | Path, run: RunName = RunName()) -> None:  # noqa: B008 - it is immutable
+        self._logdir, self._run = local_folder(logdir), run
         self._lock = threading.Lock()
-        self.name = time.strftime("%Y_%m_%d_%H_%M_%S")
+        self.name = run.given or time.strftime("%Y_%m_%d_%H_%M_%S")
         self._path: Path | None = None
+        self._is_made_here = False
         self._writers = 0
         self._made_parents: list[Path] = []
         """The deepest first."""
@@ -95,20 +102,33 @@ class RunFolder:
         return folder
 
     def make(self) -> Path:
-        """Make the folder under a free name, unless it exists; raises CaptureError `not_written`."""
+        """Make the folder, unless it exists or is joined; raises CaptureError `not_written`."""
         with self._lock, _reported(self.path):
             if self._path is None:
                 self._make_parents(self.path)
-                self._path = _first_free(self.path, "", lambda folder: folder.mkdir())
+                self._path = self._join_or_make()
                 self.name = self._path.name
             self._path.mkdir(parents=True, exist_ok=True)
             return self._path
+
+    def _join_or_make(self) -> Path:
+        if self._run.given:
+            self._is_made_here = not self.path.exists()
+            return self.path
+        if self._run.key:
+            return agreed_run(self.path.parent, self._run.key, self._make_own)
+        return self._make_own()
+
+    def _make_own(self) -> Path:
+        self._is_made_here = True
+        return _first_free(_numbered(self.path, ""), lambda folder: folder.mkdir())
 
     def drop_if_empty(self) -> None:
         """Remove the empty folders that were made here."""
         with self._lock, contextlib.suppress(OSError):
             if not self._writers:
-                for folder in (*([self._path] if self._path else []), *self._made_parents):
+                made = [self._path] if self._path and self._is_made_here else []
+                for folder in (*made, *self._made_parents):
                     with contextlib.suppress(FileNotFoundError):
                         folder.rmdir()
 
@@ -120,8 +140,9 @@ class RunFolder:
         with self._lock:
             self._writers += 1  # Meanwhile, no thread that fails removes the folder.
         try:
-            target = self.make() / f"{_NOT_IN_FILE_NAMES.sub('_', host)[:200] or 'host'}{SUFFIX}"
-            with _reported(target), temporary_beside(target) as temporary:
+            with contextlib.ExitStack() as stack:
+                target, temporary = self._make_room(stack, file_name(host))
+                stack.enter_context(_reported(target))
                 put(temporary)
                 # Before anything is added, which could hide that the end is missing.
                 contents = look_into(temporary)
@@ -130,11 +151,24 @@ class RunFolder:
                     file.write(added)
                 contents = replace(contents, size_bytes=contents.size_bytes + len(added))
                 move = partial(_move, temporary)
-                return _first_free(target, SUFFIX, move) if contents.event_count else None, contents
+                return _first_free(_of_process(target), move) if contents.event_count else None, contents
         finally:
             with self._lock:
                 self._writers -= 1
             self.drop_if_empty()
+
+    def _make_room(self, stack: contextlib.ExitStack, name: str) -> tuple[Path, Path]:
+        """Return the place of a file and that of a temporary one, which is there and is removed with the stack.
+
+        Other processes that share the folder may remove it while it is empty.
+        """
+        for _ in range(_TRIES):
+            target = self.make() / name
+            temporary = stack.enter_context(temporary_beside(target))
+            with _reported(target), contextlib.suppress(FileNotFoundError):
+                temporary.touch(exist_ok=False)
+                return target, temporary
+        raise CaptureError("not_written", f"{self.path} is removed again and again; name another logdir")
 
     def _make_parents(self, folder: Path) -> None:
         made = [parent for parent in folder.parents if not parent.exists()]
@@ -164,12 +198,28 @@ def _move(temporary: Path, place: Path) -> None:
         temporary.rename(place)
 
 
-def _first_free(wanted: Path, suffix: str, make: Callable[[Path], object]) -> Path:
-    """Make something at the wanted path, or with _1, _2, ... before the suffix where that is taken; return where."""
+def file_name(host: str) -> str:
+    """Return what the file of a host is called."""
+    return f"{_NOT_IN_FILE_NAMES.sub('_', host)[:200] or 'host'}{SUFFIX}"
+
+
+def _numbered(wanted: Path, suffix: str) -> Iterator[Path]:
+    """Iterate over a path and those with _1, _2, ... before its suffix."""
     name = wanted.name.removesuffix(suffix)
     for number in range(_MAX_SAME_NAMES):
-        place = wanted.with_name(f"{name}_{number}{suffix}") if number else wanted
+        yield wanted.with_name(f"{name}_{number}{suffix}") if number else wanted
+
+
+def _of_process(wanted: Path) -> Iterator[Path]:
+    """Iterate over the path of a trace, and those with the number of this process, which tells whose it is."""
+    yield wanted
+    yield from _numbered(wanted.with_name(f"{wanted.name.removesuffix(SUFFIX)}_{os.getpid()}{SUFFIX}"), SUFFIX)
+
+
+def _first_free(places: Iterator[Path], make: Callable[[Path], object]) -> Path:
+    """Make something at the first of these places where nothing is; return where."""
+    for place in places:
         with contextlib.suppress(FileExistsError):
             make(place)
             return place
-    raise FileExistsError(errno.EEXIST, "too many names like this one are taken", str(wanted))
+    raise FileExistsError(errno.EEXIST, "too many names like this one are taken", str(place))

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,7 @@ from tfperf.capture import local
 from tfperf.capture.keras_callback import ProfileCallback
 from tfperf.capture.keras_import_hook import hook_keras
 from tfperf.capture.outcomes import Captured
+from tfperf.capture.run_name import profile_count
 from tfperf.capture.script_plan import Orders, Plan, write_result
 from tfperf.capture.step_profile import SafeProfile, no_trace
 from tfperf.capture.tensorflow_session import require_tensorflow
@@ -168,6 +170,8 @@ class _TimedProfile:
 
     def __init__(self, plan: Plan, after_s: float, tell: Callable[[], object]) -> None:
         self._plan, self._after_s, self._tell = plan, after_s, tell
+        self._name = cache(partial(profile_count.next_name, plan.run, "by time"))
+        """The same in all tries."""
         self._is_over = threading.Event()
         self._lock = threading.RLock()
         self._session: SafeProfile | None = None
@@ -198,7 +202,7 @@ class _TimedProfile:
                 if self._is_over.is_set():
                     return
                 self.has_profiled = True
-                self._session = SafeProfile(self._plan.logdir, self._plan.options, self.finish)
+                self._session = SafeProfile(self._plan.logdir, self._plan.options, self._name, self.finish)
                 is_running = self._session.start()
             if is_running:
                 self._is_over.wait(self._plan.duration_s)
@@ -229,7 +233,7 @@ class _ScriptCallback(ProfileCallback):
     def __init__(self, job: _ScriptJob, plan: Plan) -> None:
         steps = plan.steps or _NEVER
         self._enough_s = plan.enough_s
-        super().__init__(plan.logdir, steps, verbose=False, **asdict(plan.options))
+        super().__init__(plan.logdir, steps, verbose=False, run=plan.run, **asdict(plan.options))
         self._job = job
 
     def _step_starts(self) -> None:

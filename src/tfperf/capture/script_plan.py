@@ -28,6 +28,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     duration_s: float
     enough_s: float | None = None
     options: TracerOptions
+    run: str | None = None
+    """The name of the run; None: TFPERF_RUN, or what the processes of the job agree on."""
 
 
 def choose_plan(
@@ -37,6 +39,7 @@ def choose_plan(
     steps: tuple[int, int] | None = None,
     after_s: float | None = None,
     duration_s: float | None = None,
+    run: str | None = None,
 ) -> Plan:
     """Return the plan for what was asked for: by steps, by time, or without either by steps if the script has any."""
     return Plan(
@@ -46,6 +49,7 @@ def choose_plan(
         duration_s=duration_s or ENOUGH_SECONDS,
         enough_s=None if steps else ENOUGH_SECONDS,
         options=options,
+        run=run,
     )
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from tfperf.capture import local
+from tfperf.capture.cluster_task import host_name
 from tfperf.capture.outcomes import Captured
+from tfperf.capture.run_name import RunName, profile_count
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, Reason, TfperfError
 from tfperf.units import counted
@@ -50,8 +52,14 @@ class SafeProfile:
     It ends with the interpreter at the latest. A forked child leaves it to the parent.
     """
 
-    def __init__(self, logdir: str | Path, options: TracerOptions, at_exit: Callable[[], object] | None = None) -> None:
-        self._logdir, self._options = logdir, options
+    def __init__(
+        self,
+        logdir: str | Path,
+        options: TracerOptions,
+        name: Callable[[], RunName],
+        at_exit: Callable[[], object] | None = None,
+    ) -> None:
+        self._logdir, self._options, self._name = logdir, options, name
         self._at_exit = at_exit or self.stop
         self._lock = threading.RLock()
         self._process = os.getpid()
@@ -77,7 +85,7 @@ class SafeProfile:
                 return False
             _wait_for_devices()
             try:
-                local.start(self._logdir, **asdict(self._options))
+                local.begin(self._logdir, self._options, self._name)
             except Exception as error:
                 self.result = failed_profile(error)
                 return False
@@ -110,11 +118,18 @@ class StepProfile:
     """
 
     def __init__(
-        self, logdir: str | Path, extent: Extent, options: TracerOptions, tell: Callable[[Captured], object]
+        self,
+        logdir: str | Path,
+        extent: Extent,
+        options: TracerOptions,
+        tell: Callable[[Captured], object],
+        run: str | None = None,
     ) -> None:
         self._extent, self._first, self._stop = extent, extent.first, extent.last + 1
         self._tell = tell
-        self._session = SafeProfile(logdir, options, self.close)
+        # Processes of a job take the same steps, so they agree on a run by them.
+        name = partial(profile_count.next_name, run, f"step {extent.first}")
+        self._session = SafeProfile(logdir, options, name, self.close)
         self._reporting = threading.RLock()
         self._timer: threading.Timer | None = None
         self._started_at = self._next = self._first
@@ -225,7 +240,7 @@ def failed_profile(error: Exception) -> Captured:
 
 def no_trace(reason: Reason, message: str) -> Captured:
     """Return the result of a session in this process that gave no trace."""
-    return Captured(worker=socket.gethostname(), reason=reason, message=message)
+    return Captured(worker=host_name(), reason=reason, message=message)
 
 
 def _wait_for_devices() -> None:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     multiple=True,
     help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
 )
-@options.logdir_option("Where the traces go: LOGDIR/plugins/profile/TIME/HOST_PORT.xplane.pb.")
+@options.logdir_option("Where the traces go: LOGDIR/plugins/profile/RUN/HOST_PORT.xplane.pb.")
+@capture_options.run_name_option("the time")
 @click.option("--duration", type=typed.DURATION, default="4s", show_default=True, help="How long to profile.")
 @click.option("--delay", type=typed.DURATION, default=0.0, help="Start this much later.")
 @click.option(
@@ -88,6 +89,8 @@ def command(
     continuous, keep, slow_step_s, top = (values.pop(name) for name in ("continuous", "keep", "on_slow_step", "top"))
     if slow_step_s is not None and not continuous:
         raise click.UsageError("--on-slow-step needs --continuous")
+    if continuous and values["run"]:
+        raise click.UsageError("--run names one run, and --continuous makes many: omit one of the two")
     request = _request(**values)
     options.check_output(output, format_name, force=force, made=logdir)
     if continuous:

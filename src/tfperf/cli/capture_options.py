@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfperf.cli.options import together
+from tfperf.cli.options import Decorator, together
 from tfperf.cli.typed import PATH, Integer
 
 if TYPE_CHECKING:
@@ -16,6 +16,23 @@ if TYPE_CHECKING:
 
 PORT = Integer(1, 65535)
 TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trust the certificates in this PEM file.")
+
+
+def _run_name(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    from tfperf.capture.run_agreement import check_run_name
+    from tfperf.errors import TfperfError
+
+    try:
+        return None if name is None else check_run_name(name)
+    except TfperfError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def run_name_option(default: str) -> Decorator:
+    """Return the option that names the run that traces go to."""
+    text = f"Name of the run; it is joined if it exists (default: {default})."
+    return click.option("--run", metavar="NAME", callback=_run_name, help=text)
+
 
 _HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
 tracer_options = together(

@@ -32,6 +32,7 @@ from tfperf.cli import capture_options, manners, options, typed
     "--stop-after-profile", is_flag=True, help="End the script when the profile is written: SIGINT, after 30 s SIGTERM."
 )
 @options.logdir_option("Where the trace goes.")
+@capture_options.run_name_option("TFPERF_RUN, what the workers of a cluster agree on, or the time")
 @capture_options.tracer_options
 @options.report_options
 @options.TOP

@@ -14,6 +14,7 @@ from tfperf.capture.outcomes import Captured
 from tfperf.display import Shown
 from tfperf.errors import CaptureError, TfperfError
 from tfperf.sampling.reports import capture_report
+from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.analysis import Analysis
@@ -52,8 +53,10 @@ class Sampled(Shown, Struct, frozen=True):
         from tfperf.analysis import load
 
         paths = [result.path for result in self.captured if result.path]
+        # Others may have joined the run: their reports are theirs.
+        hosts = [path.name.removesuffix(SUFFIX) for path in paths if path.parent == paths[-1].parent]
         try:
-            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent) if paths else None)
+            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent, hosts=hosts) if paths else None)
         except TfperfError as error:
             return replace(self, is_analyzed=True, error=str(error))
 
