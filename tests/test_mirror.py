@@ -21,6 +21,9 @@ TESTED_IN = {
     # What one other module is made of.
     "capture/machine.py": "capture/test_doctor.py",
     "trace/thread_flaws.py": "trace/test_soundness.py",
+    "run_list.py": "cli/test_analyze.py",
+    "sections/view.py": "sections/ops/test_section.py",
+    "sections/missing.py": "parallel/test_engine.py",
     "parallel/worker_main.py": "parallel/test_worker_pool.py",
     "capture/tracer_options.py": "capture/test_odd_servers.py",
     "gate/outcome.py": "gate/test_check.py",

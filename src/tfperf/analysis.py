@@ -1,4 +1,4 @@
-"""What `tfperf.load` does, what it returns, the one loop that makes a report of it, and the list of runs."""
+"""What `tfperf.load` does, what it returns, and the one loop that makes a report of it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from tfperf.errors import TfperfError, TraceFormatError
 from tfperf.parallel.engine import Engine
 from tfperf.parallel.outcomes import HostProgress, Told
 from tfperf.patterns import pattern
-from tfperf.report.model import Column, Deferred, Finding, Quantity, Report, Section, table_of
+from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
 from tfperf.sections import registry
-from tfperf.sections.results import By, Host, HostResults, MissingHost, Results, View
+from tfperf.sections.many_hosts import MANY_HOSTS, PackedResults, with_short_tables
+from tfperf.sections.missing import MissingHost
+from tfperf.sections.results import Host, HostResults, Results
+from tfperf.sections.view import By, View
 from tfperf.trace.device_peaks import DeviceModel
 from tfperf.trace.known_stats import LINKS
-from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names
+from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import Progress, read_host
-from tfperf.trace.same_cluster import runs_of_one_cluster
 from tfperf.trace.soundness import find_flaws
 from tfperf.units import counted
 
@@ -122,6 +124,8 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     names = _needed(sections)
     stated = () if peaks is None else _read_peaks(Path(peaks))
     analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker, peaks=stated)
+    if len(selected.files) > MANY_HOSTS:
+        analyze = partial(analyze_packed, analyze)
     results, missing = _analyzed(analyze, selected, engine, Told(progress, host_progress))
     lost = {each.host for each in missing}
     read = (
@@ -204,6 +208,14 @@ def analyze_host(
     return HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
 
 
+def analyze_packed(
+    analyze: Callable[..., HostResults], file: HostFile, *, progress: Progress | None = None
+) -> HostResults:
+    """Do what `analyze` does; the large results are packed."""
+    results = analyze(file, progress=progress)
+    return replace(results, results=PackedResults(results.results))
+
+
 ALWAYS = ("steps", "overview")
 """The sections that the summary of every report rests on."""
 
@@ -222,7 +234,10 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
             built.append(Section(spec.name, spec.title, notes=(spec.without_device,), level="full"))
             continue
         try:
-            built.append(replace(registry.call(spec.build, results), name=spec.name, is_lead=spec.is_lead))
+            section = registry.call(spec.build, results)
+            if len(results.hosts) > MANY_HOSTS:
+                section = with_short_tables(section)
+            built.append(replace(section, name=spec.name, is_lead=spec.is_lead))
             if spec.document is not None:
                 documents[name] = registry.call(spec.document, results)
         except Exception as error:
@@ -287,54 +302,3 @@ def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
 
 def _naming_only(found: Set[str], finding: Finding) -> Finding:
     return replace(finding, causes=tuple(code for code in finding.causes if code in found))
-
-
-_RUN_COLUMNS = (
-    Column("run", "Run", str, "", "name for --run"),
-    Column("time", "Time", str, "", "when it was captured: the time in its name, else when its files were written"),
-    Column("hosts", "Hosts", int, "count", "hosts of the run"),
-    Column("size_bytes", "Size", int, "bytes", "size of all its files"),
-    Column("is_default", "Default", bool, "", "whether it is read where no --run is given"),
-    Column("folder", "Folder", str, "", "folder of the run", level="data"),
-)
-_FILE_COLUMNS = (
-    Column("host", "Host", str, "", "name for --host"),
-    Column("size_bytes", "Size", int, "bytes", "size of the trace file"),
-    Column("file", "File", str, "", "the trace file, below the path that was given"),
-    Column("path", "Path", str, "", "the trace file", level="data"),
-    Column("run", "Run", str, "", "run of the file", level="data"),
-)
-
-
-def runs_report(path: Path, runs: Sequence[Run]) -> Report:
-    """List the runs with their files, the newest last."""
-    names = run_names(runs)
-    files = [(name, file) for name, run in zip(names, runs, strict=True) for file in run.files]
-    # Of several runs with the name of the newest, none is read.
-    has_default = sum(run.name == runs[-1].name for run in runs) == 1
-    sizes = [[file.size_bytes for file in run.files] for run in runs]
-    of_runs: dict[str, Sequence[Any]] = {
-        "run": names,
-        "time": [f"{run.time:%Y-%m-%d %H:%M:%S}" if run.time else None for run in runs],
-        "hosts": [len(run.files) for run in runs],
-        "size_bytes": [None if None in each else sum(filter(None, each)) for each in sizes],
-        "is_default": [has_default and run is runs[-1] for run in runs],
-        "folder": [str(run.folder) for run in runs],
-    }
-    of_files: dict[str, Sequence[Any]] = {
-        "host": [file.host for _, file in files],
-        "size_bytes": [file.size_bytes for _, file in files],
-        "file": [str(file.path.relative_to(path) if path in file.path.parents else file.path) for _, file in files],
-        "path": [str(file.path) for _, file in files],
-        "run": [name for name, _ in files],
-    }
-    tables = (
-        table_of("runs", "Runs, the newest last", _RUN_COLUMNS, of_runs),
-        table_of("files", "Files, in the order of the runs", _FILE_COLUMNS, of_files),
-    )
-    of_default: tuple[str, ...] = (
-        () if has_default else ("Several runs have the name of the newest: choose with --run.",)
-    )
-    notes = (*of_default, *runs_of_one_cluster(runs))
-    section = Section("runs", "Runs", tables=tables, notes=notes)
-    return Report({"folder": str(path)}, {"run_count": len(runs)}, (section,))

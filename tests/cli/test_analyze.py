@@ -17,7 +17,7 @@ from click.testing import Result
 
 from tfperf.cli import main
 from tfperf.sections.registry import OURS
-from tfperf.sections.results import By, View
+from tfperf.sections.view import By, View
 
 Run = Callable[..., Result]
 FIRST_LINES = {

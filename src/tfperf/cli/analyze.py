@@ -88,7 +88,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
     options.check_output(output, format_name, force=force)
     options.refuse_existing(baseline, force=force)
     if values["list_runs"]:
-        from tfperf.analysis import runs_report
+        from tfperf.run_list import runs_report
         from tfperf.trace.logdir import find_runs
 
         report = runs_report(path, find_runs(path))

@@ -104,6 +104,8 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     build: Function
     analyze: Function | None = None
     combine: Function | None = None
+    combines_in_tree: bool = False
+    """Whether `combine` also takes what it returned for some of the hosts. Many hosts need less memory then."""
     derive: Function | None = None
     rests_on: tuple[str, ...] = ()
     """Sections whose results this one uses."""

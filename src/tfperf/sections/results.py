@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfperf.display import Shown
 from tfperf.errors import TfperfError
+from tfperf.sections.many_hosts import MANY_HOSTS, combined_in_tree
+from tfperf.sections.missing import MissingHost, missing_text
 from tfperf.sections.registry import OURS, call, described, find_section, find_table, omission
+from tfperf.sections.view import View
 from tfperf.trace.activities import Attribution
 from tfperf.trace.flaw import Flaw
 from tfperf.trace.logdir import Run
-from tfperf.units import counted, listed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tfperf.arrays import Int64s
-    from tfperf.patterns import Pattern
     from tfperf.report.model import Data
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.device_peaks import DeviceModel
@@ -160,24 +161,6 @@ def _result(results: Mapping[str, Any], section: str) -> Any:
     return result
 
 
-Grouping = Literal["type", "scope", "layer"]
-By = Literal["pattern", "op"] | Grouping | Literal["kernel"]
-"""How ops and kernels are added up. pattern: ops that differ in the numbers of replicas and layers only, and kernels of
-one name; op: ops not at all; kernel: ops as by pattern, and kernels by op and launch shape."""
-
-
-class View(Struct, frozen=True):
-    """What people want to see: ops and kernels added up `by`; of ops only those that one of `filters` is found in."""
-
-    by: By = "pattern"
-    filters: tuple[Pattern, ...] = ()
-
-    @property
-    def ops_by(self) -> By:
-        """Return how ops are added up."""
-        return "pattern" if self.by == "kernel" else self.by
-
-
 class HostResults(Shown, Struct, frozen=True):
     """What the sections found out about one host: `results` by section. `host` is the name of its file."""
 
@@ -216,16 +199,6 @@ class HostResults(Shown, Struct, frozen=True):
             is_narrowed=self.is_narrowed or _averaged_starts(before) != _averaged_starts(after),
             is_other_kind=self.is_other_kind or before.steps.headline_kind != after.steps.headline_kind,
         )
-
-
-_NAMED_MISSING = 3
-
-
-class MissingHost(Struct, frozen=True):
-    """A host of a run that could not be read, and why."""
-
-    host: str
-    reason: str
 
 
 def _averaged_starts(breakdown: Breakdown) -> list[int]:
@@ -285,6 +258,9 @@ class Results(Shown, Struct, frozen=True, dict=True):
             return call(spec.derive, self)
         if spec.analyze is None:
             return None
+        if spec.combines_in_tree and spec.combine is not None and len(self.hosts) > MANY_HOSTS:
+            results = (host.results[section] for host in self.hosts)
+            return combined_in_tree(spec.combine, (result for result in results if result is not None))
         parts = self.of_hosts(section)
         if spec.without_device:
             parts = [part for part in parts if part is not None]
@@ -318,11 +294,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
     @property
     def missing_text(self) -> str:
         """Say of how many hosts the results are, and which are missing; empty if none is."""
-        if not self.missing:
-            return ""
-        named = listed([f"{each.host} ({each.reason})" for each in self.missing], _NAMED_MISSING)
-        asked = counted(len(self.hosts) + len(self.missing), "host")
-        return f"only {len(self.hosts):,} of {asked} can be read, without {named}"
+        return missing_text(self.missing, len(self.hosts))
 
     @property
     def flaws(self) -> tuple[tuple[str, Flaw], ...]:

@@ -13,7 +13,7 @@ from tfperf.analysis import assemble
 from tfperf.render import render
 from tfperf.report.model import Report, Section
 from tfperf.report.shown import EVERYTHING, Detail, shown
-from tfperf.sections.results import View
+from tfperf.sections.view import View
 from tfperf.trace.activities import Attribution
 
 MS = 1_000_000_000

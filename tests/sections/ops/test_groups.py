@@ -10,7 +10,7 @@ from tfperf.patterns import Pattern
 from tfperf.sections.ops.analysis import Ops
 from tfperf.sections.ops.groups import GroupTable, group_ops, is_backward
 from tfperf.sections.ops.op_table import OpTable
-from tfperf.sections.results import Grouping
+from tfperf.sections.view import Grouping
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 

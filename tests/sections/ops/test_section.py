@@ -13,7 +13,8 @@ from tfperf.render.terminal import render_terminal
 from tfperf.report.model import BarChart, Report, Section
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.ops.section import build
-from tfperf.sections.results import By, Results, View
+from tfperf.sections.results import Results
+from tfperf.sections.view import By, View
 from tfperf.trace.activities import Attribution
 
 

@@ -14,7 +14,8 @@ from tfperf.sections.ops.tables import (
     OPS,
     TABLES,
 )
-from tfperf.sections.results import Results, View
+from tfperf.sections.results import Results
+from tfperf.sections.view import View
 
 
 def example(tmp_path: Path) -> Results:

@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps", "overview"),
     analyze="tfperf.sections.functions.analysis:analyze",
     combine="tfperf.sections.functions.analysis:combine",
+    combines_in_tree=True,
     narrow="tfperf.sections.functions.analysis:narrow",
     stats=EAGER | {"tf_function_call", "tracing_count", "eager_op"},
     build="tfperf.sections.functions.section:build",

@@ -9,6 +9,7 @@ SECTION = SectionSpec(
     rests_on=("steps", "overview"),
     analyze="tfperf.sections.idle.analysis:analyze",
     combine="tfperf.sections.idle.analysis:combine",
+    combines_in_tree=True,
     narrow="tfperf.sections.idle.analysis:narrow",
     build="tfperf.sections.idle.section:build",
     tables=TABLES,

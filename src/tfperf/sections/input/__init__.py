@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps", "overview", "environment"),
     analyze="tfperf.sections.input.analysis:analyze",
     combine="tfperf.sections.input.analysis:combine",
+    combines_in_tree=True,
     stats=HOST_OPS | TFDATA,
     build="tfperf.sections.input.section:build",
     tables=TABLES,

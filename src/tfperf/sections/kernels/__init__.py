@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps",),
     analyze="tfperf.sections.kernels.analysis:analyze",
     combine="tfperf.sections.kernels.analysis:combine",
+    combines_in_tree=True,
     narrow="tfperf.sections.kernels.analysis:narrow",
     build="tfperf.sections.kernels.section:build",
     stats=DEVICE_OPS | {"equation", "kernel_details", "memcpy_details", "memset_details"},

@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps",),
     analyze="tfperf.sections.memory.analysis:analyze",
     combine="tfperf.sections.memory.analysis:combine",
+    combines_in_tree=True,
     stats=MEMORY,
     build="tfperf.sections.memory.section:build",
     tables=TABLES,

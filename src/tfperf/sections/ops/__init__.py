@@ -9,6 +9,7 @@ SECTION = SectionSpec(
     title="Ops",
     analyze="tfperf.sections.ops.analysis:analyze",
     combine="tfperf.sections.ops.analysis:combine",
+    combines_in_tree=True,
     stats=HOST_OPS | DEVICE_OPS,
     build="tfperf.sections.ops.section:build",
     tables=TABLES,

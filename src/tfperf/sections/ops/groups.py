@@ -18,8 +18,8 @@ from tfperf.report.model import Data
 from tfperf.sections.ops.device_ops import COPY_TYPES, KERNEL_WITHOUT_OP
 from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
 from tfperf.sections.registry import TableSpec
-from tfperf.sections.results import Grouping
 from tfperf.sections.tabular import Tabular, declared
+from tfperf.sections.view import Grouping
 from tfperf.units import PS_PER_MS
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"

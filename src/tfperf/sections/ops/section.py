@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tfperf.report.model import BarChart, Data, Fact, Level, Section, Table, at_levels
 from tfperf.sections.ops.tables import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
 from tfperf.sections.registry import TableSpec, present
-from tfperf.sections.results import View
+from tfperf.sections.view import View
 from tfperf.units import PS_PER_MS, format_ms
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
     from tfperf.sections.ops.op_table import Side
-    from tfperf.sections.results import Grouping, Results
+    from tfperf.sections.results import Results
+    from tfperf.sections.view import Grouping
 
 _SIDE = Column("side", "Side", str, "", "device or host", level="data")
 _RANK = Column("rank", "#", int, "count", "rank by self time among the ops of this side")

@@ -9,6 +9,7 @@ SECTION = SectionSpec(
     rests_on=("steps", "overview"),
     analyze="tfperf.sections.python.analysis:analyze",
     combine="tfperf.sections.python.analysis:combine",
+    combines_in_tree=True,
     build="tfperf.sections.python.section:build",
     tables=TABLES,
 )

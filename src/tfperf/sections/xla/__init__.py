@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps",),
     analyze="tfperf.sections.xla.analysis:analyze",
     combine="tfperf.sections.xla.analysis:combine",
+    combines_in_tree=True,
     build="tfperf.sections.xla.section:build",
     stats=DEVICE_OPS | HLO_ENDS | XLA_FACTS,
     tables=TABLES,

@@ -1,0 +1,93 @@
+"""Runs of many hosts: the same sums as of few, in less memory, and tables that end somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import event, host, line, plane, space
+
+import tfperf
+from tfperf.report.model import Column, Ranked, Section, table_of
+from tfperf.sections.many_hosts import PackedResults, combined_in_tree, with_short_tables
+from tfperf.sections.registry import OURS, call, find_section
+from tfperf.sections.results import HostResults
+
+IN_TREE = [name for name in OURS if find_section(name).combines_in_tree]
+
+
+def job(number: int) -> bytes:
+    """Steps with ops and kernels, some of which are those of other hosts."""
+    stats = {"correlation_id": 1}
+    steps = [event("train", 1000 * step, 900 + number, step_num=step) for step in range(3)]
+    ops = [event(f"layer_{number % 3}/MatMul:MatMul", 1000 * step + 10, 100 + number) for step in range(3)]
+    calls = [event("work", 1000 * step, 800, tf_function_call="traced-nonXla") for step in range(3)]
+    kernels = [event(f"gemm_{number % 2}", 1000 * step + 500, 20 + number, **stats) for step in range(3)]
+    frames = [event(f"$train.py:{number % 4} load", 5, 90)]
+    device = plane("/device:GPU:0", line("Stream #1", *kernels))
+    return space(host(*steps, *ops, *calls, *frames), device)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Sequence[HostResults]:
+    folder = tmp_path_factory.mktemp("hosts")
+    for number in range(20):
+        (folder / f"w-{number}.xplane.pb").write_bytes(job(number))
+    return tfperf.load(folder).hosts
+
+
+def plain(value: Any) -> Any:
+    """A value of lists and tuples, which can be compared."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if hasattr(value, "__struct_fields__"):
+        return [(name, plain(getattr(value, name))) for name in value.__struct_fields__]
+    if isinstance(value, dict):
+        return [(key, plain(item)) for key, item in value.items()]
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("section", IN_TREE)
+def test_combined_in_a_tree_is_combined_at_once(section: str, hosts: Sequence[HostResults]) -> None:
+    spec = find_section(section)
+    assert spec.combine is not None
+    results = [host.results[section] for host in hosts if host.results[section] is not None]
+    assert plain(combined_in_tree(spec.combine, results)) == plain(call(spec.combine, results))
+
+
+def test_nothing_combines_to_nothing() -> None:
+    assert combined_in_tree(sum, []) is None
+    assert combined_in_tree(sum, range(1000)) == sum(range(1000))
+
+
+def test_large_results_are_packed_and_come_back() -> None:
+    results = {"ops": ["a name"] * 20_000, "steps": list(range(20_000)), "idle": 1}
+    packed = PackedResults(results)
+    assert dict(packed) == results
+    assert (list(packed), len(packed)) == (["ops", "steps", "idle"], 3)
+    assert packed["steps"] is results["steps"]
+    assert packed["ops"] is not results["ops"]
+    with pytest.raises(KeyError):
+        packed["none"]
+
+
+def test_a_run_of_many_hosts_says_what_its_hosts_say(tmp_path: Path) -> None:
+    for number in range(65):
+        (tmp_path / f"w-{number}.xplane.pb").write_bytes(job(5))
+    one = tfperf.load(tmp_path, hosts=["w-0"], sections=["kernels", "ops"])
+    many = tfperf.load(tmp_path, sections=["kernels", "ops"])
+    assert isinstance(many.hosts[0].results, PackedResults)
+    assert many["kernels"].total_ps.tolist() == [65 * time_ps for time_ps in one["kernels"].total_ps.tolist()]
+    assert many["ops"].host.occurrences.tolist() == [65 * count for count in one["ops"].host.occurrences.tolist()]
+
+
+def test_long_tables_end_and_say_so() -> None:
+    column = Column("time_ms", "Time", float, "ms")
+    each = table_of("hosts", "Hosts", [column], {"time_ms": [0.0] * 10_001}, ranked=Ranked("time_ms", each="hosts"))
+    long, short = (table_of("ops", "Ops", [column], {"time_ms": [0.0] * count}) for count in (10_001, 10_000))
+    kept = with_short_tables(Section("s", "S", tables=(long, short, each))).tables
+    assert [(len(table), table.total_rows) for table in kept] == [(10_000, 10_001), (10_000, 10_000), (10_001, 10_001)]
+    assert kept[0].note == "Of 10,001 rows, the first 10,000 are kept: --hosts shows those of some hosts."
