@@ -70,11 +70,13 @@ def threads_at_work(
 
 def _by_thread(trace: HostTrace, ops: Int64s, work: StageWork, rows: Bools, waits: Intervals) -> Intervals:
     """Unite stretches of ops and of stages (`rows` of `work`) on the same thread, as far as they meet waits."""
-    row = np.concatenate((ops, work.row[rows]))
-    start = np.concatenate((trace.start_ps[ops], work.start[rows]))
-    end = np.concatenate((trace.end_ps[ops], work.end[rows]))
-    meets = touches(waits, start, end)
-    row, start, end = row[meets], start[meets], end[meets]
+    # Each kind by itself, cut to what counts: all of both at once is what takes most memory in a large trace.
+    met_ops = ops[touches(waits, trace.start_ps[ops], trace.start_ps[ops] + trace.duration_ps[ops])]
+    met = np.flatnonzero(rows)
+    met = met[touches(waits, work.start[met], work.end[met])]
+    row = np.concatenate((met_ops, work.row[met]))
+    start = np.concatenate((trace.start_ps[met_ops], work.start[met]))
+    end = np.concatenate((trace.start_ps[met_ops] + trace.duration_ps[met_ops], work.end[met]))
     order = np.lexsort((start, trace.line_of[row]))
     line, start, end = trace.line_of[row][order], start[order], end[order]
     first = np.flatnonzero(np.diff(line, prepend=-1)).tolist()
