@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from builders import event, host, logdir_of, space
 import tfperf
 from tfperf.parallel import cluster
 from tfperf.render import RenderOptions, render
+from tfperf.trace.logdir import HostFile
 
 
 def free_port() -> int:
@@ -25,12 +27,35 @@ def free_port() -> int:
         return port
 
 
+ENDLESS = """
+from pathlib import Path
+import time
+
+def endless(file, progress):
+    file.path.with_suffix(".begun").touch()
+    try:
+        while True:
+            progress(0, 0)
+            time.sleep(0.01)
+    finally:
+        file.path.with_suffix(".ended").touch()
+"""
+
+
 @pytest.fixture(scope="module")
-def dask() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with modules that workers can import."""
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "endless.py").write_text(ENDLESS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dask(modules: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """The address of a cluster of one worker, and the process of its scheduler."""
     address, module = f"tcp://127.0.0.1:{free_port()}", [sys.executable, "-m", "distributed.cli"]
     alone = ["--no-dashboard", "--host", "127.0.0.1"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *filter(None, sys.path)])}
     commands = (
         [f"{module[2]}.dask_scheduler", *alone, "--port", address.rpartition(":")[2]],
         [f"{module[2]}.dask_worker", address, *alone, "--nthreads", "1", "--no-nanny"],
@@ -53,6 +78,28 @@ def dask() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 def document(analysis: tfperf.Analysis) -> str | bytes:
     return render(analysis.report(), "json", RenderOptions())
+
+
+def awaited(path: Path) -> None:
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{path} is not there")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_ctrl_c_stops_what_a_worker_is_at(
+    dask: tuple[str, subprocess.Popen[bytes]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(modules)
+    from endless import endless  # type: ignore[import-not-found]
+
+    with pytest.raises(KeyboardInterrupt), cluster.connected(dask[0]) as workers:  # noqa: PT012
+        workers.executor.submit(workers.run, endless, [HostFile("a", tmp_path / "a.xplane.pb")])
+        awaited(tmp_path / "a.xplane.begun")
+        raise KeyboardInterrupt
+    awaited(tmp_path / "a.xplane.ended")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

@@ -58,6 +58,8 @@ class _Spread:
                 done, _ = wait(pending, _POLL_S, FIRST_COMPLETED)
                 for future in done:
                     self._take(future, pending.pop(future))
+                if not done:
+                    self._tell()
                 if workers.check:
                     workers.check()
         finally:
@@ -83,6 +85,9 @@ class _Spread:
         """Keep what came of some hosts, and tell how far the work is."""
         self.outcomes.update(outcomes)
         self._bytes_done += sum(self.sizes[host] for host in outcomes)
+        self._tell()
+
+    def _tell(self) -> None:
         if self.told.hosts_done:
             self.told.hosts_done(len(self.outcomes), len(self.files))
         if self.told.bytes_done:
