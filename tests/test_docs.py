@@ -30,6 +30,7 @@ import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import CliRunner, Result
 from job_environment import job_environment
+from sections.hosts.jobs import host_of_job
 
 import tfperf
 from tfperf.capture.outcomes import Captured
@@ -379,6 +380,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
         "jax": {"a": space(host(*jax.call("step", 0, 90), *jax.call("step", 100, 90)))},
         "roofline": {"a": space(_tpu())},
         "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
+        "late": {"a": host_of_job([0] * 4, [20_000] * 4), "b": host_of_job([20_000] * 4, [20_000] * 4)},
         "layers": {
             "a": space(
                 host(*(event(f"layer_{n}/A:A", 10 * n, 5) for n in range(2))),

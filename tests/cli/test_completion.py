@@ -60,7 +60,7 @@ def complete(folder: Path, *words: str) -> list[str]:
         (("--col",), ["--color"]),
         (("analyze", "--color", "a"), ["auto", "always"]),
         (("analyze", "-s", "k"), ["kernels"]),
-        (("analyze", "logs", "--section", "ho"), ["host_threads"]),
+        (("analyze", "logs", "--section", "host_"), ["host_threads"]),
         (("analyze", "--format", "ma"), ["markdown"]),
         (("check", "--max-inp"), ["--max-input-bound", "--max-input-cost"]),
         (("check", "logs", "--fail-on", "input_"), ["input_wait", "input_copy", "input_contention"]),

@@ -202,7 +202,7 @@ def test_every_table_has_a_column_that_names_its_rows() -> None:
 
 def test_limits_are_on_tables_of_the_analysis_by_all_their_names() -> None:
     assert {"steps", "steps_by_host", "kernels", "functions", "tf_functions", "iterators"} <= limit_tables().keys()
-    assert not {"events", "hosts", "host_steps"} & limit_tables().keys()
+    assert not {"events", "host_files", "host_steps"} & limit_tables().keys()
 
 
 @pytest.mark.parametrize("table", ["memory_allocators", "launches", "idle_devices"])

@@ -135,7 +135,7 @@ def test_planes_lines_and_hosts(tmp_path: Path) -> None:
         ("cores", 80, None),
         ("model", None, "V"),
     ]
-    assert rows_of(tmp_path, "select host, events, start_ps, end_ps, errors from hosts", a=data) == [
+    assert rows_of(tmp_path, "select host, events, start_ps, end_ps, errors from host_files", a=data) == [
         ("a", 4, 0, 5_000_000, None)
     ]
     query = (
@@ -168,7 +168,7 @@ def test_an_empty_host_has_empty_tables(tmp_path: Path) -> None:
     for table in RECORDED:
         count = rows_of(tmp_path, f"select count(*) from {table.name}", a=data)
         assert count == [(1,)] if table.name in ("planes", "hosts") else [(0,)]
-    assert rows_of(tmp_path, "select start_ps from hosts", a=data) == [(None,)]
+    assert rows_of(tmp_path, "select start_ps from host_files", a=data) == [(None,)]
 
 
 def test_more_events_than_an_int32_can_number_are_an_error(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from builders import event, host, iterator_call, line, logdir_of, plane, space
 from jax_builders import three_steps
+from sections.hosts.jobs import job
 from synthetic_tpu import core_with_work
 
 import tfperf
@@ -67,11 +68,15 @@ def of_xla(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def analyses(logdir: Path, of_xla: list[Path]) -> list[tfperf.Analysis]:
-    """The sample traces, and runs with what they lack: on two hosts, on one (only then there are pauses), of XLA."""
+def analyses(logdir: Path, of_xla: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[tfperf.Analysis]:
+    """The sample traces, and runs with what they lack: on two hosts, on one (only then there are pauses), of XLA.
+
+    The last one is of two hosts that exchange data.
+    """
     samples = Path(__file__).parents[2] / "sample_traces"
     runs = [tfperf.load(path.parent) for path in sorted(samples.glob("*/plugins"))]
-    return [*runs, tfperf.load(logdir), tfperf.load(logdir, hosts=["a"]), *map(tfperf.load, of_xla)]
+    exchanging = job(tmp_path_factory.mktemp("hosts"), sections=(), a=[0] * 4, b=[20_000] * 4)
+    return [*runs, tfperf.load(logdir), tfperf.load(logdir, hosts=["a"]), *map(tfperf.load, of_xla), exchanging]
 
 
 @pytest.mark.parametrize("name", analyzed_tables())

@@ -31,7 +31,7 @@ from tfperf.gate.limits import (
     regression_tolerance,
     unknown,
 )
-from tfperf.gate.measure import measure, measure_skew, measure_together, rests_on_steps
+from tfperf.gate.measure import is_over_steps, measure, measure_skew, measure_together, rests_on_steps
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
@@ -133,7 +133,7 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         judged.append(_judge_regression(after, hosts, baselines, tolerance))
     if profile.missing:
         judged = [_without_missing(each, profile.missing_text) for each in judged]
-    single = _single(hosts)
+    single = _with_steps(_single(hosts))
     return Outcome(
         judged=_explained(judged, profile, config),
         run=profile.run.name,
@@ -177,6 +177,11 @@ def _single(hosts: Sequence[JudgedHost]) -> Sequence[JudgedHost]:
     return hosts if len(hosts) == 1 else hosts[:-1]
 
 
+def _with_steps(hosts: Sequence[JudgedHost]) -> Sequence[JudgedHost]:
+    """Return the hosts that steps are judged of: not those that have none because they serve others."""
+    return [host for host in hosts if not host.breakdown.task.is_helper] or hosts
+
+
 def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig) -> tuple[Judged, ...]:
     breached = [each for each in judged if each.status == "breach"]
     sections = {section for each in breached for section in evidence_sections(each.limit.metric)}
@@ -200,7 +205,8 @@ def _explaining(judged: Judged, hosts: Sequence[JudgedHost]) -> JudgedHost:
 
 
 def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
-    metric, single = limit.metric, _single(hosts)
+    metric = limit.metric
+    single = _with_steps(_single(hosts)) if is_over_steps(metric) else _single(hosts)
     if metric.table:
         title = metric_title(limit)
     else:
@@ -253,7 +259,7 @@ def _judge_regression(
     from tfperf.compare.regression import compare_with_baselines
     from tfperf.compare.summarize import short_name
 
-    single = _single(hosts)
+    single = _with_steps(_single(hosts))
     comparison = compare_with_baselines(baselines, after, tolerance=tolerance, stat=single[0].stat)
     unfair = [
         f"{difference.what}: {difference.before} before, {difference.after} now; {difference.text}"
@@ -287,7 +293,7 @@ def _judge_regression(
 
 
 def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
-    others, skip_first, hosts = hosts[-1].other_kinds, config.skip_first or 0, _single(hosts)
+    others, skip_first, hosts = hosts[-1].other_kinds, config.skip_first or 0, _with_steps(_single(hosts))
     notes = [
         f"The profile{f' of host {host.name}' * bool(host.name)} may be incomplete or wrong: {host.doubt}."
         for host in hosts

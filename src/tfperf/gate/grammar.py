@@ -16,9 +16,9 @@
     bare      = { any character but white space , quotes , comma and brackets , not starting with an operator } ;
 
 Figures are `input_bound`, `step_time`, `kernel_launch`, `all_others`, `device_busy`, `memory`, `retraces`, `skew`,
-`input_cost`, and with the code of a cause `cause_cost[compilation]` and `cause[compilation]`; tables and their keys are
-those that `tfperf query --schema` lists, without the recorded ones. White space between parts has no meaning. Without a
-function, every row must hold the limit. `~` and `!~` search for a regular expression of RE2, which
+`straggler_loss`, `input_cost`, and with the code of a cause `cause_cost[compilation]` and `cause[compilation]`; tables
+and their keys are those that `tfperf query --schema` lists, without the recorded ones. White space between parts has no
+meaning. Without a function, every row must hold the limit. `~` and `!~` search for a regular expression of RE2, which
 is case-sensitive unless it starts with `(?i)`. `name` stands for the column that names the rows, if none is called so.
 A bound without a unit is in the unit of the column. `or none` lets a limit hold where no row meets the conditions.
 """

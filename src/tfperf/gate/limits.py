@@ -171,6 +171,14 @@ FIGURES: Mapping[str, Figure] = {
         sections=("functions",),
     ),
     "skew": Figure("Skew", "%", "step time of the slowest host / median of the hosts - 1"),
+    "straggler_loss": Figure(
+        "Straggler loss",
+        "%",
+        "share of the step time that is lost because hosts wait for the last one; 0 below 3 ms per step",
+        sections=("steps", "hosts"),
+        is_share=True,
+        over_hosts=True,
+    ),
     "input_cost": Figure(
         "Input cost",
         "%",
@@ -244,6 +252,9 @@ NAMED: Mapping[str, NamedLimit] = {
     "max-memory": NamedLimit("memory", "<=", "Largest peak of an allocator, for example 10GiB."),
     "max-retraces": NamedLimit("retraces", "<=", "Most calls that trace a tf.function again, for example 0."),
     "max-skew": NamedLimit("skew", "<=", "How much slower than the median host the slowest may be."),
+    "max-straggler-loss": NamedLimit(
+        "straggler_loss", "<=", "Largest share of the step time that is lost because hosts wait for the last one."
+    ),
     "max-input-cost": NamedLimit(
         "input_cost", "<=", "Largest share of the step time that input costs: the low end of its range counts."
     ),

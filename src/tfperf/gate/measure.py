@@ -13,6 +13,9 @@ from tfperf.gate.judged_host import JudgedHost
 from tfperf.gate.limits import CAUSE, FIGURES, Limit, Measurement, Metric, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.sections.diagnosis.case import LEAST_PERCENT
+from tfperf.sections.hosts.lateness import LEAST_LOSS_MS
+from tfperf.sections.hosts.section import late_text
+from tfperf.sections.hosts.straggler import LEAST_LOSS_PERCENT
 from tfperf.sections.overview.summary import Statistics
 from tfperf.sections.steps.why_unknown import NO_DEVICE, why_unknown
 from tfperf.units import counted, format_ms, format_percent
@@ -20,6 +23,7 @@ from tfperf.units import counted, format_ms, format_percent
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Diagnosis
     from tfperf.sections.functions.analysis import FunctionStats
+    from tfperf.sections.hosts.analysis import Hosts
     from tfperf.sections.memory.allocator import Allocator
 
 _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
@@ -28,12 +32,12 @@ _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maxi
 def measure(limit: Limit, host: JudgedHost) -> Measurement:
     """Return what a limit measures on a host."""
     metric = limit.metric
-    damage = host.damage(is_over_steps=rests_on_steps(metric) or _is_over_steps(metric))
+    damage = host.damage(is_over_steps=is_over_steps(metric))
     if damage:
         return unknown(damage)
     if metric.table:
         return _measure_column(limit, host)
-    if rests_on_steps(metric) and host.too_few_steps:
+    if rests_on_steps(metric) and not FIGURES[metric.name].over_hosts and host.too_few_steps:
         return unknown(host.too_few_steps)
     if metric.name == "step_time":
         return _step_time(host, metric.function)
@@ -47,10 +51,10 @@ def rests_on_steps(metric: Metric) -> bool:
     return metric.name in FIGURES and not metric.table and "steps" in FIGURES[metric.name].sections
 
 
-def _is_over_steps(metric: Metric) -> bool:
-    """Tell whether a metric is a column over steps."""
+def is_over_steps(metric: Metric) -> bool:
+    """Tell whether a metric is a figure or a column over steps."""
     if not metric.table:
-        return False
+        return rests_on_steps(metric)
     table = limit_tables()[metric.table]
     return table.about_steps or any(column.over_steps for column in table.columns if column.key == metric.name)
 
@@ -232,6 +236,21 @@ def _cause_cost(host: JudgedHost, code: str) -> Measurement:
 
 
 _OF_CAUSES: Mapping[str, Callable[[JudgedHost, str], Measurement]] = {CAUSE: _cause, "cause_cost": _cause_cost}
+
+
+def _straggler_loss(together: JudgedHost) -> Measurement:
+    """Return what steps lose because hosts wait for the last one; `together` is all of them."""
+    hosts: Hosts = together.results["hosts"]
+    if not hosts.is_known:
+        return unknown(hosts.why_unknown)
+    found = hosts.straggler
+    if found is None or found.is_outside_averages:
+        return Measurement(
+            0.0, f"hosts wait for each other less than {LEAST_LOSS_MS:.0f} ms or {LEAST_LOSS_PERCENT:.0f}%"
+        )
+    return Measurement(found.loss_percent, late_text(found, "")[0], host=found.host)
+
+
 _FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
     "input_bound": _input_bound,
     "kernel_launch": partial(_share, category="kernel_launch"),
@@ -240,4 +259,5 @@ _FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
     "memory": _memory,
     "retraces": _retraces,
     "input_cost": _input_cost,
+    "straggler_loss": _straggler_loss,
 }

@@ -225,5 +225,5 @@ _TABLES: Mapping[str, Callable[[Sequence[HostTrace]], Iterator[Columns]]] = {
     "planes": _planes,
     "plane_stats": _plane_stats,
     "name_stats": _name_stats,
-    "hosts": _hosts,
+    "host_files": _hosts,
 }

@@ -122,7 +122,7 @@ RECORDED: tuple[SqlTable, ...] = (
         *_VALUES,
     ),
     _recorded(
-        "hosts",
+        "host_files",
         "trace files",
         _HOST,
         SqlColumn("path", "VARCHAR", "", "path of the file"),

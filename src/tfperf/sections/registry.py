@@ -127,6 +127,7 @@ OURS = (
     "diagnosis",
     "overview",
     "steps",
+    "hosts",
     "batch",
     "idle",
     "input",

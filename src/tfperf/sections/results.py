@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tfperf.trace.pipelines import Pipelines
     from tfperf.trace.stage_work import StageWork
     from tfperf.trace.steps import Steps
+    from tfperf.trace.tasks import Task
 
 
 class Host:
@@ -87,6 +88,13 @@ class Host:
     def as_tensorflow(self) -> bool:
         """Tell whether the conclusions are to be those of TensorFlow's own profiler."""
         return self.attribution == "tensorflow"
+
+    @cached_property
+    def task(self) -> Task:
+        """Return which task of a job the host is."""
+        from tfperf.trace.tasks import task_of
+
+        return task_of(self.trace)
 
     @cached_property
     def host_ops(self) -> HostOps:

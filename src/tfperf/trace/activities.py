@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Int64s, Intervals, Uint8s, distinct, union, union_all, union_sorted
 from tfperf.trace.event_names import (
+    is_collective_kernel,
     is_fetch,
     is_jax_compilation,
     is_jitted_call,
@@ -205,10 +206,9 @@ def _tensorflow_device(name: str) -> Activity:
 def _corrected_device(name: str) -> Activity:
     if (copy := re.match(_COPY, name)) is not None:
         return _copy_direction(copy[1])
-    lowered = name.lower()
-    if lowered.startswith(("nccl", "rccl", "void nccl", "mscclkernel")):
+    if is_collective_kernel(name):
         return Activity.COLLECTIVES
-    if "__amd_rocclr_copybuffer" in lowered:
+    if "__amd_rocclr_copybuffer" in name.lower():
         return Activity.DEVICE_TO_DEVICE
     return _COMPUTE[bits_of_name(name)]
 

@@ -139,6 +139,11 @@ def is_memory(name: str) -> bool:
     return name in ("MemoryAllocation", "MemoryDeallocation")
 
 
+def names_its_task(name: str) -> bool:
+    """Tell whether a text of the event names the task that writes it: a call on a device, or a send of a tensor."""
+    return name.startswith("RemoteCallOp") or name.endswith(":_Send")
+
+
 def is_python_frame(name: str) -> bool:
     """Tell whether the event is a frame of the Python tracer."""
     return name.startswith("$")
@@ -170,6 +175,21 @@ def is_call(name: str) -> bool:
 def may_mark_steps(name: str) -> bool:
     """Tell whether the event is of a program, and not of TensorFlow: of those that start something, it marks a step."""
     return not is_call(name) and not name.startswith("KernelAndDevice")
+
+
+_HLO_COLLECTIVE = re.compile(
+    r"(?:all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast))(?!-start)(?:-done)?\b"
+)
+
+
+def is_hlo_collective(name: str) -> bool:
+    """Tell whether an HLO op exchanges data with other devices; one that only starts to do so waits for nobody."""
+    return _HLO_COLLECTIVE.match(name) is not None
+
+
+def is_collective_kernel(name: str) -> bool:
+    """Tell whether a kernel of a device exchanges data with other devices."""
+    return name.lower().startswith(("nccl", "rccl", "void nccl", "mscclkernel"))
 
 
 _OPTIMIZER = r"adam|adamw|sgd|rmsprop|adagrad|adadelta|adamax|nadam|ftrl|lamb|lion"

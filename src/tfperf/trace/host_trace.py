@@ -23,6 +23,8 @@ from tfperf.wire.hlo import HLO_PROTO
 
 _SEARCH = 16
 """How many times longer it takes to search for a row than to pass over one."""
+_SESSION_PLANE = "Task Environment"
+"""The plane that says when the profiler started and stopped."""
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
 
 
@@ -110,6 +112,8 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     Events without duration count too, such as allocations, though most of them are not among the rows. 0 and 0 without
     events."""
+    clock_zero_ns: int
+    """Where the clock of the file counts from, in nanoseconds since 1970; 0: from the start of the capture."""
     names: tuple[str, ...]
     display_names: tuple[str, ...]
     read_stats: frozenset[str]
@@ -136,6 +140,15 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     def event_count(self) -> int:
         """Return the number of events in the file."""
         return sum(plane.event_count for plane in self.planes)
+
+    @cached_property
+    def clock_start_ns(self) -> int | None:
+        """Return the time that is 0 on the clock of the file, in nanoseconds since 1970; None if the file has none."""
+        if self.clock_zero_ns:
+            return self.clock_zero_ns
+        stats = next((plane.stats for plane in self.planes if plane.name == _SESSION_PLANE), {})
+        start = stats.get("profile_start_time")
+        return start if isinstance(start, int) and start > 0 else None
 
     @cached_property
     def programs(self) -> dict[int, NamedProgram]:

@@ -16,6 +16,7 @@ from tfperf.trace.event_names import (
     may_mark_steps,
     may_state_batch_size,
     names_its_object,
+    names_its_task,
 )
 from tfperf.trace.host_trace import PlaneKind
 from tfperf.wire.event_columns import StatType
@@ -45,6 +46,8 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", device=False), ("iter_num", "_pt", "_ct", "_a")),
     (KnownStat("number", may_be_hlo_op, device=False), ("_p", "_c")),
     (KnownStat("number", may_mark_steps, device=False), ("_r",)),
+    (KnownStat("number", device=False), ("group_key", "instance_key")),
+    (KnownStat("text", names_its_task, device=False), ("device", "key")),
     # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
     (KnownStat("text", is_memory), ("tf_op", "shape")),
     (KnownStat("text", names_its_object), ("name",)),
@@ -92,6 +95,10 @@ DEVICE_OPS = HLO_OPS | {"hlo_module", "name", "annotation", "level 0", "tf_op"}
 """The ops behind what a GPU did (`device_work`)."""
 JAX = frozenset({"program_id", "run_id", HLO_PROTO})
 """Calls of jitted functions and what runs for them (`find_jax_calls`); read where a program calls such functions."""
+TASK = frozenset({"device", "key"})
+"""Which task of a cluster a host is (`task_of`)."""
+COLLECTIVES = frozenset({"group_key", "instance_key", "hlo_op", "run_id"})
+"""Exchanges of data between hosts (`find_collectives`)."""
 HLO_ENDS = frozenset({"_p", "_c"})
 """When ops that XLA compiled for the host end: their completion is an event of its own."""
 DEFAULT = frozenset(KNOWN) - LINKS | HLO_ENDS

@@ -57,7 +57,7 @@ def read_host(
         programs = reading.read_programs(file)
         check_planes(file, space, [plane.name for plane in reading.planes])
         file.check_unchanged()
-    events, memory, extent_ps = reading.joined()
+    events, memory, extent_ps, clock_zero_ns = reading.joined()
     return HostTrace(
         host=host or next(iter(space.hostnames), "localhost"),
         path=path,
@@ -68,6 +68,7 @@ def read_host(
         start_ps=events.start_ps,
         duration_ps=events.duration_ps,
         extent_ps=extent_ps,
+        clock_zero_ns=clock_zero_ns,
         names=tuple(reading.names),
         display_names=tuple(reading.display_names),
         read_stats=reading.stats,
@@ -164,8 +165,8 @@ class _Reading:
             before = self._extents.pop() if index == 0 and events.continued else None
             self._extents.append(_hull([each for each in (before, extent) if each is not None]))
 
-    def joined(self) -> tuple[EventColumns, MemoryEvents, tuple[int, int]]:
-        """Return all events and the allocations on one clock, and from when to when events of any kind go."""
+    def joined(self) -> tuple[EventColumns, MemoryEvents, tuple[int, int], int]:
+        """Return all events and the allocations on one clock, from when to when events of any kind go, and its zero."""
         events, memory = (self._with_short_texts(join_columns(parts)) for parts in (self._events, self._memory))
         of_lines = zip(events.lines, self._extents, strict=True)
         extents = [(line.timestamp_ns, *extent) for line, extent in of_lines if extent is not None]
@@ -175,7 +176,8 @@ class _Reading:
         shifted = [((stamp - zeros[stamp]) * 1000, start, end) for stamp, start, end in extents]
         extent = _hull([(start + shift, end + shift) for shift, start, end in shifted]) or (0, 0)
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
-        return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats), extent
+        zero = min((zero for zero in zeros.values() if zero), default=0)
+        return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats), extent, zero
 
     def _with_short_texts(self, events: EventColumns) -> EventColumns:
         stats = {name: replace(stat, texts=tuple(self._cut(stat.texts))) for name, stat in events.stats.items()}

@@ -104,9 +104,11 @@ def from_calls(trace: HostTrace) -> Steps | None:
     return _repetitions(trace, calls, fetches)
 
 
-def _numbered(trace: HostTrace, how: How, span: tuple[Int64s, Int64s], functions: list[str]) -> Steps:
-    """Return steps that are numbered from 0; `functions` names what each runs."""
-    kinds = label_kinds(trace, *span, functions)
+def _numbered(
+    trace: HostTrace, how: How, span: tuple[Int64s, Int64s], functions: list[str], until: Int64s | None = None
+) -> Steps:
+    """Return steps that are numbered from 0; `functions` names what each runs, and `until` bounds when its ops do."""
+    kinds = label_kinds(trace, span[0], span[1] if until is None else until, functions)
     names = tuple(f"{kind} {i}" for i, kind in enumerate(kinds))
     steps = plain_steps(how, span, np.arange(len(kinds), dtype=np.int64), names, kinds)
     return replace(steps, end_known=False)
@@ -214,7 +216,10 @@ def from_function_runs(trace: HostTrace) -> Steps | None:
         rows = rows[np.lexsort((-trace.end_ps[rows], trace.start_ps[rows]))]
         rows = rows[nest(trace.start_ps[rows], trace.end_ps[rows]).parent < 0]
         how: How = ("executor runs", "low", f"{len(rows)} {name} events outside tf.data")
-        return _numbered(trace, how, (trace.start_ps[rows], trace.end_ps[rows]), [UNLABELLED] * len(rows))
+        start, end = trace.start_ps[rows], trace.end_ps[rows]
+        # A run that another process asks for returns before its ops do.
+        until = np.maximum(end, np.append(start[1:], int(trace.end_ps[trace.on_host].max())))
+        return _numbered(trace, how, (start, end), [UNLABELLED] * len(rows), until)
     return None
 
 

@@ -215,6 +215,27 @@ ADVICE: Mapping[str, Advice] = {
         assumption="the host can be as fast as the others",
         url=f"{GUIDE}/distributed_training",
     ),
+    "even_work": Advice(
+        texts=everywhere("give all hosts the same work in each step, and look for what interrupts them (-s hosts)"),
+        least=0.5,
+        most=1.0,
+        assumption="no host is late",
+        url=f"{GUIDE}/distributed_training",
+    ),
+    "overlap_exchange": Advice(
+        texts=everywhere("exchange gradients while others are still computed, and fewer bytes of them (16 bit)"),
+        least=0.0,
+        most=1.0,
+        assumption="gradients are exchanged as soon as they are there",
+        url=f"{GUIDE}/distributed_training",
+    ),
+    "balance_input": Advice(
+        texts=everywhere("give each host the same share of the files, and as many cores for its input as the others"),
+        least=0.5,
+        most=1.0,
+        assumption="the input of the host can be as fast as that of the others",
+        url=f"{GUIDE}/data_performance_analysis",
+    ),
     "use_all_devices": Advice(
         texts={
             "keras": "build and compile the model under tf.distribute.MirroredStrategy(), which uses all GPUs",

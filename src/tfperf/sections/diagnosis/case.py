@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,10 @@ from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.overview.summary import Summary
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORY_TITLES
+
+if TYPE_CHECKING:
+    from tfperf.sections.hosts.analysis import Hosts
+    from tfperf.sections.hosts.straggler import Straggler
 
 LEAST_PERCENT = 2.0
 """What takes less of the step is no cause."""
@@ -42,6 +47,17 @@ class Case(Struct, frozen=True, kw_only=True):
     is_headline: bool
     pace: int | None = None
     """The host whose steps these are, if it sets the pace of several; else they are averages over hosts."""
+
+    @property
+    def straggler(self) -> Straggler | None:
+        """Return what steps lose because hosts wait for each other; known of the headline kind only."""
+        return self.hosts.straggler if self.is_headline and not self.results.is_other_kind else None
+
+    @property
+    def hosts(self) -> Hosts:
+        """Return who waits for whom."""
+        hosts: Hosts = self.results["hosts"]
+        return hosts
 
     @property
     def host(self) -> str:

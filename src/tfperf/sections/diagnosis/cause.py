@@ -82,6 +82,8 @@ class Cause(Struct, frozen=True, kw_only=True):
     """The numbers that `detail` states."""
     host: str = ""
     """The host whose steps these are; empty: averages over hosts."""
+    is_aside: bool = False
+    """Whether it only adds to another cause, which has the cost: the first screen leaves it out."""
 
     @property
     def gain_percent(self) -> float | None:

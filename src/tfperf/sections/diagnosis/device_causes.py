@@ -108,20 +108,6 @@ def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None
     return case.action("mixed_precision", cost, Range(min(advice.least, 1.0 - least), 1.0 - least), text)
 
 
-def collectives(case: Case) -> Cause | None:
-    """Judge communication between devices while nothing else goes on."""
-    on_host = case.program.collective_percent
-    share = case.ledger.left("device_collectives") + min(on_host, case.ledger.left("host_compute"))
-    if share < LEAST_PERCENT:
-        return None
-    is_on_host = not case.ledger.left("device_collectives")
-    detail = f"exchanging gradients, and waiting for them{' (counted as host compute)' * is_on_host}"
-    cost = case.ledger.claim("device_collectives", "host_compute", most=share)
-    rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"),)
-    title = "Communication between replicas"
-    return case.cause("collectives", title, cost, detail, actions=("fewer_exchanges",), rests_on=rests_on)
-
-
 def idle_devices(case: Case) -> Cause | None:
     """Judge devices that recorded nothing, or nothing in the steps, beside others that work."""
     if not case.is_headline:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfperf.sections.diagnosis.case import Case
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.device_causes import (
-    collectives,
     compute_in_32_bit,
     host_ops,
     idle_devices,
@@ -17,13 +17,13 @@ from tfperf.sections.diagnosis.device_causes import (
     memory_pressure,
     waiting_for_results,
 )
+from tfperf.sections.diagnosis.exchange_causes import collectives, collectives_bound, straggler, with_late_host
 from tfperf.sections.diagnosis.host_causes import (
     compilation,
     eager_ops,
     profiling_overhead,
     python_between_steps,
     small_work_per_step,
-    straggler,
     waiting_in_calls,
     warm_up,
 )
@@ -38,15 +38,20 @@ from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.units import format_percent
 
+if TYPE_CHECKING:
+    from tfperf.sections.hosts.analysis import Hosts
+
 WORTH_FIXING = 0.03
 """Share of the step that fixing a cause must likely bring, or the diagnosis says that nothing is worth it."""
 _RULES: tuple[Callable[[Case], Cause | None], ...] = (
+    straggler,
     compilation,
     input_wait,
     input_copy,
     input_contention,
     output_copy,
     collectives,
+    collectives_bound,
     eager_ops,
     small_work_per_step,
     launch_bound,
@@ -137,26 +142,21 @@ def _without_steps(results: Results) -> Diagnosis:
 
 
 def _pace_setter(results: Results) -> int | None:
-    """Return the host that sets the pace of the others: they wait for it in exchanges, or for its input."""
+    """Return the host that sets the pace of the others: they wait for it in collectives, or for its input."""
     overview: Overview = results["overview"]
-    pace = pace_setter([times.program for times in results.of_hosts("diagnosis")])
+    hosts: Hosts = results["hosts"]
+    if not hosts.is_known:
+        pace = pace_setter([times.program for times in results.of_hosts("diagnosis")])
+    else:
+        blamed = "" if hosts.straggler is None or hosts.straggler.is_outside_averages else hosts.straggler.host
+        pace = next((place for place, host in enumerate(results.hosts) if host.host == blamed), None)
     if pace is None and (overview.input_percent or 0.0) >= INPUT_LIMITS[0]:
         pace = overview.worst_host
     return pace if pace is None or overview.by_host[pace].step_time_ms is not None else None
 
 
-def _of_straggler(case: Case, causes: list[Cause]) -> list[Cause]:
-    """Judge what the pace setter makes others wait for, beyond the causes already found on it."""
-    programs = [times.program for times in case.results.of_hosts("diagnosis")]
-    others = [program.collective_percent for index, program in enumerate(programs) if index != case.pace]
-    claimed = sum(cause.cost_percent.high for cause in causes if cause.cost_percent and cause.code != "collectives")
-    found = straggler(case, sum(others) / len(others) - case.program.collective_percent - claimed)
-    return [] if found is None else [found]
-
-
 def _judge(case: Case) -> list[Cause]:
-    causes = [cause for rule in _RULES if (cause := rule(case)) is not None]
-    return causes if case.pace is None else [*causes, *_of_straggler(case, causes)]
+    return with_late_host(case, [cause for rule in _RULES if (cause := rule(case)) is not None])
 
 
 def _headline(judged: Summary, causes: list[Cause]) -> str:

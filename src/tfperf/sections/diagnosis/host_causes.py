@@ -17,7 +17,6 @@ _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
 _FRAMEWORK_MS = 2.5
 """Python of Keras or of a plain loop takes less per step."""
-_STRAGGLER_PERCENT = 10.0
 _OVERHEAD_PERCENT = 5.0
 _OF_KERAS = {"OptionalHasValue", "OptionalGetValue", "SyncDevice"}
 """Ops by which `fit` of Keras reads the results of a step, and waits for devices: no code of the user runs them."""
@@ -168,16 +167,6 @@ def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
 def _runs_several_batches(case: Case) -> bool:
     """Tell whether a step is several batches already."""
     return int(case.results["steps"].steps.batches.max()) > 1
-
-
-def straggler(case: Case, waiting_percent: float) -> Cause | None:
-    """Judge the host that others wait for: `waiting_percent` of the step, more than it waits for them."""
-    if min(waiting_percent, case.ledger.left("host_compute")) < _STRAGGLER_PERCENT:
-        return None
-    cost = case.ledger.claim("host_compute", most=waiting_percent)
-    detail = f"the others wait for {case.host}, whose own work takes longer than theirs"
-    rests_on = (Evidence("overview", "steps_by_host", case.host),)
-    return case.cause("straggler", "One slow host", cost, detail, actions=("look_at_host",), rests_on=rests_on)
 
 
 def python_between_steps(case: Case) -> Cause | None:

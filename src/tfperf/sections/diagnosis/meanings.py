@@ -61,8 +61,17 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "replicas exchange gradients, or wait for each other to do so",
         "category Device collectives; on CPUs a part of Host compute",
     ),
+    "collectives_bound": CauseMeaning(
+        "the exchange of data between hosts, without waiting for the last one, takes 10 % of the step or more",
+        "no part of the step: `collectives` has the cost",
+    ),
     "straggler": CauseMeaning(
-        "one host does more work than the others, which wait for it", "part of the category Host compute of that host"
+        "hosts wait for the last one in a step: one that is always slow, or now this and now that",
+        "what that host is slower in, if no other cause has it; without one host to blame, what hosts wait in",
+    ),
+    "skewed_input": CauseMeaning(
+        "the input of one host is slower than that of the others, which wait for it",
+        "no part of the step: `input_wait` or `input_copy` has the cost",
     ),
     "device_compute_32bit": CauseMeaning(
         "kernels that tensor cores could do in 16 bit", "part of the category Device compute"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tfperf.arrays import Int64s, Intervals, difference, overlap, union, union_all
 from tfperf.sections.results import Host
 from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.event_names import is_python_frame, mask, parse_op
+from tfperf.trace.event_names import is_hlo_collective, is_python_frame, mask, parse_op
 from tfperf.trace.host_state import HostStates, State
 from tfperf.trace.host_trace import HostTrace
 
@@ -26,7 +26,6 @@ _KERAS = re.compile(
     r"(?:__inference_)?(?:train_function|test_function|predict_function|one_step_on_data|one_step_on_iterator"
     r"|multi_step_on_iterator)(?:_\d+)*$"
 )
-_COLLECTIVE = re.compile(r"(?:all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)\b")
 _RUN = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
 """How XLA runs a whole program on a CPU: all of it is the program's own work."""
 _JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
@@ -124,7 +123,7 @@ def _ops(trace: HostTrace, states: HostStates) -> Intervals:
 def is_collective(name: str) -> bool:
     """Tell whether a host event is an exchange with other replicas: the op, or the executor that agrees on it."""
     of_executor = name.startswith(("CollectiveExecutor::", "BaseCollectiveExecutor::", "CollectiveOp"))
-    return of_executor or parse_op(name).type.startswith("Collective") or _COLLECTIVE.match(name) is not None
+    return of_executor or parse_op(name).type.startswith("Collective") or is_hlo_collective(name)
 
 
 def _times(trace: HostTrace, rows: Int64s) -> Intervals:

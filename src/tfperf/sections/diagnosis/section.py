@@ -61,8 +61,9 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
         shares = (share_of_step(diagnosis.summary, key, diagnosis.host) for key in CATEGORIES)
         quantities = tuple(share for share in shares if (share.value or 0.0) >= _LEAST_SHARE)
         findings.append(Finding("nothing", "info", diagnosis.headline, quantities=quantities))
-    for number, cause in enumerate(causes, start=len(findings)):
-        findings.append(finding_of(cause, "brief" if number < _SHOWN else "full"))
+    shown = [cause for cause in causes if not cause.is_aside][: _SHOWN - len(findings)]
+    for cause in causes:
+        findings.append(finding_of(cause, "brief" if cause in shown else "full"))
         for other in cause.actions[1:]:
             text, of_other = f"Also for {_named(cause)}: {_words(cause, other)}.", _estimate(cause, other)
             findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))

@@ -13,6 +13,7 @@ from tfperf.sections.steps.why_unknown import NO_DEVICE, why_unknown
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.case import Case
+    from tfperf.sections.hosts.analysis import Hosts
 
 
 def why_unjudged(case: Case) -> dict[str, str]:
@@ -71,11 +72,12 @@ def _idle_time(case: Case) -> str:
 def _straggler(case: Case) -> str:
     if not case.results.has_several_hosts:
         return "there is only one host, and a straggler is one of several"
-    if case.results.has_device:
-        return "exchanges of devices are not compared between hosts: limit the step times with --max-skew"
-    if not all(times.program.collective_percent for times in case.results.of_hosts("diagnosis")):
-        return "not every host shows that it exchanges anything with others"
-    return ""
+    if case.results.is_other_kind:
+        return "who waits for whom is known of the main kind of steps only"
+    hosts: Hosts = case.results["hosts"]
+    shares = [times.program.collective_percent for times in case.results.of_hosts("diagnosis")]
+    # Without keys, hosts are compared by how much of a step they spend in collectives of the host.
+    return "" if all(shares) and not case.results.has_device else hosts.why_unknown
 
 
 def _precision(case: Case) -> str:
@@ -151,7 +153,9 @@ NEEDS: Mapping[str, _Need] = {
     "waiting_in_calls": _Need(("all_others",), _calls),
     "eager_ops": _Need(("host_compute", "all_others"), _eager),
     "collectives": _Need(("device_collectives", "host_compute")),
-    "straggler": _Need(("host_compute",), _straggler),
+    "collectives_bound": _Need(("device_collectives", "host_compute")),
+    "straggler": _Need((), _straggler),
+    "skewed_input": _Need(("input_wait",), _straggler),
     "device_compute_32bit": _Need(("device_compute",), _precision),
     "layout_conversion": _Need(("device_compute",), _layouts),
     "memory_bound": _Need(("device_compute",), _bounds),

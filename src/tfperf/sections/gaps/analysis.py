@@ -25,8 +25,8 @@ _NOT_IN_TRACES: dict[str, Callable[[HostEnvironment], object]] = {
 
 def analyze(host: Host) -> tuple[str, ...]:
     """Say what the file of a host cannot tell."""
-    trace, steps = host.trace, host["steps"].steps
-    gaps = [] if len(steps) else [f"Steps: {steps.explanation}."]
+    trace, breakdown = host.trace, host["steps"]
+    gaps = [] if len(breakdown.steps) or breakdown.task.is_helper else [f"Steps: {breakdown.steps.explanation}."]
     if not trace.event_count:
         gaps.append("Everything: the file holds no events.")
     elif not any(plane.kind == "host" and plane.event_count for plane in trace.planes):

@@ -134,6 +134,15 @@ def _rate_summary(results: Results) -> dict[str, Any]:
     return rate_summary(results)
 
 
+def _straggler_summary(results: Results) -> dict[str, Any]:
+    """Return the JSON keys about a late host: unknown where the section was not analyzed."""
+    if "hosts" not in results.sections:
+        return {"straggler": None, "straggler_cause": None}
+    from tfperf.sections.hosts.section import straggler_summary
+
+    return straggler_summary(results)
+
+
 def report_summary(results: Results) -> dict[str, Any]:
     """Return the fixed JSON keys of every report."""
     breakdown: Breakdown = results["steps"]
@@ -173,6 +182,7 @@ def report_summary(results: Results) -> dict[str, Any]:
         "hosts_missing": len(results.missing),
         "worst_host": results.hosts[summary.worst_host].host if summary.worst_host is not None else None,
         **_rate_summary(results),
+        **_straggler_summary(results),
     }
 
 

@@ -23,7 +23,8 @@ from tfperf.trace.activities import Activity, ActivityTimes, Attribution, correc
 from tfperf.trace.device_time import device_label
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps import OMITTED, How, Steps, plain_steps
+from tfperf.trace.steps import OMITTED, How, Steps, no_steps, plain_steps
+from tfperf.trace.tasks import Task
 from tfperf.trace.tpu_steps import core_steps, has_categories, has_ops
 from tfperf.units import PS_PER_MS, counted
 
@@ -74,6 +75,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     unknown_somewhere: frozenset[str] = frozenset()
     """The categories, and parts of input, that some of several hosts, or the ops of a TPU, cannot show."""
     on_tpu: bool = False
+    task: Task = Task()
+    """Of one host: which task of a job it is."""
     cores: tuple[CoreWork, ...] = ()
     """TPU cores whose ops say what they do."""
 
@@ -143,6 +146,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
             "start_ms": (steps.start_ps / PS_PER_MS).tolist(),
             "step_time_ms": (steps.duration_ps / PS_PER_MS).tolist(),
             **{key: times_ms[key] for key in (*(f"{category}_ms" for category in CATEGORIES), *_INPUT_PARTS)},
+            # One host alone does not tell (`section.py`).
+            "waiting_for_hosts_ms": [None] * len(steps),
         }
 
 
@@ -150,7 +155,12 @@ def analyze(host: Host) -> Breakdown:
     """Find the steps of a host and attribute their time."""
     if host.as_tensorflow:
         return as_tensorflow(host.trace)
-    return attribute(host.trace, find_steps(host.trace, host.step_marker))
+    task = host.task
+    if task.is_helper:
+        steps = no_steps(f"{task.described} has no steps of its own")
+    else:
+        steps = find_steps(host.trace, host.step_marker)
+    return replace(attribute(host.trace, steps), task=task)
 
 
 def attribute(trace: HostTrace, steps: Steps) -> Breakdown:

@@ -59,11 +59,29 @@ _STEP_COLUMNS = (
     Column("input_wait_ms", "Input wait", float, "ms", "part of input: waiting for tf.data", level="data"),
     Column("host_to_device_ms", "Host to device", float, "ms", _COPIED, level="data"),
 )
+_FOR_OTHER_HOSTS = Column(
+    "waiting_for_hosts_ms",
+    "For other hosts",
+    float,
+    "ms",
+    "part of device collectives and host compute: waiting in collectives for the last host",
+    level="data",
+)
 
 
 def _steps(results: Results) -> Data | None:
     breakdown = results["steps"]
-    return breakdown.columns() if len(breakdown.steps) else None
+    if not len(breakdown.steps):
+        return None
+    return {**breakdown.columns(), _FOR_OTHER_HOSTS.key: _waiting_for_hosts(results, breakdown)}
+
+
+def _waiting_for_hosts(results: Results, breakdown: Breakdown) -> list[float | None]:
+    """Return how long hosts wait for others in each step, on average; None where that is unknown."""
+    late = results["hosts"].late if "hosts" in results.sections and breakdown.attribution == "corrected" else None
+    if late is None:
+        return [None] * len(breakdown.steps)
+    return [None if ps < 0 else ps / PS_PER_MS for ps in late.mean_waited_ps(breakdown.steps.numbers).tolist()]
 
 
 def _host_steps(results: Results) -> Data | None:
@@ -97,12 +115,13 @@ STEPS = TableSpec(
     details=(
         "One row per step. The nine categories, from `compilation_ms` to `all_others_ms`, add up to "
         "`step_time_ms`, and `input_ms` is `input_wait_ms` plus `host_to_device_ms`. With several hosts, each "
-        "number is the average over hosts.\n\n"
+        "number is the average over hosts; `waiting_for_hosts_ms` is the part of `device_collectives_ms` and "
+        "`host_compute_ms` in which hosts wait in collectives for the last one.\n\n"
         "A category that the profile cannot show is empty: input where neither a fetch nor a copy to a device is "
         "visible, and those of the host in the steps of a TPU, or where no host thread recorded anything. In this file "
         "only, those of a device are 0 in a job without one, so that rows add up; `categories.csv` leaves them empty."
     ),
-    columns=_STEP_COLUMNS,
+    columns=(*_STEP_COLUMNS, _FOR_OTHER_HOSTS),
     data=_steps,
     name_key="step_name",
     brief_rows=10,
@@ -161,7 +180,11 @@ def build(results: Results) -> Section:
     steps = breakdown.steps
     if not len(steps):
         return Section("steps", "Steps", notes=(f"No steps: {steps.explanation}.",))
-    columns = at_levels(STEPS.columns, _levels(breakdown))
+    table = STEPS.build(results)
+    levels = _levels(breakdown)
+    if table is not None and any(table.data[_FOR_OTHER_HOSTS.key]):
+        levels[_FOR_OTHER_HOSTS.key] = "brief"
+    columns = at_levels(STEPS.columns, levels)
     notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes)
     if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
         notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)

@@ -1,0 +1,81 @@
+"""Which task of a job a host is: what it is for, and its name in the cluster."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.trace.event_names import is_fetch, mask
+from tfperf.trace.host_trace import HostTrace
+
+Role = Literal["worker", "chief", "evaluator", "coordinator", "parameter server", "tf.data worker", "dispatcher", ""]
+"""coordinator: hands steps to workers and runs none; tf.data worker, dispatcher: of the tf.data service; empty:
+unknown, as of a job with one task."""
+
+_TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
+_ROLES: dict[str, Role] = {"worker": "worker", "chief": "chief", "evaluator": "evaluator", "ps": "parameter server"}
+_OF_DATA_SERVICE = ("tf_data_service_", "tf_data_standalone")
+_REMOTE = ("EagerExecute", "CopyInputToExpectedDevice")
+_LOCAL = ("EagerLocalExecute", "EagerKernelExecute", "KernelAndDevice", "ExecutorState::Process")
+"""What TensorFlow records of a call that it sends to another process, and of one that it runs itself."""
+_HELPERS: frozenset[Role] = frozenset({"coordinator", "parameter server", "tf.data worker", "dispatcher"})
+
+
+class Task(Struct, frozen=True):
+    """The role of a host, and its name in the cluster (`worker:1`; empty: unknown)."""
+
+    role: Role = ""
+    name: str = ""
+
+    @property
+    def is_helper(self) -> bool:
+        """Tell whether it has no steps: what it does belongs to the steps of others."""
+        return self.role in _HELPERS
+
+    @property
+    def described(self) -> str:
+        """Return the role with its article."""
+        return f"a {self.role}"
+
+
+def task_of(trace: HostTrace) -> Task:
+    """Tell which task of a cluster a host is by what it records.
+
+    Its capture may say so (TF_CONFIG); calls on a device and sends of tensors name the task that makes them; threads of
+    the tf.data service, and calls that all run elsewhere, show what it is for.
+    """
+    facts = trace.capture_facts
+    if facts.task_type in _ROLES and facts.task_index is not None:
+        return _of_cluster(trace, Task(_ROLES[facts.task_type], f"{facts.task_type}:{facts.task_index}"))
+    if any(line.name.startswith(_OF_DATA_SERVICE) for line in trace.host_lines):
+        fetches = mask(trace.names, is_fetch)
+        return Task("" if len(trace.host_events(fetches)) else "tf.data worker")
+    return _of_cluster(trace, _named_task(trace) or Task())
+
+
+def _of_cluster(trace: HostTrace, named: Task) -> Task:
+    """Return a task of this name; a chief all of whose calls run elsewhere is a coordinator."""
+    if named.role not in ("", "chief"):
+        return named
+    runs = any(name.startswith(_LOCAL) for name in trace.names)
+    sends = all(any(name.startswith(prefix) for name in trace.names) for prefix in _REMOTE)
+    return Task("coordinator", named.name) if sends and not runs else named
+
+
+def _named_task(trace: HostTrace) -> Task | None:
+    """Return the task that most calls and sends of the host name as their own; None if none does."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for stat in (trace.stat("device"), trace.stat("key")):
+        for text in stat.texts:
+            # The key of a send names the sender first.
+            task = _TASK.search(text.partition(";")[0])
+            if task is not None:
+                counts[task[1], task[2]] += 1
+    known = {task: count for task, count in counts.items() if task[0] in _ROLES}
+    if not known:
+        return None
+    job, index = max(known, key=lambda task: known[task])
+    return Task(_ROLES[job], f"{job}:{index}")

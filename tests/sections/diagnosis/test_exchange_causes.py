@@ -1,0 +1,88 @@
+"""Causes between hosts: who is late, in what, and what the exchange itself takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sections.hosts.jobs import FETCH, OP, job
+
+from tfperf.analysis import Analysis
+from tfperf.sections.diagnosis.cause import Cause, Range
+
+ALL = ("diagnosis",)
+
+
+def causes(analysis: Analysis) -> dict[str, Cause]:
+    return {cause.code: cause for cause in analysis["diagnosis"].causes}
+
+
+def test_a_host_that_computes_for_longer_is_the_first_cause(tmp_path: Path) -> None:
+    """Host b computes for 20 ms more than a in steps of 25 ms."""
+    analysis = job(tmp_path, sections=ALL, what=OP, a=[0] * 4, b=[20_000] * 4)
+    first = analysis["diagnosis"].causes[0]
+    assert (first.code, first.host, first.cost_percent) == ("straggler", "b", Range(80.0, 80.0))
+    assert first.detail == (
+        "b is last in 4 of 4 steps, and the others wait 20.0 ms per step for it: "
+        "it is 20.0 ms per step slower in ops on the host"
+    )
+    assert first.actions[0].code == "look_at_host"
+    after = first.actions[0].step_ms
+    assert after is not None
+    assert (after.low, after.high) == pytest.approx((5.0, 15.0))
+
+
+def test_slow_input_of_one_host_is_blamed_once(tmp_path: Path) -> None:
+    analysis = job(tmp_path, sections=ALL, what=FETCH, a=[0] * 4, b=[20_000] * 4)
+    found = causes(analysis)
+    first = analysis["diagnosis"].causes[0]
+    assert (first.code, first.host, first.cost_percent) == ("input_wait", "b", Range(80.0, 80.0))
+    assert first.detail.endswith("b is last in 4 of 4 steps, and the others wait 20.0 ms per step for it")
+    assert found["skewed_input"].cost_percent is None, "input_wait has the cost"
+    assert found["skewed_input"].detail == "b is 20.0 ms per step slower in input than the others"
+    assert found["skewed_input"].actions[0].code == "balance_input"
+    assert "straggler" not in found
+
+
+def test_python_that_holds_others_up_is_blamed_once(tmp_path: Path) -> None:
+    analysis = job(tmp_path, sections=ALL, what="", a=[0] * 4, b=[20_000] * 4)
+    found = causes(analysis)
+    assert analysis["diagnosis"].causes[0].code == "python_between_steps"
+    assert "b is last in 4 of 4 steps" in found["python_between_steps"].detail
+    assert found["straggler"].cost_percent is None
+    assert found["straggler"].detail == "b is 20.0 ms per step slower in Python or I/O between calls than the others"
+
+
+def test_hosts_that_are_late_in_turn(tmp_path: Path) -> None:
+    late = [[20_000 * (number == step) for step in range(4)] for number in range(4)]
+    analysis = job(tmp_path, sections=ALL, a=late[0], b=late[1], c=late[2], d=late[3])
+    first = analysis["diagnosis"].causes[0]
+    assert (first.code, first.host, first.actions[0].code) == ("straggler", "", "even_work")
+    assert first.detail.startswith("some host is late in 4 of 4 steps, and the others wait 20.0 ms per step for it")
+
+
+def test_a_late_start_costs_no_step(tmp_path: Path) -> None:
+    analysis = job(tmp_path, sections=ALL, what="", a=[0] * 6, b=[500_000, 0, 0, 0, 0, 0])
+    cause = causes(analysis)["straggler"]
+    assert (cause.cost_percent, cause.gain) == (None, 0.0)
+    assert cause.detail == (
+        "b is last in 1 of 1 step, and the others wait 500 ms per step for it: "
+        "it is 500 ms per step slower in Python or I/O between calls; averages omit that"
+    )
+
+
+def test_the_exchange_of_healthy_hosts(tmp_path: Path) -> None:
+    """It takes 1 of 5 ms, during which ops could run; nobody waits."""
+    found = causes(job(tmp_path, sections=ALL, a=[0] * 4, b=[0] * 4))
+    cost = found["collectives"].cost_percent
+    assert cost is not None
+    assert (cost.low, cost.high) == pytest.approx((20.0, 20.0))
+    assert found["collectives_bound"].cost_percent is None
+    assert found["collectives_bound"].detail.startswith("without waiting for the last one, it takes 20.0% of the step")
+    assert {"straggler", "skewed_input"}.isdisjoint(found)
+
+
+def test_who_waits_is_judged_only_where_it_is_known(tmp_path: Path) -> None:
+    unjudged = job(tmp_path, sections=ALL, a=[0] * 4)["diagnosis"].unjudged
+    assert unjudged["straggler"].startswith("there is only one host")
+    assert "straggler" not in job(tmp_path / "two", sections=ALL, a=[0] * 4, b=[0] * 4)["diagnosis"].unjudged
