@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from tfperf.display import cut
@@ -16,7 +17,7 @@ from tfperf.parallel.outcomes import HostProgress, Told
 from tfperf.patterns import pattern
 from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
 from tfperf.sections import registry
-from tfperf.sections.many_hosts import MANY_HOSTS, PackedResults, with_short_tables
+from tfperf.sections.many_hosts import MANY_HOSTS, MOST_STEPS, PackedResults, shortened, with_short_tables
 from tfperf.sections.missing import MissingHost
 from tfperf.sections.results import Host, HostResults, Results
 from tfperf.sections.view import By, View
@@ -211,9 +212,11 @@ def analyze_host(
 def analyze_packed(
     analyze: Callable[..., HostResults], file: HostFile, *, progress: Progress | None = None
 ) -> HostResults:
-    """Do what `analyze` does; the large results are packed."""
+    """Do what `analyze` does; what could be of any size is shortened, and the large results are packed."""
     results = analyze(file, progress=progress)
-    return replace(results, results=PackedResults(results.results))
+    if len(results["steps"].steps) > MOST_STEPS:
+        results = results.counting(np.arange(MOST_STEPS))
+    return replace(results, results=PackedResults(shortened(results.results)))
 
 
 ALWAYS = ("steps", "overview")
@@ -224,7 +227,8 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
     omitted = dict(results.omitted)
     documents: dict[str, Any] = {}
-    built = [] if not (results.missing or results.sample) else [_coverage_section(results)]
+    coverage = _coverage_section(results)
+    built = [coverage] if coverage.findings else []
     built += [] if not results.flaws else [_damage_section(results)]
     for name in registry.section_names():
         if name not in (sections or results.sections) or name in omitted:
@@ -264,6 +268,9 @@ def _coverage_section(results: Results) -> Section:
         findings.append(Finding("missing_hosts", "problem", text, "capture the missing hosts again"))
     if results.sample:
         findings.append(Finding("sampled_hosts", "info", results.sample))
+    if len(results.hosts) > MANY_HOSTS and results.is_narrowed:
+        text = f"There are many hosts: of those with more than {MOST_STEPS:,} steps, the first {MOST_STEPS:,} count."
+        findings.append(Finding("first_steps", "info", text))
     return Section("coverage", "Hosts in this report", findings=tuple(findings), is_lead=True)
 
 

@@ -84,6 +84,30 @@ def test_a_run_of_many_hosts_says_what_its_hosts_say(tmp_path: Path) -> None:
     assert many["ops"].host.occurrences.tolist() == [65 * count for count in one["ops"].host.occurrences.tolist()]
 
 
+def test_ops_beyond_the_first_are_one_row_and_the_error_is_told(hosts: Sequence[HostResults]) -> None:
+    """Each host has a MatMul and calls `work`; with one row, the other is added up."""
+    spec = find_section("ops")
+    assert spec.shorten is not None
+    assert spec.combine is not None
+    whole = [host.results["ops"] for host in hosts]
+    short = [call(spec.shorten, ops, 0) for ops in whole]
+    assert {ops.host.names for ops in short} == {("(other ops)",)}
+    assert [ops.host.self_ps.tolist() for ops in short] == [[int(ops.host.self_ps.sum())] for ops in whole]
+    together = call(spec.combine, short).host
+    assert together.lacking_ps == sum(int(ops.host.self_ps[0]) for ops in whole)
+    assert call(spec.shorten, whole[0], 1) is not None
+    assert call(spec.shorten, whole[0], 99).host is whole[0].host
+
+
+def test_many_hosts_of_many_steps_keep_the_first(tmp_path: Path) -> None:
+    steps = space(host(*(event("train", 100 * number, 90, step_num=number) for number in range(2100))))
+    for number in range(65):
+        (tmp_path / f"w-{number}.xplane.pb").write_bytes(steps)
+    analysis = tfperf.load(tmp_path, sections=["steps"], jobs=2)
+    assert len(analysis["steps"].steps) == 2048
+    assert [finding.code for finding in analysis.report().sections[0].findings] == ["first_steps"]
+
+
 def test_long_tables_end_and_say_so() -> None:
     column = Column("time_ms", "Time", float, "ms")
     each = table_of("hosts", "Hosts", [column], {"time_ms": [0.0] * 10_001}, ranked=Ranked("time_ms", each="hosts"))

@@ -14,14 +14,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfperf.report.model import Section, Table
-from tfperf.sections.registry import Function, call
+from tfperf.sections.registry import Function, call, find_section
 from tfperf.units import counted
 
 MANY_HOSTS = 64
 """Up to so many hosts, results are kept as they are, and tables whole."""
 _LARGE_BYTES = 16_384
 _FEW = 16
-_MOST_ROWS = 10_000
+MOST_ROWS, MOST_STEPS = 10_000, 2_048
+"""Rows of a table, of a host and of the run; steps of a host."""
 _ASKED_FOR_OFTEN = {"steps", "diagnosis", "batch"}
 
 
@@ -58,6 +59,15 @@ class PackedResults(Mapping[str, Any]):
         return len(self._sections)
 
 
+def shortened(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of a host, those that may have any number of rows with as many as are kept."""
+    specs = {section: find_section(section) for section, result in results.items() if result is not None}
+    short = {
+        section: call(spec.shorten, results[section], MOST_ROWS) for section, spec in specs.items() if spec.shorten
+    }
+    return {**results, **short}
+
+
 def combined_in_tree(combine: Function, results: Iterable[Any]) -> Any:
     """Combine the results of a few hosts at a time, then those: only a few are unpacked at any time; None of none."""
     parts = [call(combine, few) for few in _by_few(results)]
@@ -81,7 +91,7 @@ def with_short_tables(section: Section) -> Section:
 
 
 def _shortened(table: Table) -> Table:
-    if len(table) <= _MOST_ROWS or (table.ranked is not None and table.ranked.each):
+    if len(table) <= MOST_ROWS or (table.ranked is not None and table.ranked.each):
         return table
-    note = f"Of {counted(len(table), 'row')}, the first {_MOST_ROWS:,} are kept: --hosts shows those of some hosts."
-    return replace(table.head(_MOST_ROWS), note=f"{table.note} {note}".strip())
+    note = f"Of {counted(len(table), 'row')}, the first {MOST_ROWS:,} are kept: --hosts shows those of some hosts."
+    return replace(table.head(MOST_ROWS), note=f"{table.note} {note}".strip())

@@ -106,6 +106,8 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     combine: Function | None = None
     combines_in_tree: bool = False
     """Whether `combine` also takes what it returned for some of the hosts. Many hosts need less memory then."""
+    shorten: Function | None = None
+    """shorten(result, most): the result of a host with at most so many rows and one for all others, of many hosts."""
     derive: Function | None = None
     rests_on: tuple[str, ...] = ()
     """Sections whose results this one uses."""

@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     analyze="tfperf.sections.ops.analysis:analyze",
     combine="tfperf.sections.ops.analysis:combine",
     combines_in_tree=True,
+    shorten="tfperf.sections.ops.analysis:shorten",
     stats=HOST_OPS | DEVICE_OPS,
     build="tfperf.sections.ops.section:build",
     tables=TABLES,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfperf.sections.ops.device_ops import gpu_ops, tensorflow_gpu_ops, tpu_ops
-from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally, merge
+from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally, cut, merge
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_work import device_work
 
@@ -43,6 +43,11 @@ def combine(parts: list[Ops]) -> Ops:
     """Add up the op tables of several hosts."""
     devices = [part.device for part in parts if part.device.places]
     return Ops(merge(devices or [parts[0].device]), merge([part.host for part in parts]))
+
+
+def shorten(ops: Ops, most: int) -> Ops:
+    """Return the tables with so many ops each, and one row for all others."""
+    return Ops(cut(ops.device, most), cut(ops.host, most))
 
 
 def _device_table(host: Host) -> OpTable:

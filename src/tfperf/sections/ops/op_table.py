@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfperf.arrays import MOST, Bools, Int64s
 from tfperf.patterns import Pattern
@@ -28,6 +29,9 @@ class OpKey(NamedTuple):
     type: str
     hlo_op: str = ""
     hlo_module: str = ""
+
+
+OTHERS = OpKey("(other ops)", "(other ops)")
 
 
 class Tally(Struct, kw_only=True):
@@ -103,6 +107,8 @@ class OpTable(Tabular, frozen=True, kw_only=True):
     idle_ps: int | None
     time_ps: int | None
     places: int
+    lacking_ps: int = 0
+    """What the self time of an op may lack at most, since hosts with many ops added up their last ones in one row."""
 
     def _spec(self) -> TableSpec:
         return declared("ops", f"{self.side}_ops")
@@ -196,12 +202,26 @@ def merge(tables: list[OpTable]) -> OpTable:
     for table in tables:
         for key, tally in zip(table.keys, table.tallies(), strict=True):
             sums.add(key, tally)
-    return sums.table(
+    merged = sums.table(
         tables[0].side,
         idle_ps=_sum_if_known([table.idle_ps for table in tables]),
         time_ps=_sum_if_known([table.time_ps for table in tables]),
         places=sum(table.places for table in tables),
     )
+    return replace(merged, lacking_ps=sum(table.lacking_ps for table in tables))
+
+
+def cut(table: OpTable, most: int) -> OpTable:
+    """Return the table with its first `most` ops, and one row (`OTHERS`) for all others; as it is if it has no more."""
+    if len(table) <= most:
+        return table
+    tallies, others = table.tallies(), Tally()
+    for tally in tallies[most:]:
+        others.add(tally)
+    sums = Tallies(dict(zip(table.keys[:most], tallies[:most], strict=True)))
+    sums.add(OTHERS, others)
+    cut_table = sums.table(table.side, idle_ps=table.idle_ps, time_ps=table.time_ps, places=table.places)
+    return replace(cut_table, lacking_ps=table.lacking_ps + int(table.self_ps[most]))
 
 
 def _sum_if_known(values: list[int | None]) -> int | None:

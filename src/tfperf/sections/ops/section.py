@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.report.model import BarChart, Data, Fact, Level, Section, Table, at_levels
+from tfperf.sections.many_hosts import MOST_ROWS
+from tfperf.sections.ops.op_table import OTHERS
 from tfperf.sections.ops.tables import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
 from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.view import View
@@ -49,6 +51,10 @@ def build(results: Results) -> Section:
         counts = [f"{int(side.matching(filters).sum()):,} of {len(side):,} {side.side} ops" for side in ops.sides]
         wanted = f"{' or '.join(pattern.text for pattern in filters)} in their name, type or HLO op"
         notes = (f"Only ops with {wanted}: {' and '.join(counts)}. Shares are of all ops.", _SHARES)
+    lacking = max(side.lacking_ps for side in ops.sides)
+    if lacking:
+        text = f"{OTHERS.name} are those beyond the {MOST_ROWS:,} that take most time on their host; what any row lacks"
+        notes = (f"{text} because of that is at most {format_ms(lacking / PS_PER_MS)} ms.", *notes)
     return Section(
         "ops",
         "Ops",
