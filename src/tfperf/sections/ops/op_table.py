@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -70,7 +70,9 @@ class Tallies(Struct):
     def table(self, side: Side, *, idle_ps: int | None, time_ps: int | None, places: int) -> OpTable:
         """Return the rows in order: the largest self time first, then by name."""
         ordered = sorted(self.rows.items(), key=lambda row: (-row[1].self_ps, *row[0]))
-        sums = {name: np.array([min(getattr(tally, name), MOST) for _, tally in ordered], np.int64) for name in _SUMS}
+        sums: dict[str, Any] = {
+            name: np.array([min(getattr(tally, name), MOST) for _, tally in ordered], np.int64) for name in _SUMS
+        }
         flags = [UNKNOWN if tally.execution is None else tally.execution for _, tally in ordered]
         return OpTable(
             side=side,
