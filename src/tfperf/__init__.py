@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
     from tfperf.gate.check import check_profile as check
     from tfperf.gate.lint_output import lint
+    from tfperf.parquet.export import write_parquet
     from tfperf.query.engine import sql
     from tfperf.report.model import Column, Fact, Finding, Ranked, Section
     from tfperf.sampling.jobs import sample
@@ -67,6 +68,7 @@ __all__ = [
     "step",
     "stop",
     "tfprof",
+    "write_parquet",
     "write_timeline",
 ]
 __version__ = "0.2.0"
@@ -77,6 +79,7 @@ _PUBLIC = {
     "lint": ("gate.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
     "diff": ("compare.diff_report:diff", "compare two runs or more"),
     "sql": ("query.engine:sql", "query a profile by SQL; returns a DataFrame"),
+    "write_parquet": ("parquet.export:write_parquet", "write a profile as a dataset of Parquet files"),
     "write_timeline": ("timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),
     "profile": ("capture.local:profile", "profile the block of a with statement"),
     "start": ("capture.local:start", "start to profile this process"),

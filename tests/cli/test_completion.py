@@ -54,7 +54,7 @@ def complete(folder: Path, *words: str) -> list[str]:
     ("words", "offered"),
     [
         (("an",), ["analyze", "anonymize"]),
-        (("e",), ["export-csv", "explain"]),
+        (("e",), ["export-csv", "export-parquet", "explain"]),
         (("analyze", "--sec"), ["--section"]),
         (("analyze", "--no-p"), ["--no-pager"]),
         (("--col",), ["--color"]),

@@ -6,16 +6,14 @@ import csv
 import datetime
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 from tfperf.query.answer_report import answer_report
 from tfperf.query.engine import Answer
 from tfperf.render import render
 from tfperf.report.model import Report
-from tfperf.trace.logdir import Run
 
-RUN = Run("run", Path("folder"), ())
+RUN = {"run": "run", "folder": "folder", "hosts": []}
 
 
 def answer(**columns: list[Any]) -> Answer:

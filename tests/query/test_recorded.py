@@ -44,7 +44,7 @@ def two_hosts(tmp_path: Path) -> list[HostTrace]:
 
 
 def test_numbers_are_not_copied(two_hosts: list[HostTrace]) -> None:
-    events, stats = recorded("events", two_hosts), recorded("stats", two_hosts)
+    events, stats = recorded("events", two_hosts, "r"), recorded("stats", two_hosts, "r")
     assert addresses(events, "start_ps") == [address(trace.start_ps) for trace in two_hosts]
     assert addresses(events, "duration_ps") == [address(trace.duration_ps) for trace in two_hosts]
     assert addresses(events, "name") == [address(trace.name) for trace in two_hosts]
@@ -61,11 +61,11 @@ def test_numbers_are_not_copied(two_hosts: list[HostTrace]) -> None:
 
 
 def test_hosts_are_chunks_and_each_name_is_held_once(two_hosts: list[HostTrace]) -> None:
-    events = recorded("events", two_hosts)
+    events = recorded("events", two_hosts, "r")
     assert events.column("start_ps").num_chunks == 2
     assert events.column("event").to_pylist() == [0, 1, 2, 3, 4, 5]
     assert events.column("name").chunk(1).dictionary.to_pylist().count("a") == 1
-    assert recorded("stats", two_hosts).column("event").to_pylist() == [0, 0, 2, 3, 3, 5]
+    assert recorded("stats", two_hosts, "r").column("event").to_pylist() == [0, 0, 2, 3, 3, 5]
 
 
 def rows_of(tmp_path: Path, query: str, **hosts: bytes) -> list[tuple[Any, ...]]:
@@ -176,7 +176,7 @@ def test_more_events_than_an_int32_can_number_are_an_error(
 ) -> None:
     monkeypatch.setattr(recorded_module, "MOST_EVENTS", 5)
     with pytest.raises(TfperfError, match="--host"):
-        recorded("events", two_hosts)
+        recorded("events", two_hosts, "r")
 
 
 @pytest.mark.parametrize("table", RECORDED, ids=lambda table: table.name)

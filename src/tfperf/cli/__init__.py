@@ -120,6 +120,7 @@ class _Commands(click.Group):
         "lint",
         "diff",
         "export-csv",
+        "export-parquet",
         "timeline",
         "anonymize",
         "query",

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 def command(path: Path | None, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Query a profile with SQL, as DuckDB speaks it: one SELECT over events, stats, steps, ops, kernels and more.
 
-    PATH is a logdir, a run folder or one *.xplane.pb file. SQL is the query, or - for stdin. A query can only read
-    the profile: it reaches no files and no network. Needs DuckDB: pip install 'tfperf[sql]'.
+    PATH is a logdir, a run folder, one *.xplane.pb file, or a dataset of export-parquet. SQL is the query, or - for
+    stdin. A query can only read the profile: it reaches no files and no network. Needs DuckDB: pip install
+    'tfperf[sql]'.
 
     \b
     Example:

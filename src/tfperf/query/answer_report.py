@@ -15,7 +15,6 @@ from tfperf.render.text_table import fits, text_table
 from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Report, Section, Table, table_of
 from tfperf.sections.registry import omitted_sections
-from tfperf.trace.logdir import Run
 from tfperf.units import Unit, counted
 
 _UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
@@ -25,21 +24,27 @@ _TITLE = "Result"
 def answered(path: Path, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
     """Ask the profile at `path`, and return the answer as `answer_report` does; `options` are those of `source_of`."""
     source = source_of(path, **options)
-    return answer_report(ask(source, sql, limits), sql, source.run, width=width)
+    return answer_report(ask(source, sql, limits), sql, source.described, width=width)
 
 
 def schema_of(path: Path | None, **options: Any) -> Report:
     """Return all tables; of a profile, those that it has, with their numbers of rows."""
-    declared = every_table()
     if path is None:
-        return schema_report(list(declared.values()))
+        return schema_report(list(every_table().values()))
     source = source_of(path, **options)
-    rows = {name: len(table) for name, table in source.tables(declared).items()}
-    report = schema_report([table for table in declared.values() if table.name in rows], rows, source.run)
+    declared = source.declared
+    rows = {name: _row_count(table) for name, table in source.tables(declared).items()}
+    report = schema_report([table for table in declared.values() if table.name in rows], rows, source.described)
     return replace(report, omitted=tuple(dict.fromkeys((*report.omitted, *source.omitted.values()))))
 
 
-def answer_report(answer: Answer, sql: str, run: Run, *, width: int | None = None) -> Report:
+def _row_count(table: Any) -> int:
+    """Return the number of rows of an Arrow table, or of a dataset."""
+    rows: int = table.count_rows() if hasattr(table, "count_rows") else len(table)
+    return rows
+
+
+def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width: int | None = None) -> Report:
     """Return the answer as a report with one table.
 
     `width` is for people: if the columns do not fit into so many cells, each row becomes a block of lines, one per
@@ -51,7 +56,6 @@ def answer_report(answer: Answer, sql: str, run: Run, *, width: int | None = Non
     table = Table("result", _TITLE, columns, data, len(answer), note=note)
     if width is not None and len(table) and not fits(text_table(table), width):
         table = _as_blocks(table)
-    source = {"run": run.name, "folder": str(run.folder), "hosts": [file.host for file in run.files]}
     summary = {"sql": sql, "row_count": None if answer.is_cut else len(answer)}
     return Report(source, summary, (Section("query", "Query", tables=(table,)),))
 
@@ -97,14 +101,16 @@ _COLUMNS = (
 )
 
 
-def schema_report(tables: Sequence[SqlTable], rows: Mapping[str, int] | None = None, run: Run | None = None) -> Report:
+def schema_report(
+    tables: Sequence[SqlTable], rows: Mapping[str, int] | None = None, described: Mapping[str, Any] | None = None
+) -> Report:
     """Return the tables and their columns; `rows` are the numbers of rows in a profile."""
     names = [table.name for table in tables]
     data: dict[str, Sequence[Any]] = {"table": names, "meaning": [table.meaning for table in tables]}
     if rows is not None:
         data["rows"] = [rows[name] for name in names]
     listed = tuple(column for column in _TABLES if column.key in data)
-    source = {"run": run.name, "folder": str(run.folder)} if run else {}
+    source = {key: value for key, value in (described or {}).items() if key != "hosts"}
     sections = (
         Section("tables", "Tables", tables=(table_of("tables", "All tables", listed, data),)),
         Section("columns", "Columns", tables=tuple(map(_columns_of, tables))),

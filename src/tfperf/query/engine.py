@@ -19,8 +19,9 @@ from msgspec import Struct
 
 from tfperf.analysis import Analysis
 from tfperf.errors import TfperfError
+from tfperf.query.dataset import Dataset
 from tfperf.query.sources import Source, source_of
-from tfperf.query.sql_tables import SqlTable, every_table
+from tfperf.query.sql_tables import SqlTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +79,7 @@ class Answer(Struct, frozen=True):
         return len(self.columns[0]) if self.columns else 0
 
 
-def ask(source: Source, sql: str, limits: QueryLimits | None = None) -> Answer:
+def ask(source: Source | Dataset, sql: str, limits: QueryLimits | None = None) -> Answer:
     """Return the answer to one SELECT about a profile.
 
     Only the tables whose names occur in the SQL are read. Raises QueryError if the SQL is wrong or refused, TfperfError
@@ -86,7 +87,7 @@ def ask(source: Source, sql: str, limits: QueryLimits | None = None) -> Answer:
     TraceFormatError.
     """
     limits = limits or QueryLimits()
-    declared = every_table()
+    declared = source.declared
     connection = _connect(limits.memory_bytes)
     with _our_errors():
         _refuse_all_but_select(connection, sql)
@@ -97,13 +98,11 @@ def ask(source: Source, sql: str, limits: QueryLimits | None = None) -> Answer:
         if is_about_tables:
             return _fetch(connection, sql, limits)
     connection.execute("ROLLBACK")
-    from tfperf.query.recorded import VIEWS
-
     tables = source.tables(named)
     for name, table in tables.items():
-        if name in VIEWS:
+        if name in source.views:
             connection.register(f"_{name}", table)
-            connection.execute(f"CREATE VIEW {name} AS {VIEWS[name]} FROM _{name}")
+            connection.execute(f"CREATE VIEW {name} AS {source.views[name]} FROM _{name}")
         else:
             connection.register(name, table)
     lacks = "this profile has no table {}: --schema lists those that it has"
@@ -114,10 +113,10 @@ def ask(source: Source, sql: str, limits: QueryLimits | None = None) -> Answer:
 def sql(path: str | Path | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:
     """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
 
-    `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of
-    `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay exact: a
-    column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An answer of more
-    than `max_rows` is refused. Raises TfperfError.
+    `path` is a logdir, a run folder, a `*.xplane.pb` file, a dataset, or what `tfperf.load` returned; `options` are
+    those of `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay
+    exact: a column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An
+    answer of more than `max_rows` is refused. Raises TfperfError.
     """
     import pandas as pd
 

@@ -26,31 +26,37 @@ _KINDS = tuple(kind.name.lower() for kind in StatKind)
 
 VIEWS: Mapping[str, str] = {
     "events": (
-        "SELECT event, host, plane, kind, line, line_name, derived, name, display_name, start_ps, duration_ps, "
+        "SELECT run, event, host, plane, kind, line, line_name, derived, name, display_name, start_ps, duration_ps, "
         "start_ps + duration_ps AS end_ps, start_ps / 1e9 AS start_ms, duration_ps / 1e6 AS duration_us, "
         "duration_ps / 1e9 AS duration_ms"
     ),
     "stats": (
-        "SELECT event, host, name, kind, "
+        "SELECT run, event, host, name, kind, "
         f"CASE code WHEN {StatKind.INT} THEN bits::HUGEINT WHEN {StatKind.UNSIGNED} THEN unsigned::HUGEINT END "
         f"AS int_value, CASE code WHEN {StatKind.REAL} THEN real END AS real_value, text AS text_value, "
         f"CASE code WHEN {StatKind.BYTES} THEN bits END AS size_bytes"
     ),
-    "plane_stats": "SELECT host, plane, name, int_text::HUGEINT AS int_value, real_value, text_value",
-    "name_stats": "SELECT host, event_name, name, int_text::HUGEINT AS int_value, real_value, text_value",
+    "plane_stats": "SELECT run, host, plane, name, int_text::HUGEINT AS int_value, real_value, text_value",
+    "name_stats": "SELECT run, host, event_name, name, int_text::HUGEINT AS int_value, real_value, text_value",
 }
 """The views that SQL sees instead of tables."""
 
 
-def recorded(name: str, hosts: Sequence[HostTrace]) -> Any:
-    """Return a table of what was recorded (one of `sql_tables.RECORDED`) as a `pyarrow.Table`.
+def recorded(name: str, hosts: Sequence[HostTrace], run: str) -> Any:
+    """Return a table of what was recorded in a run (one of `sql_tables.RECORDED`) as a `pyarrow.Table`.
 
     The numbers are those of the traces, which must not change afterwards. The traces must have been read with
     `everything`. Raises TfperfError if there are more events than an int32 can number.
     """
     if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
         raise TfperfError("there are too many events to number in one query: choose some of the hosts with --host")
-    return pa.concat_tables(map(pa.table, _TABLES[name](hosts)))
+    return pa.concat_tables(_of_run(columns, run) for columns in _TABLES[name](hosts))
+
+
+def _of_run(columns: Columns, run: str) -> Any:
+    """Return a table with the name of the run in each row."""
+    rows = len(next(iter(columns.values())))
+    return pa.table({"run": _by_index(_numbers(np.zeros(rows, np.int8)), words([run])), **columns})
 
 
 def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,18 @@ from msgspec import Struct, field
 
 from tfperf.analysis import Analysis, load
 from tfperf.errors import TfperfError
-from tfperf.query.sql_tables import RECORDED, analyzed_tables
+from tfperf.query.dataset import Dataset, is_dataset
+from tfperf.query.sql_tables import RECORDED, SqlTable, analyzed_tables, every_table
 from tfperf.sections.registry import find_table
 from tfperf.trace.activities import Attribution
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 
 if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
+
+
+_NEED_STATS = frozenset({"stats", "name_stats"})
+"""Tables of which the stats of events must be read."""
 
 
 class Source(Struct, frozen=True, dict=True):
@@ -32,7 +37,9 @@ class Source(Struct, frozen=True, dict=True):
         """Return those that this profile has as `pyarrow.Table`s. Raises TraceNotFoundError and TraceFormatError."""
         from tfperf.query.recorded import as_declared, recorded
 
-        tables = {table.name: recorded(table.name, self._traces) for table in RECORDED if table.name in names}
+        wanted = [table.name for table in RECORDED if table.name in names]
+        traces = () if not wanted else self._whole_traces if _NEED_STATS.intersection(wanted) else self._traces
+        tables = {name: recorded(name, traces, self.run.name) for name in wanted}
         declared = {name: table for name, table in analyzed_tables().items() if name in names}
         if not declared:
             return tables
@@ -47,11 +54,39 @@ class Source(Struct, frozen=True, dict=True):
                 tables[name] = as_declared(table, data)
         return tables
 
+    @property
+    def declared(self) -> dict[str, SqlTable]:
+        """Return every table that a query may name."""
+        return every_table()
+
     @cached_property
-    def _traces(self) -> tuple[HostTrace, ...]:
+    def views(self) -> Mapping[str, str]:
+        """Return the views that SQL sees instead of tables."""
+        from tfperf.query.recorded import VIEWS
+
+        return VIEWS
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Return what is queried, as reports say it."""
+        run = self.run
+        return {"run": run.name, "folder": str(run.folder), "hosts": [file.host for file in run.files]}
+
+    @cached_property
+    def _whole_traces(self) -> tuple[HostTrace, ...]:
         from tfperf.trace.read import read_host
 
         return tuple(read_host(file.path, file.host, everything=True) for file in self.run.files)
+
+    @cached_property
+    def _traces(self) -> tuple[HostTrace, ...]:
+        """Return the traces without stats, which take most of the time."""
+        from tfperf.trace.read import read_host
+
+        if "_whole_traces" in self.__dict__:
+            return self._whole_traces
+        files = self.run.files
+        return tuple(read_host(file.path, file.host, everything=True, stats=frozenset()) for file in files)
 
 
 def source_of(
@@ -61,14 +96,18 @@ def source_of(
     hosts: Sequence[str] = (),
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
-) -> Source:
-    """Return what can be queried of a profile; nothing is read yet. Raises TraceNotFoundError.
+) -> Source | Dataset:
+    """Return what can be queried of a profile, or of a dataset; nothing is read yet. Raises TraceNotFoundError.
 
     `path` and the options are those of `tfperf.load`; an analysis is used as it is, and completed where a query needs
-    sections that it lacks.
+    sections that it lacks. A dataset has no such options: raises TfperfError.
     """
     if isinstance(path, Analysis):
         return Source(path.run, path.more)
+    if is_dataset(Path(path)):
+        if run or hosts or step_marker or attribution != "corrected":
+            raise TfperfError(f"{path} is a dataset: choose its runs and hosts in the query, as in WHERE run = '...'")
+        return Dataset(Path(path))
     chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
 
     def analyze(sections: Collection[str]) -> Analysis:

@@ -35,6 +35,7 @@ class SqlTable(Struct, frozen=True):
         return f'CREATE TABLE "{self.name}" ({columns})'
 
 
+_RUN = SqlColumn("run", "VARCHAR", "", "name of the run")
 _HOST = SqlColumn("host", "VARCHAR", "", "name of the trace file")
 _PLANE = SqlColumn("plane", "VARCHAR", "", "name of the plane: /host:CPU, /device:GPU:0, ...")
 _KIND = SqlColumn("kind", "VARCHAR", "", "host, gpu, tpu, sparse core or other")
@@ -50,7 +51,7 @@ _VALUES = (
 
 
 def _recorded(name: str, meaning: str, *columns: SqlColumn) -> SqlTable:
-    return SqlTable(name, meaning, columns)
+    return SqlTable(name, meaning, (_RUN, *columns))
 
 
 RECORDED: tuple[SqlTable, ...] = (

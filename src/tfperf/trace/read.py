@@ -43,11 +43,16 @@ def read_host(
 
     `stats` names the stats to read besides those that steps need (`BASE`); None means all that tfperf knows but for
     `LINKS`. `instants` keeps events without duration; like links, they are needed only to reproduce what TensorFlow
-    concluded. `everything` reads all events, all stats, and planes that no analysis knows.
+    concluded. `everything` reads all events, all stats (if `stats` names none), and planes that no analysis knows.
     Raises TraceNotFoundError and TraceFormatError.
     """
-    read_stats = frozenset(KNOWN) if everything else BASE | (DEFAULT if stats is None else stats)
-    reading = _Reading(read_stats, instants=instants or everything, everything=everything)
+    if everything:
+        read_stats = frozenset(KNOWN) if stats is None else stats
+    else:
+        read_stats = BASE | (DEFAULT if stats is None else stats)
+    reading = _Reading(
+        read_stats, instants=instants or everything, everything=everything, every_stat=everything and stats is None
+    )
     with TraceFile(path) as file:
         space = walk(file)
         if any(span.lines and JITTED_CALL.encode() in file.read_all(span.header) for span in space.planes):
@@ -89,8 +94,8 @@ def read_host(
 class _Reading:
     """What is collected while a file is read, plane by plane and batch by batch."""
 
-    def __init__(self, stats: frozenset[str], *, instants: bool, everything: bool) -> None:
-        self.stats, self.instants, self.everything = stats, instants, everything
+    def __init__(self, stats: frozenset[str], *, instants: bool, everything: bool, every_stat: bool) -> None:
+        self.stats, self.instants, self.everything, self.every_stat = stats, instants, everything, every_stat
         self.planes: list[Plane] = []
         self.program_plane: PlaneSpan | None = None
         self.names: list[str] = []
@@ -118,7 +123,7 @@ class _Reading:
         if header.name == PROGRAM_PLANE:
             self.program_plane = span
         if kind != "other" or self.everything:
-            wanted = wanted_stats(kind, self.stats, every=self.everything)
+            wanted = wanted_stats(kind, self.stats, every=self.every_stat)
             odd = OdditiesOfPlane(header)
             for events in read_events(file, span, header, wanted, plane=len(self.planes)):
                 count += len(events.name)

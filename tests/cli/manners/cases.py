@@ -39,7 +39,7 @@ IN_PROCESS = (
     Case("analyse logs", "Error: no such command 'analyse': did you mean analyze?", 2),
     Case("ANALYZE logs", "Error: no such command 'ANALYZE': did you mean analyze?", 2),
     Case("chek logs", "Error: no such command 'chek': did you mean check?", 2),
-    Case("export logs", "Error: no such command 'export': did you mean export-csv?", 2),
+    Case("export logs", "Error: no such command 'export': did you mean export-csv or export-parquet?", 2),
     Case("timline logs", "Error: no such command 'timline': did you mean timeline*?", 2),
     Case("captrue", "Error: no such command 'captrue': did you mean capture?", 2),
     Case("explian", "Error: no such command 'explian': did you mean explain*?", 2),
@@ -54,6 +54,7 @@ IN_PROCESS = (
     Case("check --help", f"{USAGE} check [OPTIONS] *PATH*"),
     Case("diff --help", f"{USAGE} diff [OPTIONS] BEFORE AFTER [MORE]..."),
     Case("export-csv --help", f"{USAGE} export-csv [OPTIONS] *PATH*"),
+    Case("export-parquet --help", f"{USAGE} export-parquet [OPTIONS] *PATH*"),
     Case("timeline --help", f"{USAGE} timeline [OPTIONS] *PATH*"),
     Case("query --help", f"{USAGE} query [OPTIONS] *PATH* *SQL*"),
     Case("explain --help", f"{USAGE} explain [OPTIONS] [TERM]..."),
@@ -163,6 +164,9 @@ IN_PROCESS = (
     Case("export-csv -q logs -o tables2", ""),
     Case("export-csv logs", "Error: Missing option '-o' / '--output'.", 2),
     Case("export-csv logs -o old.txt", "Error: old.txt is a file; name a folder", 1),
+    # export-parquet
+    Case("export-parquet logs", "Error: Missing option '-o' / '--output'.", 2),
+    Case("export-parquet logs -o old.txt", "Error: old.txt exists and is not a dataset*", 1),
     # timeline
     Case("timeline logs -o t.pftrace", "wrote t.pftrace (*"),
     Case("timeline logs -q -o t.json", ""),

@@ -1,0 +1,37 @@
+"""`tfperf export-parquet`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tfperf.cli import options, typed
+from tfperf.units import counted, format_bytes
+
+
+@click.command("export-parquet", short_help="Write all events and tables as a Parquet dataset.")
+@options.PROFILE_OR_LOGS
+@options.trace_options
+@click.option("--force", is_flag=True, help="Replace the run if the dataset holds it already.")
+@click.option(
+    "-o", "--output", type=typed.PATH, required=True, metavar="DIR", help="Folder of the dataset; created if missing."
+)
+@click.option("--all-stats", is_flag=True, help="Also write all stats of all events, as the table stats.")
+def command(path: Path, output: Path, force: bool, all_stats: bool, **values: Any) -> None:
+    """Write all events of a profile and every table of its report as Parquet files, for DuckDB, dask, Spark and others.
+
+    A run is added to what the dataset holds; runs and hosts are folders. Without PATH, the folder logs is read.
+
+    \b
+    Example:
+      tfperf export-parquet logs/ -o dataset/
+      tfperf query dataset/ "select host, name, sum(self_ps) / 1e9 from events group by all order by 3 desc limit 9"
+    """
+    from tfperf.parquet.export import check_dataset, write_parquet
+
+    check_dataset(output)
+    written = write_parquet(options.load_analysis(path, **values), output, all_stats=all_stats, force=force)
+    size, events = format_bytes(written.size_bytes), counted(written.events, "event")
+    options.say(f"wrote {events} and {counted(len(written.tables), 'table')} ({size}) of run {written.run} to {output}")

@@ -1,0 +1,199 @@
+"""A profile as a dataset: every table of the report, and the events of each host, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tfperf.analysis import Analysis, load
+from tfperf.errors import OutputError
+from tfperf.files import cannot_write
+from tfperf.query.dataset import BY_HOST, FORMAT, MARKER, is_dataset, partition
+
+ROW_GROUP = 1 << 20
+"""Rows of a row group: readers skip a group by the least and largest value of a column."""
+_DELTA = ("event", "start_ps")
+"""Columns that grow: stored as differences they take a fifth less."""
+
+
+class WrittenDataset(Struct, frozen=True):
+    """What `write_parquet` wrote."""
+
+    folder: Path
+    run: str
+    tables: tuple[str, ...]
+    events: int
+    size_bytes: int
+
+
+def write_parquet(
+    path: str | Path | Analysis, folder: str | Path, *, all_stats: bool = False, force: bool = False, **options: Any
+) -> WrittenDataset:
+    """Write all events and all tables of a profile as Parquet files into the dataset `folder`, made if it is missing.
+
+    `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of
+    `tfperf.load`. A run is added to what the dataset holds; one that it holds already is replaced only with `force`.
+    `all_stats` adds the table `stats`. Raises OutputError, TraceNotFoundError and TraceFormatError.
+    """
+    target = Path(folder)
+    check_dataset(target)
+    analysis = path if isinstance(path, Analysis) else load(path, **options)
+    run = partition("run", analysis.run.name)
+    if not force:
+        _refuse_run(target, run, analysis.run.name)
+    with _beside(target) as made:
+        tables = _write_tables(analysis, made, run)
+        events = _write_hosts(analysis, made, run, all_stats=all_stats)
+        tables = (*tables, "host_files", *BY_HOST[: 1 + all_stats])
+        size = sum(file.stat().st_size for file in made.rglob("*.parquet"))
+        _move(made, target, tables, run)
+    return WrittenDataset(target, analysis.run.name, tables, events, size)
+
+
+def check_dataset(target: Path) -> None:
+    """Raise OutputError for a folder that holds something else, which would be mixed up with the dataset."""
+    try:
+        if target.exists() and not is_dataset(target) and (not target.is_dir() or any(target.iterdir())):
+            raise OutputError(f"{target} exists and is not a dataset of tfperf; name a new folder")
+    except OSError as error:
+        raise cannot_write(target, error) from error
+
+
+def _refuse_run(target: Path, run: str, name: str) -> None:
+    if target.is_dir() and any((folder / run).exists() for folder in target.iterdir()):
+        raise OutputError(f"the dataset {target} holds the run {name} already; pass --force to replace it")
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """Lend a new folder beside the target; what is still in it at the end is removed."""
+    place = target.resolve().parent / f".{target.name[:100]}.{os.getpid()}-{time.monotonic_ns()}.tmp"
+    try:
+        place.mkdir()
+        yield place
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _write_tables(analysis: Analysis, made: Path, run: str) -> tuple[str, ...]:
+    """Write every table that the profile has, as the report has it."""
+    from tfperf.query.recorded import as_declared
+    from tfperf.query.sql_tables import analyzed_tables
+    from tfperf.sections.registry import find_table
+
+    written = []
+    for name, declared in analyzed_tables().items():
+        section, spec = find_table(name)
+        if name != spec.name or section not in analysis.sections:
+            continue
+        data = analysis.table(name)
+        if data is not None:
+            _write(as_declared(declared, data), made / name / run)
+            written.append(name)
+    return tuple(written)
+
+
+def _write_hosts(analysis: Analysis, made: Path, run: str, *, all_stats: bool) -> int:
+    """Write the events of each host, one after the other, and the list of hosts; return the number of events."""
+    import pyarrow as pa
+
+    from tfperf.parquet.columns import HOST_FILES, STATS
+    from tfperf.parquet.event_table import event_tables, stat_tables
+    from tfperf.trace.read import read_host
+
+    rows: list[dict[str, Any]] = []
+    work = {each.host: each for each in analysis["hosts"].hosts} if "hosts" in analysis.sections else {}
+    for file, results in zip(analysis.run.files, analysis.hosts, strict=True):
+        everything = {"everything": True} if all_stats else {"stats": STATS, "instants": True}
+        trace = read_host(file.path, file.host, **everything)
+        of_host = f"{run}/{partition('host', file.host)}"
+        _write_all(event_tables(trace, results["steps"].steps), made / "events" / of_host)
+        if all_stats:
+            _write_all(stat_tables(trace), made / "stats" / of_host)
+        row = work.get(file.host)
+        start_ps, end_ps = trace.extent_ps if len(trace.name) else (None, None)
+        rows.append(
+            {
+                "host": file.host,
+                "role": row.task.role or None if row else None,
+                "path": str(file.path),
+                "size_bytes": trace.size_bytes,
+                "events": len(trace.name),
+                "clock_start_ns": trace.clock_start_ns,
+                "clock_ahead_ns": row.clock.ahead_ns if row and row.clock else None,
+                "start_ps": start_ps,
+                "end_ps": end_ps,
+            }
+        )
+    types = {"VARCHAR": pa.large_string(), "BIGINT": pa.int64()}
+    columns = [column for column in HOST_FILES.columns if column.name != "run"]
+    table = {column.name: pa.array([row[column.name] for row in rows], types[column.type]) for column in columns}
+    _write(pa.table(table), made / "host_files" / run)
+    return sum(row["events"] for row in rows)
+
+
+def _write(table: Any, folder: Path) -> None:
+    _write_all(iter([table]), folder)
+
+
+def _write_all(tables: Iterator[Any], folder: Path) -> None:
+    """Write tables of one schema into one file, a row group for each table at least."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True)
+    writer = None
+    try:
+        for table in tables:
+            if writer is None:
+                whole = {field.name for field in table.schema if pa.types.is_integer(field.type)}
+                deltas = {name: "DELTA_BINARY_PACKED" for name in _DELTA if name in whole}
+                writer = pq.ParquetWriter(
+                    folder / "part-0.parquet",
+                    table.schema,
+                    compression="zstd",
+                    use_dictionary=[name for name in table.column_names if name not in deltas],
+                    column_encoding=deltas or None,
+                )
+            writer.write_table(table, row_group_size=ROW_GROUP)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _move(made: Path, target: Path, tables: Sequence[str], run: str) -> None:
+    """Move the folders of the run into the dataset; if one cannot be moved, all go back."""
+    target.mkdir(parents=True, exist_ok=True)
+    marker = target / MARKER
+    if not marker.exists():
+        marker.write_text(json.dumps({"format": FORMAT}) + "\n")
+    old = made / "replaced"
+    # A table that the run had before, and has no more, is replaced by nothing.
+    replaced = [folder for folder in target.iterdir() if (folder / run).exists()]
+    moved: list[tuple[Path, Path]] = []
+    try:
+        for folder in replaced:
+            moved.append(_renamed(folder / run, old / folder.name / run))
+        for name in tables:
+            moved.append(_renamed(made / name / run, target / name / run))
+    except BaseException:
+        for source, place in reversed(moved):
+            with suppress(OSError):
+                place.rename(source)
+        raise
+
+
+def _renamed(source: Path, place: Path) -> tuple[Path, Path]:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(place)
+    return source, place

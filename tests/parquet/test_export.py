@@ -1,0 +1,115 @@
+"""Datasets: what is in them, adding runs, and that they are written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from builders import event, host, line, logdir_of, plane, space
+from sections.hosts.jobs import host_of_job
+
+import tfperf
+from tfperf.errors import OutputError
+from tfperf.parquet import export
+from tfperf.parquet.export import write_parquet
+from tfperf.query.dataset import MARKER
+
+STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3))))
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def run_of(tmp_path: Path, name: str, **hosts: bytes) -> Path:
+    logdir = logdir_of(tmp_path / name, **hosts)
+    folder = next(logdir.rglob("*.xplane.pb")).parent
+    return folder.rename(folder.with_name(name))
+
+
+def test_each_table_and_host_has_its_place(tmp_path: Path) -> None:
+    written = write_parquet(run_of(tmp_path, "r1", a=STEPS, b=STEPS), tmp_path / "dataset", all_stats=True)
+    files = files_of(tmp_path / "dataset")
+    assert (written.run, written.events) == ("r1", 6)
+    assert MARKER in files
+    for file in ("events/run=r1/host=a", "events/run=r1/host=b", "stats/run=r1/host=a", "steps/run=r1", "hosts/run=r1"):
+        assert f"{file}/part-0.parquet" in files
+    assert {file.split("/")[0] for file in files if "/" in file} == set(written.tables)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [], "nothing is left beside it"
+
+
+def test_a_run_is_added_and_others_are_not_touched(tmp_path: Path) -> None:
+    target = tmp_path / "dataset"
+    write_parquet(run_of(tmp_path, "r1", a=STEPS), target)
+    before = {file: (target / file).stat().st_mtime_ns for file in files_of(target)}
+    write_parquet(run_of(tmp_path, "r2", a=STEPS), target)
+    assert {file: (target / file).stat().st_mtime_ns for file in before} == before
+    assert tfperf.sql(target, "select run, count(*) n from events group by run order by run").n.tolist() == [3, 3]
+
+
+def test_a_run_is_replaced_only_with_force(tmp_path: Path) -> None:
+    target, run = tmp_path / "dataset", run_of(tmp_path, "r1", a=STEPS)
+    write_parquet(run, target, all_stats=True)
+    with pytest.raises(OutputError, match="holds the run r1 already; pass --force to replace it"):
+        write_parquet(run, target)
+    write_parquet(run, target, force=True)
+    assert not (target / "stats" / "run=r1").exists(), "it has no stats any more"
+    assert len(tfperf.sql(target, "select * from events")) == 3
+
+
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    for target in (tmp_path / "other", tmp_path / "other" / "file"):
+        with pytest.raises(OutputError, match="is not a dataset of tfperf"):
+            write_parquet(run_of(tmp_path, f"r{target.name}", a=STEPS), target)
+    assert files_of(tmp_path / "other") == ["file"]
+
+
+@pytest.mark.parametrize("failing", ["_write_hosts", "_renamed"])
+def test_what_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    target = tmp_path / "dataset"
+    write_parquet(run_of(tmp_path, "r1", a=STEPS), target)
+    before, whole, calls = files_of(target), getattr(export, failing), []
+
+    def interrupted(*arguments: object, **options: object) -> object:
+        calls.append(arguments)
+        if len(calls) > 2 or failing == "_write_hosts":
+            raise KeyboardInterrupt
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(export, failing, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_parquet(run_of(tmp_path, "r2", a=STEPS), target)
+    assert files_of(target) == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_odd_names_come_back(tmp_path: Path) -> None:
+    names = ["a=b c", "100%", "\u00fc" * 40, "x'y\"z"]
+    run = run_of(tmp_path, "2024-01-02", **dict.fromkeys(names, STEPS))
+    write_parquet(run, tmp_path / "dataset")
+    hosts = tfperf.sql(tmp_path / "dataset", "select distinct run, host from events order by host")
+    assert hosts.host.tolist() == sorted(names)
+    assert set(hosts.run) == {"2024-01-02"}, "no engine takes it for a date"
+
+
+def test_row_groups_hold_one_plane(tmp_path: Path) -> None:
+    gpu = plane("/device:GPU:0", line("Stream #1", event("gemm", 5, 1)))
+    data = space(host(event("train", 0, 10, step_num=0)), gpu)
+    write_parquet(run_of(tmp_path, "r1", a=data), tmp_path / "dataset")
+    file = pq.ParquetFile(next((tmp_path / "dataset" / "events").rglob("*.parquet")))
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    column = file.schema_arrow.names.index("plane")
+    limits = [(group.column(column).statistics.min, group.column(column).statistics.max) for group in groups]
+    assert limits == [("/host:CPU",) * 2, ("/device:GPU:0",) * 2]
+    assert groups[0].column(0).compression == "ZSTD"
+
+
+def test_hosts_have_their_clocks(tmp_path: Path) -> None:
+    a, b = host_of_job([0] * 4, [9_000] * 4), host_of_job([9_000] * 4, [9_000] * 4, clock_us=1_000)
+    write_parquet(run_of(tmp_path, "r1", a=a, b=b), tmp_path / "dataset")
+    rows = tfperf.sql(tmp_path / "dataset", "select host, clock_start_ns, clock_ahead_ns from host_files order by host")
+    assert rows.clock_ahead_ns.tolist() == [0, 1_000_000]
+    assert rows.clock_start_ns.tolist() == [1_795_314_224_000_000_000, 1_795_314_224_001_000_000]
