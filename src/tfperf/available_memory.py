@@ -35,19 +35,13 @@ def resident_bytes(root: Path = Path("/")) -> float:
 def keep_freed_memory() -> None:
     """Keep the memory of one batch of events for the next: the C library would give it back, and fetch it page by page.
 
-    That takes a fifteenth of the time of a large profile, and half of it in a worker of dask, which has glibc give back
-    even less. C libraries other than glibc have no such setting.
+    That takes a fifteenth of the time of a large profile, and half of it in processes that dask starts: it sets glibc
+    to give back each block at once. C libraries other than glibc have no such setting.
     """
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _KEPT_BLOCK)
         mallopt(_TRIM_THRESHOLD, _KEPT_MEMORY)
-
-
-def give_back_memory() -> None:
-    """Give back what is kept, where the process goes on with something else."""
-    with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _address_space() -> float:

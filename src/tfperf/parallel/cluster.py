@@ -7,22 +7,21 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from threading import Event, Lock, Thread, Timer
 from typing import Any
 
 from tfperf import __version__
-from tfperf.available_memory import give_back_memory, keep_freed_memory
 from tfperf.errors import TfperfError
 from tfperf.parallel.outcomes import Analyze, HostOutcome, attempt
 from tfperf.parallel.over_hosts import Workers
+from tfperf.parallel.worker_pool import WorkerProcess
 from tfperf.trace.logdir import HostFile
 
 CONNECT_S, WORKERS_S = 10, 30
 """How long the scheduler may take to answer, and the first worker to be there."""
+_POLL_S, _IDLE_S = 0.1, 3
+"""How often a task asks whether it is still wanted, and how long a process waits for the next one."""
 _LOST = "the connection to the cluster at {} is lost: does its scheduler still run?"
-
-
-class _UnwantedError(Exception):
-    """Nobody waits for the result any more."""
 
 
 @contextmanager
@@ -76,24 +75,65 @@ def _check_connection(client: Any, address: str) -> None:
 
 
 def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[HostFile]) -> list[HostOutcome]:
-    """Do what `attempt` does, in a worker of dask that asks on its way whether the result is still wanted."""
+    """Do what `attempt` does, for a worker of dask: in a process beside it, which ends when nobody wants the result.
+
+    In the worker itself, the work could not be stopped, it would keep the worker from answering its scheduler, and it
+    would take twice the time: dask sets glibc to give back each block of memory at once.
+    """
     from distributed import get_worker
 
     if version != __version__:
-        raise TfperfError(
-            f"the cluster has tfperf {__version__}, not {version} as this machine: install the same there"
-        )
+        raise TfperfError(f"the cluster has tfperf {__version__}, this machine {version}: install the same on both")
     worker: Any = get_worker()
-    key = worker.get_current_task()
+    key, process, is_done = worker.get_current_task(), _BESIDE.take(), Event()
 
-    def check(*_: int) -> None:
-        task = worker.state.tasks.get(key)
-        if task is None or task.state == "cancelled":
-            raise _UnwantedError
+    def end_unwanted() -> None:
+        while not is_done.wait(_POLL_S):
+            task = worker.state.tasks.get(key)
+            if task is None or task.state == "cancelled":
+                process.ask_to_end()
+                process.end()
+                return
 
-    # Dask starts workers with a setting of glibc by which it gives back each block at once: twice the processor time.
-    keep_freed_memory()
+    Thread(target=end_unwanted, name="tfperf-unwanted", daemon=True).start()
     try:
-        return [outcome for file in files for outcome in attempt(partial(analyze, progress=check), [file])]
+        outcomes: list[HostOutcome] = process.call(attempt, analyze, files)[0]
     finally:
-        give_back_memory()
+        is_done.set()
+        _BESIDE.put(process)
+    return outcomes
+
+
+class _ProcessesBeside:
+    """Processes beside this one that wait for more work; for a while, then they end."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._idle: list[WorkerProcess] = []
+        self._end = Timer(0, self._end_all)
+
+    def take(self) -> WorkerProcess:
+        """Return a process that waits, else a new one."""
+        with self._lock:
+            self._end.cancel()
+            return self._idle.pop() if self._idle else WorkerProcess()
+
+    def put(self, process: WorkerProcess) -> None:
+        """Keep a process for a while, unless it has ended."""
+        with self._lock:
+            self._end.cancel()
+            if process.is_alive:
+                self._idle.append(process)
+            self._end = Timer(_IDLE_S, self._end_all)
+            self._end.daemon = True
+            self._end.start()
+
+    def _end_all(self) -> None:
+        with self._lock:
+            ended, self._idle = self._idle, []
+        for process in ended:
+            process.ask_to_end()
+            process.end()
+
+
+_BESIDE = _ProcessesBeside()

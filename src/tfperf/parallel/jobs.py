@@ -11,7 +11,7 @@ START_S = 0.5
 """Until a worker process has started and imported what it needs."""
 HOST_S, BYTE_S = 0.01, 1 / 80e6
 """What the analysis of a host takes: each host, and each byte of its file."""
-WORKER_BYTES, BYTES_PER_BYTE = 150e6, 1.6
+WORKER_BYTES, BYTES_PER_BYTE = 150e6, 2.5
 """What a worker holds: at all times, and for each byte of the file that it reads."""
 
 

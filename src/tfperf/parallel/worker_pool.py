@@ -57,8 +57,18 @@ class WorkerProcess:
             env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
         )
 
-    def answer(self, message: bytes) -> bytes:
-        """Return the answer to a message. Raises WorkerDiedError."""
+    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, tuple[str, ...]]:
+        """Have the process call a function; return its value, and what it warned of.
+
+        Raises what the function raises, and WorkerDiedError.
+        """
+        message = pickle.dumps((function, arguments, keywords), pickle.HIGHEST_PROTOCOL)
+        value, failure, text, warned = pickle.loads(self._answer(message))
+        if failure is not None:
+            raise failure from WorkerTraceback(text)
+        return value, warned
+
+    def _answer(self, message: bytes) -> bytes:
         calls, replies = self._process.stdin, self._process.stdout
         assert calls is not None
         assert replies is not None
@@ -68,6 +78,11 @@ class WorkerProcess:
                 return reply
         self.end()
         raise WorkerDiedError(_death(self._process.returncode))
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the process has not ended."""
+        return self._process.poll() is None
 
     def ask_to_end(self) -> None:
         """Tell the process to end, and do not wait."""
@@ -102,18 +117,18 @@ class WorkerPool(Executor):
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
         """Have a worker call a function; all of the call is pickled."""
-        return self._threads.submit(self._call, function, arguments, keywords)
+        return self._threads.submit(self._call, function, *arguments, **keywords)
 
-    def _call(self, *call: Any) -> Any:
+    def _call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         worker = self._idle_process()
-        message = worker.answer(pickle.dumps(call, pickle.HIGHEST_PROTOCOL))
-        self._idle.put(worker)
-        value, failure, text, warned = pickle.loads(message)
+        try:
+            value, warned = worker.call(function, *arguments, **keywords)
+        finally:
+            if worker.is_alive:
+                self._idle.put(worker)
         for warning in {*warned} - self._warned:  # once, not once for each worker
             self._warned.add(warning)
             warnings.warn_explicit(warning, TfperfWarning, "tfperf", 1)
-        if failure is not None:
-            raise failure from WorkerTraceback(text)
         return value
 
     def _idle_process(self) -> WorkerProcess:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, Intervals, Uint8s
+from tfperf.arrays import Bools, Int32s, Int64s, Intervals, Uint8s
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import own_parts, parents
 from tfperf.trace.pipelines import FunctionRuns, Pipelines
@@ -26,9 +26,9 @@ _INTERLEAVE = ("ParallelInterleave", "LegacyParallelInterleave")
 class StageWork(Struct, frozen=True):
     """Stretches of work, ordered by stage: on behalf of which one (-1: nothing tells), where, and in which event."""
 
-    stage: Int64s
+    stage: Int32s
     place: Uint8s
-    row: Int64s
+    row: Int32s
     start: Int64s
     end: Int64s
 
@@ -67,7 +67,7 @@ def stage_work(trace: HostTrace, recorded: Pipelines) -> StageWork:
     index, start, end = own_parts(trace.start_ps[rows], trace.end_ps[rows], parents(trace, rows), place > 0)
     by_stage = np.argsort(stage[index], kind="stable")
     index, start, end = index[by_stage], start[by_stage], end[by_stage]
-    return StageWork(stage[index], place[index], rows[index], start, end)
+    return StageWork(stage[index].astype(np.int32), place[index], rows[index].astype(np.int32), start, end)
 
 
 def has_executors(runs: FunctionRuns) -> Bools:

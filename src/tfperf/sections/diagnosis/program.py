@@ -80,7 +80,8 @@ def analyze(host: Host) -> ProgramTimes:
         _calls(trace, host.host_states.main),
         _times(trace, np.flatnonzero(mask(trace.names, is_collective)[trace.name])),
     )
-    ops = difference(_ops(trace, host.host_states), exchanges)
+    ops = _ops(trace, host.host_states)
+    ops = difference(ops, exchanges) if len(exchanges.start) else ops
     return ProgramTimes(
         api=_api(trace.names),
         steps=CountedSteps.of(steps),

@@ -95,7 +95,7 @@ def _of_stages(recorded: Pipelines, work: StageWork) -> Iterator[tuple[_Label, _
 
     def piece(stage: int, place: int, events: Int64s) -> _Piece:
         rows = work.at(stage, place)
-        return _Piece(events, work.row[rows], work.start[rows], work.end[rows])
+        return _Piece(events, work.row[rows].astype(np.int64), work.start[rows], work.end[rows])
 
     for index, stage in enumerate(recorded.stages):
         for_device = stage.name == "Generator" and recorded.device[stage.pipeline]
