@@ -46,4 +46,4 @@ def test_there_are_five_questions() -> None:
 @pytest.mark.parametrize("query", QUERIES)
 def test_queries_have_answers(query: str, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workplace)
-    assert duckdb.sql(query).fetchall()
+    assert duckdb.execute(query).fetchall()

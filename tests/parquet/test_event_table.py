@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from builders import event, host, line, plane, trace_of, u64
 
+from tfperf.parquet import event_table
 from tfperf.parquet.columns import EVENTS, STAT_TABLE
-from tfperf.parquet.event_table import event_tables, stat_tables
+from tfperf.parquet.event_table import event_parts, stat_tables
 from tfperf.trace.find_steps import find_steps
+from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
-from tfperf.trace.steps import no_steps
+from tfperf.trace.steps import Steps, no_steps
 
 SAMPLES = sorted((Path(__file__).parents[2] / "sample_traces").rglob("*.xplane.pb"))
+
+
+def event_tables(trace: HostTrace, steps: Steps) -> list[Any]:
+    return [table for part in event_parts(trace, steps) for table in part]
 
 
 def test_every_cell(tmp_path: Path) -> None:
@@ -75,3 +82,13 @@ def test_real_traces_are_as_they_were_read(path: Path) -> None:
         durations, selfs, depths = (table[name].to_numpy() for name in ("duration_ps", "self_ps", "depth"))
         assert (selfs <= durations).all()
         assert depths.max() > 0
+
+
+def test_parts_hold_about_as_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_table, "ROWS", 4)
+    busy = line("busy", *(event("a", 10 * n, 5) for n in range(9)), id=1)
+    trace = trace_of(tmp_path, plane("/host:CPU", busy), *(plane(f"/device:GPU:{n}", busy) for n in range(1)))
+    parts = [[len(table) for table in part] for part in event_parts(trace, no_steps("none"))]
+    assert parts == [[4], [4], [1], [4], [4], [1]]
+    monkeypatch.setattr(event_table, "ROWS", 100)
+    assert [[len(table) for table in part] for part in event_parts(trace, no_steps("none"))] == [[9, 9]]

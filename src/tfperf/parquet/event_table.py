@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,52 +14,65 @@ from tfperf.parquet.columns import ID_STATS, TEXT_STATS
 from tfperf.query.recorded import words
 from tfperf.trace.collectives import step_of
 from tfperf.trace.event_names import parse_op
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.steps import Steps
-from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind
+from tfperf.wire.event_columns import NO_STAT, NO_STAT_ROWS, StatKind
 
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
-_STATS_AT_ONCE = 1 << 20
+ROWS = 1 << 20
+"""Rows of a table at most. It becomes a row group: readers skip one by the least and largest value of a column."""
 
 
-def event_tables(trace: HostTrace, steps: Steps) -> Iterator[Any]:
-    """Yield a `pyarrow.Table` of the events of each plane that has any, ordered by line and start."""
-    depth, self_ps = _nesting(trace)
-    row = step_of(steps, trace.start_ps)
-    step = (steps.numbers[row] if len(steps) else row, row < 0)
-    names = _dictionaries(trace)
+def event_parts(trace: HostTrace, steps: Steps) -> list[Iterator[Any]]:
+    """Return the events in parts of about `ROWS` rows: iterators over `pyarrow.Table`s, each of one plane.
+
+    Rows are ordered by plane, line and start. Parts can be made at the same time.
+    """
+    shared = _shared(trace, steps)
+    parts: list[list[tuple[Plane, slice]]] = [[]]
+    for plane, rows in _pieces(trace):
+        if sum(other.stop - other.start for _, other in parts[-1]) + rows.stop - rows.start > ROWS:
+            parts.append([])
+        parts[-1].append((plane, rows))
+    return [(_event_table(trace, shared, *piece) for piece in part) for part in parts if part]
+
+
+def _event_table(trace: HostTrace, shared: Mapping[str, Any], plane: Plane, rows: slice) -> Any:
+    count, line = rows.stop - rows.start, trace.line_of[rows]
+    return pa.table(
+        {
+            "event": pa.array(np.arange(rows.start, rows.stop, dtype=np.int32)),
+            "plane": _same(plane.name, count),
+            "kind": _same(plane.kind, count),
+            "line_id": pa.array(shared["line_ids"][line]),
+            "line_name": _by_index(line, shared["lines"]),
+            "name": _by_index(trace.name[rows], shared["names"]),
+            "op_type": _op_types(trace, rows, shared),
+            "start_ps": pa.array(trace.start_ps[rows]),
+            "duration_ps": pa.array(trace.duration_ps[rows]),
+            "self_ps": pa.array(shared["self_ps"][rows]),
+            "depth": pa.array(shared["depth"][rows].astype(np.int16)),
+            "step": pa.array(shared["step"][rows], mask=shared["without_step"][rows]),
+            **_stat_columns(trace, rows),
+        }
+    )
+
+
+def _pieces(trace: HostTrace) -> Iterator[tuple[Plane, slice]]:
+    """Yield rows of one plane, `ROWS` at a time; lines of a plane follow each other."""
     lines = [line for line in trace.lines if line.stop > line.start]
-    while lines:
-        of_plane = [line for line in lines if line.plane == lines[0].plane]
-        # Lines of a plane follow each other.
-        rows = slice(of_plane[0].start, of_plane[-1].stop)
-        lines = lines[len(of_plane) :]
-        plane, count, line = trace.planes[of_plane[0].plane], rows.stop - rows.start, trace.line_of[rows]
-        yield pa.table(
-            {
-                "event": pa.array(np.arange(rows.start, rows.stop, dtype=np.int32)),
-                "plane": _same(plane.name, count),
-                "kind": _same(plane.kind, count),
-                "line_id": pa.array(np.array([each.id for each in trace.lines], np.int64)[line]),
-                "line_name": _by_index(line, names["lines"]),
-                "name": _by_index(trace.name[rows], names["names"]),
-                "op_type": _op_types(trace, rows, names),
-                "start_ps": pa.array(trace.start_ps[rows]),
-                "duration_ps": pa.array(trace.duration_ps[rows]),
-                "self_ps": pa.array(self_ps[rows]),
-                "depth": pa.array(depth[rows].astype(np.int16)),
-                "step": pa.array(step[0][rows], mask=step[1][rows]),
-                **_stat_columns(trace, rows),
-            }
-        )
+    for number, of_plane in groupby(lines, key=lambda line: line.plane):
+        whole = list(of_plane)
+        for first in range(whole[0].start, whole[-1].stop, ROWS):
+            yield trace.planes[number], slice(first, min(first + ROWS, whole[-1].stop))
 
 
 def stat_tables(trace: HostTrace) -> Iterator[Any]:
     """Yield all stats of all events, a piece at a time; the trace must have been read with everything."""
     stats = trace.every_stat or NO_STAT_ROWS
-    for first in range(0, len(stats.event), _STATS_AT_ONCE):
-        rows = slice(first, first + _STATS_AT_ONCE)
+    for first in range(0, len(stats.event), ROWS):
+        rows = slice(first, first + ROWS)
         kind, value = stats.kind[rows], stats.value[rows]
         is_text, is_real = kind == StatKind.TEXT, kind == StatKind.REAL
         is_whole = (kind == StatKind.INT) | (kind == StatKind.UNSIGNED)
@@ -89,11 +103,18 @@ def _nesting(trace: HostTrace) -> tuple[Int64s, Int64s]:
     return depth, self_ps
 
 
-def _dictionaries(trace: HostTrace) -> dict[str, Any]:
-    """Return the texts that columns of events point to, each once."""
+def _shared(trace: HostTrace, steps: Steps) -> dict[str, Any]:
+    """Return what all pieces are made of: columns of the whole host, and texts that columns point to, each once."""
+    depth, self_ps = _nesting(trace)
+    row = step_of(steps, trace.start_ps)
     types = [op.type if (op := parse_op(name)).kind else None for name in trace.names]
     places = {text: place for place, text in enumerate(dict.fromkeys(filter(None, types)))}
     return {
+        "depth": depth,
+        "self_ps": self_ps,
+        "step": steps.numbers[row] if len(steps) else row,
+        "without_step": row < 0,
+        "line_ids": np.array([line.id for line in trace.lines], np.int64),
         "lines": words([line.name for line in trace.lines]),
         "names": words(trace.names),
         "op_types": words(list(places) or [""]),
@@ -101,23 +122,26 @@ def _dictionaries(trace: HostTrace) -> dict[str, Any]:
     }
 
 
-def _op_types(trace: HostTrace, rows: slice, names: Mapping[str, Any]) -> Any:
-    index = names["op_type_of_name"][trace.name[rows]]
-    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), names["op_types"])
+def _op_types(trace: HostTrace, rows: slice, shared: Mapping[str, Any]) -> Any:
+    index = shared["op_type_of_name"][trace.name[rows]]
+    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), shared["op_types"])
 
 
 def _stat_columns(trace: HostTrace, rows: slice) -> dict[str, Any]:
     """Return the columns of stats; null where an event has none."""
-    columns = {}
+    columns, count = {}, rows.stop - rows.start
     for name, stat_name in (*ID_STATS.items(), *TEXT_STATS.items()):
-        stat = trace.stats.get(stat_name)
-        values, missing = np.zeros(rows.stop - rows.start, np.int64), np.ones(rows.stop - rows.start, np.bool_)
-        texts: tuple[str, ...] = ()
-        if stat is not None:
-            first, last = np.searchsorted(stat.event, (rows.start, rows.stop)).tolist()
-            at = stat.event[first:last] - rows.start
-            values[at], missing[at], texts = stat.value[first:last], False, stat.texts
-        columns[name] = _typed(values, missing, texts if name in TEXT_STATS else None)
+        stat = trace.stats.get(stat_name, NO_STAT)
+        texts = stat.texts if name in TEXT_STATS else None
+        first, last = np.searchsorted(stat.event, (rows.start, rows.stop)).tolist()
+        if first == last:
+            kind = pa.int64() if texts is None else pa.dictionary(pa.int32(), pa.large_string())
+            columns[name] = pa.nulls(count, kind)
+            continue
+        values, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
+        at = stat.event[first:last] - rows.start
+        values[at], missing[at] = stat.value[first:last], False
+        columns[name] = _typed(values, missing, texts)
     return columns
 
 

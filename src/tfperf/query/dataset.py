@@ -1,7 +1,7 @@
 """Datasets of Parquet files that `tfperf export-parquet` writes: where their files are, and how they are read.
 
     DIR/tfperf_dataset.json
-    DIR/events/run=RUN/host=HOST/part-0.parquet     (also stats)
+    DIR/events/run=RUN/host=HOST/part-N.parquet     (also stats)
     DIR/TABLE/run=RUN/part-0.parquet                (every other table)
 
 Values in folder names are percent-encoded. DuckDB never opens a file: it is given Arrow datasets, and asks them for the
