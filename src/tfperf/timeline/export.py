@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from tfperf.errors import TfperfError
 from tfperf.files import new_file, refuse_existing
+from tfperf.timeline.clocks import clock_shifts, shifted
 from tfperf.timeline.host_timeline import EncodeJob, HostTimeline
 from tfperf.timeline.selection import Selection, SelectionCheck
 from tfperf.timeline.track_groups import host_timeline
@@ -68,6 +69,8 @@ class ExportResult(Struct, kw_only=True):
     backward_arrows: int = 0
     omitted: Counter[str] = field(default_factory=Counter)
     warnings: tuple[str, ...] = ()
+    clocks: str = ""
+    """How the clocks of several hosts were brought together."""
 
     def add(self, timeline: HostTimeline, warnings: tuple[str, ...]) -> None:
         """Add what is shown of a host, and what its profiler warned of."""
@@ -91,6 +94,8 @@ class ExportResult(Struct, kw_only=True):
         yield f"wrote {self.path} ({format_bytes(self.size_bytes)}): {', '.join(parts)}"
         for reason, count in self.omitted.items():
             yield f"omitted {count:,} of {counted(self.events, 'event')}: {reason}"
+        if self.clocks:
+            yield self.clocks
         if self.cut_arrows:
             yield f"omitted {counted(self.cut_arrows, 'arrow')}: an event at one end is omitted"
         if self.backward_arrows:
@@ -178,8 +183,10 @@ def _host_timelines(
     progress: Progress | None,
 ) -> Iterator[HostTimeline]:
     """Read host after host; add up what is in it."""
-    for file, report in zip(files, progress_by_file(files, progress), strict=True):
-        trace = read_host(file.path, file.host, everything=True, progress=report)
+    clocks = clock_shifts(files)
+    result.clocks = clocks.sentence
+    for file, report, shift_ps in zip(files, progress_by_file(files, progress), clocks.shifts_ps, strict=True):
+        trace = shifted(read_host(file.path, file.host, everything=True, progress=report), shift_ps)
         steps = find_steps(trace, step_marker)
         check.add(trace, steps.numbers)
         prefix = f"{file.host} " if len(files) > 1 else ""

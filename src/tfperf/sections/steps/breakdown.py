@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, Bools, Int64s, distinct, overlap, union_all
+from tfperf.arrays import EMPTY, Bools, Int64s, overlap, union_all
 from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Host
+from tfperf.sections.steps.matched_steps import matched_rows
 from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES
 from tfperf.sections.steps.tpu_cores import CoreWork, core_work
 from tfperf.sections.tabular import Tabular
@@ -77,6 +78,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     on_tpu: bool = False
     task: Task = Task()
     """Of one host: which task of a job it is."""
+    clock_start_ns: int | None = None
+    """Of one host: the time of 0 on its clock, in nanoseconds since 1970."""
     cores: tuple[CoreWork, ...] = ()
     """TPU cores whose ops say what they do."""
 
@@ -160,7 +163,7 @@ def analyze(host: Host) -> Breakdown:
         steps = no_steps(f"{task.described} has no steps of its own")
     else:
         steps = find_steps(host.trace, host.step_marker)
-    return replace(attribute(host.trace, steps), task=task)
+    return replace(attribute(host.trace, steps), task=task, clock_start_ns=host.trace.clock_start_ns)
 
 
 def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
@@ -250,12 +253,12 @@ def _group_steps(group: Int64s, start: Int64s, end: Int64s, names: dict[int, str
 def combine(hosts: Sequence[Breakdown]) -> Breakdown:
     """Average the steps of several hosts, step by step; hosts without steps do not take part.
 
-    Steps are matched by number where every host counted them itself, else in order.
+    Steps are matched by number where every host counted them itself, else by time, else in order (`matched_steps.py`).
     """
     with_steps = [host for host in hosts if len(host.steps)]
     if len(with_steps) <= 1:
         return (with_steps or list(hosts))[0]
-    rows = _matched([host.steps for host in with_steps])
+    rows, matched_by = matched_rows(with_steps)
     aligned = [host.only(matched) for host, matched in zip(with_steps, rows, strict=True)]
     first = aligned[0]
     duration_ps = np.mean([host.steps.duration_ps for host in aligned], axis=0).astype(np.int64)
@@ -264,7 +267,7 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         first.steps,
         end_ps=first.steps.start_ps + duration_ps,
         flags=tuple(next((flag for flag in flags if flag), "") for flags in flags_of_hosts),
-        notes=_combined_notes(with_steps, aligned),
+        notes=_combined_notes(with_steps, aligned, matched_by),
     )
     time_ps = {
         category: np.mean([host.time_ps[category] for host in aligned], axis=0).astype(np.int64)
@@ -285,7 +288,7 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
     )
 
 
-def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown]) -> tuple[str, ...]:
+def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown], matched_by: str) -> tuple[str, ...]:
     """Say how steps were matched, and how many were omitted."""
     notes = dict.fromkeys(note for host in hosts for note in host.steps.notes)
     compared, most = len(aligned[0].steps), max(len(host.steps) for host in hosts)
@@ -293,20 +296,8 @@ def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown]) ->
         are = "is" if compared == 1 else "are"
         notes[f"hosts have up to {most} steps; only the {compared} that all of them have {are} combined"] = None
     if any(host.steps.numbers.tolist() != aligned[0].steps.numbers.tolist() for host in aligned):
-        notes["the step numbers of the hosts differ, so steps were matched in order"] = None
+        notes[f"the step numbers of the hosts differ, so steps were matched {matched_by}"] = None
     return tuple(notes)
-
-
-def _matched(hosts: Sequence[Steps]) -> list[Int64s]:
-    """Return, for each host, which of its steps belong together."""
-    numbers = [steps.numbers for steps in hosts]
-    are_numbered = all(steps.source == "markers" and len(distinct(steps.numbers)) == len(steps) for steps in hosts)
-    shared = numbers[0]
-    for other in numbers[1:]:
-        shared = np.intersect1d(shared, other)
-    if are_numbered and len(shared):
-        return [np.flatnonzero(np.isin(of_host, shared)) for of_host in numbers]
-    return [np.arange(min(len(steps) for steps in hosts))] * len(hosts)
 
 
 def _breakdown(steps: Steps, times: ActivityTimes, attribution: Attribution, *, input_visible: bool) -> Breakdown:
