@@ -79,7 +79,7 @@ def test_a_worker_that_dies_fails_its_call_only(pool: WorkerPool, call: tuple[ob
 def test_an_exception_ends_workers_in_their_work() -> None:
     with pytest.raises(KeyboardInterrupt), WorkerPool(1) as pool:  # noqa: PT012
         worker = pool.submit(os.getpid).result()
-        busy, waiting = pool.submit(time.sleep, 600), pool.submit(math.sqrt, 4)
+        busy, *_, waiting = pool.submit(time.sleep, 600), pool.submit(math.sqrt, 4), pool.submit(math.sqrt, 4)
         while not busy.running():
             time.sleep(0.01)
         raise KeyboardInterrupt

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import nullcontext
+from queue import Empty, SimpleQueue
 
 from msgspec import Struct
 
@@ -30,7 +31,7 @@ class Workers(Struct, kw_only=True):
     second: Executor | None = None
     """Where hosts are analyzed again whose worker has died; by default on a new process of this machine."""
     check: Callable[[], None] | None = None
-    """Called twice a second: raises an exception if nothing will come of the work any more."""
+    """Called twice a second while nothing comes: raises an exception if nothing will come of the work any more."""
 
 
 class _Spread:
@@ -47,6 +48,7 @@ class _Spread:
     def go(self, workers: Workers, groups: Sequence[Sequence[int]]) -> None:
         """Have workers analyze groups of hosts; on an exception, such as Ctrl-C, cancel what has not begun."""
         pending: dict[Future[list[HostOutcome]], Sequence[int]] = {}
+        done: SimpleQueue[Future[list[HostOutcome]]] = SimpleQueue()
         try:
             for group in groups:
                 files = [self.files[host] for host in group]
@@ -54,14 +56,16 @@ class _Spread:
                     pending[workers.executor.submit(workers.run, self.analyze, files)] = group
                 except BrokenExecutor as error:
                     self._lose(group, error)
+            for future in pending:
+                future.add_done_callback(done.put)
             while pending:
-                done, _ = wait(pending, _POLL_S, FIRST_COMPLETED)
-                for future in done:
+                try:
+                    future = done.get(timeout=_POLL_S)
                     self._take(future, pending.pop(future))
-                if not done:
+                except Empty:
                     self._tell()
-                if workers.check:
-                    workers.check()
+                    if workers.check:
+                        workers.check()
         finally:
             for future in pending:
                 future.cancel()

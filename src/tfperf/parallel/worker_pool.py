@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
@@ -44,6 +44,19 @@ class WorkerTraceback(Exception):  # noqa: N818  (it is no error, but where one 
         return f"in a worker process:\n{self.args[0]}"
 
 
+def packed_call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> bytes:
+    """Return a call as a message to a worker."""
+    return pickle.dumps((function, arguments, keywords), pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(answer: bytes) -> tuple[Any, tuple[str, ...]]:
+    """Return the value of an answer, and what was warned of; or raise what the function raised."""
+    value, failure, text, warned = pickle.loads(answer)
+    if failure is not None:
+        raise failure from WorkerTraceback(text)
+    return value, warned
+
+
 class WorkerProcess:
     """A process that answers calls, one after the other."""
 
@@ -62,13 +75,10 @@ class WorkerProcess:
 
         Raises what the function raises, and WorkerDiedError.
         """
-        message = pickle.dumps((function, arguments, keywords), pickle.HIGHEST_PROTOCOL)
-        value, failure, text, warned = pickle.loads(self._answer(message))
-        if failure is not None:
-            raise failure from WorkerTraceback(text)
-        return value, warned
+        return unpacked(self.answer(packed_call(function, *arguments, **keywords)))
 
-    def _answer(self, message: bytes) -> bytes:
+    def answer(self, message: bytes) -> bytes:
+        """Return the answer to a call that is packed. Raises WorkerDiedError."""
         calls, replies = self._process.stdin, self._process.stdout
         assert calls is not None
         assert replies is not None
@@ -108,9 +118,13 @@ class WorkerPool(Executor):
     """
 
     def __init__(self, count: int) -> None:
-        # Each thread waits for one process, so that futures, queue and cancelling are those of the standard library.
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="tfperf-worker")
-        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        # Threads wait for processes, so that futures, queue and cancelling are those of the standard library. Two for
+        # each process: while one unpacks what came, the process works for the other.
+        self._threads = ThreadPoolExecutor(2 * count, thread_name_prefix="tfperf-worker")
+        self._idle: SimpleQueue[WorkerProcess | None] = SimpleQueue()
+        """Processes without work, and None for each that can be started, or for all when the pool is closed."""
+        for _ in range(count):
+            self._idle.put(None)
         self._processes: list[WorkerProcess] = []
         self._warned: set[str] = set()
         self._lock, self._is_closed = Lock(), False
@@ -120,25 +134,27 @@ class WorkerPool(Executor):
         return self._threads.submit(self._call, function, *arguments, **keywords)
 
     def _call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        message = packed_call(function, *arguments, **keywords)
         worker = self._idle_process()
         try:
-            value, warned = worker.call(function, *arguments, **keywords)
+            answer = worker.answer(message)
         finally:
-            if worker.is_alive:
-                self._idle.put(worker)
+            self._idle.put(worker if worker.is_alive else None)
+        value, warned = unpacked(answer)
         for warning in {*warned} - self._warned:  # once, not once for each worker
             self._warned.add(warning)
             warnings.warn_explicit(warning, TfperfWarning, "tfperf", 1)
         return value
 
     def _idle_process(self) -> WorkerProcess:
-        with suppress(Empty):
-            return self._idle.get_nowait()
+        worker = self._idle.get()
         with self._lock:
             if self._is_closed:
+                self._idle.put(None)  # for the next thread that waits
                 raise WorkerDiedError("the pool is closed")
-            worker = WorkerProcess()
-            self._processes.append(worker)
+            if worker is None:
+                worker = WorkerProcess()
+                self._processes.append(worker)
         return worker
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -146,6 +162,7 @@ class WorkerPool(Executor):
         self._threads.shutdown(wait=wait, cancel_futures=cancel_futures or not wait)
         with self._lock:
             self._is_closed = True
+        self._idle.put(None)
         for worker in self._processes:
             worker.ask_to_end()
         for worker in self._processes:

@@ -14,7 +14,8 @@ WAITS = Intervals(np.array([0, 100]), np.array([40, 140]))
 def work(*stretches: tuple[int, int, int]) -> StageWork:
     """Stretches of work: stage, start and end."""
     stage, start, end = (np.array(column, np.int64) for column in zip(*stretches, strict=True))
-    return StageWork(stage, np.full(len(stage), FUNCTION, np.uint8), np.arange(len(stage)), start, end)
+    rows, places = np.arange(len(stage), dtype=np.int32), np.full(len(stage), FUNCTION, np.uint8)
+    return StageWork(stage.astype(np.int32), places, rows, start, end)
 
 
 def rivals(found: StageWork, python: tuple[int, ...] = (), busy_cores: float | None = None) -> Rivals:
