@@ -19,10 +19,16 @@ from tfperf.query.sources import Source, source_of
 from tfperf.query.sql_tables import SqlTable, every_table
 
 
+def profile_of(path: Path | tfperf.Analysis) -> Source:
+    source = source_of(path)
+    assert isinstance(source, Source)
+    return source
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
     steps = [event("train", 10 * n, 10, step_num=n) for n in range(3)]
-    return source_of(logdir_of(tmp_path, a=space(host(*steps, event("op", 1, 2, id=7)))))
+    return profile_of(logdir_of(tmp_path, a=space(host(*steps, event("op", 1, 2, id=7)))))
 
 
 def rows(answer: Answer) -> list[tuple[Any, ...]]:
@@ -350,7 +356,7 @@ def test_hosts_are_chosen(logdir: Path) -> None:
 
 def test_an_analysis_is_used_as_it_is(logdir: Path) -> None:
     analysis = tfperf.load(logdir, step_marker="a", hosts=["a"])
-    assert source_of(analysis).analyze(["steps"]) is analysis
+    assert profile_of(analysis).analyze(["steps"]) is analysis
     assert sql(analysis, "select count(*) as n from host_steps")["n"].tolist() == [len(analysis["steps"].steps)]
 
 
@@ -362,7 +368,7 @@ def test_sections_that_an_analysis_lacks_are_analyzed(tmp_path: Path) -> None:
 
 
 def test_a_newer_run_does_not_change_the_source(logdir: Path) -> None:
-    source = source_of(logdir)
+    source = profile_of(logdir)
     newer = logdir / "plugins" / "profile" / "2027_01_01_00_00_00"
     newer.mkdir()
     (newer / "z.xplane.pb").write_bytes(space(host(event("z", 0, 1))))

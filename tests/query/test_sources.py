@@ -107,6 +107,7 @@ def test_every_table_is_in_some_profile(analyses: list[tfperf.Analysis]) -> None
 
 def test_only_sections_of_the_tables_that_are_named_are_analyzed(logdir: Path) -> None:
     source = source_of(logdir)
+    assert isinstance(source, Source)
     asked: list[set[str]] = []
 
     def analyze(sections: Collection[str]) -> tfperf.Analysis:

@@ -9,6 +9,7 @@ import pytest
 from builders import event, host, logdir_of, space
 from jax_builders import three_steps
 from msgspec.structs import replace
+from sections.hosts.jobs import host_of_job
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import core_with_work
 
@@ -17,6 +18,7 @@ from tfperf.report.model import Column, Ranked, Report, Section, Table, table_of
 from tfperf.report.shown import EVERYTHING, MOST_EACH, Detail, shown
 from tfperf.sections.registry import TableSpec, all_tables
 
+LATE = [20_000.0] * 4
 BRIEF, ALONE = Detail("brief", "brief"), Detail("full", "full")
 PAGE = Detail("data", "data", for_people=False)
 COLUMNS = (
@@ -198,6 +200,7 @@ def test_lists_that_are_no_rankings_are_never_cut() -> None:
 def test_a_row_for_each_host_or_device_is_declared_so() -> None:
     """A table that names the host of each row, or the device, is about each of them, unless its rows are ranked."""
     about = {spec.name for spec in all_tables() if spec.name_key in ("host", "device") and spec.in_report}
+    about.discard("stragglers")  # a row for each step
     assert about == {
         "steps_by_host",
         "input_hosts",
@@ -207,6 +210,7 @@ def test_a_row_for_each_host_or_device_is_declared_so() -> None:
         "launches",
         "compute_precision",
         "device_time",
+        "hosts",
     }
     assert all(spec.ranked is not None and spec.ranked.each for spec in all_tables() if spec.name in about)
 
@@ -217,8 +221,9 @@ def test_ranked_tables_are_in_that_order(tmp_path: Path, samples: Path) -> None:
     sleeps = host(event("$train.py:9 load", 0, 9), event("$time sleep", 1, 5), event("$hash.py:1 f", 20, 3))
     python = logdir_of(tmp_path / "python", synthetic=space(sleeps))
     xla = [logdir_of(tmp_path / "jax", a=three_steps()), logdir_of(tmp_path / "tpu", a=space(core_with_work()))]
+    late = logdir_of(tmp_path / "late", a=host_of_job([0] * 4, LATE), b=host_of_job(LATE, LATE))
     found = set()
-    for path in (logdir, python, *xla, *(path for path in samples.iterdir() if (path / "plugins").exists())):
+    for path in (logdir, python, late, *xla, *(path for path in samples.iterdir() if (path / "plugins").exists())):
         for table in shown(tfperf.load(path).report(), replace(ALONE, parts="data", top=10**9)).tables():
             ranked = table.ranked
             if ranked is None or ranked.each:

@@ -177,7 +177,7 @@ def _with_waits(work: HostWork, row: int, late: LateSteps) -> HostWork:
     counted = np.flatnonzero(late.counted & (waited_ps >= 0))
     if not len(counted):
         return work
-    is_last = late.last[counted] == row
+    is_last = (late.last[counted] == row) & (late.lost_ps[counted] > 0)
     return replace(
         work,
         waits_ps=float(waited_ps[counted].mean()),
