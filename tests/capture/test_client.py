@@ -61,7 +61,7 @@ def test_the_reply_and_the_overhead_that_comes_with_it() -> None:
     with serving({"Profile": reply}) as port, ProfilerClient(here(port)) as client:
         client.connect()
         pending = client.profile(REQUEST, SECONDS)
-        pending.when_done(done.set)
+        pending.when_answered(done.set)
         response_message = pending.result()
         assert done.wait(SECONDS)
     assert (response_message.xspace, response_message.empty_trace, pending.overhead_percent()) == (b"trace", False, 3.0)
@@ -265,14 +265,29 @@ def test_closing_the_client_ends_the_calls_in_progress() -> None:
                 call.result()
 
 
-def test_a_reply_that_came_outlives_its_client_and_a_late_cancel() -> None:
+def test_a_reply_waits_in_the_server_until_it_is_received() -> None:
     done = threading.Event()
     with listening(answer(WHOLE)) as port, ProfilerClient(here(port)) as client:
+        received, given_up = client.profile(REQUEST, SECONDS), client.profile(REQUEST, SECONDS)
+        for pending in (received, given_up):
+            done.clear()
+            pending.when_answered(done.set)
+            assert done.wait(SECONDS)
+            assert pending.is_answered
+        given_up.cancel()
+        assert received.result().xspace == b"trace"
+    with pytest.raises(CaptureError) as caught:
+        given_up.result()
+    assert caught.value.reason == "interrupted"
+
+
+def test_a_call_that_takes_too_long_for_its_caller() -> None:
+    with listening(greet) as port, ProfilerClient(here(port)) as client:
         pending = client.profile(REQUEST, SECONDS)
-        pending.when_done(done.set)
-        assert done.wait(SECONDS)
-        pending.cancel()
-    assert pending.result().xspace == b"trace"
+        pending.expire()
+        with pytest.raises(CaptureError, match="did not answer in time") as caught:
+            pending.result()
+    assert caught.value.reason == "timeout"
 
 
 def test_a_process_does_not_wait_for_its_calls() -> None:

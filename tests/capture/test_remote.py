@@ -67,6 +67,7 @@ def test_two_workers_are_profiled_at_the_same_moment(jobs: dict[str, Job], captu
     loaded = tfperf.load(capture.folder)
     assert [len(host["steps"].steps) > 0 for host in loaded.hosts] == [True, True]
     starts = [profile_start_ns(trace) for trace in capture.traces]
+    assert done.json["summary"]["start_spread_ms"] == pytest.approx(abs(starts[0] - starts[1]) / 1e6, abs=0.002)
     assert abs(starts[0] - starts[1]) < 2e9, "not one after the other, two seconds each"
 
 
@@ -84,11 +85,11 @@ def test_what_came_is_kept_when_another_worker_fails(jobs: dict[str, Job], captu
     workers = [f"127.0.0.1:{port}" for port in (jobs["busy"].port, closed, jobs["idle"].port)]
     options = [part for worker in workers for part in ("--worker", worker)]
     done = capture(*options, "--duration", "500ms", "--format", "json")
-    assert done.code == 1
+    assert done.code == 0, done.err
     assert [row["reason"] for row in done.rows] == ["", "not_listening", "idle"]
     assert len(capture.traces) == 1
-    assert f"127.0.0.1:{closed}" in done.err
-    assert f"127.0.0.1:{jobs['idle'].port}" in done.err
+    missing = f"{workers[1]} (not_listening), {workers[2]} (idle)"
+    assert f"Warning: 1 of 3 workers gave a trace; missing: {missing}" in done.err
 
 
 def test_an_idle_job_is_called_idle_and_leaves_no_files(jobs: dict[str, Job], capture: Capture) -> None:

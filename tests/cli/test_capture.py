@@ -120,6 +120,7 @@ def test_the_json_has_the_fixed_keys() -> None:
         "message": "w1:1 is already being profiled\x1b[31m",
         "event_count": 70,
         "captured_steps": None,
+        "start_spread_ms": None,
     }
     nothing = json.loads(render(capture_report(Path("/r"), CAPTURED[1:], {}), "json"))
     assert (nothing["source"]["folder"], nothing["summary"]["captured_steps"]) == (None, None)

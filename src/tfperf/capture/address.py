@@ -19,6 +19,8 @@ class Address(Struct, frozen=True):
     host: str
     port: int
     path: str = ""
+    task: str = ""
+    """What the cluster calls it, if that is known: `worker-0`."""
 
     def __str__(self) -> str:
         """Return the address as people write it."""
@@ -33,7 +35,9 @@ class Address(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Return a name for the trace file: `<host>_<port>`."""
+        """Return a name for the trace file: `<host>_<port>`, or `<host>_<task>`."""
+        if self.task:
+            return f"{self.host}_{self.task}"
         return f"unix_{self.path.strip('/').replace('/', '_')}" if self.path else f"{self.host}_{self.port}"
 
     @property

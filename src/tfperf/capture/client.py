@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from tfperf.capture.address import Address
-from tfperf.capture.connection import CONNECT_SECONDS, bad_reply, call_error, check_greeting
+from tfperf.capture.connection import CONNECT_SECONDS, bad_reply, call_error, check_greeting, late
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError
 from tfperf.wire.profiler_service import OPTIONS_VERSION, OVERHEAD_KEY, SERVICE, message_class, read_message
@@ -49,17 +50,34 @@ def profile_request(options: TracerOptions, duration_ms: int, place: Path, start
 
 
 class PendingReply:
-    """A call in progress; `result` waits for its reply."""
+    """A call in progress; `result` waits for its reply.
+
+    The reply is read when `result` asks for it: until then, all but its first bytes wait in the server.
+    """
 
     def __init__(self, call: Any, address: Address, fail: Callable[[Any], CaptureError]) -> None:
         self._call, self._address, self._fail = call, address, fail
+        self._is_late = False
+        self.is_answered = False
+        """After `when_answered`: whether a reply comes, or the call has failed."""
 
-    def when_done(self, notify: Callable[[], object]) -> None:
-        """Have `notify` called, from another thread, once `result` would not wait."""
-        self._call.add_done_callback(lambda _: notify())
+    def when_answered(self, notify: Callable[[], object]) -> None:
+        """Have `notify` called, from another thread, once a reply comes, or the call has failed."""
+
+        def wait() -> None:
+            self._call.initial_metadata()
+            self.is_answered = True
+            notify()
+
+        threading.Thread(target=wait, name="tfperf-reply", daemon=True).start()
 
     def cancel(self) -> None:
         """Give the call up: `result` then raises CaptureError `interrupted`."""
+        self._call.cancel()
+
+    def expire(self) -> None:
+        """Give the call up for it takes too long: `result` then raises CaptureError `timeout`."""
+        self._is_late = True
         self._call.cancel()
 
     def overhead_percent(self) -> float | None:
@@ -76,10 +94,13 @@ class PendingReply:
         import grpc
 
         try:
-            reply = self._call.result()
-        except (grpc.RpcError, grpc.FutureCancelledError):
-            raise self._fail(self._call) from None
-        if reply is None:  # gRPC's value for a status without a whole message.
+            reply = next(self._call, None)
+            is_done = self._call.code() is grpc.StatusCode.OK
+        except grpc.RpcError:
+            is_done = False
+        if not is_done:
+            raise late(self._address) if self._is_late else self._fail(self._call) from None
+        if reply is None:  # The status came without a message.
             raise bad_reply(self._address, "it is incomplete")
         if isinstance(reply, ValueError):
             raise bad_reply(self._address, str(reply))
@@ -103,6 +124,8 @@ class ProfilerClient:
             ("grpc.max_receive_message_length", self._max_reply_bytes),
             ("grpc.enable_http_proxy", 0),
             ("grpc.enable_retries", 0),
+            # Else a connection takes megabytes of a reply before anybody receives it.
+            ("grpc.http2.bdp_probe", 0),
             # Of two channels to the same address, neither shares the other's connection, nor its pause after a failure.
             ("grpc.use_local_subchannel_pool", 1),
         ]
@@ -119,6 +142,10 @@ class ProfilerClient:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, and the calls in progress; no other can be made."""
         self._channel.close()
 
     def connect(self, seconds: float = CONNECT_SECONDS) -> None:
@@ -146,9 +173,10 @@ class ProfilerClient:
         self._call("StopContinuousProfiling", message_class("Empty")(), _SHORT_CALL_SECONDS, continuous=True).result()
 
     def _call(self, method: str, request: Any, seconds: float, *, continuous: bool = False) -> PendingReply:
-        send: Any = self._channel.unary_unary(f"/{SERVICE}/{method}", type(request).SerializeToString, _parsed_reply)
+        # Of a call with one reply, gRPC would receive that at once, wanted or not.
+        send: Any = self._channel.unary_stream(f"/{SERVICE}/{method}", type(request).SerializeToString, _parsed_reply)
         fail = partial(call_error, self.address, max_reply_bytes=self._max_reply_bytes, continuous=continuous)
-        return PendingReply(send.future(request, timeout=seconds), self.address, fail)
+        return PendingReply(send(request, timeout=seconds), self.address, fail)
 
 
 def _silence_grpc() -> None:

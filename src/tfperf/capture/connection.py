@@ -167,8 +167,7 @@ def call_error(address: Address, call: Any, max_reply_bytes: int, *, continuous:
         problem = f"the trace of {address} is larger than the limit of {format_bytes(max_reply_bytes)}{words}"
         return CaptureError("too_large", f"{problem}; use a shorter --duration, or raise --max-size (at most 2 GiB)")
     if code == "DEADLINE_EXCEEDED":
-        fix = "raise --timeout, or use a shorter --duration"
-        return CaptureError("timeout", f"{address} accepted the request but did not answer in time; {fix}")
+        return late(address)
     if code == "UNAVAILABLE":
         problem = f"the connection to {address} broke during profiling{words}"
         return CaptureError("died", f"{problem}; did the job end or crash?")
@@ -177,6 +176,12 @@ def call_error(address: Address, call: Any, max_reply_bytes: int, *, continuous:
     if code in ("INTERNAL", "UNKNOWN") and re.search(_BAD_REPLY, details):
         return bad_reply(address, details)
     return CaptureError("refused", f"{address} refused the request: {code}{words}")
+
+
+def late(address: Address) -> CaptureError:
+    """Return the error for a reply that takes too long."""
+    fix = "raise --timeout, or use a shorter --duration"
+    return CaptureError("timeout", f"{address} accepted the request but did not answer in time; {fix}")
 
 
 def bad_reply(address: Address, words: str) -> CaptureError:

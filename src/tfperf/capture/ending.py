@@ -7,11 +7,9 @@ apart: `Terminate`, which every server answers at once, whatever it is doing.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct, field
@@ -25,7 +23,7 @@ MUTE_SECONDS = 2.0
 _LAST_REPLY_SECONDS = 30.0
 """How long one that answered may take to send what it recorded."""
 _POLL_SECONDS = 0.02
-_MAX_THREADS = 64
+_MAX_THREADS = 256
 
 
 class Ending(Struct):
@@ -50,25 +48,11 @@ class Ending(Struct):
             self.say("interrupted: ending the session and waiting for what it recorded (Ctrl-C again to give up)")
             for client in self.pending:
                 self._asked.append(client.terminate(self.session_id))
-                self._asked[-1].when_done(partial(self._awake.add, client))
+                self._asked[-1].when_answered(partial(self._awake.add, client))
         waited_s = time.monotonic() - self.since_s
         for client, call in self.pending.items():
-            if waited_s > (_LAST_REPLY_SECONDS if client in self._awake else MUTE_SECONDS):
+            if not call.is_answered and waited_s > (_LAST_REPLY_SECONDS if client in self._awake else MUTE_SECONDS):
                 call.cancel()
-
-
-def as_they_come(
-    pending: dict[ProfilerClient, PendingReply], meanwhile: Callable[[], object]
-) -> Iterator[tuple[ProfilerClient, PendingReply]]:
-    """Iterate over calls in the order in which they end, each taken out of `pending`; `meanwhile` is called often."""
-    done: queue.SimpleQueue[ProfilerClient] = queue.SimpleQueue()
-    for client, call in pending.items():
-        call.when_done(partial(done.put, client))
-    while pending:
-        with contextlib.suppress(queue.Empty):
-            client = done.get(timeout=_POLL_SECONDS)
-            yield client, pending.pop(client)
-        meanwhile()
 
 
 def on_each(

@@ -6,15 +6,17 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from tfperf.capture import remote
 from tfperf.capture.client import ProfilerClient
-from tfperf.capture.ending import MUTE_SECONDS, Ending, as_they_come, on_each, on_each_within
+from tfperf.capture.ending import MUTE_SECONDS, Ending, on_each, on_each_within
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.remote import CaptureRequest, Say
+from tfperf.capture.replies import Replies, TimeLimits
 from tfperf.capture.run_folder import RunFolder
 
 
@@ -94,11 +96,12 @@ def _fetch(
 ) -> tuple[_Recording, dict[ProfilerClient, Captured]]:
     """Fetch what all servers recorded since the last time; return it and the failures. An idle job is not a failure."""
     folder = RunFolder(logdir)
-    pending = {client: client.snapshot(request.timeout_s) for client in clients}
+    limits = TimeLimits(request.timeout_s, request.timeout_s)
+    pending = {client: client.snapshot(limits.of_call(len(clients))) for client in clients}
+    replies = Replies(pending, partial(remote.receive, folder=folder, request=request), limits)
     captured, failures = [], {}
     try:
-        for client, call in as_they_come(pending, Ending(pending, folder.name, stop)):
-            result = remote.receive(client, call, folder, request)
+        for client, result in replies.as_they_come(Ending(pending, folder.name, stop)):
             if result.path:
                 captured.append(result)
             elif result.reason != "idle":

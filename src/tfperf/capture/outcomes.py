@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +31,8 @@ class Captured(Shown, Struct, frozen=True, kw_only=True):
     reason: Reason | Literal[""] = ""
     message: str = ""
     overhead_percent: float | None = None
+    start_time_us: int | None = None
+    """When the session started, in microseconds since 1970 by the clock of the worker; None if that is unknown."""
 
     def describe(self) -> str:
         """Return one line: where the trace is, its size, and what taking it cost; or why there is none."""
@@ -40,6 +43,12 @@ class Captured(Shown, Struct, frozen=True, kw_only=True):
             slower = self.overhead_percent
             facts.append(f"steps took {slower:.0f} % longer" if slower >= 1 else "steps took no longer")
         return f"the trace is in {self.path} ({', '.join(facts)})" + (self.message and f"; {self.message}")
+
+
+def start_spread_ms(captured: Iterable[Captured]) -> float | None:
+    """Return how far apart the sessions of several workers started, by their clocks; None unless two are known."""
+    starts = [result.start_time_us for result in captured if result.start_time_us is not None]
+    return (max(starts) - min(starts)) / 1e3 if len(starts) > 1 else None
 
 
 class Check(Struct, frozen=True):

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,8 +17,9 @@ from msgspec.structs import replace
 
 from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
-from tfperf.capture.ending import Ending, as_they_come, on_each
+from tfperf.capture.ending import Ending, on_each
 from tfperf.capture.outcomes import Captured
+from tfperf.capture.replies import Replies, TimeLimits
 from tfperf.capture.run_agreement import check_run_name
 from tfperf.capture.run_folder import RunFolder
 from tfperf.capture.run_name import RunName
@@ -31,8 +33,8 @@ Say = Callable[[str], object]
 
 _RETRIED = {"not_listening", "unreachable", "busy", "timeout", "died", "idle"}
 _PAUSE_SECONDS = 1.0
-_LEAD_SECONDS = 0.3
-"""How long several workers get to receive the request before they start at the same moment."""
+_LEAD_SECONDS, _LEAD_SECONDS_EACH = 0.3, 0.004
+"""How long several workers get to receive the request before they start at the same moment; more of them get longer."""
 _SAME_SIGNAL_SECONDS = 0.5
 _SHORT_PROFILE_MS = 200
 _SERVER_DELAY_SECONDS = 2.0
@@ -54,6 +56,8 @@ class CaptureRequest(Struct, frozen=True, kw_only=True):
     max_reply_bytes: int = LARGEST_MESSAGE
     run: str | None = None
     """The name of the run; it is joined if it exists. None: the time."""
+    all_or_nothing: bool = False
+    """Keep no trace unless all workers give one."""
 
 
 def profile_workers(
@@ -71,7 +75,18 @@ def profile_workers(
         stack.callback(folder.drop_if_empty)
         folder.make()
         stop = stack.enter_context(stop_on_signal())
-        return folder.path, _Profiling(request, folder, stop, say).run(open_clients(stack, request))
+        captured = _Profiling(request, folder, stop, say).run(open_clients(stack, request))
+        if request.all_or_nothing and not all(result.path for result in captured):
+            captured = [_dropped(result) for result in captured]
+        return folder.path, captured
+
+
+def _dropped(captured: Captured) -> Captured:
+    """Remove the trace of a worker; return the result that says so."""
+    if captured.path is None:
+        return captured
+    captured.path.unlink(missing_ok=True)
+    return Captured(worker=captured.worker, reason="dropped")
 
 
 class _Profiling(Struct):
@@ -124,21 +139,25 @@ class _Profiling(Struct):
         # A long delay passes here; servers see only its last seconds.
         if self.stop.wait(max(0.0, request.delay_s - _SERVER_DELAY_SECONDS)):
             return {}
-        lead = min(request.delay_s, _SERVER_DELAY_SECONDS) + (_LEAD_SECONDS if len(clients) > 1 else 0.0)
+        together_s = _LEAD_SECONDS + _LEAD_SECONDS_EACH * len(clients) if len(clients) > 1 else 0.0
+        lead = min(request.delay_s, _SERVER_DELAY_SECONDS) + together_s
         start_ns = time.time_ns() + int(lead * 1e9) if lead else 0
-        seconds = lead + request.duration_s + request.timeout_s
+        limits = TimeLimits(lead + request.duration_s + request.timeout_s, request.timeout_s)
+        seconds = limits.of_call(len(clients))
         pending = {
             client: client.profile(profile_request_for(client, request, self.folder, start_ns), seconds)
             for client in clients
         }
         results, start_s = {}, time.monotonic() + lead
         ending = Ending(pending, self.folder.name, self.stop, self.say)
-        for client, call in as_they_come(pending, ending):
-            kept = receive(client, call, self.folder, request)
+        replies = Replies(pending, partial(receive, folder=self.folder, request=request), limits)
+        for client, kept in replies.as_they_come(ending):
             recorded_s = max(ending.since_s - start_s, 0.0)
             if ending.since_s and recorded_s < request.duration_s and kept.path and not kept.reason:
                 kept = replace(kept, message=f"interrupted after {recorded_s:.1f} s; what was recorded is kept")
             results[client] = kept
+            if kept.path:
+                client.close()  # A connection keeps buffers as large as what came through it.
         return results
 
 

@@ -97,7 +97,15 @@ def captured_trace(
             "profile while Python works, with a newer TensorFlow"
         )
     size, count = contents.size_bytes if path else None, contents.event_count
-    return Captured(worker=worker, path=path, size_bytes=size, event_count=count, reason=reason, message=message)
+    return Captured(
+        worker=worker,
+        path=path,
+        size_bytes=size,
+        event_count=count,
+        reason=reason,
+        message=message,
+        start_time_us=contents.start_ns // 1000 if path and contents.start_ns else None,
+    )
 
 
 class MissingGpu(Struct, frozen=True):

@@ -15,13 +15,14 @@ from tfperf.cli import INTERRUPTED, capture_options, manners, options, shows_pro
 if TYPE_CHECKING:
     from tfperf.capture.address import Address
     from tfperf.capture.remote import CaptureRequest
+    from tfperf.sampling.result import Sampled
 
 
 @click.command("capture", short_help="Profile running jobs; say why if no trace comes.")
 @click.option(
     "--port",
     type=capture_options.PORT,
-    help="Port of a profiler server on this machine (default: the one that is there).",
+    help="Port of a profiler server on this machine (default: the one that is there), or of workers without a port.",
 )
 @click.option(
     "--worker",
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     multiple=True,
     help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
 )
+@capture_options.LISTS
+@click.option("--all-or-nothing", is_flag=True, help="Keep nothing, and exit with 1, unless all workers give a trace.")
 @options.logdir_option("Where the traces go: LOGDIR/plugins/profile/RUN/HOST_PORT.xplane.pb.")
 @capture_options.run_name_option("the time")
 @click.option("--duration", type=typed.DURATION, default="4s", show_default=True, help="How long to profile.")
@@ -73,17 +76,19 @@ def command(
     """Profile running jobs over the network, and say why if no trace comes. TensorFlow is not needed here.
 
     Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
-    Ctrl-C ends the profile early and keeps what was recorded. Exit code 1 if a worker gives less than was asked for,
-    130 if Ctrl-C left one without a trace.
+    Several workers start at the same moment; one run gets a file of each. Those that fail are named on stderr. Ctrl-C
+    ends the profile early and keeps what was recorded. Exit code 1 if no worker gives a trace, or one gives less than
+    was asked for; 130 if Ctrl-C left one without a trace.
 
     \b
     Example:
       tfperf capture
       tfperf capture --port 6009 --duration 2s
-      tfperf capture --worker w0:6009 --worker w1:6009 --analyze
+      tfperf capture --workers w0:6009,w1:6009 --analyze
+      tfperf capture --workers-file hosts.txt --port 6009 --run $SLURM_JOB_ID
+      tfperf capture --cluster-spec --all-or-nothing
       tfperf capture --port 6009 --continuous --on-slow-step 50ms
     """
-    from tfperf.errors import CaptureError
     from tfperf.sampling.jobs import sample_continuously, sample_once
 
     continuous, keep, slow_step_s, top = (values.pop(name) for name in ("continuous", "keep", "on_slow_step", "top"))
@@ -91,6 +96,10 @@ def command(
         raise click.UsageError("--on-slow-step needs --continuous")
     if continuous and values["run"]:
         raise click.UsageError("--run names one run, and --continuous makes many: omit one of the two")
+    if continuous and values["all_or_nothing"]:
+        raise click.UsageError(
+            "--all-or-nothing is about one profile, and --continuous takes many: omit one of the two"
+        )
     request = _request(**values)
     options.check_output(output, format_name, force=force, made=logdir)
     if continuous:
@@ -106,23 +115,26 @@ def command(
         is_shown = options.show_surely(sampled.report(), format_name, output, force=force, top=top)
     if sampled.kept and not analyze:
         options.say(f"next: tfperf analyze {logdir}")
-    try:
-        sampled.raise_problem()
-    except CaptureError as error:
-        if error.reason != "interrupted":
-            raise
-        options.say(f"interrupted; {len(sampled.kept)} of {len(request.workers)} workers gave a trace", always=True)
-        raise Exit(INTERRUPTED) from error
-    if not is_shown:
-        raise Exit(1)
+    raise Exit(_exit_code(sampled, is_partial_fine=not continuous) or int(not is_shown))
 
 
-def _request(port: int | None, workers: tuple[str, ...], **values: Any) -> CaptureRequest:
+def _exit_code(sampled: Sampled, *, is_partial_fine: bool) -> int:
+    """Return 0 if there are traces, and say who gave none; raises CaptureError if that is too little."""
+    count = f"{len(sampled.kept)} of {len(sampled.captured)} workers gave a trace"
+    if any(result.reason == "interrupted" for result in sampled.captured):
+        options.say(f"interrupted; {count}", always=True)
+        return INTERRUPTED
+    if is_partial_fine and sampled.is_partial:
+        options.say(f"Warning: {count}; missing: {sampled.missing_reasons}", always=True)
+        return 0
+    sampled.raise_problem()
+    return 0
+
+
+def _request(**values: Any) -> CaptureRequest:
     from tfperf.capture.remote import CaptureRequest
 
-    addresses = capture_options.parse_addresses(port, workers) or [_only_server_here()]
-    if len(set(addresses)) < len(addresses):
-        raise click.UsageError("a worker is named twice; name each once")
+    addresses = capture_options.take_addresses(values) or [_only_server_here()]
     levels = capture_options.take_tracer_options(values)
     durations = {f"{name}_s": values.pop(name) for name in ("duration", "delay", "timeout", "wait_for_activity")}
     if max_size := values.pop("max_size"):

@@ -34,6 +34,8 @@ def run_name_option(default: str) -> Decorator:
     return click.option("--run", metavar="NAME", callback=_run_name, help=text)
 
 
+_OF_ENVIRONMENT = "TF_CONFIG"
+"""Stands for no file, which click needs a value for."""
 _HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
 tracer_options = together(
     click.option("--host-tracer-level", type=Integer(0, 3), default=2, show_default=True, help=_HOST_LEVELS),
@@ -49,6 +51,47 @@ def take_tracer_options(options: dict[str, Any]) -> TracerOptions:
 
     names = ("host_tracer_level", "device_tracer_level", "python_trace")
     return TracerOptions(*(int(options.pop(name)) for name in names))
+
+
+LISTS = together(
+    click.option("--workers", "worker_list", metavar="A,B,...", help="Several, with commas; as --worker for each."),
+    click.option("--workers-file", type=PATH, metavar="FILE", help="Several, one on each line; # begins a comment."),
+    click.option(
+        "--cluster-spec",
+        is_flag=False,
+        flag_value=_OF_ENVIRONMENT,
+        type=PATH,
+        metavar="[FILE]",
+        help="All tasks of the cluster in this file, written as TF_CONFIG is (default: that of TF_CONFIG).",
+    ),
+)
+"""Many jobs at once."""
+
+
+def take_addresses(options: dict[str, Any]) -> list[Address]:
+    """Return the addresses that --port, --worker and `LISTS` name, each once, and remove these options."""
+    from tfperf.capture.worker_list import check_workers, workers_in, workers_of_cluster, workers_of_file
+    from tfperf.errors import CaptureError
+
+    names = ("port", "workers", "worker_list", "workers_file", "cluster_spec")
+    port, workers, text, file, spec = (options.pop(name) for name in names)
+    ways = {"--worker": workers, "--workers": text, "--workers-file": file, "--cluster-spec": spec}
+    given = [name for name, value in ways.items() if value]
+    if len(given) > 1:
+        raise click.UsageError(f"{given[0]} and {given[1]} exclude each other: name all workers in one way")
+    try:
+        if text is not None:
+            addresses = workers_in(text, port)
+        elif file is not None:
+            addresses = workers_of_file(file, port)
+        elif spec is not None:
+            addresses = workers_of_cluster(None if str(spec) == _OF_ENVIRONMENT else spec, port)
+        else:
+            addresses = parse_addresses(port, workers)
+        check_workers(addresses)
+    except CaptureError as error:
+        raise click.UsageError(str(error)) from error
+    return addresses
 
 
 def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:

@@ -8,9 +8,11 @@ from typing import Any
 
 from msgspec.structs import asdict, astuple
 
-from tfperf.capture.outcomes import Captured, Check, Status
+from tfperf.capture.outcomes import Captured, Check, Status, start_spread_ms
 from tfperf.report.model import Column, Finding, Report, Section, Severity, table_of
+from tfperf.units import counted
 
+_MOST_FINDINGS = 10
 CAPTURED_COLUMNS = (
     Column("worker", "Worker", str, "", "the address of the profiler server"),
     Column("size_bytes", "Bytes", int, "count", "size of the trace file"),
@@ -20,6 +22,14 @@ CAPTURED_COLUMNS = (
         "overhead_percent", "Overhead", float, "%", "by how much profiling made steps longer, where that was measured"
     ),
     Column("reason", "Reason", str, "", "empty if all is well, else a word of docs/capture.md"),
+    Column(
+        "start_time_us",
+        "Started",
+        int,
+        "us",
+        "when the session started: microseconds since 1970 by the clock of the worker",
+        level="data",
+    ),
     Column("message", "Message", str, "", "what happened and what to try", level="data"),
     Column("path", "File", str, "", "the trace file", level="data"),
 )
@@ -42,15 +52,20 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
         rows.append({**asdict(result), "path": path and str(path), "step_count": path and counts.get(path)})
     data = {column.key: [row[column.key] for row in rows] for column in columns}
     # A message without a reason is worth knowing, but not a problem.
-    findings = tuple(
+    findings = [
         Finding(result.reason or "note", "problem" if result.reason else "info", result.message)
         for result in captured
         if result.message
-    )
+    ]
+    if len(findings) > _MOST_FINDINGS:
+        more = f"{len(findings) - _MOST_FINDINGS} more workers have a message; the JSON has all (--format json)"
+        findings[_MOST_FINDINGS:] = [Finding("more", "info", more)]
     table = table_of("captured", "Workers", columns, data)
     kept = [row for row in rows if row["path"]]
     steps = [row["step_count"] for row in kept]
-    problem = next((result for result in captured if result.reason), None)
+    problems = [result for result in captured if result.reason]
+    problem = next((result for result in problems if result.message), None)
+    spread_ms = start_spread_ms(captured)
     summary = {
         "workers": len(captured),
         "captured": len(kept),
@@ -58,8 +73,21 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
         "message": problem.message if problem else "",
         "event_count": sum(row["event_count"] or 0 for row in kept),
         "captured_steps": sum(steps) if steps and None not in steps else None,
+        "start_spread_ms": spread_ms,
     }
-    section = Section("capture", "Capture", findings=findings, tables=(table,), is_lead=True)
+    notes = [f"{len(kept)} of {counted(len(captured), 'worker')} gave a trace."] if len(captured) > 1 else []
+    if any(result.reason == "dropped" for result in captured):
+        notes = ["No trace was kept, since not all workers gave one (--all-or-nothing)."]
+    if spread_ms is not None:
+        notes.append(f"Their sessions started within {spread_ms:,.1f} ms, by their own clocks.")
+    section = Section(
+        "capture",
+        "Capture",
+        findings=tuple(findings),
+        tables=(table,),
+        notes=(" ".join(notes),) * bool(notes),
+        is_lead=True,
+    )
     return Report({"folder": str(folder) if kept else None}, summary, (section,))
 
 

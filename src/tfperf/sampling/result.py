@@ -14,6 +14,7 @@ from tfperf.capture.outcomes import Captured
 from tfperf.display import Shown
 from tfperf.errors import CaptureError, TfperfError
 from tfperf.sampling.reports import capture_report
+from tfperf.units import counted, listed
 from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tfperf.trace.steps import Steps
 else:  # help(Sampled) looks the name up
     Analysis = Any
+
+_MOST_TOLD = 5
 
 
 class Sampled(Shown, Struct, frozen=True):
@@ -82,11 +85,28 @@ class Sampled(Shown, Struct, frozen=True):
         sections_of_both = (*report.sections, *analyzed.sections)
         return replace(analyzed, summary={**analyzed.summary, **report.summary}, sections=sections_of_both)
 
+    @property
+    def missing(self) -> tuple[Captured, ...]:
+        """Return the entries of workers that gave no trace, with the reason."""
+        return tuple(result for result in self.captured if not result.path)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some workers gave a trace with all that was asked for, and the others none."""
+        return bool(self.kept and self.missing) and not self.error and not any(result.reason for result in self.kept)
+
+    @property
+    def missing_reasons(self) -> str:
+        """Return which workers gave no trace, each with its reason: the first of them."""
+        return listed([f"{result.worker} ({result.reason})" for result in self.missing])
+
     def raise_problem(self) -> None:
         """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
-        problems = [(result.reason, result.message) for result in self.captured if result.reason]
+        problems = [(result.reason, result.message) for result in self.captured if result.reason and result.message]
         if problems:
-            raise CaptureError(problems[0][0], "; ".join(dict.fromkeys(message for _, message in problems)))
+            messages = list(dict.fromkeys(message for _, message in problems))
+            more = f"; and {counted(len(messages) - _MOST_TOLD, 'more worker')}" * (len(messages) > _MOST_TOLD)
+            raise CaptureError(problems[0][0], "; ".join(messages[:_MOST_TOLD]) + more)
         if self.error:
             raise TfperfError(self.error)
 

@@ -11,6 +11,8 @@ from tfperf.wire.planes import check_planes, decoded_lines, read_header
 from tfperf.wire.stats import WantedStats
 from tfperf.wire.trace_file import TraceFile, walk
 
+_SESSION_PLANE, _START = "Task Environment", "profile_start_time"
+
 
 class Contents(Struct, frozen=True):
     """What was counted in one XSpace file."""
@@ -22,6 +24,8 @@ class Contents(Struct, frozen=True):
     errors: tuple[str, ...]
     """What the profiler itself reported as failed."""
     warnings: tuple[str, ...]
+    start_ns: int | None = None
+    """When the session started, in nanoseconds since 1970 by the clock of its process; None if that is not noted."""
 
     @property
     def event_count(self) -> int:
@@ -41,12 +45,15 @@ def look_into(path: Path) -> Contents:
     """
     counts: dict[str, int] = {}
     names: set[str] = set()
+    start_ns: int | None = None
     with TraceFile(path) as file:
         space = walk(file)
         for span in space.planes:
             header, whole = read_header(file, span, WantedStats({}))
             names.update(header.event_names)
+            if header.name == _SESSION_PLANE and isinstance(start := header.stats.get(_START), int):
+                start_ns = start
             events = (len(decoder.items(lines.field("events"))) for lines, _, _ in decoded_lines(file, whole))
             counts[header.name] = counts.get(header.name, 0) + sum(events)
         check_planes(file, space, tuple(counts))
-    return Contents(file.size, counts, frozenset(names), space.errors, space.warnings)
+    return Contents(file.size, counts, frozenset(names), space.errors, space.warnings, start_ns)

@@ -1,0 +1,192 @@
+"""Many workers at once: a file of each in one run, whoever is slow, dies, refuses or sends garbage."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from builders import event, host, space
+from capture.conftest import free_port
+from capture.double import Answer, _Methods, refuse, response, serving
+from capture.handmade import IS_GRPC, answering, headers, listening
+from click.testing import Result
+
+from tfperf.capture.address import Address, parse_address
+from tfperf.capture.client import PendingReply, ProfilerClient
+from tfperf.capture.outcomes import Captured
+from tfperf.capture.remote import CaptureRequest, profile_workers
+from tfperf.capture.replies import RECEIVERS, Replies, TimeLimits
+from tfperf.wire.profiler_service import SERVICE
+
+Run = Callable[..., Result]
+TRACE = response(space(host(event("train", 0, 10, step_num=1))))
+
+
+def give(request: Any, context: grpc.ServicerContext) -> bytes:
+    return TRACE
+
+
+@contextmanager
+def many(count: int, answer: Answer = give) -> Iterator[list[str]]:
+    """Serve so many workers from one process; gives their addresses."""
+    server = grpc.server(ThreadPoolExecutor(count))
+    server.add_generic_rpc_handlers((_Methods({"Profile": answer}, SERVICE),))
+    ports = [server.add_insecure_port("127.0.0.1:0") for _ in range(count)]
+    server.start()
+    try:
+        yield [f"127.0.0.1:{port}" for port in ports]
+    finally:
+        server.stop(None).wait(10)
+
+
+def profile(addresses: list[str], logdir: Path, **options: Any) -> list[Captured]:
+    workers = [parse_address(address) for address in addresses]
+    return profile_workers(CaptureRequest(workers=workers, duration_s=0.05, **options), logdir)[1]
+
+
+def test_the_most_workers_start_at_one_moment_and_make_one_run(tmp_path: Path) -> None:
+    starts: list[int] = []
+
+    def answer(request: Any, context: grpc.ServicerContext) -> bytes:
+        starts.append(request.opts.start_timestamp_ns)
+        return TRACE
+
+    with many(256, answer) as addresses:
+        captured = profile(addresses, tmp_path)
+    assert [result.worker for result in captured] == addresses
+    assert not any(result.reason for result in captured)
+    assert len(set(starts)) == 1
+    (run,) = (tmp_path / "plugins" / "profile").iterdir()
+    assert {result.path for result in captured} == set(run.iterdir())
+    assert len(list(run.iterdir())) == 256
+
+
+@pytest.fixture
+def mixed() -> Iterator[list[str]]:
+    """A worker that gives a trace, and four that do not: refusing, sending garbage, dying, not there."""
+
+    def garbage(request: Any, context: grpc.ServicerContext) -> bytes:
+        return response(b"not a trace")
+
+    with ExitStack() as stack:
+        good, refusing, broken = (
+            stack.enter_context(serving({"Profile": each}))
+            for each in (give, refuse(grpc.StatusCode.PERMISSION_DENIED, "no"), garbage)
+        )
+        dying = stack.enter_context(listening(answering(headers(IS_GRPC), close=True)))
+        yield [f"127.0.0.1:{port}" for port in (good, refusing, broken, dying, free_port())]
+
+
+_REASONS = ["", "refused", "bad_reply", "died", "not_listening"]
+
+
+def test_what_came_is_kept_and_the_missing_are_named(mixed: list[str], tmp_path: Path, run_tfperf: Run) -> None:
+    options = ("--duration", "50ms", "--logdir", tmp_path, "--run", "job-7")
+    done = run_tfperf("capture", "--workers", ",".join(mixed), *options)
+    assert done.exit_code == 0, done.stderr
+    assert [path.parent.name for path in tmp_path.rglob("*.pb")] == ["job-7"]
+    assert "1 of 5 workers gave a trace." in " ".join(done.stdout.split())
+    missing = ", ".join(f"{worker} ({reason})" for worker, reason in zip(mixed[1:], _REASONS[1:], strict=True))
+    assert f"Warning: 1 of 5 workers gave a trace; missing: {missing}\n" in done.stderr
+
+
+def test_all_or_nothing_leaves_no_run(mixed: list[str], tmp_path: Path, run_tfperf: Run) -> None:
+    options = ("--duration", "50ms", "--logdir", tmp_path / "logs", "--all-or-nothing")
+    done = run_tfperf("capture", "--workers", ",".join(mixed), *options)
+    assert done.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+    assert all(worker in done.stderr for worker in mixed[1:])
+
+
+def test_all_or_nothing_keeps_what_others_wrote_into_the_run(mixed: list[str], tmp_path: Path) -> None:
+    with many(1) as addresses:
+        (first,) = profile(addresses, tmp_path, run="shared")
+    captured = profile(mixed, tmp_path, run="shared", all_or_nothing=True)
+    assert [result.reason for result in captured] == ["dropped", *_REASONS[1:]]
+    assert first.path is not None
+    assert list(first.path.parent.iterdir()) == [first.path]
+
+
+def test_a_slow_worker_holds_up_none_of_the_others(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    def slow(request: Any, context: grpc.ServicerContext) -> bytes:
+        release.wait(60)
+        return TRACE
+
+    with ExitStack() as stack:
+        stack.callback(release.set)
+        slow_ones = [f"127.0.0.1:{stack.enter_context(serving({'Profile': slow}))}" for _ in range(RECEIVERS + 1)]
+        addresses = stack.enter_context(many(6))
+        captured = profile([*slow_ones, *addresses], tmp_path, timeout_s=2.0)
+    assert [result.reason for result in captured] == ["timeout"] * len(slow_ones) + [""] * 6
+
+
+def test_a_worker_that_stops_sending_is_given_up(tmp_path: Path) -> None:
+    with listening(answering(headers(IS_GRPC))) as port, many(1) as addresses:
+        captured = profile([f"127.0.0.1:{port}", *addresses], tmp_path, timeout_s=1.0)
+    assert [result.reason for result in captured] == ["timeout", ""]
+
+
+def test_so_many_replies_are_received_at_a_time_and_no_more(tmp_path: Path) -> None:
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def receive(client: ProfilerClient, call: PendingReply) -> Captured:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.01)
+        call.result()
+        with lock:
+            now[0] -= 1
+        return Captured(worker=str(client.address))
+
+    from capture.handmade import REQUEST
+
+    with ExitStack() as stack:
+        addresses = stack.enter_context(many(24))
+        clients = [stack.enter_context(ProfilerClient(parse_address(each))) for each in addresses]
+        pending = {client: client.profile(REQUEST, 60) for client in clients}
+        replies = Replies(pending, receive, TimeLimits(30.0, 30.0))
+        got = dict(replies.as_they_come(lambda: None))
+    assert {client: result.worker for client, result in got.items()} == {each: str(each.address) for each in clients}
+    assert most[0] <= RECEIVERS
+
+
+def test_the_file_of_a_task_has_its_name(tmp_path: Path) -> None:
+    with many(2) as addresses:
+        workers = [
+            Address("127.0.0.1", parse_address(each).port, task=f"worker-{number}")
+            for number, each in enumerate(addresses)
+        ]
+        _, captured = profile_workers(CaptureRequest(workers=workers, duration_s=0.05), tmp_path)
+    names = [result.path.name for result in captured if result.path]
+    assert names == ["127.0.0.1_worker-0.xplane.pb", "127.0.0.1_worker-1.xplane.pb"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--workers", "a:1,b"], "'b' is not the address"),
+        (["--workers", "a:1,a:1"], "named twice"),
+        (["--workers", ","], "names no workers"),
+        (["--workers", ",".join(f"a:{port}" for port in range(1, 258))], "256 are profiled at once"),
+        (["--workers", "a:1", "--worker", "b:1"], "exclude each other"),
+        (["--workers-file", "none"], "cannot read none: No such file"),
+        (["--cluster-spec", "none"], "cannot read none"),
+        (["--workers", "a:1", "--run", "a/b"], "cannot be the name of a folder"),
+        (["--workers", "a:1", "--run", "x", "--continuous"], "--continuous makes many"),
+        (["--workers", "a:1", "--all-or-nothing", "--continuous"], "--continuous takes many"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Run) -> None:
+    done = run_tfperf("capture", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in " ".join(done.stderr.split())
