@@ -453,11 +453,16 @@ def test_the_page_of_the_json_document_has_the_keys_of_a_list(samples: Path, run
 
 def test_the_page_of_the_json_document_has_the_keys_of_a_capture() -> None:
     kept = Captured(
-        worker="a:1", path=Path("/logs/r/a_1.xplane.pb"), size_bytes=10, event_count=2, overhead_percent=1.5
+        worker="a:1",
+        path=Path("/logs/r/a_1.xplane.pb"),
+        size_bytes=10,
+        event_count=2,
+        overhead_percent=1.5,
+        start_time_us=5,
     )
     failed = Captured(worker="b:1", reason="busy", message="b:1 is busy")
     assert kept.path
-    reports = [capture_report(kept.path.parent, some, {kept.path: 3}) for some in ([kept], [failed])]
+    reports = [capture_report(kept.path.parent, some, {kept.path: 3}) for some in ([kept, kept], [failed])]
     found: dict[str, set[str]] = {}
     for report in reports:
         for key, kind in leaves(json.loads(render(report, "json"))):
