@@ -40,6 +40,8 @@ SHARE_ANALYSES = {
     for name in ("diagnosis/test_first_causes", "diagnosis/test_section", "diagnosis/test_work_causes", "test_tabular")
 }
 """One worker runs these files, so that `real_runs.py` analyzes each run once for all of them."""
+SHARE_SERVERS = {f"tests/storage/test_{name}.py" for name in ("download", "listing", "upload")}
+"""One worker runs these files, so that the object store is started once."""
 
 # A test must not fail because the machine is busy.
 settings.register_profile("tfperf", deadline=None, max_examples=50)
@@ -102,7 +104,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class FilesTogether(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return next((min(files) for files in (SHARE_JOBS, SHARE_ANALYSES) if file in files), file)
+            return next((min(files) for files in (SHARE_JOBS, SHARE_ANALYSES, SHARE_SERVERS) if file in files), file)
 
     return FilesTogether(config, log)
 

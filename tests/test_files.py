@@ -63,7 +63,7 @@ def test_what_is_wrong_with_the_place_is_said(tmp_path: Path) -> None:
         f"no file can be created in {tmp_path}; choose another place"
     )
     assert "does not exist; create it first" in str(cannot_write(tmp_path / "a" / "x.html", missing))
-    assert "tfperf writes to this machine only" in str(cannot_write(Path("s3://bucket/x.html"), missing))
+    assert "this is written to this machine only" in str(cannot_write(Path("s3://bucket/x.html"), missing))
 
 
 @pytest.mark.parametrize(

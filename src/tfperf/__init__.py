@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tfperf.sampling.result import Sampled
     from tfperf.sections.registry import SectionSpec, TableSpec
     from tfperf.sections.results import HostResults
+    from tfperf.storage.remote_path import RemotePath
     from tfperf.timeline.export import write_timeline
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "HostResults",
     "OutputError",
     "Ranked",
+    "RemotePath",
     "Sampled",
     "Section",
     "SectionSpec",
@@ -90,6 +92,7 @@ _PUBLIC = {
     "keras": ("keras", "the module with ProfileCallback"),
     "tfprof": ("tfprof", "the module with Collector and Profiler: what a model costs"),
     "Analysis": ("analysis:Analysis", 'a profile, analyzed: analysis["kernels"] is the result of a section'),
+    "RemotePath": ("storage.remote_path:RemotePath", "the address of a profile, and how it is reached"),
     "Captured": ("capture.outcomes:Captured", "what came of profiling one worker"),
     "Sampled": ("sampling.result:Sampled", "what came of profiling jobs"),
     "CaptureError": ("errors:CaptureError", "a job could not be profiled"),

@@ -21,6 +21,7 @@ from tfperf.sections.many_hosts import MANY_HOSTS, MOST_STEPS, PackedResults, sh
 from tfperf.sections.missing import MissingHost
 from tfperf.sections.results import Host, HostResults, Results
 from tfperf.sections.view import By, View
+from tfperf.storage.remote_path import Location, located
 from tfperf.trace.device_peaks import DeviceModel
 from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
@@ -86,7 +87,7 @@ class Analysis(Results, frozen=True):
 
 
 def load(  # noqa: PLR0913  (every parameter is an option that users name)
-    path: str | Path,
+    path: str | Location,
     *,
     sections: Sequence[str] = (),
     run: str | Sequence[str] | None = None,
@@ -104,11 +105,11 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
 ) -> Analysis:
     """Read and analyze a profile.
 
-    `path` is a logdir, a run folder or one `*.xplane.pb` file; of a logdir, the newest run is taken unless `run` names
-    another (several: their hosts are analyzed as those of one run). `sections` are those to analyze, with what they
-    rest on (default: all). `attribution` is "corrected" or "tensorflow" (what TensorFlow's own profiler concluded).
-    `step_marker` names the events that are steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which
-    come first.
+    `path` is a logdir, a run folder or one `*.xplane.pb` file, on this machine or at an address (`"s3://bucket/logs"`,
+    a `RemotePath`); of a logdir, the newest run is taken unless `run` names another (several: their hosts are analyzed
+    as those of one run). `sections` are those to analyze, with what they rest on (default: all). `attribution` is
+    "corrected" or "tensorflow" (what TensorFlow's own profiler concluded). `step_marker` names the events that are
+    steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which come first.
 
     `hosts` keeps only hosts of these names, `host_patterns` those that match, such as `worker-*`, and `sample_hosts`
     so many of each role, evenly spread. Hosts are analyzed on `jobs` processes (default: as many as there are cores,
@@ -120,7 +121,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     if attribution == "tensorflow" and step_marker is not None:
         raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
     engine = Engine(jobs, cluster, executor)
-    selected = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts), tuple(host_patterns))
+    selected = choose_hosts(choose_run(find_runs(located(path)), run), tuple(hosts), tuple(host_patterns))
     selected, sample = (selected, "") if sample_hosts is None else _sampled(selected, sample_hosts)
     names = _needed(sections)
     stated = () if peaks is None else _read_peaks(Path(peaks))

@@ -9,9 +9,11 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from tfperf.errors import OutputError
+from tfperf.storage.remote_path import Location, RemotePath
+from tfperf.storage.schemes import SCHEMES
 
 TRACE_SUFFIX = ".xplane.pb"
 """How the names of trace files end. None of them is ever replaced: nothing could make it again."""
@@ -26,7 +28,7 @@ _COPY = {
 }
 """How people copy from other places: the tools of those who run them."""
 _NAMED_FILES = 5
-_NOT_HERE = "tfperf writes to this machine only; write a file here, then copy it with the tool of that place"
+_NOT_HERE = "this is written to this machine only; write a file here, then copy it with the tool of that place"
 
 
 @contextlib.contextmanager
@@ -56,11 +58,17 @@ def replace_file(target: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
+def new_file(path: Location) -> Iterator[BinaryIO]:
     """Open a file that takes its place when all is written; raises OutputError.
 
     A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
     """
+    if isinstance(path, RemotePath):
+        from tfperf.storage.upload import new_remote_file  # imports what only remote files need
+
+        with new_remote_file(path) as file:
+            yield file
+        return
     try:
         is_file = path.is_file() or not path.exists()
         with _replacement(Path(os.path.realpath(path))) if is_file else path.open("wb") as file:
@@ -69,8 +77,14 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         raise cannot_write(path, error) from error
 
 
-def write_files(files: Mapping[Path, bytes]) -> None:
+def write_files(files: Mapping[Location, bytes]) -> None:
     """Write files, each when all have found room, so all of them or none; raises OutputError."""
+    addresses = {target: data for target, data in files.items() if isinstance(target, RemotePath)}
+    if addresses:
+        from tfperf.storage.upload import send_files  # imports what only remote files need
+
+        send_files(addresses)
+        return
     with contextlib.ExitStack() as stack:
         for target, data in files.items():
             file = stack.enter_context(new_file(target))
@@ -81,14 +95,12 @@ def write_files(files: Mapping[Path, bytes]) -> None:
                 raise cannot_write(target, error) from error
 
 
-def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
+def refuse_existing(targets: Sequence[Location], *, force: bool) -> None:
     """Raise OutputError where a target is a folder, or a file that may not be replaced: a trace never may be."""
-    try:
-        traces = [target for target in targets if target.is_file() and target.resolve().name.endswith(TRACE_SUFFIX)]
-        folders = [target for target in targets if target.is_dir()]
-        files = [target for target in targets if target.is_file()]
-    except OSError as error:
-        raise cannot_write(targets[0], error) from error
+    types = _types_of(targets)
+    files = [target for target in targets if types[target] == "file"]
+    folders = [target for target in targets if types[target] == "directory"]
+    traces = [target for target in files if target.resolve().name.endswith(TRACE_SUFFIX)]
     if traces:
         raise OutputError(f"{traces[0]} is a profile, which is never replaced; name another file")
     if folders:
@@ -101,8 +113,30 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
         raise OutputError(f"{names} exist in {files[0].parent}; pass --force to replace them")
 
 
-def refuse_unwritable(target: Path) -> None:
-    """Raise OutputError where a file could not be written, which making one beside it tells surely; it is removed."""
+def _types_of(targets: Sequence[Location]) -> dict[Location, Literal["file", "directory"] | None]:
+    """Return what is at each place; None for nothing, or what is neither, such as a device."""
+    addresses = [target for target in targets if isinstance(target, RemotePath)]
+    types: dict[Location, Literal["file", "directory"] | None] = {}
+    if addresses:
+        from tfperf.storage.upload import types_of  # imports what only remote files need
+
+        types = dict(types_of(addresses).items())
+    for target in targets:
+        if isinstance(target, Path):
+            try:
+                types[target] = "directory" if target.is_dir() else "file" if target.is_file() else None
+            except OSError as error:
+                raise cannot_write(target, error) from error
+    return types
+
+
+def refuse_unwritable(target: Location) -> None:
+    """Raise OutputError where a file could not be written, which making one beside it tells surely; it is removed.
+
+    Nothing is written at an address before the file itself.
+    """
+    if isinstance(target, RemotePath):
+        return
     try:
         if target.is_file() or not target.exists():
             with temporary_beside(Path(os.path.realpath(target))) as temporary:
@@ -111,9 +145,17 @@ def refuse_unwritable(target: Path) -> None:
         raise cannot_write(target, error) from error
 
 
-def elsewhere(path: Path) -> str:
-    """Return what to do for a path that is an address of another machine (`s3://bucket/logs`); empty for others."""
+def text_wanted(path: Path) -> str:
+    """Return what to do for an address that tfperf reads, but that was made a Path; empty for others."""
     url = _address(path)
+    if url.partition(":")[0].lower() not in SCHEMES:
+        return ""
+    return f"{url} is an address, not a Path, which loses a slash of it; give it as text, or as a tfperf.RemotePath"
+
+
+def elsewhere(path: Location) -> str:
+    """Return what to do for a path that is an address of another machine (`s3://bucket/logs`); empty for others."""
+    url = _address(path) if isinstance(path, Path) else ""
     scheme = url.partition(":")[0]
     if not url:
         return ""
@@ -124,7 +166,7 @@ def elsewhere(path: Path) -> str:
     is_file = path.suffix in (".pb", ".json")
     recursive, to = ("", ".") if is_file else (" --recursive", "logs")
     copy = _COPY[scheme].format(url=shlex.quote(url), recursive=recursive, to=to)
-    return f"{url} is not on this machine, and tfperf reads only what is; copy it first: {copy}"
+    return f"{url} is not on this machine, and this must be; copy it first: {copy}"
 
 
 def _address(path: Path) -> str:
@@ -133,10 +175,10 @@ def _address(path: Path) -> str:
     return "://".join(address.groups()) if address and not path.exists() else ""
 
 
-def cannot_write(path: Path, error: OSError) -> OutputError:
+def cannot_write(path: Location, error: OSError) -> OutputError:
     """Return the error that says why a file or folder cannot be written, and what to try."""
     reason = f"{error.strerror or error}; choose another place"
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and isinstance(path, Path):
         reason = f"{path.parent} does not exist; create it first"
         if path.parent.is_dir():
             reason = f"no file can be created in {path.parent}; choose another place"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfperf.report.model import Column, Report, Section, table_of
+from tfperf.storage.remote_path import Location
 from tfperf.trace.logdir import Run, run_names
 from tfperf.trace.same_cluster import runs_of_one_cluster
 
@@ -27,7 +28,13 @@ _FILE_COLUMNS = (
 )
 
 
-def runs_report(path: Path, runs: Sequence[Run]) -> Report:
+def _below(path: Location, file: Location) -> str:
+    """Return where a file is, from a folder around it; of a file that is no such, all."""
+    above, parts = path.parts, file.parts
+    return str(Path(*parts[len(above) :])) if len(above) < len(parts) and parts[: len(above)] == above else str(file)
+
+
+def runs_report(path: Location, runs: Sequence[Run]) -> Report:
     """List the runs with their files, the newest last."""
     names = run_names(runs)
     files = [(name, file) for name, run in zip(names, runs, strict=True) for file in run.files]
@@ -45,7 +52,7 @@ def runs_report(path: Path, runs: Sequence[Run]) -> Report:
     of_files: dict[str, Sequence[Any]] = {
         "host": [file.host for _, file in files],
         "size_bytes": [file.size_bytes for _, file in files],
-        "file": [str(file.path.relative_to(path) if path in file.path.parents else file.path) for _, file in files],
+        "file": [_below(path, file.path) for _, file in files],
         "path": [str(file.path) for _, file in files],
         "run": [name for name, _ in files],
     }

@@ -182,9 +182,10 @@ def test_names_too_long_to_show_are_an_argument(tmp_path: Path) -> None:
     from tfperf.wire.schema import message_class
 
     file = host_file(tmp_path, host(event("%fusion = " + "f32 " * 100, 0, 1)))
-    message = message_class("XSpace").FromString(file.path.read_bytes())
+    path = Path(str(file.path))
+    message = message_class("XSpace").FromString(path.read_bytes())
     message.planes[0].event_metadata[0].value.display_name = b"fusion"
-    file.path.write_bytes(message.SerializeToString())
+    path.write_bytes(message.SerializeToString())
     export([file], tmp_path / "o.pftrace")
     (slice_,) = read_perfetto(tmp_path / "o.pftrace").slices
     assert (slice_.name, slice_.args) == ("fusion", {"long_name": "%fusion = " + "f32 " * 100})

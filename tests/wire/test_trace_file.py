@@ -147,32 +147,36 @@ def test_a_missing_file_or_a_folder_cannot_be_opened(tmp_path: Path) -> None:
 
 
 def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with TraceFile(written(tmp_path, GOOD)) as file:
-        os.truncate(file.path, len(GOOD) - 1)
+    path = written(tmp_path, GOOD)
+    with TraceFile(path) as file:
+        os.truncate(path, len(GOOD) - 1)
         assert file.read(0, 4) == GOOD[:4]
         with pytest.raises(TraceFormatError, match="changed while it was read; try again"):
             file.read(0, file.size)
 
 
 def test_a_file_that_grows_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with TraceFile(written(tmp_path, GOOD)) as file:
+    path = written(tmp_path, GOOD)
+    with TraceFile(path) as file:
         file.check_unchanged()
-        with file.path.open("ab") as writer:
+        with path.open("ab") as writer:
             writer.write(b"more")
         with pytest.raises(TraceFormatError, match="changed while it was read"):
             file.check_unchanged()
 
 
 def test_a_file_that_is_rewritten_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with TraceFile(written(tmp_path, GOOD)) as file:
-        os.utime(file.path, ns=(0, 0))
+    path = written(tmp_path, GOOD)
+    with TraceFile(path) as file:
+        os.utime(path, ns=(0, 0))
         with pytest.raises(TraceFormatError, match="changed while it was read"):
             file.check_unchanged()
 
 
 def test_damage_in_a_file_that_changes_is_put_down_to_the_change(tmp_path: Path) -> None:
-    with TraceFile(written(tmp_path, GOOD)) as file:
-        file.path.write_bytes(PLANE[:-1] + b"\xff" * (len(GOOD) - len(PLANE)) + b"more")
+    path = written(tmp_path, GOOD)
+    with TraceFile(path) as file:
+        path.write_bytes(PLANE[:-1] + b"\xff" * (len(GOOD) - len(PLANE)) + b"more")
         with pytest.raises(TraceFormatError, match="changed while it was read"):
             walk(file)
 

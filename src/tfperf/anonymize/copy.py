@@ -12,6 +12,7 @@ from msgspec import Struct
 from tfperf.anonymize.names import Names
 from tfperf.errors import OutputError
 from tfperf.files import cannot_write, new_file
+from tfperf.storage.remote_path import Location
 from tfperf.trace.logdir import HostFile, Run, choose_run, find_runs
 from tfperf.units import counted
 from tfperf.wire.rewrite import rewrite
@@ -36,7 +37,7 @@ class Copied(Struct, frozen=True):
         ]
 
 
-def anonymize(path: Path, output: Path, *, run: str | Sequence[str] | None = None, force: bool = False) -> Copied:
+def anonymize(path: Location, output: Path, *, run: str | Sequence[str] | None = None, force: bool = False) -> Copied:
     """Write a copy of a run into the logdir `output`, with the names of all hosts replaced alike.
 
     Everything is written, or nothing. Raises TraceNotFoundError, TraceFormatError, and OutputError where a file exists

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfperf.cli import options, typed
+from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -47,17 +48,18 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 @click.option(
     "--save-baseline",
     "baseline",
-    type=typed.PATH,
+    type=typed.OUTPUT,
     metavar="FILE",
     help="Also save a baseline for `tfperf check --baseline` and `tfperf diff` (JSON).",
 )
 @click.option("--skip-first", type=typed.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
 @click.option("--open", "opens", is_flag=True, help="Show the report as a page, in the browser.")
-def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
+def command(path: Location, format_name: str | None, output: Location | None, force: bool, **values: Any) -> None:
     """Say where the step time goes, whether the job is input-bound, and what to change.
 
-    PATH is a logdir, a run folder or one *.xplane.pb file; without it, the folder logs is read. Of a logdir, the newest
+    PATH is a logdir, a run folder or one *.xplane.pb file, here or at an address such as s3://bucket/logs
+    (docs/remote.md); without it, the folder logs is read. Of a logdir, the newest
     run is analyzed; all hosts of a run are combined.
 
     \b
@@ -75,7 +77,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
       tfperf analyze logs/ --save-baseline baseline.json
       tfperf analyze logs/ --hosts 'worker-*' --jobs 8
     """
-    baseline: Path | None = values["baseline"]
+    baseline: Location | None = values["baseline"]
     if values["list_runs"] and baseline:
         raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
     if values["full"] and values["sections"]:
@@ -108,22 +110,24 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
 
         output = new_page(path.resolve().name)
     options.show(report, format_name, output, force=force, view=view, top=values["top"])
-    if values["opens"] and output is not None:
+    if values["opens"] and isinstance(output, Path):
         from tfperf.cli.browser import show_page
 
         show_page(output)
 
 
-def _page_format(format_name: str | None, output: Path | None) -> str:
+def _page_format(format_name: str | None, output: Location | None) -> str:
     """Return the format of what --open shows."""
     if format_name not in (None, "html") or (output and options.chosen_format(format_name, output) != "html"):
         raise click.UsageError("--open shows a page: omit --format, and end the name of -o in .html")
+    if isinstance(output, RemotePath):
+        raise click.UsageError("--open shows a file of this machine: omit -o, or name such a file")
     if output == Path("-"):
         raise click.UsageError("--open shows a file, not stdout: omit -o, or name a file that ends in .html")
     return "html"
 
 
-def _report(path: Path, *, force: bool, wants_summary: bool, **values: Any) -> Report:
+def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) -> Report:
     """Return the report, and write the baseline if one is to be saved."""
     sections, baseline = values["sections"], values["baseline"]
     reading = {key: values[key] for key in options.READING}

@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from tfperf.cli import options, typed
+from tfperf.storage.remote_path import Location
 
 
 @click.command("anonymize", short_help="Copy a profile with its names replaced, to send it to others.")
 @options.PROFILE_OR_LOGS
 @options.run_option("Copy")
+@options.address_options
 @click.option(
     "-o",
     "--output",
@@ -23,7 +25,7 @@ from tfperf.cli import options, typed
     help="Logdir for the copy; created if missing.",
 )
 @options.FORCE
-def command(path: Path, output: Path, run: str | Sequence[str] | None, force: bool) -> None:
+def command(path: Location, output: Path, run: str | Sequence[str] | None, force: bool) -> None:
     """Copy a profile, all hosts of the run, with the names in it replaced; structure and numbers stay.
 
     Words of a public list stay (types of ops, names that profilers and libraries write); all others become numbered

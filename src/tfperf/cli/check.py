@@ -17,6 +17,7 @@ from tfperf.cli import options, typed
 from tfperf.errors import OutputError, TfperfError
 from tfperf.files import refuse_existing
 from tfperf.gate.limits import NAMED, LimitError
+from tfperf.storage.remote_path import Location
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -55,7 +56,7 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
 @click.option("--by-kind", metavar="KIND", help="Judge steps of this kind: train, eval, ...  [default: the main kind]")
 @click.option(
     "--baseline",
-    type=typed.PATH,
+    type=typed.SUMMARY,
     metavar="FILE",
     multiple=True,
     help="Compare with this earlier run (repeatable: what baselines differ by counts as noise).",
@@ -72,7 +73,7 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
 @click.option("--junit", type=typed.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
 @click.option("--github", is_flag=True, help="Annotate the run of GitHub Actions, and write its summary.")
 @options.report_options
-def command(path: Path, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
+def command(path: Location, format_name: str | None, output: Location | None, force: bool, **values: Any) -> None:
     """Check a profile against limits; the exit code tells a CI job the result.
 
     PATH is a logdir, a run folder or one *.xplane.pb file. Of several hosts, the worst decides. Exit codes: 0 all
@@ -98,7 +99,7 @@ def command(path: Path, format_name: str | None, output: Path | None, force: boo
     config = _config(**values)
     if junit == STDOUT:
         raise click.UsageError("--junit - would mix with the report: name a file")
-    if junit is not None and output is not None and junit.absolute() == output.absolute():
+    if junit is not None and output is not None and junit.resolve() == output.resolve():
         raise click.UsageError("-o and --junit name the same file")
     options.check_suffix(output, format_name)
     # What an earlier run of the job left there is no file of the user's.

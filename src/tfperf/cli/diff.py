@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from tfperf.cli import options, typed
+from tfperf.storage.remote_path import Location, RemotePath
 
 
 @click.command("diff", short_help="Compare runs: is a job slower, and why?")
@@ -20,7 +20,9 @@ from tfperf.cli import options, typed
 @click.option("--skip-first", type=typed.COUNT, default=0, metavar="N", help="Omit the first N steps.")
 @options.report_options
 @options.TOP
-def command(paths: tuple[Path, ...], format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
+def command(
+    paths: tuple[Location, ...], format_name: str | None, output: Location | None, force: bool, **values: Any
+) -> None:
     """Compare runs: is the job slower, by how much, how certain is that, and what explains the change.
 
     Each of BEFORE, AFTER and MORE is a logdir, a run folder, one *.xplane.pb file, or a baseline that
@@ -43,11 +45,11 @@ def command(paths: tuple[Path, ...], format_name: str | None, output: Path | Non
     options.show(diff_report(runs, stat=stat), format_name, output, force=force, top=top)
 
 
-def _two_newest(logdir: Path) -> tuple[Path, ...]:
+def _two_newest(logdir: Location) -> tuple[Location, ...]:
     """Return the folders of the two newest runs of a logdir, and say which they are."""
     from tfperf.trace.logdir import find_runs
 
-    runs = find_runs(logdir)[-2:] if logdir.is_dir() else []
+    runs = find_runs(logdir)[-2:] if isinstance(logdir, RemotePath) or logdir.is_dir() else []
     if len(runs) < 2:
         raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
     options.say(f"comparing the two newest runs of {logdir}: {runs[0].name} and {runs[1].name}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from tfperf.cli import options, typed
+from tfperf.storage.remote_path import Location
 from tfperf.units import counted
 
 
@@ -16,7 +16,7 @@ from tfperf.units import counted
 @options.trace_options
 @options.FORCE
 @click.option(
-    "-o", "--output", type=typed.PATH, required=True, metavar="DIR", help="Folder for the files; created if missing."
+    "-o", "--output", type=typed.OUTPUT, required=True, metavar="DIR", help="Folder for the files; created if missing."
 )
 @click.option(
     "--csv-safe/--no-csv-safe",
@@ -24,7 +24,7 @@ from tfperf.units import counted
     show_default=True,
     help="Put an apostrophe before names that a spreadsheet would run as a formula.",
 )
-def command(path: Path, output: Path, force: bool, csv_safe: bool, **values: Any) -> None:
+def command(path: Location, output: Location, force: bool, csv_safe: bool, **values: Any) -> None:
     """Write every table of a profile as a CSV file: raw numbers, units in the column names.
 
     Without PATH, the folder logs is read.

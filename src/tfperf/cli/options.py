@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
+from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen, typed
 from tfperf.cli import say as say
 from tfperf.cli.typed import AT_LEAST_ONE, DEFAULT_LOGDIR, PATH, TRACE_PATH
 from tfperf.errors import TfperfError
 from tfperf.render import FORMATS, STDOUT, format_of_file
+from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _step_marker(context: click.Context, _parameter: click.Parameter, value: str
     return value
 
 
-def _or_logs(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location | None) -> Location | None:
     """Return the path that was given, else the folder where `tfperf run` and `tfperf capture` write."""
     if path is not None or context.resilient_parsing:
         return path
@@ -89,6 +90,37 @@ def logdir_option(help: str) -> Decorator:
     return click.option("--logdir", type=PATH, default=DEFAULT_LOGDIR, show_default=True, help=help)
 
 
+def _kept(key: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return what keeps the value of an option for paths, which are read after it."""
+
+    def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+        if value:
+            context.meta[key] = value
+        return value
+
+    return keep
+
+
+address_options = together(
+    click.option(
+        "--anonymous",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_kept(typed.ANONYMOUS),
+        help="Read s3://, gs:// or az:// without credentials (public buckets).",
+    ),
+    click.option(
+        "--endpoint-url",
+        metavar="URL",
+        is_eager=True,
+        expose_value=False,
+        callback=_kept(typed.ENDPOINT),
+        help="Server for s3:// or gs://, if it is not that of Amazon or Google.",
+    ),
+)
+"""How an address is reached. The types of paths ask for them, so that no command need know."""
+
 read_options = together(
     HOST,
     click.option(
@@ -100,6 +132,7 @@ read_options = together(
         help="How time is attributed; tensorflow: exactly as TensorFlow's own profiler does.",
     ),
     STEP_MARKER,
+    address_options,
 )
 """How a run is read, whichever it is."""
 host_options = together(
@@ -131,7 +164,7 @@ report_options = together(
     click.option(
         "--format", "format_name", type=click.Choice(list(FORMATS)), help="Default: by the suffix of -o, else table."
     ),
-    click.option("-o", "--output", type=PATH, help="Write to this file instead of stdout."),
+    click.option("-o", "--output", type=typed.OUTPUT, help="Write to this file (or address) instead of stdout."),
     FORCE,
 )
 """How a report is shown, and where."""
@@ -144,17 +177,17 @@ def usage_error(error: Exception) -> click.UsageError:
     return click.UsageError(for_people(str(error)))
 
 
-def chosen_format(format_name: str | None, output: Path | None) -> str:
+def chosen_format(format_name: str | None, output: Location | None) -> str:
     """Return the format that was asked for, in so many words or by the suffix of the file."""
     return format_name or (format_of_file(output) if output else None) or "table"
 
 
-def answers(format_name: str | None, output: Path | None) -> bool:
+def answers(format_name: str | None, output: Location | None) -> bool:
     """Tell whether the format that was asked for shows the answer alone, unless the whole report is asked for."""
     return FORMATS[chosen_format(format_name, output)].answers
 
 
-def check_output(output: Path | None, format_name: str | None, *, force: bool, made: Path | None = None) -> None:
+def check_output(output: Location | None, format_name: str | None, *, force: bool, made: Path | None = None) -> None:
     """Raise an error if the report cannot be written as it is asked for: before the work, not after.
 
     `made` is a folder that the command makes if it is not there.
@@ -163,24 +196,31 @@ def check_output(output: Path | None, format_name: str | None, *, force: bool, m
     refuse_existing(output, force=force, made=made)
 
 
-def check_suffix(output: Path | None, format_name: str | None) -> None:
+def check_suffix(output: Location | None, format_name: str | None) -> None:
     """Raise an error if the suffix of a file asks for no format, and nothing else does."""
     if output and output.suffix and not format_name and format_of_file(output) is None:
         known, suffix = ", ".join(each.suffixes[0] for each in FORMATS.values()), output.suffix
         raise click.UsageError(f"{output.name}: no format has the suffix {suffix}; end it in {known}, or pass --format")
 
 
-def refuse_existing(output: Path | None, *, force: bool, made: Path | None = None) -> None:
+def refuse_existing(output: Location | None, *, force: bool, made: Path | None = None) -> None:
     """Raise OutputError if a file could not be written; `made` as for `check_output`."""
     from tfperf import files
 
     if output is not None and output != STDOUT:
         files.refuse_existing([output], force=force)
-        if made is None or made.exists() or output.absolute().parent != made.absolute():
+        if not _is_in_new_folder(output, made):
             files.refuse_unwritable(output)
 
 
-def suitable_for(output: Path | None) -> RenderOptions:
+def _is_in_new_folder(output: Location, made: Path | None) -> bool:
+    """Tell whether a file goes into a folder that the command makes later."""
+    if made is None or isinstance(output, RemotePath):
+        return False
+    return not made.exists() and output.absolute().parent == made.absolute()
+
+
+def suitable_for(output: Location | None) -> RenderOptions:
     """Return the width and so on of a report on stdout, or in this file."""
     from tfperf.render import RenderOptions
 
@@ -188,7 +228,7 @@ def suitable_for(output: Path | None) -> RenderOptions:
 
 
 def show(
-    report: Report, format_name: str | None, output: Path | None, *, force: bool, pager: bool = True, **options: Any
+    report: Report, format_name: str | None, output: Location | None, *, force: bool, pager: bool = True, **options: Any
 ) -> None:
     """Render a report and write it to a file or to stdout, in a pager if need be; `options` are of `RenderOptions`."""
     from tfperf.render import render, write
@@ -204,7 +244,7 @@ def show(
         say(f"wrote {output}: report ({name})")
 
 
-def show_surely(report: Report, format_name: str, output: Path | None, *, force: bool, **options: Any) -> bool:
+def show_surely(report: Report, format_name: str, output: Location | None, *, force: bool, **options: Any) -> bool:
     """Show a report that cannot be made again: if its file cannot be written, on stdout; then return False.
 
     What took long may run unattended: no pager waits at its end.
@@ -222,7 +262,7 @@ def show_surely(report: Report, format_name: str, output: Path | None, *, force:
     return True
 
 
-def load_analysis(path: Path, *, strict: bool = False, **options: Any) -> Analysis:
+def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> Analysis:
     """Load a profile, with a progress bar on stderr if that takes over a second and stderr is a terminal.
 
     `options` are those of `tfperf.load`. Says which hosts are missing; raises TfperfError for them if it is `strict`.

@@ -10,6 +10,7 @@ import click
 
 from tfperf.cli import options, typed
 from tfperf.errors import TfperfError
+from tfperf.storage.remote_path import Location
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 @click.option("--max-rows", type=typed.AT_LEAST_ONE, default=1_000_000, help="Refuse more rows (default: 1,000,000).")
 @click.option("--memory-limit", type=typed.SIZE, default="2GB", show_default=True, help="Memory for DuckDB.")
 @click.option("--timeout", type=typed.DURATION, default="60s", show_default=True, help="Stop the query after this.")
-def command(path: Path | None, format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
+def command(
+    path: Location | None, format_name: str | None, output: Location | None, force: bool, **values: Any
+) -> None:
     """Query a profile with SQL, as DuckDB speaks it: one SELECT over events, stats, steps, ops, kernels and more.
 
     PATH is a logdir, a run folder, one *.xplane.pb file, or a dataset of export-parquet. SQL is the query, or - for
@@ -43,7 +46,8 @@ def command(path: Path | None, format_name: str | None, output: Path | None, for
     sql, script, schema = (values.pop(name) for name in ("sql", "script", "schema"))
     limits = [values.pop(name) for name in ("max_rows", "memory_limit", "timeout", "top")]
     format_name = options.chosen_format(format_name, output)
-    if sql is None and script is None and not schema and path is not None and " " in str(path) and not path.exists():
+    is_sql = isinstance(path, Path) and " " in str(path) and not path.exists()
+    if sql is None and script is None and not schema and is_sql:
         raise click.UsageError(f"{path} is taken for PATH: name the profile first, tfperf query PATH SQL")
     if schema != (sql is None and script is None) or (sql is not None and script is not None):
         raise click.UsageError("give exactly one of: a query, -f FILE, --schema")
@@ -68,7 +72,7 @@ def _text(sql: str | None, script: Path | None) -> str | None:
         raise TfperfError(f"cannot read the query {script}: {error.strerror or error}; check the path") from error
 
 
-def _report(path: Path | None, sql: str | None, limits: list[Any], *, width: int | None, **values: Any) -> Report:
+def _report(path: Location | None, sql: str | None, limits: list[Any], *, width: int | None, **values: Any) -> Report:
     from tfperf.query.answer_report import answered, schema_of
     from tfperf.query.engine import QueryError, QueryLimits
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tfperf.cli import options, typed
+from tfperf.storage.remote_path import Location, RemotePath
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
@@ -15,6 +16,7 @@ from tfperf.cli import options, typed
 @options.run_option("Write")
 @options.HOST
 @options.STEP_MARKER
+@options.address_options
 @click.option(
     "--steps", metavar="A..B", type=typed.step_range, help="Only what overlaps these steps, both included (3..5)."
 )
@@ -26,10 +28,10 @@ from tfperf.cli import options, typed
     default=0.0,
     help="Only events of at least this duration, for example 10us.",
 )
-@click.option("-o", "--output", type=typed.PATH, help="A .pftrace, .json or .json.gz file.")
+@click.option("-o", "--output", type=typed.OUTPUT, help="A .pftrace, .json or .json.gz file.")
 @click.option("--open", "show", is_flag=True, help="Show it in Perfetto, in the browser.")
 @options.FORCE
-def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
+def command(path: Location, output: Location | None, show: bool, **values: Any) -> None:
     """Write all events of a profile to a file for a trace viewer, by default Perfetto (https://ui.perfetto.dev).
 
     The suffix of the file gives the format: .pftrace for Perfetto; .json or .json.gz for chrome://tracing and others.
@@ -51,10 +53,12 @@ def command(path: Path, output: Path | None, show: bool, **values: Any) -> None:
         raise click.UsageError("name the file to write with -o, for example -o trace.pftrace, or show it with --open")
     if output is not None and format_of(output) is None:
         raise click.UsageError(f"{output.name}: end the file name in .pftrace, .perfetto-trace, .json or .json.gz")
+    if show and isinstance(output, RemotePath):
+        raise click.UsageError("--open shows a file of this machine: omit -o, or name such a file")
     values["min_duration_us"] *= 1e6
     with tempfile.TemporaryDirectory(prefix="tfperf-") as folder:
         target = output or Path(folder, "tfperf.pftrace")
-        server = FileServer(target) if show else None
+        server = FileServer(target) if show and isinstance(target, Path) else None
         result = write_timeline(path, target, **values)
         for sentence in result.sentences():
             options.say(sentence)

@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
-from tfperf.errors import TraceNotFoundError
+from tfperf.errors import TfperfError, TraceNotFoundError
+from tfperf.storage.remote_path import located
 from tfperf.units import DURATIONS, SIZES, converted, did_you_mean, split_quantity
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+ANONYMOUS, ENDPOINT = "tfperf.anonymous", "tfperf.endpoint_url"
+"""Where the options that say how addresses are reached leave their values (`Context.meta`)."""
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -113,8 +119,30 @@ class NonEmptyPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class _TracePath(NonEmptyPath):
-    """The path of a profile; a whole file system is refused."""
+class _PathOrAddress(NonEmptyPath):
+    """A path, or an address such as s3://bucket/report.json."""
+
+    def __init__(self, *, is_read: bool) -> None:
+        super().__init__(path_type=Path, readable=False)
+        self._is_read = is_read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a Path, or a RemotePath that is reached as the options of the command say."""
+        try:
+            path = located(value)
+            if isinstance(path, Path):
+                return super().convert(value, param, ctx)
+            meta = ctx.meta if ctx else {}
+            # A report on a public profile goes to a place of the user's own.
+            path = replace(path, anonymous=self._is_read and meta.get(ANONYMOUS, False))
+            takes_endpoint = self._is_read or bool(path.scheme.endpoint)
+            return replace(path, endpoint_url=meta.get(ENDPOINT)) if takes_endpoint else path
+        except TfperfError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _TracePath(_PathOrAddress):
+    """The path or address of a profile; a whole file system is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from tfperf.trace.logdir import refuse_broad
@@ -133,6 +161,9 @@ SECTION = _Section()
 PATH = NonEmptyPath(path_type=Path, readable=False)
 """Whether a file can be read is found when it is opened."""
 DEFAULT_LOGDIR = "logs"
-TRACE_PATH = _TracePath(path_type=Path, readable=False)
+SUMMARY = _PathOrAddress(is_read=True)
+"""A baseline."""
+OUTPUT = _PathOrAddress(is_read=False)
+TRACE_PATH = _TracePath(is_read=True)
 STATISTIC = click.Choice(("mean", "median", "p95"))
 COUNT, AT_LEAST_ONE = Integer(0), Integer(1)

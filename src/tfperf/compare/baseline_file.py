@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +10,8 @@ from msgspec import Struct, structs
 from tfperf.compare.run_summary import RANKING_NAMES, Ranking, Rankings, RunSummary
 from tfperf.errors import TraceFormatError, TraceNotFoundError
 from tfperf.files import elsewhere
-from tfperf.wire.trace_file import open_regular
+from tfperf.storage.remote_path import Location
+from tfperf.wire.trace_file import open_anywhere
 
 _KIND, _FORMAT = "tfperf baseline", 1
 _LARGEST_BYTES = 1_000_000
@@ -42,13 +42,13 @@ def baseline_text(run: RunSummary) -> str:
         run = structs.replace(run, rankings=Rankings(**shorter))
 
 
-def read_baseline(path: Path) -> RunSummary:
+def read_baseline(path: Location) -> RunSummary:
     """Read a summary that `baseline_text` wrote.
 
     Raises TraceNotFoundError if the file cannot be opened, TraceFormatError if it is not a baseline, or a damaged one.
     """
     try:
-        with open_regular(path) as file:
+        with open_anywhere(path) as file:
             data = file.read(_READ_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

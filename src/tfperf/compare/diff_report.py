@@ -29,11 +29,13 @@ from tfperf.compare.regression import format_times, measured_ratio
 from tfperf.compare.run_summary import RankingName, RunSummary
 from tfperf.compare.summarize import summarize_run
 from tfperf.errors import TfperfError
+from tfperf.files import TRACE_SUFFIX
 from tfperf.report.model import Fact, Finding, GroupedBars, Report, Section, Severity
 from tfperf.sections.registry import present
+from tfperf.storage.remote_path import Location, located
 from tfperf.units import format_percent
 
-AnyRun = Analysis | RunSummary | str | Path
+AnyRun = Analysis | RunSummary | str | Location
 """A profile, loaded or as a path; or a baseline, read or as the path of its .json file."""
 
 _RATIO_KEYS = {"ratio": "value", "ratio_low": "low", "ratio_high": "high", "confidence": "confidence"}
@@ -53,7 +55,7 @@ def diff(*runs: AnyRun, stat: StepStatistic = "mean", skip_first: int = 0) -> Re
 
 
 def run_summaries(
-    runs: Sequence[AnyRun], *, skip_first: int = 0, read: Callable[[Path], Analysis] = load
+    runs: Sequence[AnyRun], *, skip_first: int = 0, read: Callable[[Location], Analysis] = load
 ) -> list[RunSummary]:
     """Return the summary of each run, under labels that tell them apart; `read` loads a profile."""
     summaries = [_run_summary(run, skip_first, read) for run in runs]
@@ -62,17 +64,18 @@ def run_summaries(
     return [replace(run, label=f"{number}: {run.label}") for number, run in enumerate(summaries, start=1)]
 
 
-def _run_summary(run: AnyRun, skip_first: int, read: Callable[[Path], Analysis]) -> RunSummary:
+def _run_summary(run: AnyRun, skip_first: int, read: Callable[[Location], Analysis]) -> RunSummary:
     if isinstance(run, RunSummary):
         return run
     if isinstance(run, Analysis):
         return summarize_run(run, run.run.name, skip_first=skip_first)
-    path = Path(run)
+    path = located(run)
     if path.suffix.lower() == ".json":
         return replace(read_baseline(path), label=path.name)
     analysis = read(path)
     # The name of a trace file is that of its host, which says nothing about the run.
-    label = analysis.run.name if path.is_file() else path.absolute().name
+    is_file = path.is_file() if isinstance(path, Path) else path.name.endswith(TRACE_SUFFIX)
+    label = analysis.run.name if is_file else (path.absolute() if isinstance(path, Path) else path).name
     return summarize_run(analysis, label, skip_first=skip_first)
 
 

@@ -36,6 +36,7 @@ from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
 from tfperf.sections.registry import find_table, section_names
+from tfperf.storage.remote_path import Location, RemotePath, located
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ _WORST_FIRST: tuple[Status, ...] = ("breach", "unknown", "pass")
 
 
 def check_profile(  # noqa: PLR0913  (every parameter is an option that users name)
-    profile: Analysis | str | Path,
+    profile: Analysis | str | Location,
     *,
     limits: Sequence[str] = (),
     stat: StepStatistic = "mean",
     skip_first: int = 0,
     min_steps: int = MIN_STEPS,
     by_kind: str | None = None,
-    baseline: str | Path | Sequence[str | Path] = (),
+    baseline: str | Location | Sequence[str | Location] = (),
     **named: str | float | Sequence[str],
 ) -> Outcome:
     """Judge a profile by limits, in the words of `tfperf check`.
@@ -83,7 +84,7 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
         skip_first=skip_first,
         min_steps=min_steps,
         by_kind=by_kind,
-        baseline=tuple(map(Path, [baseline] if isinstance(baseline, (str, Path)) else baseline)),
+        baseline=tuple(map(located, [baseline] if isinstance(baseline, (str, Path, RemotePath)) else baseline)),
         max_regression=None
         if max_regression is None
         else regression_tolerance(str(max_regression), f"{_ORIGIN}: max-regression"),

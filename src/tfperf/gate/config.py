@@ -22,6 +22,7 @@ from tfperf.compare.bootstrap import STATISTICS, StepStatistic
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, named_limits, regression_tolerance
+from tfperf.storage.remote_path import Location, located
 from tfperf.units import did_you_mean
 
 if sys.version_info >= (3, 11):
@@ -43,7 +44,7 @@ class CheckConfig(Struct, frozen=True, kw_only=True):
     min_steps: int | None = None
     by_kind: str | None = None
     """The kind of steps that are judged; None: the main one."""
-    baseline: tuple[Path, ...] | None = None
+    baseline: tuple[Location, ...] | None = None
     max_regression: float | None = None
     """A share: 0.05 is 5 %."""
     file: Path | None = None
@@ -170,11 +171,15 @@ def _kind(value: Any, origin: str, _: Path) -> str:
     return value
 
 
-def _paths(value: Any, origin: str, file: Path) -> tuple[Path, ...]:
+def _paths(value: Any, origin: str, file: Path) -> tuple[Location, ...]:
     paths = value if isinstance(value, list) else [value]
     if not paths or not all(isinstance(path, str) and path and "\0" not in path for path in paths):
         raise ConfigError(f"{origin}: it must be the path of a file, or a list of paths")
-    return tuple(file.parent / path for path in paths)
+    try:
+        places = [located(path) for path in paths]
+    except TfperfError as error:
+        raise ConfigError(f"{origin}: {error}") from error
+    return tuple(file.parent / place if isinstance(place, Path) else place for place in places)
 
 
 def _tolerance(value: Any, origin: str, _: Path) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,19 +14,20 @@ from tfperf.render.text_table import fits, text_table
 from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Report, Section, Table, table_of
 from tfperf.sections.registry import omitted_sections
+from tfperf.storage.remote_path import Location
 from tfperf.units import Unit, counted
 
 _UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
 _TITLE = "Result"
 
 
-def answered(path: Path, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
+def answered(path: Location, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
     """Ask the profile at `path`, and return the answer as `answer_report` does; `options` are those of `source_of`."""
     source = source_of(path, **options)
     return answer_report(ask(source, sql, limits), sql, source.described, width=width)
 
 
-def schema_of(path: Path | None, **options: Any) -> Report:
+def schema_of(path: Location | None, **options: Any) -> Report:
     """Return all tables; of a profile, those that it has, with their numbers of rows."""
     if path is None:
         return schema_report(list(every_table().values()))

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -22,6 +21,7 @@ from tfperf.errors import TfperfError
 from tfperf.query.dataset import Dataset
 from tfperf.query.sources import Source, source_of
 from tfperf.query.sql_tables import SqlTable
+from tfperf.storage.remote_path import Location
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +110,7 @@ def ask(source: Source | Dataset, sql: str, limits: QueryLimits | None = None) -
         return _fetch_unless_stopped(connection, sql, limits)
 
 
-def sql(path: str | Path | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:
+def sql(path: str | Location | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:
     """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
 
     `path` is a logdir, a run folder, a `*.xplane.pb` file, a dataset, or what `tfperf.load` returned; `options` are

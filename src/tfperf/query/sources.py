@@ -14,6 +14,7 @@ from tfperf.errors import TfperfError
 from tfperf.query.dataset import Dataset, is_dataset
 from tfperf.query.sql_tables import RECORDED, SqlTable, analyzed_tables, every_table
 from tfperf.sections.registry import find_table
+from tfperf.storage.remote_path import Location, located
 from tfperf.trace.activities import Attribution
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 
@@ -90,7 +91,7 @@ class Source(Struct, frozen=True, dict=True):
 
 
 def source_of(
-    path: str | Path | Analysis,
+    path: str | Location | Analysis,
     *,
     run: str | Sequence[str] | None = None,
     hosts: Sequence[str] = (),
@@ -104,18 +105,19 @@ def source_of(
     """
     if isinstance(path, Analysis):
         return Source(path.run, path.more)
-    if is_dataset(Path(path)):
+    place = located(path)
+    if isinstance(place, Path) and is_dataset(place):
         if run or hosts or step_marker or attribution != "corrected":
             raise TfperfError(f"{path} is a dataset: choose its runs and hosts in the query, as in WHERE run = '...'")
-        return Dataset(Path(path))
-    chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(hosts))
+        return Dataset(place)
+    chosen = choose_hosts(choose_run(find_runs(place), run), tuple(hosts))
 
     def analyze(sections: Collection[str]) -> Analysis:
         # The folder of the run: by now, there may be a newer one.
         return load(
             path,
             sections=tuple(sections),
-            run=str(chosen.folder),
+            run=str(Path(*chosen.folder.resolve().parts)),
             hosts=hosts,
             attribution=attribution,
             step_marker=step_marker,

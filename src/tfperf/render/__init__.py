@@ -19,6 +19,7 @@ from msgspec import Struct
 from tfperf.errors import OutputError
 from tfperf.files import cannot_write, new_file, refuse_existing, write_files
 from tfperf.render.screen import PIPE_WIDTH, Screen
+from tfperf.storage.remote_path import Location
 
 if TYPE_CHECKING:
     from tfperf.report.model import Level, Report
@@ -68,7 +69,7 @@ FORMATS: Mapping[str, Format] = {
 """Every format by name, in the order of the help."""
 
 
-def format_of_file(path: Path) -> str | None:
+def format_of_file(path: Location) -> str | None:
     """Return the name of the format that a file's suffix asks for, or None where it asks for none."""
     suffix = path.suffix.lower()
     return next((each.name for each in FORMATS.values() if suffix in each.suffixes), None)
@@ -105,7 +106,7 @@ def options_for(screen: Screen) -> RenderOptions:
 STDOUT = Path("-")
 
 
-def write(text: str, destination: Path | None, *, force: bool = False, screen: Screen | None = None) -> None:
+def write(text: str, destination: Location | None, *, force: bool = False, screen: Screen | None = None) -> None:
     """Write a report to a file, or to stdout (None or `-`); a file is replaced only with `force`.
 
     With `screen`, what is longer than it opens the user's pager, if it allows that.
@@ -118,7 +119,7 @@ def write(text: str, destination: Path | None, *, force: bool = False, screen: S
     _write_file(text, destination)
 
 
-def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
+def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = False) -> None:
     """Write files by name into a folder, made if need be: all of them, or none.
 
     None is written if one exists, but for `force`, and none if there is no room for all.
@@ -126,7 +127,8 @@ def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False)
     targets = {folder / name: text for name, text in files.items()}
     refuse_existing(list(targets), force=force)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(folder, Path):
+            folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise OutputError(f"{folder} is a file; name a folder") from None
     except OSError as error:
@@ -134,7 +136,7 @@ def write_folder(files: Mapping[str, str], folder: Path, *, force: bool = False)
     write_files({target: _encoded(text) for target, text in targets.items()})
 
 
-def _write_file(text: str, destination: Path) -> None:
+def _write_file(text: str, destination: Location) -> None:
     with new_file(destination) as file:
         file.write(_encoded(text))
 

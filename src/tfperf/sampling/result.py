@@ -115,7 +115,7 @@ class Sampled(Shown, Struct, frozen=True):
         counts: dict[Path, int] = {}
         if self.analysis:
             for file, host in zip(self.analysis.run.files, self.analysis.hosts, strict=True):
-                counts[file.path] = len(host["steps"].steps)
+                counts[Path(str(file.path))] = len(host["steps"].steps)
         for result in self.captured:
             if result.path and result.path not in counts:
                 with contextlib.suppress(TfperfError):

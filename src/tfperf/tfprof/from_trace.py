@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, distinct
+from tfperf.storage.remote_path import Location, located
 from tfperf.tfprof.attributes import OptionError
 from tfperf.tfprof.graph_def import Graph, read_graph
 from tfperf.tfprof.input_file import InputFile, TfprofInputError
@@ -78,7 +79,7 @@ class TracedModel(Struct, frozen=True, kw_only=True):
 
 
 def trace_model(  # noqa: PLR0913  (every parameter is an option that users name)
-    path: str | Path,
+    path: str | Location,
     view: View = "scope",
     *,
     graph: Path | None = None,
@@ -97,7 +98,7 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
     """
     if view == "graph" and graph is None:
         raise TfprofInputError(_NO_GRAPH)
-    selected = choose_hosts(choose_run(find_runs(Path(path)), run), (host,) if host else ())
+    selected = choose_hosts(choose_run(find_runs(located(path)), run), (host,) if host else ())
     file = selected.files[0]
     trace = read_host(file.path, file.host, stats=HOST_OPS | DEVICE_OPS | {"eager_op"})
     nodes = read_graph(InputFile(graph, "GraphDef")) if graph is not None else _NOTHING

@@ -7,13 +7,13 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from msgspec import Struct, field
 
 from tfperf.errors import TfperfError
 from tfperf.files import new_file, refuse_existing
+from tfperf.storage.remote_path import Location, located
 from tfperf.timeline.clocks import clock_shifts, shifted
 from tfperf.timeline.host_timeline import EncodeJob, HostTimeline
 from tfperf.timeline.selection import Selection, SelectionCheck
@@ -37,7 +37,7 @@ FORMATS: dict[str, TimelineFormat] = {
 """The format of each suffix."""
 
 
-def format_of(path: Path) -> TimelineFormat | None:
+def format_of(path: Location) -> TimelineFormat | None:
     """Return the format that the name of a file asks for; None if it asks for none."""
     return next((form for suffix, form in FORMATS.items() if path.name.endswith(suffix)), None)
 
@@ -57,7 +57,7 @@ class ExportResult(Struct, kw_only=True):
     because the target starts before the source.
     """
 
-    path: Path
+    path: Location
     size_bytes: int = 0
     events: int = 0
     shown: int = 0
@@ -120,8 +120,8 @@ class TimelineParts(TypedDict, total=False):
 
 
 def write_timeline(
-    path: str | Path,
-    output: str | Path,
+    path: str | Location,
+    output: str | Location,
     *,
     run: str | Sequence[str] | None = None,
     step_marker: str | None = None,
@@ -140,15 +140,15 @@ def write_timeline(
     unknown = parts.keys() - TimelineParts.__annotations__.keys()
     if unknown:
         raise TypeError(f"write_timeline() has no parameter {unknown.pop()!r}")
-    chosen = choose_hosts(choose_run(find_runs(Path(path)), run), tuple(parts.get("hosts", ())))
+    chosen = choose_hosts(choose_run(find_runs(located(path)), run), tuple(parts.get("hosts", ())))
     min_duration_ps = round(parts.get("min_duration_us", 0.0) * _PS_PER_US)
     selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps)
-    return export(chosen.files, Path(output), selection, step_marker=step_marker, force=force, progress=progress)
+    return export(chosen.files, located(output), selection, step_marker=step_marker, force=force, progress=progress)
 
 
 def export(
     files: Sequence[HostFile],
-    output: Path,
+    output: Location,
     selection: Selection = _EVERYTHING,
     *,
     step_marker: str | None = None,

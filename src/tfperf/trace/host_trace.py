@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
 from tfperf.programs.names import NamedProgram, read_names
+from tfperf.storage.remote_path import Location
 from tfperf.trace.oddities import Oddities
 from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
@@ -100,7 +100,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """
 
     host: str
-    path: Path
+    path: Location
     size_bytes: int
     planes: tuple[Plane, ...]
     lines: tuple[Line, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.errors import TraceNotFoundError
-from tfperf.files import elsewhere
+from tfperf.files import elsewhere, text_wanted
+from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.units import counted, listed
 from tfperf.wire.trace_file import SUFFIX
 
@@ -39,22 +40,33 @@ class HostFile(Struct, frozen=True):
     """The trace file of one host."""
 
     host: str
-    path: Path
+    path: Location
 
     @property
     def size_bytes(self) -> int | None:
-        """Return the size of the file; None if it is unknown (a link to nowhere, no permission)."""
+        """Return the size of the file; None if it is unknown (a link to nowhere, no permission, a web server)."""
+        if isinstance(self.path, RemotePath):
+            return self.path.listed.size_bytes if self.path.listed else None
         try:
             return self.path.stat().st_size
         except OSError:
             return None
+
+    @property
+    def modified(self) -> float:
+        """Return when the file was written, in seconds since 1970; raises OSError if that is unknown."""
+        if isinstance(self.path, Path):
+            return self.path.stat().st_mtime
+        if self.path.listed is None or self.path.listed.modified is None:
+            raise FileNotFoundError(f"the time of {self.path} is unknown")
+        return self.path.listed.modified
 
 
 class Run(Struct, frozen=True):
     """One profiling session: the files that lie in one folder."""
 
     name: str
-    folder: Path
+    folder: Location
     files: tuple[HostFile, ...]
 
     @property
@@ -68,22 +80,24 @@ class Run(Struct, frozen=True):
                 digits = "".join(filter(str.isdigit, timestamp.group()))
                 month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
                 return datetime(int(digits[:4]), month, day, hour, minute, second)
-            return datetime.fromtimestamp(max(file.path.stat().st_mtime for file in self.files))
+            return datetime.fromtimestamp(max(file.modified for file in self.files))
         except (ValueError, OverflowError, OSError):
             return None
 
 
-def refuse_broad(path: Path) -> None:
+def refuse_broad(path: Location) -> None:
     """Raise TraceNotFoundError for the root of a file system: to search all of it takes hours, and finds anything."""
-    if path.is_dir() and path.resolve() == Path(path.resolve().anchor):
+    if isinstance(path, Path) and path.is_dir() and path.resolve() == Path(path.resolve().anchor):
         raise TraceNotFoundError(f"{path} is a whole file system, too broad to search; give a logdir or a run folder")
 
 
-def find_runs(path: Path) -> list[Run]:
+def find_runs(path: Location) -> list[Run]:
     """Return the runs below a logdir, in a run folder, or the one of a single file; the newest last.
 
     Raises TraceNotFoundError if there is none, with what was found instead.
     """
+    if isinstance(path, RemotePath):
+        return _ordered_runs(path, *_search_remote(path))
     try:
         refuse_broad(path)
         if path.is_file():
@@ -92,10 +106,17 @@ def find_runs(path: Path) -> list[Run]:
             raise TraceNotFoundError(f"{path} is neither a file nor a folder; save its content to a *{SUFFIX} file")
         if not path.is_dir():
             missing = f"{path} does not exist; give a logdir, a run folder or a *{SUFFIX} file"
-            raise TraceNotFoundError(elsewhere(path) or missing)
+            raise TraceNotFoundError(text_wanted(path) or elsewhere(path) or missing)
         folders, denied, others = _search(path)
     except OSError as error:
         raise TraceNotFoundError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+    return _ordered_runs(path, folders, denied, others)
+
+
+def _ordered_runs(
+    path: Location, folders: Mapping[Location, Sequence[Location]], denied: Sequence[str], others: Sequence[str]
+) -> list[Run]:
+    """Return the runs of what a search found, the newest last."""
     if not folders:
         hint = f"; profiles are in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"
         if denied:
@@ -128,8 +149,10 @@ def _joined(runs: Sequence[Run]) -> Run:
         for name, run in zip(run_names(runs), runs, strict=True)
         for file in run.files
     )
-    folder = os.path.commonpath([run.folder for run in runs])
-    return Run(" + ".join(run.name for run in runs), Path(folder), tuple(files))
+    folder = runs[0].folder
+    while any(run.folder.parts[: len(folder.parts)] != folder.parts for run in runs):
+        folder = folder.parent
+    return Run(" + ".join(run.name for run in runs), folder, tuple(files))
 
 
 def _run_named(runs: list[Run], name: str | None) -> Run:
@@ -179,18 +202,35 @@ def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = (
     return replace(run, files=tuple(file for file in run.files if file.host in kept)) if names or patterns else run
 
 
-def _search(top: Path) -> tuple[dict[Path, list[Path]], list[str], list[str]]:
+def _search_remote(path: RemotePath) -> tuple[dict[Location, list[Location]], list[str], list[str]]:
+    """Do for an address what `_search` does for a folder; a service lists all of it at once, or nothing."""
+    from tfperf.storage.listing import list_files  # imports what only remote files need
+
+    files = list_files(path, SUFFIX)
+    folders: dict[Location, list[Location]] = {}
+    for file in files:
+        # A file that was named is read, whatever its name.
+        if file.name.endswith(SUFFIX) or file.url == path.url:
+            folders.setdefault(file.parent, []).append(file)
+    return folders, [], [str(file) for file in files if _is_of_other_format(file.name)]
+
+
+def _search(top: Path) -> tuple[dict[Location, list[Location]], list[str], list[str]]:
     """Walk the tree; return trace files by folder, folders that could not be read, and files of other formats."""
-    folders: dict[Path, list[Path]] = {}
+    folders: dict[Location, list[Location]] = {}
     denied: list[str] = []
     others: list[str] = []
     for folder, _, files in os.walk(top, onerror=lambda error: denied.append(str(error.filename))):
         for file in sorted(files):
             if file.endswith(SUFFIX) and not _is_special(Path(folder) / file):
                 folders.setdefault(Path(folder), []).append(Path(folder) / file)
-            elif file.endswith(tuple(_OTHER_FORMATS)) or _TENSORBOARD in file:
+            elif _is_of_other_format(file):
                 others.append(str(Path(folder) / file))
     return folders, denied, others
+
+
+def _is_of_other_format(name: str) -> bool:
+    return name.endswith(tuple(_OTHER_FORMATS)) or _TENSORBOARD in name
 
 
 def _described(file: str) -> str:
@@ -207,7 +247,7 @@ def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-def _run(folder: Path, files: list[Path]) -> Run:
+def _run(folder: Location, files: Sequence[Location]) -> Run:
     hosts = (HostFile(file.name.removesuffix(SUFFIX), file) for file in files)
     return Run(folder.resolve().name, folder, tuple(hosts))
 

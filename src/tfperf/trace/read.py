@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s
+from tfperf.storage.remote_path import Location
 from tfperf.trace.event_names import JITTED_CALL, is_memory, mask
 from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, plane_kind
 from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, reads_memory, wanted_stats
@@ -31,7 +31,7 @@ LONGEST_NAME = 4096
 
 
 def read_host(
-    path: Path,
+    path: Location,
     host: str = "",
     *,
     stats: frozenset[str] | None = None,

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
 from tfperf.files import TRACE_SUFFIX
+from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.units import counted, format_bytes
 
 SUFFIX = TRACE_SUFFIX
@@ -75,18 +76,34 @@ def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
         raise
 
 
+def open_anywhere(path: Location, *, buffering: int = -1) -> BinaryIO:
+    """Open a file to read it; one of another machine is copied here, and the copy is gone when it is closed.
+
+    Raises OSError for a path of this machine, TfperfError for an address.
+    """
+    if isinstance(path, Path):
+        return open_regular(path, buffering=buffering)
+    from tfperf.storage.download import download  # imports what only remote files need
+
+    return download(path)
+
+
+def _opened(path: Location) -> BinaryIO:
+    try:
+        return open_anywhere(path, buffering=0)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise TraceNotFoundError(f"cannot open {path}: {reason}; check the path and its permissions") from error
+
+
 class TraceFile:
     """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
-        try:
-            self._file = open_regular(path, buffering=0)
-            self._opened = os.fstat(self._file.fileno())
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise TraceNotFoundError(f"cannot open {path}: {reason}; check the path and its permissions") from error
-        self.size = self._opened.st_size
+        self._file = _opened(path)
+        self._stamp = self._size_and_time()
+        self.size = self._file.seek(0, os.SEEK_END)
         self.position = 0
         """How far the file has been read."""
         self._window_start, self._window = 0, b""
@@ -135,9 +152,15 @@ class TraceFile:
 
     def check_unchanged(self) -> None:
         """Raise TraceFormatError if the file was written to since it was opened."""
-        now = os.fstat(self._file.fileno())
-        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+        if self._size_and_time() != self._stamp:
             raise self.changed()
+
+    def _size_and_time(self) -> tuple[int, int] | None:
+        """Return what is another after each change; None for the copy of a remote file, which nobody changes."""
+        if isinstance(self.path, RemotePath):
+            return None
+        now = os.fstat(self._file.fileno())
+        return now.st_size, now.st_mtime_ns
 
     def peek(self, position: int) -> tuple[bytes, int]:
         """Return a buffer and the index in it where `position` lies; at least 20 bytes follow unless the file ends."""

@@ -120,7 +120,13 @@ IN_PROCESS = (
     Case("analyze empty", "Error: no *.xplane.pb file below empty; *", 1),
     Case("analyze", f"{RUN}  sample"),
     Case("analyze /", "Error: *: / is a whole file system, too broad to search; *", 2),
-    Case("analyze s3://bucket/logs", "Error: s3://bucket/logs is not on this machine, *", 1),
+    Case("analyze memory://bucket/logs", "Error: memory://bucket/logs does not exist; *", 1),
+    Case("analyze s3:///", "Error: *: s3:// names no bucket: write s3://BUCKET/LOGDIR", 2),
+    Case("analyze s3://me:hunter2@bucket/logs", "Error: *: s3://***@bucket/logs has a password in it, *", 2),
+    Case("analyze dbfs://bucket/logs", "Error: dbfs://bucket/logs is an address of the unknown scheme dbfs; *", 1),
+    Case(
+        "analyze logs -o https://host/report.html", "Error: cannot write https://host/report.html: *only be read; *", 1
+    ),
     Case("analyze events", "Error: *events.out.tfevents.1 is an event file of TensorBoard, *", 1),
     Case("analyze text.xplane.pb", "Error: text.xplane.pb is a text file, *", 1),
     Case("analyze empty.xplane.pb", "Error: empty.xplane.pb is empty (0 bytes)*", 1),
