@@ -72,8 +72,8 @@ def test_secrets_are_never_shown(url: str, shown: str) -> None:
     [
         ("s3://", "s3:// names no bucket: write s3://BUCKET/LOGDIR"),
         ("https:///", "names no server"),
-        ("abc://me:hunter2@x", r"abc://\*\*\*@x is no address that tfperf reads; it reads s3://, "),
-        ("logs", "logs is no address"),
+        ("abc://me:hunter2@x", r"abc://\*\*\*@x is not an address that tfperf reads; it reads s3://, "),
+        ("logs", "logs is not an address"),
         ("s3://key:hunter2@bucket/logs", r"s3://\*\*\*@bucket/logs has a password in it, .*: set AWS_ACCESS_KEY_ID"),
         ("hdfs://me:hunter2@host/logs", "has a password in it"),
     ],

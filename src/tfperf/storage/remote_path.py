@@ -48,7 +48,7 @@ class RemotePath(Struct, frozen=True):
         address = _ADDRESS.fullmatch(self.url)
         if not address or address[1].lower() not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
-            raise TfperfError(f"{without_secrets(self.url)} is no address that tfperf reads; it reads {known}")
+            raise TfperfError(f"{without_secrets(self.url)} is not an address that tfperf reads; it reads {known}")
         name, rest = address[1].lower(), address[2]
         force_setattr(self, "url", f"{name}://{rest}" if "?" in rest else f"{name}://{rest.rstrip('/')}")
         scheme = self.scheme
