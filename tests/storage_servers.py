@@ -92,12 +92,12 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", length)
-        self.end_headers()
         if fault and fault.cuts:
             data = data[: len(data) // 2]
             self.close_connection = True
         sent = b"" if self.command == "HEAD" else data
         self.server.answered.append(Answered(self.command, unquote(self.path), status, len(sent)))
+        self.end_headers()  # From here on the client may go on.
         self.wfile.write(sent)
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815

@@ -6,6 +6,7 @@ page speaks of are made first. Durations are shortened, and names of machines be
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -34,6 +35,14 @@ SHORTER = {
     "--on-slow-step 50ms": "--on-slow-step 1us",
     "train.py --epochs 3": "train.py",  # as on another page: `shared_runs.py` runs it once
 }
+HERE = {
+    "https://host/logs/plugins/profile/run/vm.xplane.pb": "logs",
+    "s3://bucket/reports/": "",
+    "s3://bucket/": "",
+    "gs://bucket/": "",
+}
+"""Addresses of profiles and reports, which `tests/storage` reads and writes at servers of its own, as paths."""
+_CLUSTER = {"worker": ["127.0.0.1:2222"]}
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """
 import time
@@ -85,6 +94,7 @@ def workplace(tmp_path: Path) -> Path:
         code, _, stderr = follow(f"tfperf analyze logs --save-baseline {name}.json -s overview", tmp_path)
         assert code == 0, stderr
     (tmp_path / "train.py").write_text(_TRAIN)
+    (tmp_path / "cluster.json").write_text(json.dumps(_CLUSTER))
     (tmp_path / "peaks.toml").write_text("[[device]]\nname = 'ours'\nteraflops = {fp32 = 1.0}\n")
     return tmp_path
 
@@ -145,6 +155,8 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
     """Run a line as it stands, but sooner, and with the jobs of this test."""
     for long, short in SHORTER.items():
         line = line.replace(long, short)
+    for address, path in HERE.items():
+        line = line.replace(address, path)
     line = line.removeprefix(".venv/bin/").replace(" NAME", " overview")
     if line.startswith("git "):
         return follow(line, ROOT)
@@ -156,6 +168,7 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
         first, second = request.getfixturevalue("ports")
         line = line.replace("w0:6009", f"127.0.0.1:{first}").replace("w1:6009", f"127.0.0.1:{second}")
         line = line.replace("--port 6009", f"--port {first}")
+        (folder / "hosts.txt").write_text(f"127.0.0.1:{first}\n127.0.0.1:{second}\n")
         if "--port" not in line and "--worker" not in line:  # Other tests have servers here too.
             line = line.replace("tfperf capture", f"tfperf capture --port {first}")
         if "--continuous" in line:
@@ -164,7 +177,10 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
         return follow(line, folder)
     program: Path = request.getfixturevalue("program")
     path = os.pathsep.join([str(program), str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = shell(line, folder, **job_environment(keras=True) | {"PATH": path})
+    environment = job_environment(keras=True) | {"PATH": path}
+    if "--cluster-spec" in line:
+        environment["TF_CONFIG"] = json.dumps({"cluster": _CLUSTER})
+    done = shell(line, folder, **environment)
     return done.returncode, done.stdout, done.stderr
 
 

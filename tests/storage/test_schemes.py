@@ -21,7 +21,6 @@ def test_each_scheme_is_one_of_fsspec_and_its_extra_exists(name: str, root: Path
 
     scheme = SCHEMES[name]
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert name in known_implementations
     assert scheme.protocol in known_implementations
     assert any(requirement.startswith("fsspec") or "tfperf[" in requirement for requirement in extras[scheme.extra])
 

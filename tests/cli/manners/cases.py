@@ -209,7 +209,7 @@ IN_PROCESS = (
     Case("doctor --worker nope", "Error: 'nope' is not the address of a profiler server; *", 2),
     Case("doctor --port 1 --worker a:1", "Error: name one job: *", 2),
     Case("capture --port x", "Error: Invalid value for '--port': 'x' is not a valid integer.", 2),
-    Case("capture --port 1 --worker localhost:1", "Error: a worker is named twice; name each once", 2),
+    Case("capture --port 1 --worker localhost:1", "Error: a worker is named twice; name each once: localhost:1", 2),
     Case("capture --port 1 --duration 2", "Error: *'2' is not a duration: write 2s, 500ms or 1.5m", 2),
     Case("capture --port 1 --on-slow-step 5ms", "Error: --on-slow-step needs --continuous", 2),
     Case("capture -q --port 1 --retries 1", "Error: nothing listens on localhost:1; *", 1),
