@@ -153,11 +153,7 @@ def test_what_a_page_tells_you_to_type_works(lines: list[str], workplace: Path, 
 
 def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int, str, str]:
     """Run a line as it stands, but sooner, and with the jobs of this test."""
-    for long, short in SHORTER.items():
-        line = line.replace(long, short)
-    for address, path in HERE.items():
-        line = line.replace(address, path)
-    line = line.removeprefix(".venv/bin/").replace(" NAME", " overview")
+    line = as_here(line)
     if line.startswith("git "):
         return follow(line, ROOT)
     if "--save-baseline baseline.json" in line:
@@ -165,12 +161,7 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
     if line.startswith("tfperf run"):
         shutil.rmtree(folder / "logs", ignore_errors=True)
     if line.startswith("tfperf capture"):
-        first, second = request.getfixturevalue("ports")
-        line = line.replace("w0:6009", f"127.0.0.1:{first}").replace("w1:6009", f"127.0.0.1:{second}")
-        line = line.replace("--port 6009", f"--port {first}")
-        (folder / "hosts.txt").write_text(f"127.0.0.1:{first}\n127.0.0.1:{second}\n")
-        if "--port" not in line and "--worker" not in line:  # Other tests have servers here too.
-            line = line.replace("tfperf capture", f"tfperf capture --port {first}")
+        line = of_jobs_here(line, folder, *request.getfixturevalue("ports"))
         if "--continuous" in line:
             return until_ctrl_c(line, folder)
     if line.startswith(("tfperf analyze", "tfperf check", "tfperf diff", "tfperf timeline")):
@@ -182,6 +173,25 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
         environment["TF_CONFIG"] = json.dumps({"cluster": _CLUSTER})
     done = shell(line, folder, **environment)
     return done.returncode, done.stdout, done.stderr
+
+
+def as_here(line: str) -> str:
+    """Return a line that takes less time, with the logdirs and programs of this test."""
+    for long, short in SHORTER.items():
+        line = line.replace(long, short)
+    for address, path in HERE.items():
+        line = line.replace(address, path)
+    return line.removeprefix(".venv/bin/").replace(" NAME", " overview")
+
+
+def of_jobs_here(line: str, folder: Path, first: int, second: int) -> str:
+    """Return a capture of the jobs that listen on two ports here."""
+    line = line.replace("w0:6009", f"127.0.0.1:{first}").replace("w1:6009", f"127.0.0.1:{second}")
+    line = line.replace("--port 6009", f"--port {first}")
+    (folder / "hosts.txt").write_text(f"127.0.0.1:{first}\n127.0.0.1:{second}\n")
+    if "--port" not in line and "--worker" not in line:  # Other tests have servers here too.
+        line = line.replace("tfperf capture", f"tfperf capture --port {first}")
+    return line
 
 
 def until_ctrl_c(line: str, folder: Path) -> tuple[int, str, str]:

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu 
 
 def test_a_busy_job_gives_a_trace_with_steps(jobs: dict[str, Job], capture: Capture) -> None:
     port = jobs["busy"].port
-    done = capture("--port", port, "--duration", "1s", "--analyze", "--format", "json")
+    wait_until_worked(jobs["busy"].process)
+    done = capture("--port", port, "--duration", "2s", "--analyze", "--format", "json")
     assert done.code == 0, done.err
     (row,), (trace,) = done.rows, capture.traces
     assert trace.match(f"logs/plugins/profile/2*/localhost_{port}.xplane.pb")
