@@ -22,8 +22,10 @@ class Analyst:
         with self._lock:
             if self._is_ended:
                 raise CaptureError("interrupted", "the sample came too late to be analyzed")
-            if self._process is None or not self._process.is_alive:
-                self._process = WorkerProcess()
+            if self._process is not None and not self._process.is_alive:
+                self._process.end()
+                self._process = None
+            self._process = self._process or WorkerProcess()
             try:
                 measured: Measured = self._process.call(measure, trace)[0]
             except (WorkerDiedError, MemoryError) as error:

@@ -16,7 +16,7 @@ from tfperf.units import counted, format_bytes, format_ms, format_number, format
 _LONGEST_BAR = 60
 _SHOWN_CATEGORY = 0.5
 """Percent of the step from which a category is in the legend."""
-_LONGEST_TEXT = 3
+_LONGEST_TEXT = 2
 """So many lines of a sentence are shown above the ops; all of them in the details."""
 _SLOW_ANSWER_S = 5.0
 
@@ -35,8 +35,8 @@ def detail_lines(worker: WorkerView, frame: Frame, height: int, *, is_whole: boo
     if is_whole:
         lines += _history(worker, frame)
     lines += _step_lines(measured, frame)
-    lines += _fact_lines(sample, measured, frame)
     lines += _cause_lines(measured, frame, is_whole=is_whole)
+    lines += _fact_lines(sample, measured, frame)
     room = height - len(lines)
     if measured.ranked and room >= 2:
         lines += _ranked_lines(measured.ranked_are, measured.ranked, frame, room)
@@ -74,7 +74,8 @@ def _history(worker: WorkerView, frame: Frame) -> list[Line]:
     if not values:
         return []
     low, high = format_ms(min(values)), format_ms(max(values))
-    text = f"step ms in the last 5 min, {low} to {high}: "
+    span_s = frame.now_s - frame.earliest_s(worker)
+    text = f"step ms in the last {span_s / 60:.0f} min, {low} to {high}: "
     room = max(min(frame.width - len(text), _LONGEST_BAR), 0)
     return [(Part(text), Part(history_text(worker, frame, room), "cyan"))]
 

@@ -71,11 +71,9 @@ class Pace(Struct, kw_only=True):
         if self._begun_s is None:
             self._begun_s = now_s
 
-    def profiled_percent(self, now_s: float) -> float:
-        """Return the share of the time since the first sample in which the worker was recording."""
-        elapsed_s = now_s - (self._begun_s or now_s)
-        # The first sample alone would be all of the time.
-        return 100.0 * self._recorded_s / max(elapsed_s, self.interval_s, self._recorded_s)
+    def profiled_percent(self, due_s: float) -> float:
+        """Return the share of the time in which the worker records: from the first sample until the next one begins."""
+        return 100.0 * self._recorded_s / max(due_s - (self._begun_s or 0.0), self.interval_s)
 
     def learn(self, measured: Measured | None, answer_s: float, overhead_percent: float | None) -> None:
         """Take into account what the last request came to; `overhead_percent` is what the server measured."""

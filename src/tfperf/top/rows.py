@@ -34,6 +34,11 @@ class Frame(Struct, frozen=True):
         """Return text in so many cells, safe to show."""
         return shorten(safe(text), width, mark=ELLIPSIS if self.interactive else PLAIN_ELLIPSIS)
 
+    def earliest_s(self, worker: WorkerView) -> float:
+        """Return when the line of step times begins: with the first sample, at least a minute ago."""
+        first_s = worker.history[0][0] if worker.history else self.now_s
+        return max(min(first_s, self.now_s - _LEAST_HISTORY_S), self.now_s - HISTORY_S)
+
     def begin(self, text: str, width: int) -> str:
         """Return the begin of a text in so many cells: of words, unlike of names, it tells most."""
         text, mark = safe(text), ELLIPSIS if self.interactive else PLAIN_ELLIPSIS
@@ -158,7 +163,7 @@ def history_text(worker: WorkerView, frame: Frame, width: int) -> str:
     values = [value for _, value in points if value is not None]
     if not values:
         return ""
-    earliest_s = max(min(points[0][0], frame.now_s - _LEAST_HISTORY_S), frame.now_s - HISTORY_S)
+    earliest_s = frame.earliest_s(worker)
     nothing = float("nan")
     times = [earliest_s, *(time_s for time_s, _ in points), frame.now_s]
     held = [nothing, *(nothing if value is None else value for _, value in points)]
@@ -190,8 +195,8 @@ def state_of(worker: WorkerView) -> tuple[str, str]:
     if last is None:
         return ("waiting for its first sample", "dim")
     if measured is None:
-        word = "gone" if last.is_gone else last.reason.replace("_", " ")
-        return (f"{word}: {last.message}" if last.is_gone else word, "dim" if last.reason == "idle" else "red")
+        words = last.reason.replace("_", " ")
+        return (f"gone: {words}" if last.is_gone else words, "dim" if last.reason == "idle" else "red")
     if measured.step_ms is None:
         return "no steps", "yellow"
     cause = next(iter(measured.causes), None)

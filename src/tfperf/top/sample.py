@@ -61,7 +61,7 @@ def described(error: TfperfError | None, address: Address) -> tuple[Reason | Lit
     if error is None:
         return "", ""
     if not isinstance(error, CaptureError):  # The trace in the reply cannot be read.
-        return "bad_reply", f"{address} sent a damaged trace: {error}"
+        return "bad_reply", f"{address} sent a damaged trace: {str(error).partition('; ')[0]}"
     found, _, hint = str(error).partition("; ")
     advice = _WHAT_TO_DO.get(error.reason, hint)
     return error.reason, f"{found}; {advice}" if advice else found

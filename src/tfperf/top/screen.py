@@ -18,7 +18,7 @@ from tfperf.units import counted, format_percent
 
 _LEAST_DETAILS = 9
 """So many lines are kept for the chosen worker where the window has them."""
-_KEYS = "q quit  ? help  p pause  s sort  r record  Enter details"
+_KEYS = "q quit  ? help  Enter details  s sort  p pause  r record"
 
 
 class Seen(Struct, frozen=True):
@@ -30,9 +30,10 @@ class Seen(Struct, frozen=True):
 
 
 def chosen_of(seen: Seen, look: Look) -> WorkerView | None:
-    """Return the worker whose details are shown: the one that was chosen, else the first in the order."""
+    """Return the worker whose details are shown: the one that was chosen, else the first that has any."""
     shown = ordered(seen.workers, look.order)
-    return next((worker for worker in shown if worker.address == look.chosen), next(iter(shown), None))
+    first = next((worker for worker in shown if worker.shown is not None), next(iter(shown), None))
+    return next((worker for worker in shown if worker.address == look.chosen), first)
 
 
 def screen_lines(seen: Seen, look: Look, frame: Frame, height: int) -> list[Line]:
@@ -41,7 +42,7 @@ def screen_lines(seen: Seen, look: Look, frame: Frame, height: int) -> list[Line
         return _help_lines(frame)[:height]
     chosen = chosen_of(seen, look)
     head = _head_lines(seen, look, chosen, frame)
-    foot = [line_of(frame.cut(seen.note or f"{_KEYS}  sorted: {look.order}", frame.width), "reverse")]
+    foot = [line_of(frame.begin(seen.note or f"{_KEYS}  sorted: {look.order}", frame.width), "reverse")]
     room = max(height - len(head) - len(foot), 1)
     if chosen is None:
         body: list[Line] = []
@@ -69,7 +70,9 @@ def _both(shown: Sequence[WorkerView], chosen: WorkerView, frame: Frame, room: i
     lines = table_lines(shown[first : first + rows], chosen, frame)
     above, below = first, len(shown) - first - rows
     if above or below:
-        lines.append(line_of(frame.cut(f"  {above} more above, {below} below", frame.width), "dim"))
+        places = ((above, "above"), (below, "below"))
+        hidden = ", ".join(f"{counted(count, 'worker')} {place}" for count, place in places if count)
+        lines.append(line_of(frame.cut(f"  {hidden}", frame.width), "dim"))
     details = detail_lines(chosen, frame, max(room - len(lines) - 1, 0))
     return [*lines, line_of(""), *details] if details else lines
 
@@ -91,10 +94,10 @@ def _cost_of(request: TopRequest, chosen: WorkerView | None) -> str:
     asked = f"{_seconds(request.duration_s)} every {_seconds(request.interval_s)}"
     if last is None or not last.profiled_percent:
         return asked
-    text = f"{asked}: {format_percent(last.profiled_percent)}% of the job's time is profiled"
+    text = f"{asked}: {format_percent(last.profiled_percent)}% of the time is profiled"
     slowdown = last.slowdown_percent
     if slowdown is None:
-        return f"{text}, what that costs is unknown"
+        return f"{text}; what that costs is unknown"
     cost = last.profiled_percent * slowdown / 100.0
     return f"{text}, in which steps take {slowdown:.0f}% longer: costs {format_percent(cost)}%"
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
@@ -103,8 +104,9 @@ class Watcher:
             sample = self._sample(number)
             if self._is_ended:
                 return
-            self._shared.board.add(self.address, sample, is_kept=bool(self._trace))
             due_s = self._pace.due_s(begun_s, sample, self._shared.origin_s)
+            sample = replace(sample, profiled_percent=self._pace.profiled_percent(due_s))
+            self._shared.board.add(self.address, sample, is_kept=bool(self._trace))
 
     def _wait(self, seconds: float | None) -> None:
         self._wake.wait(None if seconds is None else max(seconds, 0.0))
@@ -136,7 +138,6 @@ class Watcher:
             reason=reason,
             message=message,
             slowdown_percent=self._pace.slowdown_percent,
-            profiled_percent=self._pace.profiled_percent(time.monotonic()),
         )
 
     def _ask(self, number: int, duration_s: float) -> tuple[bytes, float, float | None]:
