@@ -76,7 +76,7 @@ def _history(worker: WorkerView, frame: Frame) -> list[Line]:
     low, high = format_ms(min(values)), format_ms(max(values))
     span_s = frame.now_s - frame.earliest_s(worker)
     text = f"step ms in the last {span_s / 60:.0f} min, {low} to {high}: "
-    room = max(min(frame.width - len(text), _LONGEST_BAR), 0)
+    room = max(min(frame.width - len(text), _LONGEST_BAR), 1)
     return [(Part(text), Part(history_text(worker, frame, room), "cyan"))]
 
 

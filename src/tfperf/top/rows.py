@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from tfperf.render.charts import share_bar, sparkline_text
+from tfperf.render.charts import SPARK_ASCII, SPARK_BLOCKS, share_bar
 from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, fold, shorten
 from tfperf.render.values import ELLIPSIS, safe
-from tfperf.report.model import Sparkline
 from tfperf.top.board import HISTORY_S, WorkerView
 from tfperf.top.measured import Measured
 from tfperf.units import format_ms, format_number, format_percent
@@ -158,23 +157,29 @@ def _history(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
 
 
 def history_text(worker: WorkerView, frame: Frame, width: int) -> str:
-    """Return the step times of the last minutes as one line of so many cells that ends now; its scale begins at 0."""
-    points = [(time_s, value) for time_s, value in worker.history if time_s <= frame.now_s]
-    values = [value for _, value in points if value is not None]
-    if not values:
-        return ""
+    """Return the step times of the last minutes as one line of so many cells that ends now; its scale begins at 0.
+
+    A cell shows the longest step time of its stretch of time, else the one before; nothing where a sample had none.
+    """
     earliest_s = frame.earliest_s(worker)
-    nothing = float("nan")
-    times = [earliest_s, *(time_s for time_s, _ in points), frame.now_s]
-    held = [nothing, *(nothing if value is None else value for _, value in points)]
-    series = Sparkline(
-        title="",
-        times=tuple(1e3 * (time_s - earliest_s) for time_s in times),
-        values=(*held, held[-1]),
-        low=0.0,
-        high=max(values),
+    longest: list[float | None] = [None] * width
+    held, last = None, 0
+    for time_s, value in worker.history:
+        place = int(width * (time_s - earliest_s) / max(frame.now_s - earliest_s, 1e-9))
+        cell = min(max(place, last), width - 1)
+        longest[last + 1 : cell] = [held] * max(cell - last - 1, 0)
+        if value is not None:
+            longest[cell] = max(longest[cell] or 0.0, value)
+        held, last = value, cell
+    longest[last + 1 :] = [held] * (width - last - 1)
+    marks, highest = (
+        SPARK_BLOCKS if frame.interactive else SPARK_ASCII,
+        max((each or 0.0 for each in longest), default=0.0),
     )
-    return sparkline_text(series, width, interactive=frame.interactive)
+    if not highest:
+        return ""
+    texts = (" " if each is None else marks[min(int(each / highest * len(marks)), len(marks) - 1)] for each in longest)
+    return "".join(texts).rstrip()
 
 
 def _categories(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:

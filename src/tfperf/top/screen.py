@@ -99,7 +99,7 @@ def _cost_of(request: TopRequest, chosen: WorkerView | None) -> str:
     if slowdown is None:
         return f"{text}; what that costs is unknown"
     cost = last.profiled_percent * slowdown / 100.0
-    return f"{text}, in which steps take {slowdown:.0f}% longer: costs {format_percent(cost)}%"
+    return f"{text}, with steps {slowdown:.0f}% longer: that costs {format_percent(cost)}%"
 
 
 def _seconds(seconds: float) -> str:
