@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, space
+from builders import event, host, line, plane, space
 from capture.conftest import free_port
 from top.fake_jobs import FakeJob, fake_job, gives, steps_trace, wait_until
-from top.views import EVIL
 
 from tfperf.render.text_table import cells
 
@@ -166,11 +165,14 @@ def test_r_records_the_sample_that_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_hostile_job_does_nothing_to_the_terminal(tmp_path: Path) -> None:
-    steps = [event(EVIL.replace("\udc80", ""), 1000 * place, 900, step_num=place, _r=1) for place in range(5)]
-    ops = [event(f"{EVIL.replace(chr(0xDC80), '')}/MatMul:MatMul", 1000 * place, 90) for place in range(5)]
-    with fake_job(gives(space(host(*steps, *ops)))) as job:
+    name = "kernel\x1b]0;title\x07\x1b[31m\x9b2J\r\u202e\u2028\x00"
+    steps = [event(name, 1000 * place, 900, step_num=place, _r=1) for place in range(5)]
+    kernels = [event(name, 1000 * place + 20, 90, tf_op=f"{name}:{name}") for place in range(5)]
+    gpu = plane("/device:GPU:0", line(name, *kernels), stats={"gpu_device_name": name})
+    with fake_job(gives(space(host(*steps), gpu, hostname=name, errors=(name,)))) as job:
         terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms")
-        terminal.wait_for("HOST OPS")
+        terminal.wait_for("KERNELS")
+        terminal.wait_for(r"kernel\x1b]0;title")
         terminal.wait_for("q quit")
         terminal.press("\r")
         terminal.wait_for("q quit")
