@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,3 +78,12 @@ def test_hostile_labels_are_escaped() -> None:
     cause = FirstCause('a"b\\c\n', "", "", "", 10.0)
     values = values_of([worker(address=Address(EVIL, 1), last=sample(measured(causes=(cause,))))])
     assert values[("tfperf_cause_gain_ratio", 'a"b\\c\n')] == 0.1
+
+
+def test_the_page_lists_every_metric(root: Path, compare_gold: Callable[[Path, str], None]) -> None:
+    page = root / "docs" / "top.md"
+    names = {family.name: family.name + "_total" * (family.type == "counter") for family in FAMILIES}
+    rows = "".join(f"| `{names[family.name]}` | {family.type} | {family.help} |\n" for family in FAMILIES)
+    before, start, rest = page.read_text(encoding="utf-8").partition("<!-- metrics -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    compare_gold(page, f"{before}{start}| metric | type | meaning |\n|---|---|---|\n{rows}{end}{after}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +102,11 @@ def test_hostile_names_come_through_and_nothing_acts_on_them() -> None:
     assert line.isascii()
     assert "##[" not in line
     assert json.loads(line)["top"][0]["name"] == EVIL.replace("\udc80", "\ufffd")
+
+
+def test_the_page_lists_every_key(root: Path, compare_gold: Callable[[Path, str], None]) -> None:
+    page = root / "docs" / "top.md"
+    rows = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in KEYS.items())
+    before, start, rest = page.read_text(encoding="utf-8").partition("<!-- sample keys -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    compare_gold(page, f"{before}{start}| key | meaning |\n|---|---|\n{rows}{end}{after}")
