@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tfperf.top.request import TopRequest
 
 
-@click.command("top", short_help="Watch running jobs: step time, categories, input, first cause; renewed every 5 s.")
+@click.command("top", short_help="Watch running jobs on a screen that renews itself.")
 @click.option(
     "--port",
     type=capture_options.PORT,

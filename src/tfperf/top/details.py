@@ -132,6 +132,8 @@ def _cause_lines(measured: Measured, frame: Frame, *, is_whole: bool) -> list[Li
     lines: list[Line] = []
     for text, action in causes if is_whole else causes[:1]:
         most = 20 if is_whole else _LONGEST_TEXT
+        # What follows says when it does not help.
+        action = action if is_whole else action.partition("; ")[0]
         lines += _hanging("!! ", "bold red", text, frame)[:most]
         lines += _hanging("   try: ", "", action, frame)[:most] if action else []
     return lines

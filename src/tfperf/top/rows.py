@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from tfperf.render.charts import SPARK_ASCII, SPARK_BLOCKS, share_bar
-from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, fold, shorten
+from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, begin_of, cells, shorten
 from tfperf.render.values import ELLIPSIS, safe
 from tfperf.top.board import HISTORY_S, WorkerView
 from tfperf.top.measured import Measured
@@ -41,7 +41,9 @@ class Frame(Struct, frozen=True):
     def begin(self, text: str, width: int) -> str:
         """Return the begin of a text in so many cells: of words, unlike of names, it tells most."""
         text, mark = safe(text), ELLIPSIS if self.interactive else PLAIN_ELLIPSIS
-        return text if cells(text) <= width else fold(text, max(width - cells(mark), 1))[0].rstrip() + mark
+        if cells(text) <= width:
+            return text
+        return begin_of(text, max(width - cells(mark), 0)).rstrip() + mark
 
 
 class _Column(Struct, frozen=True):
