@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -70,7 +71,10 @@ def test_what_is_no_trace_is_an_error_that_names_no_file(data: bytes) -> None:
     assert tempfile.gettempdir() not in str(caught.value)
 
 
-def test_nothing_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_files_in_memory", [True, False])
+def test_nothing_stays_on_disk(has_files_in_memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_files_in_memory:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     measure(steps_trace())
     with pytest.raises(TraceFormatError):

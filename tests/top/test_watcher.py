@@ -234,6 +234,15 @@ def test_the_end_ends_the_session_of_the_server(empty: Path) -> None:
         wait_until(lambda: job.ended == 1)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
+def test_the_analysis_leaves_the_processor_to_others(empty: Path) -> None:
+    with fake_job(gives(steps_trace())) as job, Watch(request_to(job)) as watch:
+        wait_until(lambda: only(watch).samples)
+        process = watch._shared.analyst._process
+        assert process is not None
+        assert os.getpriority(os.PRIO_PROCESS, process._process.pid) >= 10
+
+
 def test_an_analysis_that_dies_fails_one_sample(empty: Path) -> None:
     """The process of the analysis is killed, as the system does where memory is short; the next sample has another."""
     with fake_job(gives(steps_trace())) as job, Watch(request_to(job)) as watch:

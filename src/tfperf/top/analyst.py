@@ -6,7 +6,10 @@ import threading
 
 from tfperf.errors import CaptureError, TfperfError
 from tfperf.parallel.worker_pool import WorkerDiedError, WorkerProcess
-from tfperf.top.measured import Measured, measure
+from tfperf.top.measured import Measured, measure, yield_to_the_job
+
+_LONGEST_S = 120.0
+"""How long the analysis of a sample may take: it holds up those of other workers."""
 
 
 class Analyst:
@@ -22,20 +25,32 @@ class Analyst:
         with self._lock:
             if self._is_ended:
                 raise CaptureError("interrupted", "the sample came too late to be analyzed")
-            if self._process is not None and not self._process.is_alive:
-                self._process.end()
-                self._process = None
-            self._process = self._process or WorkerProcess()
             try:
-                measured: Measured = self._process.call(measure, trace)[0]
+                measured = self._measure(trace)
             except (WorkerDiedError, MemoryError) as error:
-                problem = "the analysis of a sample ended early: too little memory? use a shorter --duration"
-                raise CaptureError("bad_reply", problem) from error
+                problem = f"the analysis of a sample ran out of memory, or took over {_LONGEST_S:g} s"
+                raise CaptureError("bad_reply", f"{problem}; use a shorter --duration") from error
             except TfperfError:
                 raise
             except Exception as error:  # One odd trace must not end the view of all workers.
                 problem = f"a bug of tfperf keeps the sample from being analyzed: {type(error).__name__}: {error}"
                 raise CaptureError("bad_reply", f"{problem}; press r and report it with the trace") from error
+        return measured
+
+    def _measure(self, trace: bytes) -> Measured:
+        if self._process is not None and not self._process.is_alive:
+            self._process.end()
+            self._process = None
+        if self._process is None:
+            self._process = WorkerProcess()
+            self._process.call(yield_to_the_job)
+        limit = threading.Timer(_LONGEST_S, self._process.ask_to_end)
+        limit.daemon = True
+        limit.start()
+        try:
+            measured: Measured = self._process.call(measure, trace)[0]
+        finally:
+            limit.cancel()
         return measured
 
     def ask_to_end(self) -> None:

@@ -1,6 +1,6 @@
 """What one sample of a job says: the figures that the live view needs of its trace, and no more.
 
-`measure` runs in a process of its own with the lowest priority: the job may be on this machine, a trace may be made to
+`measure` is called in a process of its own with a low priority: the job may be on this machine, a trace may be made to
 do harm, and no analysis holds up the screen.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ _HOST_TABLES = (("host_op_patterns", "op_name", "self_percent"), ("host_ops", "o
 _MOST_RANKED = 40
 _LONGEST_TEXT = 2000
 _NS_PER_PS = 1e-3
+_PRIORITY = 10
 
 
 class RankedTime(Struct, frozen=True):
@@ -116,13 +118,10 @@ def measure(trace: bytes) -> Measured:
     import time
     import warnings
 
-    _yield_to_the_job()
     begin_s = time.process_time()
     # A line of numpy's on stderr would stand in the middle of the screen.
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="tfperf-top-") as folder:
+    with warnings.catch_warnings(), _file_of(trace) as path:
         warnings.simplefilter("ignore")
-        path = Path(folder) / f"sample{SUFFIX}"
-        path.write_bytes(trace)
         try:
             measured = _measured(path)
         except TfperfError as error:  # The path says nothing: nobody will find the file.
@@ -130,10 +129,28 @@ def measure(trace: bytes) -> Measured:
     return replace(measured, cpu_s=time.process_time() - begin_s)
 
 
-def _yield_to_the_job() -> None:
-    """Let this process have a processor only where nobody else wants it."""
+@contextlib.contextmanager
+def _file_of(trace: bytes) -> Iterator[Path]:
+    """Lend a file with these bytes: one in memory (Linux), else a temporary one."""
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+        with os.fdopen(os.memfd_create("tfperf-top"), "wb") as file:
+            file.write(trace)
+            file.flush()
+            yield Path(f"/proc/self/fd/{file.fileno()}")
+        return
+    with tempfile.TemporaryDirectory(prefix="tfperf-top-") as folder:
+        path = Path(folder) / f"sample{SUFFIX}"
+        path.write_bytes(trace)
+        yield path
+
+
+def yield_to_the_job() -> None:
+    """Give this process a tenth of what others get of a processor that they want too.
+
+    With the lowest priority, it would get next to nothing beside a job that keeps all of them busy.
+    """
     with contextlib.suppress(OSError, AttributeError):  # Windows has no such priorities.
-        os.setpriority(os.PRIO_PROCESS, 0, 19)
+        os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), _PRIORITY))
 
 
 def _measured(path: Path) -> Measured:

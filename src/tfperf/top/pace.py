@@ -77,7 +77,7 @@ class Pace(Struct, kw_only=True):
 
     def learn(self, measured: Measured | None, answer_s: float, overhead_percent: float | None) -> None:
         """Take into account what the last request came to; `overhead_percent` is what the server measured."""
-        self._recorded_s += min(answer_s, self.next_duration_s) if measured else 0.0
+        self._recorded_s += min(answer_s, self.next_duration_s)
         if measured is None:
             self._failures, self._before = self._failures + 1, None
             return

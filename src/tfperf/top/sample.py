@@ -24,7 +24,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     duration_s: float
     """How long it was to record."""
     answer_s: float
-    """From the request until the reply was here."""
+    """From the request until the reply began to come; 0 if none did."""
     size_bytes: int = 0
     measured: Measured | None = None
     reason: Reason | Literal[""] = ""

@@ -25,7 +25,7 @@ KEYS: Mapping[str, str] = {
     "reason": "why not, in a word of [capture.md](capture.md#why-no-trace-came); null if `ok`",
     "message": "the same as a sentence, or why there is no step time; null if there is nothing to say",
     "duration_s": "how long was recorded",
-    "answer_s": "from the request until the reply was here",
+    "answer_s": "from the request until the reply began to come",
     "trace_bytes": "size of the trace",
     "profiled_percent": "share of the time since the first sample in which the worker was recording",
     "slowdown_percent": "by how much profiling makes steps longer",

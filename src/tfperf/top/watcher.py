@@ -17,6 +17,7 @@ from tfperf.capture.connection import check_greeting
 from tfperf.errors import CaptureError, TfperfError
 from tfperf.top.analyst import Analyst
 from tfperf.top.board import Board
+from tfperf.top.measured import Measured
 from tfperf.top.pace import Pace
 from tfperf.top.recording import record_trace
 from tfperf.top.request import TopRequest
@@ -44,6 +45,17 @@ class Shared(Struct, frozen=True):
     origin_s: float
     """When the first round began, on the monotonic clock."""
     receiving: threading.Semaphore
+
+
+class _Answer(Struct, kw_only=True):
+    """What is known of a sample while it comes: fields of `Sample`, and what the server measured."""
+
+    time_s: float
+    duration_s: float
+    answer_s: float = 0.0
+    size_bytes: int = 0
+    overhead_percent: float | None = None
+    measured: Measured | None = None
 
 
 def shared_by_all(request: TopRequest, board: Board) -> Shared:
@@ -114,59 +126,64 @@ class Watcher:
 
     def _sample(self, number: int) -> Sample:
         """Ask once, and return what came of it."""
-        time_s, begun_s, duration_s = time.time(), time.monotonic(), self._pace.next_duration_s
-        measured, size, overhead, error = None, 0, None, None
-        self._shared.board.asking(self.address, begun_s)
-        answer_s = 0.0
+        answer, error = _Answer(time_s=time.time(), duration_s=self._pace.next_duration_s), None
+        self._shared.board.asking(self.address, time.monotonic())
         try:
-            trace, answer_s, overhead = self._ask(number, duration_s)
-            self._keep(trace)
-            size, measured = len(trace), self._shared.analyst.measure(trace)
+            self._ask(number, answer)
         except TfperfError as raised:
             error = raised
         finally:
             self._shared.board.asking(self.address, None)
         reason, message = described(error, self.address)
-        self._pace.learn(measured, answer_s, overhead)
+        self._pace.learn(answer.measured, answer.answer_s, answer.overhead_percent)
         return Sample(
             number=number,
-            time_s=time_s,
-            duration_s=duration_s,
-            answer_s=answer_s,
-            size_bytes=size,
-            measured=measured,
+            time_s=answer.time_s,
+            duration_s=answer.duration_s,
+            answer_s=answer.answer_s,
+            size_bytes=answer.size_bytes,
+            measured=answer.measured,
             reason=reason,
             message=message,
             slowdown_percent=self._pace.slowdown_percent,
         )
 
-    def _ask(self, number: int, duration_s: float) -> tuple[bytes, float, float | None]:
-        """Return a trace, how long the server took for it, and the slowdown that it measured; raises CaptureError."""
+    def _ask(self, number: int, answer: _Answer) -> None:
+        """Take a sample and have it analyzed; what is known of it is noted as it comes. Raises TfperfError."""
         request, session = self._shared.request, f"tfperf-top-{os.getpid()}-{id(self)}-{number}"
         place = _NOWHERE / session / f"{self.address.label}{SUFFIX}"
         # A channel for each request: one that broke would wait before it connects again, and buffers grow with replies.
         with ProfilerClient(self.address, tls_ca=request.tls_ca, max_reply_bytes=_LARGEST_REPLY) as client:
             client.connect()
             asked_s = time.monotonic()
-            message = profile_request(request.options, max(1, round(1000 * duration_s)), place)
+            message = profile_request(request.options, max(1, round(1000 * answer.duration_s)), place)
             call = client.profile(message, _LONGEST_ANSWER_S)
             call.when_answered(self._wake.set)
-            self._wait_for_answer(client, call, session, asked_s + duration_s)
+            self._wait_for_answer(client, call, session, asked_s + answer.duration_s)
+            answer.answer_s = time.monotonic() - asked_s
             with self._shared.receiving:
-                limit = threading.Timer(_TRANSFER_S, call.expire)
-                limit.daemon = True
-                limit.start()
-                try:
-                    reply = call.result()
-                finally:
-                    limit.cancel()
-            answer_s = time.monotonic() - asked_s
-            if reply.xspace:
-                return reply.xspace, answer_s, call.overhead_percent()
-        if reply.empty_trace:
+                trace = self._receive(call)
+                self._shared.board.asking(self.address, None)
+                answer.size_bytes, answer.overhead_percent = len(trace), call.overhead_percent()
+                self._keep(trace)
+                answer.measured = self._shared.analyst.measure(trace)
+
+    def _receive(self, call: PendingReply) -> bytes:
+        """Return the trace in a reply; raises CaptureError if there is none."""
+        limit = threading.Timer(_TRANSFER_S, call.expire)
+        limit.daemon = True
+        limit.start()
+        try:
+            reply = call.result()
+        finally:
+            limit.cancel()
+        if reply.empty_trace and not reply.xspace:
             raise CaptureError("idle", f"{self.address}: the job did nothing that the profiler records")
-        problem = f"the TensorFlow of {self.address} is too old: its server does not send traces"
-        raise CaptureError("unsupported", f"{problem}; use tfperf capture")
+        if not reply.xspace:
+            problem = f"the TensorFlow of {self.address} is too old: its server does not send traces"
+            raise CaptureError("unsupported", f"{problem}; use tfperf capture")
+        trace: bytes = reply.xspace
+        return trace
 
     def _wait_for_answer(self, client: ProfilerClient, call: PendingReply, session: str, due_s: float) -> None:
         """Wait until a reply begins to come, or the call has failed.
