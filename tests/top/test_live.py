@@ -109,6 +109,7 @@ def test_metrics_are_served_beside_the_lines(job: FakeJob, tmp_path: Path) -> No
     assert text.endswith("# EOF\n")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
 def test_without_a_port_for_metrics_nothing_listens(job: FakeJob, tmp_path: Path) -> None:
     process = start(tmp_path, "--port", job.port, *QUICK, "--format", "jsonl")
     assert process.stdout is not None
