@@ -6,7 +6,7 @@ import threading
 
 from tfperf.errors import CaptureError, TfperfError
 from tfperf.parallel.worker_pool import WorkerDiedError, WorkerProcess
-from tfperf.top.measured import Measured, measure, yield_to_the_job
+from tfperf.top.measured import Measured, measure, stay_in_the_background
 
 _LONGEST_S = 120.0
 """How long the analysis of a sample may take: it holds up those of other workers."""
@@ -43,7 +43,7 @@ class Analyst:
             self._process = None
         if self._process is None:
             self._process = WorkerProcess()
-            self._process.call(yield_to_the_job)
+            self._process.call(stay_in_the_background)
         limit = threading.Timer(_LONGEST_S, self._process.ask_to_end)
         limit.daemon = True
         limit.start()
@@ -55,8 +55,9 @@ class Analyst:
 
     def ask_to_end(self) -> None:
         """End the process, whatever it is doing, and start no other; does not wait."""
-        self._is_ended = True
-        if self._process is not None:
+        was_asked, self._is_ended = self._is_ended, True
+        # A second signal would come while the process ends.
+        if self._process is not None and not was_asked:
             self._process.ask_to_end()
 
     def end(self) -> None:

@@ -116,12 +116,9 @@ class Measured(Struct, frozen=True, kw_only=True):
 def measure(trace: bytes) -> Measured:
     """Analyze a serialized XSpace; raises TraceFormatError if it is none. Nothing of it stays on disk."""
     import time
-    import warnings
 
     begin_s = time.process_time()
-    # A line of numpy's on stderr would stand in the middle of the screen.
-    with warnings.catch_warnings(), _file_of(trace) as path:
-        warnings.simplefilter("ignore")
+    with _file_of(trace) as path:
         try:
             measured = _measured(path)
         except TfperfError as error:  # The path says nothing: nobody will find the file.
@@ -144,13 +141,18 @@ def _file_of(trace: bytes) -> Iterator[Path]:
         yield path
 
 
-def yield_to_the_job() -> None:
-    """Give this process a tenth of what others get of a processor that they want too.
+def stay_in_the_background() -> None:
+    """Give this process a tenth of what others get of a processor that they want too, and let it print nowhere.
 
-    With the lowest priority, it would get next to nothing beside a job that keeps all of them busy.
+    With the lowest priority, it would get next to nothing beside a job that keeps all of them busy. What it or a library
+    prints would stand in the middle of the screen; exceptions go to the process that asks.
     """
     with contextlib.suppress(OSError, AttributeError):  # Windows has no such priorities.
         os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), _PRIORITY))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
 
 
 def _measured(path: Path) -> Measured:
