@@ -144,8 +144,8 @@ def _file_of(trace: bytes) -> Iterator[Path]:
 def stay_in_the_background() -> None:
     """Give this process a tenth of what others get of a processor that they want too, and let it print nowhere.
 
-    With the lowest priority, it would get next to nothing beside a job that keeps all of them busy. What it prints would
-    stand in the middle of the screen; exceptions go to the process that asks.
+    With the lowest priority, it would get next to nothing beside a job that keeps all of them busy. What it prints
+    would stand in the middle of the screen; exceptions go to the process that asks.
     """
     with contextlib.suppress(OSError, AttributeError):  # Windows has no such priorities.
         os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), _PRIORITY))
