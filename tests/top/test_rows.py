@@ -60,6 +60,8 @@ def test_why_there_are_no_figures() -> None:
     assert state_of(worker()) == ("waiting for its first sample", "dim")
     assert state_of(worker(1, sample(None, reason="idle"))) == ("idle", "dim")
     assert state_of(worker(1, sample(None, reason="bad_reply")))[0] == "bad reply"
+    assert state_of(worker(1, sample(measured()), asked_s=12.2))[0] == "answering for 12 s", "the figures are old"
+    assert state_of(worker(1, sample(measured()), asked_s=2.2))[0] == "Waiting for tf.data"
     assert state_of(worker(1, sample(measured(causes=()))))[0] == "nothing worth fixing"
 
 

@@ -195,6 +195,17 @@ def test_without_colours(job: FakeJob, tmp_path: Path) -> None:
     assert not re.search(r"\x1b\[[0-9;]*m", terminal.shown)
 
 
+def test_a_terminal_that_has_ascii_only(tmp_path: Path) -> None:
+    steps = [event("train", 1000 * place, 900, step_num=place, _r=1) for place in range(5)]
+    gpu = plane("/device:GPU:0", line("stream", *[event("kérnel", 1000 * place, 90) for place in range(5)]))
+    with fake_job(gives(space(host(*steps), gpu))) as job:
+        terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", PYTHONIOENCODING="ascii")
+        terminal.wait_for(r"k\xe9rnel")
+        terminal.press("q")
+        terminal.end()
+    assert terminal.shown.isascii()
+
+
 def test_ctrl_z_gives_the_terminal_back_for_a_while(job: FakeJob, tmp_path: Path) -> None:
     command = f"{sys.executable} -m tfperf top --port {job.port} --duration 10ms"
     environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "PS1": "ready> "}

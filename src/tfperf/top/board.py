@@ -15,6 +15,7 @@ from tfperf.top.sample import Sample
 HISTORY_S = 300.0
 """How far back the line of step times goes."""
 _MOST_POINTS = 600
+_SLOW_S = 5.0
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
@@ -36,6 +37,12 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Return what people call the worker: its address, or its task in the cluster."""
         return self.address.task or str(self.address)
+
+    @property
+    def is_slow(self) -> bool:
+        """Tell whether its answer takes much longer than it was to record, so that the figures shown are old."""
+        longest_s = _SLOW_S + (2 * self.last.duration_s if self.last is not None else 0.0)
+        return self.asked_s is not None and self.asked_s > longest_s
 
     @property
     def is_gone(self) -> bool:

@@ -18,7 +18,6 @@ _SHOWN_CATEGORY = 0.5
 """Percent of the step from which a category is in the legend."""
 _LONGEST_TEXT = 2
 """So many lines of a sentence are shown above the ops; all of them in the details."""
-_SLOW_ANSWER_S = 5.0
 
 
 def detail_lines(worker: WorkerView, frame: Frame, height: int, *, is_whole: bool = False) -> list[Line]:
@@ -55,10 +54,9 @@ def _title(worker: WorkerView, frame: Frame) -> Line:
     if sample is not None:
         said.append(f"the last {max(frame.now_s - sample.time_s, 0.0):.0f} s ago")
     if worker.asked_s is not None:
-        is_slow = worker.asked_s > _SLOW_ANSWER_S
-        said.append(f"answering for {worker.asked_s:.0f} s" if is_slow else "sampling now")
+        said.append(f"answering for {worker.asked_s:.0f} s" if worker.is_slow else "sampling now")
     name = worker.name if worker.name == str(worker.address) else f"{worker.name} at {worker.address}"
-    text = frame.cut(f"{name}: {', '.join(said)}", frame.width)
+    text = frame.begin(f"{name}: {', '.join(said)}", frame.width)
     return line_of(text, "bold")
 
 

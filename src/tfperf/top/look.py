@@ -111,8 +111,7 @@ def _moved(look: Look, by: int, workers: Sequence[WorkerView]) -> Look:
 
 
 def ordered(workers: Sequence[WorkerView], order: Order) -> list[WorkerView]:
-    """Return the workers in an order; what is unknown comes last, but for the worst, of which workers that are gone
-    come first."""
+    """Return the workers in an order. What is unknown comes last; workers that give nothing are the worst."""
     return sorted(workers, key=_KEYS[order])
 
 

@@ -199,6 +199,8 @@ def _cause(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
 def state_of(worker: WorkerView) -> tuple[str, str]:
     """Return in some words what holds the worker up, or why nothing is known of it; and a style."""
     last, measured = worker.last, _measured(worker)
+    if worker.is_slow:
+        return f"answering for {worker.asked_s:.0f} s", "yellow"
     if last is None:
         return ("waiting for its first sample", "dim")
     if measured is None:

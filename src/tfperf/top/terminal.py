@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import signal
@@ -77,6 +78,9 @@ class LiveTerminal:
         from rich.live import Live
         from rich.text import Text
 
+        # What the encoding of the terminal lacks becomes an escape.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         # rich would ask the environment for colours and the width again.
         self._console = Console(
             file=sys.stdout, force_terminal=True, highlight=False, markup=False, emoji=False, no_color=not self._colour
