@@ -22,12 +22,15 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from tfperf.render import RenderOptions
+from tfperf.render.flame.drawing import flame_markup
+from tfperf.render.flame.drawing import script as flame_script
+from tfperf.render.flame.drawing import style_sheet as flame_style
 from tfperf.render.html_templates import engine, policy
 from tfperf.render.page.chart_data import chart_data, chart_words, table_bars
 from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, PackedTable, fit, pack
 from tfperf.render.text_table import LINES, TextTable, cut_note, text_table
 from tfperf.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts
-from tfperf.report.model import BarChart, Chart, GroupedBars, Report, Section, Table
+from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, Report, Section, Table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -53,13 +56,17 @@ _OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSO
 
 
 class PageChart(Struct, frozen=True):
-    """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not."""
+    """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not.
+
+    `drawing` is that of a flame graph, which is there without scripts.
+    """
 
     id: str
     title: str
     words: str
     has_numbers: bool
     data: JsonObject
+    drawing: Markup | None = None
 
 
 class PageTable(NamedTuple):
@@ -174,7 +181,7 @@ def _script_data(data: object) -> str:
 def _style_and_scripts() -> tuple[str, str, str]:
     folder = files("tfperf.render.page") / "static"
     style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
-    return style, library, '"use strict";\n' + "\n".join(scripts)
+    return style + flame_style(), library, '"use strict";\n' + "\n".join((flame_script(), *scripts))
 
 
 def page_parts(sections: Sequence[Section]) -> list[PageSection]:
@@ -187,7 +194,8 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
     def numbered(chart: Chart) -> PageChart:
         has_numbers = isinstance(chart, (BarChart, GroupedBars))
         name = f"chart-{next(chart_numbers)}"
-        return PageChart(name, chart.title, chart_words(chart), has_numbers, chart_data(chart))
+        drawing = flame_markup(chart) if isinstance(chart, FlameChart) else None
+        return PageChart(name, chart.title, chart_words(chart), has_numbers, chart_data(chart), drawing)
 
     parts, anchors = [], _anchors([section.name for section in sections])
     for number, section in enumerate(sections):

@@ -163,10 +163,14 @@ class FlameGraph {
   }
 }
 
+function isInWindow({ width, top, bottom }) {
+  return width > 0 && bottom > 0 && top < innerHeight;
+}
+
 // The graph in which somebody is, or else the first that can be seen.
 function currentFlame(graphs) {
   const isIn = (graph) => graph.picture.parentElement.contains(document.activeElement);
-  return graphs.find(isIn) ?? graphs.find((graph) => graph.picture.getBoundingClientRect().bottom > 0 && graph.picture.clientWidth);
+  return graphs.find(isIn) ?? graphs.find((graph) => isInWindow(graph.picture.getBoundingClientRect()));
 }
 
 function openFlames() {
@@ -174,6 +178,7 @@ function openFlames() {
     .map((picture) => new FlameGraph(picture));
   if (!graphs.length) return;
   document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented) return;
     const isTyping = ["INPUT", "TEXTAREA", "SELECT"].includes(document.activeElement?.tagName);
     if (event.key === "Escape") graphs.forEach((graph) => graph.reset());
     else if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {

@@ -136,6 +136,7 @@ async function open() {
   followPrinting();
   followFolding();
   allSections().filter((section) => section.open).forEach(drawChartsIn);
+  openFlames();
   document.querySelectorAll(".findings, .verdict, .facts, .notes, .remark, .source").forEach(breakable);
   await Promise.all([...document.querySelectorAll(".table")].map(openTable));
   document.documentElement.dataset.state = "ready";
