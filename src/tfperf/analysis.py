@@ -182,7 +182,7 @@ def _read_peaks(path: Path) -> tuple[DeviceModel, ...]:
 def _needed(sections: Sequence[str]) -> tuple[str, ...]:
     """Return the sections to analyze, each after those that it rests on."""
     names = registry.section_names()
-    unknown = next((name for name in sections if name not in names), None)
+    unknown = next((name for name in sections if name not in names and not registry.is_ours(name)), None)
     if unknown is not None:
         raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
     # What every report rests on comes without what the section overview itself also shows.

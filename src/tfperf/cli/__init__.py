@@ -122,6 +122,7 @@ class _Commands(click.Group):
         "export-csv",
         "export-parquet",
         "timeline",
+        "flamegraph",
         "anonymize",
         "query",
         "tfprof",

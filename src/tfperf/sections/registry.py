@@ -146,6 +146,8 @@ OURS = (
     "gaps",
 )
 """The sections of tfperf, in the order of the report: each is a folder beside this file."""
+UNREPORTED = {"op_sums": "tfperf.sections.ops.sums:OP_SUMS", "python_stacks": "tfperf.sections.python.stacks:STACKS"}
+"""Where sections are declared that no report has: only a command asks for what they find out."""
 
 
 @cache
@@ -202,7 +204,7 @@ def _problem(spec: object, name: str, others: Iterable[str]) -> str:
         return f"it is {type(spec).__name__}, not a SectionSpec"
     if spec.name != name:
         return f"it calls itself {spec.name}"
-    if name in OURS or name in others:
+    if is_ours(name) or name in others:
         return "another section has this name"
     if not name.isidentifier():
         return "its name is not an identifier"
@@ -223,6 +225,11 @@ def section_names() -> tuple[str, ...]:
     return (*OURS, *_others()[0])
 
 
+def is_ours(name: str) -> bool:
+    """Tell whether a section is one of tfperf."""
+    return name in OURS or name in UNREPORTED
+
+
 def lead_sections() -> tuple[str, ...]:
     """Return the names of the sections that are the answer."""
     return tuple(name for name in section_names() if find_section(name).is_lead)
@@ -236,8 +243,8 @@ def omitted_sections() -> tuple[str, ...]:
 @cache
 def find_section(name: str) -> SectionSpec:
     """Return the declaration of a section; imports its folder. Raises KeyError."""
-    if name in OURS:
-        spec: SectionSpec = resolve_name(f"tfperf.sections.{name}:SECTION")
+    if is_ours(name):
+        spec: SectionSpec = resolve_name(UNREPORTED.get(name, f"tfperf.sections.{name}:SECTION"))
         return spec
     return _others()[0][name]
 

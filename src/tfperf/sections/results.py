@@ -14,7 +14,7 @@ from tfperf.display import Shown
 from tfperf.errors import TfperfError
 from tfperf.sections.many_hosts import MANY_HOSTS, combined_in_tree
 from tfperf.sections.missing import MissingHost, missing_text
-from tfperf.sections.registry import OURS, call, described, find_section, find_table, omission
+from tfperf.sections.registry import call, described, find_section, find_table, is_ours, omission
 from tfperf.sections.view import View
 from tfperf.trace.activities import Attribution
 from tfperf.trace.flaw import Flaw
@@ -76,7 +76,7 @@ class Host:
             try:
                 self.results[name] = call(spec.analyze, self)
             except Exception as error:
-                if name in OURS:
+                if is_ours(name):
                     raise
                 self.omitted[name] = described(error)
 
@@ -164,7 +164,7 @@ def _result(results: Mapping[str, Any], section: str) -> Any:
     It is empty, as if the run had no host. What a section of another package needs for that is not known.
     """
     result, spec = results[section], find_section(section)
-    if result is None and section in OURS and spec.without_device and spec.combine is not None:
+    if result is None and is_ours(section) and spec.without_device and spec.combine is not None:
         return call(spec.combine, [])
     return result
 
@@ -286,7 +286,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
         except TfperfError:
             raise
         except Exception as error:
-            if section in OURS:
+            if is_ours(section):
                 raise
             raise TfperfError(omission(section, described(error))) from error
 
