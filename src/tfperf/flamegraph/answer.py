@@ -35,6 +35,7 @@ _UNITS: Mapping[str, tuple[Unit, int]] = {
 }
 """The unit in which a value is shown, and how many of what is added up are one: time in picoseconds, and millionths of
 calls, of which an average step has any number."""
+_TRY = "try --per capture"
 _FOLDED = "({})"
 """What stands for functions of a package that call each other."""
 
@@ -60,7 +61,7 @@ def step_count(analysis: Analysis, question: Question) -> int:
 def answer(analysis: Analysis, question: Question, *, per_step: bool) -> tuple[Side, ...]:
     """Return what was asked for, one part for each place that has any of it. Raises TfperfError if none has."""
     if per_step and not step_count(analysis, question):
-        raise TfperfError("no step counts, so nothing can be averaged over steps: try --per capture, or --step-marker")
+        raise TfperfError(f"no step counts, so nothing can be averaged over steps: {_TRY}, or --step-marker")
     if question.by == "python":
         return (_python_side(analysis["python_stacks"], question, per_step=per_step),)
     if question.value in ("bytes", "flops"):
@@ -99,7 +100,7 @@ def _side(place: Place, question: Question, stacks: Mapping[Stack, int], gaps: t
 
 
 def _places(question: Question) -> Iterator[Literal["host", "device"]]:
-    for place in ("host", "device"):
+    for place in ("device", "host"):
         if question.on in ("all", place):
             yield place
 
@@ -151,6 +152,8 @@ def _work_sides(analysis: Analysis, question: Question, *, per_step: bool) -> It
     steps = analysis["op_sums"].step_count if per_step else 0
     for place in _places(question):
         work = work_sums(analysis, place, "flops" if question.value == "flops" else "bytes")
+        if steps and work.rows and not work.knows_steps:
+            raise TfperfError(f"{question.value} of what XLA compiled for the host are known of the whole capture only: {_TRY}")
         values: dict[OpOfFunction, int] = {}
         for row in work.rows:
             amount = round(row.in_steps / steps if steps else row.in_capture)
@@ -182,7 +185,7 @@ def _python_side(stacks: PythonStacks, question: Question, *, per_step: bool) ->
     }[question.value, per_step]
     found = _side("python", question, added_up((_folded(stack), value_of(sums)) for stack, sums in stacks.sums.items()))
     if not found.stacks:
-        raise TfperfError("no function of Python runs in the steps that count: try --per capture")
+        raise TfperfError(f"no function of Python runs in the steps that count: {_TRY}")
     return found
 
 

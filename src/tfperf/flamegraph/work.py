@@ -31,6 +31,8 @@ class WorkSum(Struct, frozen=True, kw_only=True):
 
     rows: tuple[WorkRow, ...]
     known_percent: float | None
+    knows_steps: bool
+    """Whether it is known what of it is in steps; on a host it is not."""
 
 
 def work_sums(analysis: Analysis, place: Literal["host", "device"], amount: Amount) -> WorkSum:
@@ -50,7 +52,7 @@ def work_sums(analysis: Analysis, place: Literal["host", "device"], amount: Amou
             continue
         known_ps += op.time_ps
         rows.append(WorkRow(key=_key(op), in_capture=of_run * op.runs, in_steps=of_run * op.runs_in_steps))
-    return WorkSum(rows=tuple(rows), known_percent=percent(known_ps, whole_ps))
+    return WorkSum(rows=tuple(rows), known_percent=percent(known_ps, whole_ps), knows_steps=place != "host")
 
 
 def _key(op: HloOp | FrameworkOp) -> OpOfFunction:
