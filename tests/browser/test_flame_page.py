@@ -48,7 +48,9 @@ def test_a_click_zooms_in_and_escape_out(open_page: Open, page: str) -> None:
     box.nth(1).click()
     assert opened.page.locator(".box:not(.hidden)").count() == 4
     assert opened.page.locator(".box text").nth(3).text_content() == "an_op_with_a_long_name"
-    assert opened.page.locator(".flame-details").text_content() == "first · total 0.600 ms (60.0%) · own 0.000 ms (0.0%)"
+    assert (
+        opened.page.locator(".flame-details").text_content() == "first · total 0.600 ms (60.0%) · own 0.000 ms (0.0%)"
+    )
     assert opened.page.locator(".flame-all").is_visible()
     opened.page.keyboard.press("Escape")
     assert opened.page.locator(".box:not(.hidden)").count() == 6
@@ -62,7 +64,9 @@ def test_arrow_keys_go_from_box_to_box(open_page: Open, page: str) -> None:
         opened.page.keyboard.press(key)
     for key in ("ArrowDown", "ArrowRight", "ArrowDown"):
         opened.page.keyboard.press(key)
-    assert (opened.page.locator(".flame-details").text_content() or "").startswith("second/Relu · total 0.400 ms (40.0%)")
+    assert (opened.page.locator(".flame-details").text_content() or "").startswith(
+        "second/Relu · total 0.400 ms (40.0%)"
+    )
     for key in ("ArrowUp", "ArrowLeft", "Enter"):
         opened.page.keyboard.press(key)
     assert opened.page.locator(".box:not(.hidden)").count() == 4

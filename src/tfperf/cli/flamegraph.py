@@ -44,7 +44,7 @@ _READING = tuple(name for name in options.READING if name != "attribution")
 @click.option(
     "--per",
     type=click.Choice(PERS),
-    help="The whole capture, or the average of the steps that count.  [default: capture; with --diff step, if it can be]",
+    help="Over the capture, or an average step that counts.  [default: capture; with --diff step, if there are any]",
 )
 @click.option("--merge-layers", is_flag=True, help="Draw replicas and repeated layers as one.")
 @click.option("--diff", type=typed.TRACE_PATH, metavar="OTHER", help="Colour what is slower or faster than in OTHER.")

@@ -11,7 +11,7 @@ from tfperf.arrays import MOST
 from tfperf.errors import TfperfError
 from tfperf.flamegraph.question import Question
 from tfperf.flamegraph.work import WorkSum, work_sums
-from tfperf.report.flame_tree import Stack
+from tfperf.report.flame_tree import FlameScale, Stack
 from tfperf.sections.ops.op_stacks import added_up, stacker
 from tfperf.sections.ops.op_table import OpKey
 from tfperf.sections.ops.repeats import common_keys
@@ -41,13 +41,11 @@ _FOLDED = "({})"
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """Stacks of one place with whole numbers, of which `divisor` are one `unit`; `gaps` say what is not known."""
+    """Stacks of one place with whole numbers, to be read by `scale`; `gaps` say what is not known."""
 
     place: Place
     title: str
-    unit: Unit
-    divisor: int
-    separator: str
+    scale: FlameScale
     stacks: dict[Stack, int]
     gaps: tuple[str, ...] = ()
 
@@ -91,9 +89,7 @@ def _side(place: Place, question: Question, stacks: Mapping[Stack, int], gaps: t
     return Side(
         place=place,
         title=f"{_TITLES[place]} {what} by {_NAMES[question.by]}",
-        unit=unit,
-        divisor=divisor,
-        separator="/" if question.by == "scope" else "",
+        scale=FlameScale(unit=unit, divisor=divisor, separator="/" if question.by == "scope" else ""),
         stacks={stack: min(value, MOST) for stack, value in stacks.items() if value > 0},
         gaps=gaps,
     )
@@ -153,7 +149,9 @@ def _work_sides(analysis: Analysis, question: Question, *, per_step: bool) -> It
     for place in _places(question):
         work = work_sums(analysis, place, "flops" if question.value == "flops" else "bytes")
         if steps and work.rows and not work.knows_steps:
-            raise TfperfError(f"{question.value} of what XLA compiled for the host are known of the whole capture only: {_TRY}")
+            raise TfperfError(
+                f"{question.value} of what XLA compiled for the host are known of the whole capture only: {_TRY}"
+            )
         values: dict[OpOfFunction, int] = {}
         for row in work.rows:
             amount = round(row.in_steps / steps if steps else row.in_capture)
@@ -165,7 +163,9 @@ def _unknown_work(work: WorkSum, question: Question, place: str) -> tuple[str, .
     if work.known_percent is None or work.known_percent >= 100.0:
         return ()
     share = format_percent(work.known_percent)
-    return (f"The {question.value} are those of ops with {share}% of the time of the {place}; of others, none are known.",)
+    return (
+        f"The {question.value} are those of ops with {share}% of the time of the {place}; of others, none are known.",
+    )
 
 
 # --- Python ---

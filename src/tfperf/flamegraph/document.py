@@ -80,9 +80,7 @@ def _flame(side: Side, other: Side | None, *, is_compared: bool) -> Flame:
     return Flame(
         name=side.place,
         title=side.title,
-        unit=side.unit,
-        divisor=side.divisor,
-        separator=side.separator,
+        scale=side.scale,
         tree=flame_tree(side.stacks, before),
         other=None if before is None else flame_tree(before),
     )
@@ -116,7 +114,7 @@ def _over(runs: Sequence[Analysis], question: Question, *, per_step: bool) -> st
 def _gone(side: Side, other: Side) -> Iterator[str]:
     gone = unlike(side.stacks, other.stacks)
     if gone:
-        value = measure_text(gone / side.divisor, side.unit)
+        value = measure_text(gone / side.scale.divisor, side.scale.unit)
         yield f"Not drawn: {value} of the run compared with, in {side.place} stacks that this run has not."
 
 
@@ -138,17 +136,7 @@ def _document(graphs: FlameGraphs) -> FlameDocument:
     from tfperf.render.flame.drawing import FlameDocument
     from tfperf.report.flame_tree import flame_chart
 
-    charts = tuple(
-        flame_chart(
-            flame.tree,
-            flame.title,
-            unit=flame.unit,
-            divisor=flame.divisor,
-            most=MOST_BOXES,
-            separator=flame.separator,
-        )
-        for flame in graphs.flames
-    )
+    charts = tuple(flame_chart(flame.tree, flame.title, flame.scale, most=MOST_BOXES) for flame in graphs.flames)
     return FlameDocument(
         title=f"{graphs.title}: flame graph", sentences=(*graphs.sentences, *graphs.gaps), charts=charts
     )
@@ -158,7 +146,7 @@ def told(graphs: FlameGraphs) -> Iterator[str]:
     """Iterate over what to tell whoever wrote a file of the graphs: what is in it, and what is missing."""
     parts = []
     for flame in graphs.flames:
-        value = measure_text(int(flame.tree.total[0]) / flame.divisor, flame.unit)
+        value = measure_text(int(flame.tree.total[0]) / flame.scale.divisor, flame.scale.unit)
         parts.append(f"{flame.name} {value} in {counted(len(flame.tree) - 1, 'box', 'boxes')}")
     yield ", ".join(parts)
     yield from graphs.gaps

@@ -14,10 +14,10 @@ from tfperf.units import counted, format_percent
 
 SMALLEST_SHARE = 0.01
 """Of the whole; smaller boxes are not shown."""
-_BAR = 16
+_BAR, _NARROW_BAR, _NARROW = 16, 8, 70
 _INDENT = "  "
-_DEEPEST = 12
-"""Beyond, rows are indented no further, so that names keep some room."""
+_SMALLEST_NAME = 20
+"""Rows are indented no further than leaves names so much room."""
 
 
 class _Row(Struct, frozen=True, kw_only=True):
@@ -39,14 +39,15 @@ def icicle_lines(chart: FlameChart, width: int, *, interactive: bool) -> list[Li
     values = [cell_text(row.width, chart.unit) for row in rows]
     right = max(cells(chart.unit), *map(cells, values))
     mark = ELLIPSIS if interactive else PLAIN_ELLIPSIS
+    size = _BAR if width >= _NARROW else _NARROW_BAR
     lines: list[Line] = [line_of(f"{'share':>6} {chart.unit:>{right}}", "dim")]
     for row, share, value in zip(rows, shares, values, strict=True):
-        bar = bar_text(row.width / whole, _BAR, interactive=interactive)
+        bar = bar_text(row.width / whole, size, interactive=interactive).ljust(size)
         start = f"{share:>6} {' ' * (right - cells(value))}{value}  "
-        indent = _INDENT * min(row.level, _DEEPEST)
-        room = max(width - cells(start) - _BAR - 2 - len(indent), 8)
-        name = shorten(safe(row.name), room, mark=mark)
-        lines.append((Part(start), Part(bar.ljust(_BAR), "cyan"), Part(f"  {indent}{name}")))
+        room = width - cells(start) - size - len(_INDENT)
+        indent = _INDENT * min(row.level, max(room - _SMALLEST_NAME, 0) // len(_INDENT))
+        name = shorten(safe(row.name), max(room - len(indent), 1), mark=mark)
+        lines.append((Part(start), Part(bar, "cyan"), Part(f"{_INDENT}{indent}{name}")))
     return [*lines, *_cut_lines(chart, boxes, whole)]
 
 

@@ -146,28 +146,34 @@ def widest(width: Int64s, most: int) -> Int64s:
     return np.sort(wide[np.argsort(-width[wide], kind="stable")[:most]])
 
 
-def flame_chart(
-    tree: FlameTree, title: str, *, unit: Unit, divisor: float, most: int, separator: str, level: Level = "brief"
-) -> FlameChart:
-    """Return the widest boxes of a tree as a chart; values are divided by `divisor`, which gives them in `unit`.
+class FlameScale(Struct, frozen=True, kw_only=True):
+    """How a tree is read: `divisor` of its numbers are one `unit`.
 
     The whole name of a box is that of all around it and its own, with `separator` between them; without one, its own.
     """
+
+    unit: Unit
+    divisor: int
+    separator: str = ""
+
+
+def flame_chart(tree: FlameTree, title: str, scale: FlameScale, *, most: int, level: Level = "brief") -> FlameChart:
+    """Return the widest boxes of a tree as a chart."""
     start, width = placed(tree.depth, tree.total)
     boxes = widest(width, most)
     stacks = [tree.stacks[box] for box in boxes.tolist()]
     labels = [stack[-1] if stack else ROOT for stack in stacks]
-    whole = [separator.join(stack) or ROOT for stack in stacks] if separator else labels
+    whole = [scale.separator.join(stack) or ROOT for stack in stacks] if scale.separator else labels
     return FlameChart(
         title=title,
-        unit=unit,
+        unit=scale.unit,
         names=_brief(whole),
         labels=_brief(labels),
         depths=tuple(tree.depth[boxes].tolist()),
-        starts=_values(start[boxes], divisor),
-        widths=_values(width[boxes], divisor),
-        own=_values(tree.own[boxes], divisor),
-        before=() if tree.before is None else _values(tree.before[boxes], divisor),
+        starts=_values(start[boxes], scale.divisor),
+        widths=_values(width[boxes], scale.divisor),
+        own=_values(tree.own[boxes], scale.divisor),
+        before=() if tree.before is None else _values(tree.before[boxes], scale.divisor),
         omitted=int((width > 0).sum()) - len(boxes),
         level=level,
     )
@@ -178,5 +184,5 @@ def _brief(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(without_middle(name, _LONGEST_NAME, "…") if len(name) > _LONGEST_NAME else name for name in names)
 
 
-def _values(numbers: Int64s, divisor: float) -> tuple[float, ...]:
+def _values(numbers: Int64s, divisor: int) -> tuple[float, ...]:
     return tuple((numbers / divisor).tolist())

@@ -67,7 +67,10 @@ def function_calls(trace: HostTrace) -> FunctionCalls:
     id_of_work = trace.number_at("id", work)
     place = np.where(id_of_work != 0, lookup(ids[order], id_of_work), -1)
     work, of_work = work[place >= 0], of_run[order[place[place >= 0]]]
-    rows, function = np.concatenate((calls, work[of_work >= 0])), np.concatenate((named.function, of_work[of_work >= 0]))
+    rows, function = (
+        np.concatenate((calls, work[of_work >= 0])),
+        np.concatenate((named.function, of_work[of_work >= 0])),
+    )
     by_row = np.argsort(rows, kind="stable")
     return FunctionCalls(trace=trace, names=tuple(numbers), rows=rows[by_row], function=function[by_row])
 

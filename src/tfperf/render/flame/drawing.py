@@ -75,7 +75,9 @@ def flame_page(document: FlameDocument) -> str:
             script=Markup(code),
             document=document,
             sentences=[*document.sentences, *_reading(document)],
-            graphs=[(chart.title, _summary(chart), omitted_text(chart), flame_markup(chart)) for chart in document.charts],
+            graphs=[
+                (chart.title, _summary(chart), omitted_text(chart), flame_markup(chart)) for chart in document.charts
+            ],
         )
     )
 

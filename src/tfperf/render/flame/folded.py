@@ -19,7 +19,7 @@ def folded_text(flames: Sequence[Flame]) -> str:
 
 
 def _lines(flame: Flame) -> Iterator[str]:
-    divisor = max(flame.divisor // _PER_MS, 1) if flame.unit == "ms" else flame.divisor
+    divisor = max(flame.scale.divisor // _PER_MS, 1) if flame.scale.unit == "ms" else flame.scale.divisor
     rows = stack_rows(flame.name, flame.tree)
     now = _by_stack(rows, divisor)
     if flame.other is None:

@@ -40,12 +40,12 @@ def speedscope_text(flames: Sequence[Flame], title: str, other_title: str = "") 
 
 def _profile(flame: Flame, tree: FlameTree, name: str, frames: dict[str, int]) -> dict[str, Any]:
     rows = stack_rows(flame.name, tree)
-    divisor = max(flame.divisor // _NANOSECONDS, 1) if flame.unit == "ms" else flame.divisor
+    divisor = max(flame.scale.divisor // _NANOSECONDS, 1) if flame.scale.unit == "ms" else flame.scale.divisor
     weights = whole_numbers([row.own for row in rows], divisor)
     return {
         "type": "sampled",
         "name": encodable(name),
-        "unit": _UNITS.get(flame.unit, "none"),
+        "unit": _UNITS.get(flame.scale.unit, "none"),
         "startValue": 0,
         "endValue": sum(weights),
         "samples": [[frames.setdefault(frame, len(frames)) for frame in row.frames] for row in rows],

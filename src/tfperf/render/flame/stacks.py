@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.render.values import brief
-from tfperf.report.flame_tree import FlameTree, Stack
-from tfperf.units import Unit, counted
+from tfperf.report.flame_tree import FlameScale, FlameTree, Stack
+from tfperf.units import counted
 
 MOST_STACKS = 50_000
 """Of one graph; what others add up to is a stack of its own, so that sums stay."""
@@ -17,14 +17,11 @@ _LONGEST_FRAME = 500
 
 
 class Flame(Struct, frozen=True, kw_only=True):
-    """A flame graph as a tree: `name` is short, values are whole numbers, `divisor` of which are one `unit`."""
+    """A flame graph as a tree; `name` is the short one of its two titles."""
 
     name: str
     title: str
-    unit: Unit
-    divisor: int
-    separator: str
-    """Between the names around a box and its own, where it is named in full; empty: it has its own alone."""
+    scale: FlameScale
     tree: FlameTree
     other: FlameTree | None = None
     """Of the run that this one is compared with."""

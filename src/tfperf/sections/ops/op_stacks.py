@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from tfperf.report.flame_tree import Stack, flame_chart, flame_tree
+from tfperf.report.flame_tree import FlameScale, Stack, flame_chart, flame_tree
 from tfperf.report.model import FlameChart, Level
 from tfperf.sections.ops.groups import INPUT, NO_SCOPE, PATH_READ, group_without_path, is_backward, layer_of, models_of
 from tfperf.sections.ops.op_table import OpKey, OpTable
@@ -16,6 +16,7 @@ MOST_IN_REPORT = 1_000
 """Boxes of a chart: more are too narrow to be seen on a page of many charts."""
 BACKWARD, FORWARD = "backward pass", "forward pass"
 _ITERATOR = "Iterator::"
+_TIMES = FlameScale(unit="ms", divisor=int(PS_PER_MS), separator="/")
 
 
 def stacker(keys: Sequence[OpKey], by: StackedBy) -> Callable[[OpKey], Stack]:
@@ -55,4 +56,4 @@ def scope_chart(table: OpTable, title: str, level: Level) -> FlameChart:
     """Return the self time of ops by name scope."""
     stack_of = stacker(table.keys, "scope")
     tree = flame_tree(added_up(zip(map(stack_of, table.keys), table.self_ps.tolist(), strict=True)))
-    return flame_chart(tree, title, unit="ms", divisor=PS_PER_MS, most=MOST_IN_REPORT, separator="/", level=level)
+    return flame_chart(tree, title, _TIMES, most=MOST_IN_REPORT, level=level)

@@ -211,7 +211,7 @@ def _gpu_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums:
         if op >= 0:
             per_event = float(runs.runs[op]) / float(events[op])
             shared = (value.calls * per_event, value.self_ps, value.step_calls * per_event, value.step_self_ps)
-            value = OpSum(*shared, int(not runs.is_known[op]))  # noqa: PLW2901 - the same sums, of runs
+            value = OpSum(*shared, int(not runs.is_known[op]))
         sums.append((group, value))
     return _added(sums)
 
@@ -230,6 +230,4 @@ def _tpu_sums(host: Host, _functions: FunctionCalls, counted: Intervals) -> Sums
     self_ps = self_time(trace.duration_ps[row], parent)
     in_steps = _in_steps(start, end, parent, counted)
     groups = _grouped(trace.name[row].astype(np.int64), start, self_ps, in_steps, counted)
-    return _added(
-        _rows_of(groups, lambda event: OpOfFunction(key_of_name(int(trace.name[row[event]])), NO_FUNCTION))
-    )
+    return _added(_rows_of(groups, lambda event: OpOfFunction(key_of_name(int(trace.name[row[event]])), NO_FUNCTION)))
