@@ -19,7 +19,7 @@ from tfperf.sections.ops.sums import OpOfFunction, OpSums, Sums
 from tfperf.units import Unit, format_percent
 
 if TYPE_CHECKING:
-    from tfperf.analysis import Analysis
+    from tfperf.sections.results import Results
     from tfperf.sections.python.stacks import PythonStack, PythonStacks
 
 Place = Literal["host", "device", "python"]
@@ -50,30 +50,30 @@ class Side(Struct, frozen=True, kw_only=True):
     gaps: tuple[str, ...] = ()
 
 
-def step_count(analysis: Analysis, question: Question) -> int:
+def step_count(results: Results, question: Question) -> int:
     """Return how many steps count, those of all hosts together."""
-    counted: OpSums | PythonStacks = analysis["python_stacks" if question.by == "python" else "op_sums"]
+    counted: OpSums | PythonStacks = results["python_stacks" if question.by == "python" else "op_sums"]
     return counted.step_count
 
 
-def answer(analysis: Analysis, question: Question, *, per_step: bool) -> tuple[Side, ...]:
+def answer(results: Results, question: Question, *, per_step: bool) -> tuple[Side, ...]:
     """Return what was asked for, one part for each place that has any of it. Raises TfperfError if none has."""
-    if per_step and not step_count(analysis, question):
+    if per_step and not step_count(results, question):
         raise TfperfError(f"no step counts, so nothing can be averaged over steps: {_TRY}, or --step-marker")
     if question.by == "python":
-        return (_python_side(analysis["python_stacks"], question, per_step=per_step),)
+        return (_python_side(results["python_stacks"], question, per_step=per_step),)
     if question.value in ("bytes", "flops"):
-        sides = _work_sides(analysis, question, per_step=per_step)
+        sides = _work_sides(results, question, per_step=per_step)
     else:
-        sides = _op_sides(analysis["op_sums"], question, per_step=per_step)
+        sides = _op_sides(results["op_sums"], question, per_step=per_step)
     found = tuple(side for side in sides if sum(side.stacks.values()))
     if not found:
-        raise TfperfError(_nothing(analysis, question))
+        raise TfperfError(_nothing(results, question))
     return found
 
 
-def _nothing(analysis: Analysis, question: Question) -> str:
-    if question.on == "device" and not analysis.has_device:
+def _nothing(results: Results, question: Question) -> str:
+    if question.on == "device" and not results.has_device:
         return "no device recorded anything in this profile, so there is no flame graph of devices: try --on host"
     if question.value in ("bytes", "flops"):
         return (
@@ -144,10 +144,10 @@ def _stacked(values: Mapping[OpOfFunction, int], question: Question) -> dict[Sta
 # --- bytes and operations ---
 
 
-def _work_sides(analysis: Analysis, question: Question, *, per_step: bool) -> Iterator[Side]:
-    steps = analysis["op_sums"].step_count if per_step else 0
+def _work_sides(results: Results, question: Question, *, per_step: bool) -> Iterator[Side]:
+    steps = results["op_sums"].step_count if per_step else 0
     for place in _places(question):
-        work = work_sums(analysis, place, "flops" if question.value == "flops" else "bytes")
+        work = work_sums(results, place, "flops" if question.value == "flops" else "bytes")
         if steps and work.rows and not work.knows_steps:
             raise TfperfError(
                 f"{question.value} of what XLA compiled for the host are known of the whole capture only: {_TRY}"

@@ -17,7 +17,7 @@ from tfperf.storage.remote_path import Location
 from tfperf.units import counted
 
 if TYPE_CHECKING:
-    from tfperf.analysis import Analysis
+    from tfperf.sections.results import Results
     from tfperf.render.flame.drawing import FlameDocument
 
 FlameFormat = Literal["html", "svg", "folded", "speedscope"]
@@ -55,19 +55,19 @@ def format_of(path: Location) -> FlameFormat | None:
     return next((form for suffix, form in SUFFIXES.items() if path.name.lower().endswith(suffix)), None)
 
 
-def flame_graphs(analysis: Analysis, question: Question, other: Analysis | None = None) -> FlameGraphs:
+def flame_graphs(results: Results, question: Question, other: Results | None = None) -> FlameGraphs:
     """Return the graphs of a run; `other` is the run that it is compared with. Raises TfperfError without any."""
-    runs = [analysis] if other is None else [analysis, other]
+    runs = [results] if other is None else [results, other]
     have_steps = all(step_count(each, question) for each in runs)
     per_step = question.per == "step" or (question.per is None and other is not None and have_steps)
-    sides = answer(analysis, question, per_step=per_step)
+    sides = answer(results, question, per_step=per_step)
     others = {} if other is None else {side.place: side for side in answer(other, question, per_step=per_step)}
     sentences = [_meaning(question), _over(runs, question, per_step=per_step)]
     gaps = [gap for side in (*sides, *others.values()) for gap in side.gaps]
     gaps += [text for side in sides if side.place in others for text in _gone(side, others[side.place])]
     gaps += [f"The run compared with has no {side.place} ops." for side in sides if others and side.place not in others]
     return FlameGraphs(
-        title=analysis.run.name,
+        title=results.run.name,
         other_title="" if other is None else other.run.name,
         flames=tuple(_flame(side, others.get(side.place), is_compared=other is not None) for side in sides),
         sentences=tuple(sentences),
@@ -99,7 +99,7 @@ def _meaning(question: Question) -> str:
     )
 
 
-def _over(runs: Sequence[Analysis], question: Question, *, per_step: bool) -> str:
+def _over(runs: Sequence[Results], question: Question, *, per_step: bool) -> str:
     """Say what the values are over, and of a comparison whether that makes the runs alike."""
     counts = [step_count(run, question) for run in runs]
     if len(runs) == 1:

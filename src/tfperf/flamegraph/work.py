@@ -11,7 +11,7 @@ from tfperf.sections.ops.sums import OpOfFunction, of_function
 from tfperf.sections.registry import percent
 
 if TYPE_CHECKING:
-    from tfperf.analysis import Analysis
+    from tfperf.sections.results import Results
     from tfperf.sections.roofline.framework_ops import FrameworkOp
     from tfperf.sections.xla.instructions import HloOp
 
@@ -35,9 +35,9 @@ class WorkSum(Struct, frozen=True, kw_only=True):
     """Whether it is known what of it is in steps; on a host it is not."""
 
 
-def work_sums(analysis: Analysis, place: Literal["host", "device"], amount: Amount) -> WorkSum:
+def work_sums(results: Results, place: Literal["host", "device"], amount: Amount) -> WorkSum:
     """Return the known bytes or operations of what ran on devices, or on host threads."""
-    xla, roofline = analysis["xla"], analysis["roofline"]
+    xla, roofline = results["xla"], results["roofline"]
     is_on_host = xla.place == "cpu"
     ops: list[HloOp | FrameworkOp] = []
     whole_ps = 0
