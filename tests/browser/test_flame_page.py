@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 from tfprof_builders import CPU, model, node, ran, run_metadata
 
+import tfperf
+from tfperf.render.flame import drawing
+from tfperf.render.flame.drawing import FlameDocument
+from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
 from tfperf.tfprof.flame import view_page
 from tfperf.tfprof.options import options_from
 from tfperf.tfprof.views import show_tree
@@ -77,4 +82,102 @@ def test_without_scripts_the_boxes_are_there(open_page: Open, page: str) -> None
     opened = open_page(page, java_script_enabled=False)
     assert opened.page.locator(".box").count() == 6
     assert not opened.page.locator(".flame-all").is_visible()
+    assert not opened.complaints
+
+
+def test_a_search_marks_boxes_and_says_their_share(open_page: Open, page: str) -> None:
+    """`first` is around two boxes, of which one has it in its whole name as well: what is inside counts once."""
+    opened = open_page(page)
+    opened.page.keyboard.press("/")
+    opened.page.keyboard.type("FIRST")
+    found = opened.page.locator(".flame-found")
+    assert found.text_content() == "3 boxes, 60.0% of all"
+    assert opened.page.locator(".box.found").count() == 3
+    opened.page.locator(".flame-search").fill("relu")
+    assert found.text_content() == "1 box, 40.0% of all"
+    opened.page.locator(".flame-search").fill("nothing of that name")
+    assert found.text_content() == "0 boxes, 0.0% of all"
+    opened.page.keyboard.press("Escape")
+    assert found.text_content() == ""
+    assert opened.page.locator(".searching").count() == 0
+    assert not opened.complaints
+
+
+def test_pointing_at_a_box_moves_nothing(open_page: Open, page: str) -> None:
+    for width in (1280, 420):
+        opened = open_page(page, viewport={"width": width, "height": 700})
+        before = opened.page.locator(".flame").bounding_box()
+        opened.page.locator(".box").nth(3).hover()
+        assert "an_op_with_a_long_name" in (opened.page.locator(".flame-details").text_content() or "")
+        assert opened.page.locator(".flame").bounding_box() == before
+
+
+def two_graphs(*, hostile: str = "") -> str:
+    stacks = {("m", f"op{number}{hostile}"): 1000 * (number + 1) for number in range(5)}
+    before = dict.fromkeys(stacks, 3000)
+    scale = FlameScale(unit="ms", divisor=1000, separator="/")
+    charts = (
+        flame_chart(flame_tree(stacks), "Device op time", scale, most=100),
+        flame_chart(flame_tree(stacks, before), "Host op time", scale, most=100),
+    )
+    return drawing.flame_page(FlameDocument(title="a run", sentences=("The whole capture.",), charts=charts))
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_each_of_several_graphs_has_its_own_tools(open_page: Open, colours: str) -> None:
+    opened = open_page(two_graphs(), color_scheme=colours)
+    first, second = opened.page.locator(".flame-graph").all()
+    first.locator(".box").nth(2).click()
+    assert first.locator(".box:not(.hidden)").count() == 3
+    assert second.locator(".box:not(.hidden)").count() == 7
+    fills = {
+        name: opened.page.evaluate(f"getComputedStyle(document.querySelector('.{name} rect')).fill")
+        for name in ("more3", "less3", "same")
+    }
+    red, blue = ([int(part) for part in re.findall(r"\d+", fills[name])] for name in ("more3", "less3"))
+    assert red[0] > red[2]
+    assert blue[2] > blue[0]
+    assert len(set(fills.values())) == 3
+    second.locator(".flame-search").fill("op3")
+    assert (first.locator(".found").count(), second.locator(".found").count()) == (0, 1)
+    assert not opened.complaints
+
+
+def test_hostile_names_do_nothing(open_page: Open) -> None:
+    opened = open_page(two_graphs(hostile='</script><script>alert("1")</script><img src=x onerror=alert(2)>\x00\u202e'))
+    assert opened.page.locator(".box").count() == 14
+    assert opened.page.locator("img").count() == 0
+    assert not opened.complaints
+    assert len(opened.requests) == 1
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_a_picture_is_drawn_by_a_browser(open_page: Open, colours: str, tmp_path: Path) -> None:
+    tree = flame_tree({("m", "MatMul"): 3000, ("loss",): 1000})
+    chart = flame_chart(tree, "Host op time", FlameScale(unit="ms", divisor=1000, separator="/"), most=100)
+    picture = drawing.flame_picture(FlameDocument(title="a run", sentences=("What it is.",), charts=(chart,)))
+    (tmp_path / "picture.svg").write_text(picture)
+    opened = open_page(
+        f"<html data-state=ready><img id=picture src='{(tmp_path / 'picture.svg').as_uri()}'></html>",
+        color_scheme=colours,
+    )
+    size = "document.getElementById('picture').naturalWidth"
+    assert opened.page.evaluate(size) == 1200
+    assert not opened.complaints
+
+
+def test_a_report_has_the_same_drawing(open_page: Open, samples: Path) -> None:
+    report = tfperf.load(samples / "input_bound", sections=("ops",)).report(("ops",))
+    opened = open_page(report)
+    graph = opened.page.locator("figure:has(.flame-graph)")
+    assert graph.count() == 1
+    boxes = graph.locator(".box")
+    assert boxes.count() > 20
+    graph.locator(".flame-search").fill("Conv2DBackprop")
+    assert re.fullmatch(r"\d+ boxes, \d+\.\d% of all", graph.locator(".flame-found").text_content() or "")
+    boxes.nth(1).click()
+    assert graph.locator(".flame-all").is_visible()
+    opened.page.keyboard.press("Escape")
+    assert not graph.locator(".flame-all").is_visible()
+    assert "boxes. In all " in (graph.locator(".words").text_content() or "")
     assert not opened.complaints

@@ -19,8 +19,8 @@ from tfperf.sections.ops.sums import OpOfFunction, OpSums, Sums
 from tfperf.units import Unit, format_percent
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
     from tfperf.sections.python.stacks import PythonStack, PythonStacks
+    from tfperf.sections.results import Results
 
 Place = Literal["host", "device", "python"]
 _TITLES: Mapping[Place, str] = {"host": "Host", "device": "Device", "python": "Python"}

@@ -17,8 +17,8 @@ from tfperf.storage.remote_path import Location
 from tfperf.units import counted
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
     from tfperf.render.flame.drawing import FlameDocument
+    from tfperf.sections.results import Results
 
 FlameFormat = Literal["html", "svg", "folded", "speedscope"]
 SUFFIXES: Mapping[str, FlameFormat] = {
@@ -147,6 +147,7 @@ def told(graphs: FlameGraphs) -> Iterator[str]:
     parts = []
     for flame in graphs.flames:
         value = measure_text(int(flame.tree.total[0]) / flame.scale.divisor, flame.scale.unit)
-        parts.append(f"{flame.name} {value} in {counted(len(flame.tree) - 1, 'box', 'boxes')}")
+        boxes = int((flame.tree.total > 0).sum())
+        parts.append(f"{flame.name} {value} in {counted(boxes, 'box', 'boxes')}")
     yield ", ".join(parts)
     yield from graphs.gaps
