@@ -43,6 +43,7 @@ TESTED_IN = {
     "tfprof/tensor_bundle.py": "tfprof/test_checkpoint.py",
     "tfprof/tensor_slices.py": "tfprof/test_checkpoint.py",
     "tfprof/tensors.py": "tfprof/test_checkpoint.py",
+    "flamegraph/work.py": "flamegraph/test_answer.py",
     "sections/python/section.py": "sections/python/test_analysis.py",
     "sections/python/tables.py": "sections/python/test_analysis.py",
     "programs/cost_rules.py": "programs/test_cost.py",
