@@ -113,7 +113,7 @@ def test_pointing_at_a_box_moves_nothing(open_page: Open, page: str) -> None:
 
 
 def two_graphs(*, hostile: str = "") -> str:
-    stacks = {("m", f"op{number}{hostile}"): 1000 * (number + 1) for number in range(5)}
+    stacks: dict[tuple[str, ...], int] = {("m", f"op{number}{hostile}"): 1000 * (number + 1) for number in range(5)}
     before = dict.fromkeys(stacks, 3000)
     scale = FlameScale(unit="ms", divisor=1000, separator="/")
     charts = (

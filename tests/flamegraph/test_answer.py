@@ -156,13 +156,13 @@ def test_flops_and_bytes_are_those_of_the_roofline_and_gaps_are_said(tmp_path: P
 
 def test_what_is_unknown_is_an_error_and_no_zero(tmp_path: Path) -> None:
     results = job(tmp_path, event("m/a:Op", 10, 5))
-    for asked, message in (
-        ({"value": "flops"}, "no op of this profile has known flops, .* try --value self-time"),
-        ({"on": "device"}, "no device recorded anything in this profile, .*: try --on host"),
-        ({"by": "python"}, "The profile has no Python frames, .*--python-trace"),
+    for question, message in (
+        (Question(value="flops"), "no op of this profile has known flops, .* try --value self-time"),
+        (Question(on="device"), "no device recorded anything in this profile, .*: try --on host"),
+        (Question(by="python"), "The profile has no Python frames, .*--python-trace"),
     ):
         with pytest.raises(TfperfError, match=message):
-            one(results, **asked)
+            answer(results, question, per_step=False)
 
 
 def test_without_steps_there_is_no_average(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_box_with_nothing_but_one_other_shares_its_row() -> None:
 
 def test_what_is_below_one_percent_is_cut_and_its_sum_is_said() -> None:
     """995 of 1,000 ms are of `large`; 3 and 2 ms are cut, of which the second does not even travel."""
-    stacks = {("large",): 995_000, ("small",): 3000, ("smaller",): 2000}
+    stacks: dict[tuple[str, ...], int] = {("large",): 995_000, ("small",): 3000, ("smaller",): 2000}
     assert lines_of(stacks)[-1] == "Cut: 2 rows below 1%, together 5.00 ms (0.5%)."
     assert lines_of(stacks, most=3)[-1] == "Cut: 2 rows below 1%, together 5.00 ms (0.5%)."
     assert "Cut" not in lines_of({("large",): 1000})[-1]

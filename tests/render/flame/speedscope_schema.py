@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped,unused-ignore]
+
 _FRAME = {
     "type": "object",
     "required": ["name"],
@@ -45,3 +47,8 @@ SCHEMA: dict[str, Any] = {
         "profiles": {"type": "array", "items": _PROFILE},
     },
 }
+
+
+def check(document: Any) -> None:
+    """Raise an error if a document is no such file."""
+    jsonschema.validate(document, SCHEMA)

@@ -24,7 +24,7 @@ HOSTILE = (
 
 
 def chart_of(*names: str, most: int = 100, before: int | None = None) -> FlameChart:
-    stacks = {("m", name): 1000 for name in names}
+    stacks: dict[tuple[str, ...], int] = {("m", name): 1000 for name in names}
     tree = flame_tree(stacks, None if before is None else dict.fromkeys(stacks, before))
     return flame_chart(tree, "a title", MS, most=most)
 
@@ -66,7 +66,7 @@ def test_boxes_of_a_picture_are_inside_it() -> None:
 
 
 def test_names_in_a_picture_are_cut_to_their_boxes() -> None:
-    stacks = {("wide",): 10_000, ("a_name_of_a_narrow_box",): 1000, ("tiny",): 1}
+    stacks: dict[tuple[str, ...], int] = {("wide",): 10_000, ("a_name_of_a_narrow_box",): 1000, ("tiny",): 1}
     picture = flame_picture(document_of(flame_chart(flame_tree(stacks), "t", MS, most=9)))
     read = texts(picture, "text")
     assert "wide" in read
