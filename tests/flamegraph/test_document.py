@@ -8,7 +8,7 @@ from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
-from builders import event, host, results_of, trace_of
+from builders import event, host, line, plane, results_of, trace_of
 from render.flame.speedscope_schema import check
 
 from tfperf.flamegraph.document import SUFFIXES, FlameFormat, flame_graphs, flame_text, format_of, told
@@ -16,14 +16,16 @@ from tfperf.flamegraph.question import Question
 from tfperf.sections.results import Results
 
 
-def job(folder: Path, dense: float, *names: str, steps: int = 2) -> Results:
-    """Steps of 100 us, in each of which `m/dense/MatMul` and other ops of 10 us run."""
+def job(folder: Path, dense: float, *names: str, steps: int = 2, device: bool = False) -> Results:
+    """Steps of 100 us, in each of which `m/dense/MatMul` and other ops of 10 us run; a kernel on a device."""
     folder.mkdir(parents=True)
     events = [event("train", 100 * number, 100, step_num=number, _r=1) for number in range(steps)]
     for number in range(max(steps, 1)):
         events.append(event("m/dense/MatMul:MatMul", 100 * number + 1, dense))
         events += (event(name, 100 * number + 50 + 10 * place, 10) for place, name in enumerate(names))
-    return results_of(trace_of(folder, host(*events), links=True), sections=["op_sums"])
+    kernels = line("Stream #1", event("gemm", 30, 10, tf_op="m/dense/MatMul:MatMul"))
+    planes = [host(*events), *([plane("/device:GPU:0", kernels)] if device else [])]
+    return results_of(trace_of(folder, *planes, links=True), sections=["op_sums"])
 
 
 @pytest.mark.parametrize("form", get_args(FlameFormat))
@@ -74,6 +76,15 @@ def test_what_is_gone_is_said(tmp_path: Path) -> None:
     assert graphs.gaps == (gone,)
     assert [*told(graphs)] == ["host 0.030 ms in 4 boxes", gone]
     assert gone in flame_text(graphs, "svg")
+
+
+def test_places_that_only_one_run_has_are_said(tmp_path: Path) -> None:
+    with_device = job(tmp_path / "a", 20, device=True)
+    without = job(tmp_path / "b", 20)
+    assert flame_graphs(with_device, Question(), without).gaps == ("The run compared with has no device ops.",)
+    assert flame_graphs(without, Question(), with_device).gaps == (
+        "Not drawn: device ops, which only the run compared with has.",
+    )
 
 
 def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:

@@ -65,7 +65,11 @@ def flame_graphs(results: Results, question: Question, other: Results | None = N
     sentences = [_meaning(question), _over(runs, question, per_step=per_step)]
     gaps = [gap for side in (*sides, *others.values()) for gap in side.gaps]
     gaps += [text for side in sides if side.place in others for text in _gone(side, others[side.place])]
-    gaps += [f"The run compared with has no {side.place} ops." for side in sides if others and side.place not in others]
+    places = [side.place for side in sides]
+    gaps += [f"The run compared with has no {place} ops." for place in places if others and place not in others]
+    gaps += [
+        f"Not drawn: {place} ops, which only the run compared with has." for place in others if place not in places
+    ]
     return FlameGraphs(
         title=results.run.name,
         other_title="" if other is None else other.run.name,

@@ -180,8 +180,8 @@ def test_scopes_are_a_tree_for_those_who_ask_for_them_and_on_a_page(tmp_path: Pa
     assert not [chart for chart in alone(results).charts if isinstance(chart, FlameChart)]
     for charts in (alone(results.seen(View("scope"))).charts, build(results).charts):
         device, host_chart = (chart for chart in charts if isinstance(chart, FlameChart))
-        assert device.title == "Device op time by name scope, inside each other"
-        assert host_chart.title == "Host op time by name scope, inside each other"
+        assert device.title == "Device op time by name scope, as a tree"
+        assert host_chart.title == "Host op time by name scope, as a tree"
         for chart, table in ((device, results["ops"].device), (host_chart, results["ops"].host)):
             assert chart.widths[0] == pytest.approx(table.all_self_ps / 1e9)
             assert sum(chart.own) == pytest.approx(chart.widths[0])

@@ -195,7 +195,7 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         has_numbers = isinstance(chart, (BarChart, GroupedBars))
         name = f"chart-{next(chart_numbers)}"
         drawing = flame_markup(chart) if isinstance(chart, FlameChart) else None
-        return PageChart(name, chart.title, chart_words(chart), has_numbers, chart_data(chart), drawing)
+        return PageChart(name, chart.title, chart_words(chart), has_numbers, chart_data(chart), drawing=drawing)
 
     parts, anchors = [], _anchors([section.name for section in sections])
     for number, section in enumerate(sections):

@@ -149,7 +149,7 @@ def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Ch
             _bars(f"{title} op", ops["op_name"], ops["self_percent"], shown),
             _bars(f"{title} name scope", scopes["group"], scopes["self_percent"], "data"),
             _bars(f"{title} layer", layers["group"], layers["self_percent"], "data"),
-            scope_chart(side, f"{title} name scope, inside each other", level if by == "scope" else "data"),
+            scope_chart(side, f"{title} name scope, as a tree", level if by == "scope" else "data"),
         ]
     return tuple(charts)
 
