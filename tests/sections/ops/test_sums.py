@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import synthetic_tpu
 
+from tfperf.analysis import assemble
 from tfperf.sections.ops.op_table import OpKey, OpTable
 from tfperf.sections.ops.sums import OpSum, OpSums, Sums, of_function
+from tfperf.sections.registry import UNREPORTED, section_names
 from tfperf.sections.results import Results
 from tfperf.trace.function_calls import NO_FUNCTION
 from tfperf.trace.read import read_host
@@ -129,6 +131,14 @@ def test_hosts_are_added_up(tmp_path: Path) -> None:
     results = results_of(one, two, sections=SECTIONS)
     check_tables(results)
     assert results["op_sums"].step_count == 6
+
+
+def test_no_report_has_them_and_no_list_of_sections(tmp_path: Path) -> None:
+    assert not set(UNREPORTED) & set(section_names())
+    report = assemble(results_of(trace_of(tmp_path, steps()), sections=[*SECTIONS, *UNREPORTED]))
+    names = {section.name for section in report.sections}
+    assert "ops" in names
+    assert not set(UNREPORTED) & names
 
 
 NAMES = ("m/layer_1/a:Op", "m/layer_2/a:Op", "loss:Sum", "Iterator::Root::Map", "FunctionRun", "f/g/h:Mul")

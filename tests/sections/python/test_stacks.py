@@ -28,7 +28,8 @@ def test_stacks_have_calls_and_own_time_in_the_capture_and_in_steps(tmp_path: Pa
         event("$train.py:9 load", 400, 5),
     ]
     trace = trace_of(tmp_path, host(*marks, *frames), links=True)
-    stacks: PythonStacks = results_of(trace, sections=["python_stacks"])["python_stacks"]
+    results = results_of(trace, sections=["python", "python_stacks"])
+    stacks: PythonStacks = results["python_stacks"]
     assert stacks.step_count == 3
     assert stacks.sums == {
         (MAIN,): StackSum(1, 210 * US, 1, 210 * US),
@@ -36,6 +37,12 @@ def test_stacks_have_calls_and_own_time_in_the_capture_and_in_steps(tmp_path: Pa
         (MAIN, WALK): StackSum(1, 30 * US, 1, 30 * US),
         (MAIN, WALK, WALK): StackSum(1, 10 * US, 1, 10 * US),
         (LOAD,): StackSum(1, 5 * US, 0, 0),
+    }
+    in_steps = {time.function: (time.step_calls, time.step_self_ps) for time in results["python"].functions}
+    assert in_steps == {
+        "train.py:1 main": (1, 210 * US),
+        "train.py:9 load": (2, 50 * US),
+        "train.py:20 walk": (2, 40 * US),
     }
 
 

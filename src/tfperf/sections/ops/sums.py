@@ -35,7 +35,7 @@ OP_SUMS = SectionSpec(
     combine="tfperf.sections.ops.sums:combine",
     combines_in_tree=True,
     stats=HOST_OPS | DEVICE_OPS,
-    build="tfperf.sections.ops.section:build",
+    build="tfperf.sections.ops.section:build",  # which nobody calls: no report has it
 )
 
 _FUNCTION_OF_PROGRAM = re.compile(r"a_inference_(.+?)_\d+__|p?jit_(.+)")

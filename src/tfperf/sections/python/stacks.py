@@ -27,7 +27,7 @@ STACKS = SectionSpec(
     analyze="tfperf.sections.python.stacks:analyze",
     combine="tfperf.sections.python.stacks:combine",
     combines_in_tree=True,
-    build="tfperf.sections.python.section:build",
+    build="tfperf.sections.python.section:build",  # which nobody calls: no report has it
 )
 
 
