@@ -10,6 +10,7 @@ from msgspec import Struct
 from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
 from tfperf.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
 from tfperf.report.model import BarChart, Chart, GroupedBars, LogChart, Sparkline, StepChart
+from tfperf.report.step_picture import StepPicture
 from tfperf.units import format_ms
 
 BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
@@ -17,6 +18,7 @@ SPARK_BLOCKS, SPARK_ASCII = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 _SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 """For categories whose titles have no letter that is free."""
 _LABEL_SHARE = 0.5
+ONLY_ON_PAGES = ("Only a page draws it: -o report.html.",)
 _SMALLEST_BAR = 8
 
 
@@ -24,6 +26,8 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
     """Return the chart as lines of at most `width` cells, without its title."""
     if isinstance(chart, Sparkline):
         return [line_of(sparkline_text(chart, width, interactive=interactive))]
+    if isinstance(chart, StepPicture):
+        return [line_of(line) for line in ONLY_ON_PAGES]
     if isinstance(chart, LogChart):
         bars = BarChart(chart.title, "", *_columns_of(chart))
         return [line_of(text) for text in bar_chart_lines(bars, width, interactive=interactive)]

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.display import Shown, cut
+from tfperf.report.step_picture import StepPicture
 from tfperf.units import Unit, counted, format_ms, format_percent
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class LogChart(Struct, frozen=True, kw_only=True):
     level: Level = "brief"
 
 
-Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart
+Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart | StepPicture
 
 
 class Section(Shown, Struct, frozen=True):
