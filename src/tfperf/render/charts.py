@@ -12,12 +12,14 @@ from tfperf.render.icicle import icicle_lines
 from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
 from tfperf.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
 from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart
+from tfperf.report.step_picture import StepPicture
 from tfperf.units import format_ms
 
 SPARK_BLOCKS, SPARK_ASCII = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 _SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 """For categories whose titles have no letter that is free."""
 _LABEL_SHARE = 0.5
+ONLY_ON_PAGES = ("Only a page draws it: -o report.html.",)
 _SMALLEST_BAR = 8
 
 
@@ -27,6 +29,8 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
         return [line_of(sparkline_text(chart, width, interactive=interactive))]
     if isinstance(chart, FlameChart):
         return icicle_lines(chart, width, interactive=interactive)
+    if isinstance(chart, StepPicture):
+        return [line_of(line) for line in ONLY_ON_PAGES]
     if isinstance(chart, LogChart):
         bars = BarChart(chart.title, "", *_columns_of(chart))
         return [line_of(text) for text in bar_chart_lines(bars, width, interactive=interactive)]

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.display import Shown, cut
+from tfperf.report.step_picture import StepPicture
 from tfperf.units import Unit, counted, format_ms, format_percent
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ class FlameChart(Struct, frozen=True, kw_only=True):
     level: Level = "brief"
 
 
-Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart | FlameChart
+Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart | FlameChart | StepPicture
 
 
 class Section(Shown, Struct, frozen=True):

@@ -120,6 +120,8 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     """narrow(result, before, after): the result over fewer steps; `before` and `after` are breakdowns of the host."""
     is_lead: bool = False
     """Whether the section is the answer: the first screen, and the top of a document that is read from its top."""
+    is_picture: bool = False
+    """Whether it is made only where it is asked for by name, or for a format that shows pictures."""
     document: Function | None = None
     """document(results): an object at the top of the JSON document, under the name of the section."""
 
@@ -144,6 +146,7 @@ OURS = (
     "host_threads",
     "environment",
     "gaps",
+    "timeline",
 )
 """The sections of tfperf, in the order of the report: each is a folder beside this file."""
 UNREPORTED = {"op_sums": "tfperf.sections.ops.sums:OP_SUMS", "python_stacks": "tfperf.sections.python.stacks:STACKS"}
@@ -228,6 +231,11 @@ def section_names() -> tuple[str, ...]:
 def is_ours(name: str) -> bool:
     """Tell whether a section is one of tfperf."""
     return name in OURS or name in UNREPORTED
+
+
+def default_sections() -> tuple[str, ...]:
+    """Return the names of the sections that are analyzed where none is named: all but pictures."""
+    return tuple(name for name in section_names() if not find_section(name).is_picture)
 
 
 def lead_sections() -> tuple[str, ...]:

@@ -16,14 +16,14 @@ from tfperf.sections.many_hosts import MANY_HOSTS, combined_in_tree
 from tfperf.sections.missing import MissingHost, missing_text
 from tfperf.sections.registry import call, described, find_section, find_table, is_ours, omission
 from tfperf.sections.view import View
-from tfperf.trace.activities import Attribution
+from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.flaw import Flaw
 from tfperf.trace.logdir import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tfperf.arrays import Int64s
+    from tfperf.arrays import Int64s, Intervals
     from tfperf.report.model import Data
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.device_peaks import DeviceModel
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tfperf.trace.launches import LaunchLinks
     from tfperf.trace.pipelines import Pipelines
     from tfperf.trace.stage_work import StageWork
-    from tfperf.trace.steps import Steps
+    from tfperf.trace.steps import Steps, WhichStep
     from tfperf.trace.tasks import Task
 
 
@@ -51,12 +51,15 @@ class Host:
         attribution: Attribution = "corrected",
         step_marker: str | None = None,
         peaks: Sequence[DeviceModel] = (),
+        step: WhichStep | None = None,
     ) -> None:
         self.trace = trace
         self.attribution: Attribution = attribution
         self.step_marker = step_marker
         self.peaks = peaks
         """Peaks of devices that the user states."""
+        self.drawn_step = step
+        """The step to draw, if one is asked for."""
         self.results: dict[str, Any] = {}
         self.omitted: dict[str, str] = {}
         """Sections of other packages that failed, with the reason."""
@@ -95,6 +98,13 @@ class Host:
         from tfperf.trace.tasks import task_of
 
         return task_of(self.trace)
+
+    @cached_property
+    def busy_times(self) -> dict[Activity, Intervals]:
+        """Return when each activity is under way, in real time."""
+        from tfperf.trace.activities import busy_times
+
+        return busy_times(self.trace)
 
     @cached_property
     def host_ops(self) -> HostOps:

@@ -85,7 +85,11 @@ function followFolding() {
       });
     });
   }
-  document.querySelectorAll("main a, nav a").forEach((link) => link.addEventListener("click", () => {
+  document.querySelectorAll("a.place").forEach((link) => link.addEventListener("click", (event) => {
+    event.preventDefault();
+    showPlace(link);
+  }));
+  document.querySelectorAll("main a:not(.place), nav a").forEach((link) => link.addEventListener("click", () => {
     const section = document.getElementById(link.hash.slice(1))?.closest("details.section");
     if (section) unfold(section);
   }));
