@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import event, line, plane, space
 from msgspec.structs import replace
 from synthetic_gpu import synthetic_gpu
 
@@ -177,6 +178,22 @@ def test_a_cause_leads_to_its_place(open_page: Open) -> None:
     page.wait_for_function("() => pictures.some((picture) => picture.to - picture.from < picture.data.duration)")
     shown = page.evaluate("pictures.filter((p) => p.to - p.from < p.data.duration).map((p) => [p.from, p.to])")
     assert len(shown) == 1
+    assert opened.complaints == []
+
+
+def test_hostile_names_are_shown_as_they_are(open_page: Open, tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
+    ops = [event(evil, 1000 * n + 100, 500) for n in range(4)]
+    path = tmp_path / "evil.xplane.pb"
+    path.write_bytes(space(plane("/host:CPU", line(evil, *steps, *ops))))
+    opened = drawn(open_page, path)
+    page = opened.page
+    page.evaluate("() => { pictures[0].fold(0); pictures[0].hover(pictures[0].x(200000), pictures[0].rowTop[1] + 5); }")
+    assert page.locator(".tip").first.inner_text().splitlines()[0] == evil
+    page.evaluate("() => pictures[0].select(blockAt(pictures[0].data, pictures[0].level, 1, 200000, 0))")
+    assert evil in page.locator(".block-details").first.inner_text()
+    assert page.locator("img").count() == 0
     assert opened.complaints == []
 
 

@@ -72,6 +72,18 @@ def test_each_core_of_a_tpu_has_a_ribbon_and_the_table_their_average(tmp_path: P
         assert mean == pytest.approx(int(table[key][1]) / 1000, abs=20)
 
 
+def test_very_many_stretches_are_few_and_add_up_to_the_same(tmp_path: Path) -> None:
+    """A step of 20,000 ops: with a gap after each there are 40,000 stretches."""
+    steps = [event("train", 100_000 * n, 100_000, step_num=n) for n in range(3)]
+    ops = [event("a:MatMul", 100_000 + 5 * n, 2 + n % 3) for n in range(20_000)]
+    analyzed = host_of(trace_of(tmp_path, host(*steps, *ops)), "steps")
+    (ribbon,) = ribbons(analyzed, 1)
+    assert len(ribbon.category) <= 3 * 1_000
+    totals = totals_ns(ribbon)
+    assert totals["Host compute"] == pytest.approx(sum(2 + n % 3 for n in range(20_000)) * US, abs=len(ribbon.category))
+    assert sum(totals.values()) == 100_000 * US
+
+
 def test_a_place_is_the_longest_stretch_of_a_category(tmp_path: Path) -> None:
     steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
     ops = [event("a:MatMul", 1000 * n + 100, 200) for n in range(4)] + [

@@ -29,6 +29,7 @@ _STRETCHES = 500
 """Into so many stretches the load of a group is cut."""
 _OPEN_DEVICES = 2
 """So many devices are open at first; the program is, too."""
+_NO_NAMES: Int32s = np.empty(0, np.int32)
 
 
 class LaneEvents(Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class LaneEvents(Struct, frozen=True, kw_only=True):
 
 
 class _DrawnLane(Struct, frozen=True, kw_only=True):
-    """A lane with its events, in any order; `depth` is the row of each in the lane."""
+    """A lane with its events, ordered by `depth` (the row of each in the lane), then by start."""
 
     lane: Lane
     depth: Int64s
@@ -118,6 +119,8 @@ def _lane(trace: HostTrace, inside: Int64s, window: Window, role: LineRole, text
     nesting = nest(start, end)
     self_ps = self_time(end - start, nesting.parent)
     shown = np.flatnonzero(nesting.depth < _MOST_ROWS.get(role.group, _USUAL_ROWS))
+    # Short numbers are sorted in linear time.
+    shown = shown[np.argsort(nesting.depth[shown].astype(np.uint8), kind="stable")]
     busy, depth = union_sorted(start, end), nesting.depth[shown]
     percent = 100.0 * busy.total() / max(window.end_ps - window.start_ps, 1)
     name, note = texts.of(rows[shown])
@@ -166,20 +169,13 @@ def _load(busy: Sequence[Intervals], window: Window) -> tuple[int, ...]:
 def _joined(lanes: Sequence[_DrawnLane]) -> tuple[DrawnEvents, Int64s]:
     """Return the events of all lanes, ordered by row, and the row of the trace of each."""
     first_rows = np.cumsum([0, *(each.lane.rows for each in lanes)]).tolist()
-    row = np.concatenate([NO_NUMBERS, *(each.depth + first for each, first in zip(lanes, first_rows, strict=False))])
-    start = np.concatenate([NO_NUMBERS, *(each.start_ns for each in lanes)])
-    end = np.concatenate([NO_NUMBERS, *(each.end_ns for each in lanes)])
-    order = np.lexsort((-end, start, row))
-
-    def ordered(columns: Sequence[Int64s | Int32s]) -> Int64s:
-        return np.concatenate([NO_NUMBERS, *columns])[order]
-
+    rows = [each.depth + first for each, first in zip(lanes, first_rows, strict=False)]
     events = DrawnEvents(
-        row=row[order].astype(np.int32),
-        start_ns=start[order],
-        end_ns=end[order],
-        name=ordered([each.name for each in lanes]).astype(np.int32),
-        self_ns=ordered([each.self_ns for each in lanes]),
-        note=ordered([each.note for each in lanes]).astype(np.int32),
+        row=np.concatenate([NO_NUMBERS, *rows]).astype(np.int32),
+        start_ns=np.concatenate([NO_NUMBERS, *(each.start_ns for each in lanes)]),
+        end_ns=np.concatenate([NO_NUMBERS, *(each.end_ns for each in lanes)]),
+        name=np.concatenate([_NO_NAMES, *(each.name for each in lanes)]),
+        self_ns=np.concatenate([NO_NUMBERS, *(each.self_ns for each in lanes)]),
+        note=np.concatenate([_NO_NAMES, *(each.note for each in lanes)]),
     )
-    return events, ordered([each.trace_row for each in lanes])
+    return events, np.concatenate([NO_NUMBERS, *(each.trace_row for each in lanes)])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfperf.arrays import EMPTY, Int64s, Intervals, difference, intersection, union_all
+from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, intersection, overlap, union_all
 from tfperf.report.step_picture import Ribbon
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import CATEGORY_ACTIVITIES, Breakdown
@@ -18,6 +18,8 @@ from tfperf.trace.tpu_steps import core_steps
 
 PARTS = {"input_wait": "Input wait", "host_to_device": "Host to device"}
 """The two parts of the category Input: they have colours of their own."""
+MOST_STRETCHES = 5_000
+_CELLS = 1_000
 TITLES = {**CATEGORY_TITLES, **PARTS}
 
 
@@ -61,13 +63,34 @@ def _ribbon(title: str, times: ActivityTimes, window: Window, unknown: frozenset
         np.array([keys.index(category) for category, _ in parts], np.int64), [len(part.start) for _, part in parts]
     )
     order = np.argsort(start, kind="stable")
+    which, start, end = which[order], start[order], end[order]
+    if len(which) > MOST_STRETCHES:
+        which, start, end = _in_cells(which, start, end, window)
     return Ribbon(
-        title=title,
-        titles=tuple(TITLES.values()),
-        category=which[order],
-        start_ns=window.ns(start[order]),
-        end_ns=window.ns(end[order]),
+        title=title, titles=tuple(TITLES.values()), category=which, start_ns=window.ns(start), end_ns=window.ns(end)
     )
+
+
+def _in_cells(which: Int64s, start: Int64s, end: Int64s, window: Window) -> tuple[Int64s, Int64s, Int64s]:
+    """Return very many stretches as few: in each of equal cells, as wide as a pixel, those of a category together.
+
+    So all of them add up as before, and none is off by more than a pixel.
+    """
+    edges = np.linspace(window.start_ps, window.end_ps, _CELLS + 1).astype(np.int64)
+    keys = distinct(which)
+    time_ps = np.stack(
+        [overlap(Intervals(start[which == key], end[which == key]), edges[:-1], edges[1:]) for key in keys]
+    )
+    until = edges[:-1] + np.cumsum(time_ps, axis=0)
+    category = np.tile(keys, _CELLS)
+    cell_start, cell_end = (until - time_ps).T.reshape(-1), until.T.reshape(-1)
+    some = cell_end > cell_start
+    category, cell_start, cell_end = category[some], cell_start[some], cell_end[some]
+    # What goes on in the next cell is one stretch.
+    is_new = np.ones(len(category), np.bool_)
+    is_new[1:] = (category[1:] != category[:-1]) | (cell_start[1:] > cell_end[:-1])
+    first = np.flatnonzero(is_new)
+    return category[first], cell_start[first], np.maximum.reduceat(cell_end, first)
 
 
 def _parts(times: ActivityTimes, window: Window) -> Iterator[tuple[str, Intervals]]:

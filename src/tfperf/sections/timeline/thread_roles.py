@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s
+from tfperf.arrays import Int64s, distinct_index
 from tfperf.sections.results import Host
 from tfperf.sections.timeline.window import Window
 from tfperf.trace.device_time import device_label, work_lines
@@ -87,12 +87,14 @@ def _stage_of_lines(host: Host, busy_ps: Int64s, window: Window) -> dict[int, st
         return {}
     count = len(pipelines.stages)
     line = host.trace.line_of[work.row[rows]].astype(np.int64)
-    worked = np.bincount(line * count + work.stage[rows], weights=(end - start)[rows].astype(np.float64))
-    worked.resize(len(host.trace.lines) * count)
-    worked = worked.reshape(-1, count)
-    is_theirs = (worked.sum(axis=1) > _TF_DATA_SHARE * busy_ps) & (busy_ps > 0)
+    pairs, pair = distinct_index(line * count + work.stage[rows])
+    worked = np.bincount(pair, weights=(end - start)[rows].astype(np.float64))
+    by_line: dict[int, list[tuple[float, int]]] = {}
+    for key, time_ps in zip(pairs.tolist(), worked.tolist(), strict=True):
+        by_line.setdefault(key // count, []).append((time_ps, key % count))
+    main = main_line(host.trace)
     return {
-        index: pipelines.stages[int(worked[index].argmax())].name
-        for index in np.flatnonzero(is_theirs).tolist()
-        if index != main_line(host.trace)
+        index: pipelines.stages[max(parts)[1]].name
+        for index, parts in by_line.items()
+        if index != main and sum(time_ps for time_ps, _ in parts) > _TF_DATA_SHARE * busy_ps[index]
     }
