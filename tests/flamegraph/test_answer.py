@@ -10,7 +10,6 @@ import pytest
 from builders import Event, Plane, event, host, line, plane, results_of, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_runs import ROOT, SHARED
 from synthetic_gpu import synthetic_gpu
 
 import tfperf
@@ -21,6 +20,8 @@ from tfperf.report.flame_tree import Stack
 from tfperf.sections.results import Results
 from tfperf.trace.read import read_host
 
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "traces"
 US = 1_000_000
 SECTIONS = ("ops", "op_sums", "python", "python_stacks", "xla", "roofline")
 RUNS = sorted({path.parent for folder in (ROOT / "sample_traces", SHARED) for path in folder.rglob("*.xplane.pb")})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -348,10 +347,3 @@ class Results(Shown, Struct, frozen=True, dict=True):
         shown = replace(self, view=view)
         shown._combined.update(self._combined)
         return shown
-
-
-def alone(section: str, result: Any) -> Results:
-    """Return the results of a run of which only that of one section is known."""
-    results = Results(Run("", Path(), ()), "corrected", (), (section,))
-    results._combined[section] = result
-    return results
