@@ -15,6 +15,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 COUNT ?= 10000
 EVERY ?= --every
+# On a machine that forbids Python to keep what it compiled, each process would compile all tests.
+export PYTHONDONTWRITEBYTECODE :=
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
 # uv installs in half of the time that pip takes. Where it cannot be had, pip installs.
 define install

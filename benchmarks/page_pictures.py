@@ -2,6 +2,7 @@
 
     python benchmarks/page_pictures.py PICTURES TRACE...
     python benchmarks/page_pictures.py --readme TRACE     writes docs/images/page.png
+    python benchmarks/page_pictures.py --step TRACE       writes docs/images/step.png
 
 Needs Debian's `chromium` and the package playwright (extra `dev`). Of each trace, PICTURES gets a picture for each
 width and theme, as the page opens, and one with all sections unfolded; heights are printed.
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING
 
 import tfperf
 from tfperf.render import render
+from tfperf.sections.registry import section_names
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-README_PICTURE = Path(__file__).parent.parent / "docs" / "images" / "page.png"
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+README_PICTURE, STEP_PICTURE = IMAGES / "page.png", IMAGES / "step.png"
 _SIZES = (1400, 420)
 _README_SIZE = (1200, 975)
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu")
@@ -33,7 +36,7 @@ _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu")
 @contextmanager
 def browser() -> Iterator[Browser]:
     """Yield Chromium, or end with the reason why there is none."""
-    chromium = shutil.which("chromium")
+    chromium = shutil.which("chromium") or shutil.which("chromium-headless-shell")
     if chromium is None:
         sys.exit("chromium is not installed")
     from playwright.sync_api import sync_playwright
@@ -47,7 +50,7 @@ def opened(chromium: Browser, trace: Path, width: int, height: int, theme: str, 
     """Yield the page of a trace in a window of its own; width and height in CSS pixels."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "page.html"
-        report = tfperf.load(trace).report()
+        report = tfperf.load(trace, sections=section_names()).report()
         file.write_text(render(report, "html"), encoding="utf-8")
         context = chromium.new_context(
             viewport={"width": width, "height": height},
@@ -80,25 +83,45 @@ def all_pictures(folder: Path, traces: list[Path]) -> None:
 
 def readme_picture(trace: Path) -> None:
     """Write the picture of README: the top of the page, light, at two pixels for each of CSS, with few colours."""
-    from PIL import Image
-
     README_PICTURE.parent.mkdir(exist_ok=True)
     width, height = _README_SIZE
     with browser() as chromium, opened(chromium, trace, width, height, "light", scale=2) as page:
         page.screenshot(path=README_PICTURE)
-    with Image.open(README_PICTURE) as picture:
-        picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(README_PICTURE, optimize=True)
-    print(f"wrote {README_PICTURE}: {README_PICTURE.stat().st_size:,} bytes")
+    few_colours(README_PICTURE)
+
+
+def step_picture(trace: Path) -> None:
+    """Write the picture of the first drawn step, light, with all lanes open."""
+    IMAGES.mkdir(exist_ok=True)
+    with browser() as chromium, opened(chromium, trace, 1200, 900, "light", scale=2) as page:
+        page.evaluate("unfold(document.getElementById('section-timeline').closest('details'))")
+        page.wait_for_function("() => pictures.length > 0")
+        page.evaluate("pictures[0].isOpen.forEach((open, group) => open || pictures[0].fold(group))")
+        page.wait_for_timeout(300)
+        page.locator("#section-timeline figure").first.screenshot(path=STEP_PICTURE)
+    few_colours(STEP_PICTURE)
+
+
+def few_colours(path: Path) -> None:
+    """Make a picture smaller."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"wrote {path}: {path.stat().st_size:,} bytes")
 
 
 def main() -> None:
     """Write what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--readme", action="store_true", help="write the picture of README, of the one TRACE")
+    parser.add_argument("--step", action="store_true", help="write the picture of a step, of the one TRACE")
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     arguments = parser.parse_args()
     if arguments.readme:
         readme_picture(arguments.paths[0])
+    elif arguments.step:
+        step_picture(arguments.paths[0])
     else:
         all_pictures(arguments.paths[0], arguments.paths[1:])
 

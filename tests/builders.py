@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tfperf.analysis import ALWAYS
-from tfperf.sections.registry import section_names, with_dependencies
+from tfperf.sections.registry import default_sections, with_dependencies
 from tfperf.sections.results import Host, HostResults, Results
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
@@ -122,7 +122,7 @@ def host_of(trace: HostTrace, *sections: str, attribution: Attribution = "correc
 
 def results_of(*traces: HostTrace, sections: Sequence[str] = (), attribution: Attribution = "corrected") -> Results:
     """Analyze the traces of the hosts of a run by sections (default: all): what their `build` functions get."""
-    names = with_dependencies((*ALWAYS, *(sections or section_names())))
+    names = with_dependencies((*ALWAYS, *(sections or default_sections())))
     files = tuple(HostFile(trace.host, trace.path) for trace in traces)
     hosts = [host_of(trace, *names, attribution=attribution) for trace in traces]
     return Results(

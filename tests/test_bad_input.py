@@ -67,7 +67,7 @@ def test_a_path_that_is_not_there(tmp_path: Path, run_tfperf: Run) -> None:
     assert_refused(run_tfperf("analyze", tmp_path / "nowhere"), "nowhere does not exist", "give a logdir")
 
 
-@pytest.mark.parametrize("command", ["analyze", "check", "export-csv", "timeline", "query", "diff"])
+@pytest.mark.parametrize("command", ["analyze", "check", "export-csv", "timeline", "flamegraph", "query", "diff"])
 def test_an_empty_path_is_not_the_current_folder(command: str, run_tfperf: Run) -> None:
     result = run_tfperf(command, "")
     assert (result.exit_code, result.stdout) == (2, "")

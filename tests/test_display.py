@@ -11,7 +11,7 @@ from msgspec import Struct
 import tfperf
 from tfperf.display import Shown, cut
 from tfperf.report.model import Report
-from tfperf.sections.registry import find_section, section_names
+from tfperf.sections.registry import default_sections, find_section, section_names
 
 
 class Thing(Shown, Struct):
@@ -46,7 +46,7 @@ def lines_of(analysis: tfperf.Analysis) -> dict[str, str]:
     specs = [find_section(name) for name in section_names()]
     values = [
         *(analysis, *analysis.hosts, report, tfperf.check(analysis, max_input_bound="10%")),
-        *(analysis[name] for name in section_names() if name != "gaps"),
+        *(analysis[name] for name in default_sections() if name != "gaps"),
         *(
             part
             for section in report.sections

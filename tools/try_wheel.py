@@ -34,6 +34,7 @@ TRIED: tuple[tuple[str, int, str], ...] = (
     (f"tfperf check {SAMPLE} --max-step-time 5s", 0, "max-step-time"),
     (f"tfperf diff {SAMPLE} sample_traces/input_fixed", 0, "Step time"),
     (f"tfperf timeline {SAMPLE} -o trace.pftrace", 0, ""),
+    (f"tfperf flamegraph {SAMPLE} -o flame.html", 0, ""),
     ("tfperf analyze nowhere", 1, "nowhere"),
     (f"tfperf query {SAMPLE} 'select 1'", 1, "tfperf[sql]"),
     ("tfperf run train.py", 1, "tensorflow"),

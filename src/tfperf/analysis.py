@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from tfperf.display import cut
 from tfperf.errors import TfperfError, TraceFormatError
@@ -27,6 +28,7 @@ from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import Progress, read_host
 from tfperf.trace.soundness import find_flaws
+from tfperf.trace.steps import WhichStep
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class Analysis(Results, frozen=True):
 
     step_marker: str | None = None
     peaks: tuple[DeviceModel, ...] = ()
+    step: WhichStep | None = None
     engine: Engine = Engine()
 
     def __repr__(self) -> str:
@@ -65,9 +68,8 @@ class Analysis(Results, frozen=True):
         if not missing:
             return self
         names = _needed((*self.sections, *missing))
-        analyze = partial(
-            analyze_host, sections=names, attribution=self.attribution, step_marker=self.step_marker, peaks=self.peaks
-        )
+        reading = Reading(self.attribution, self.step_marker, self.peaks, self.step)
+        analyze = partial(analyze_host, sections=names, reading=reading)
         hosts, lost = _analyzed(analyze, self.run, self.engine, Told())
         if lost:  # the new results would be about fewer hosts than the others
             raise TraceFormatError(f"host {lost[0].host} cannot be read any more: {lost[0].reason}")
@@ -95,6 +97,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
     peaks: str | Path | None = None,
+    step: WhichStep | None = None,
     host_patterns: Sequence[str] = (),
     sample_hosts: int | None = None,
     jobs: int | None = None,
@@ -109,7 +112,8 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     a `RemotePath`); of a logdir, the newest run is taken unless `run` names another (several: their hosts are analyzed
     as those of one run). `sections` are those to analyze, with what they rest on (default: all). `attribution` is
     "corrected" or "tensorflow" (what TensorFlow's own profiler concluded). `step_marker` names the events that are
-    steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which come first.
+    steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which come first. `step` is the step that the
+    section timeline draws: its number, "median" or "slowest" (default: these two).
 
     `hosts` keeps only hosts of these names, `host_patterns` those that match, such as `worker-*`, and `sample_hosts`
     so many of each role, evenly spread. Hosts are analyzed on `jobs` processes (default: as many as there are cores,
@@ -125,7 +129,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     selected, sample = (selected, "") if sample_hosts is None else _sampled(selected, sample_hosts)
     names = _needed(sections)
     stated = () if peaks is None else _read_peaks(Path(peaks))
-    analyze = partial(analyze_host, sections=names, attribution=attribution, step_marker=step_marker, peaks=stated)
+    analyze = partial(analyze_host, sections=names, reading=Reading(attribution, step_marker, stated, step))
     if len(selected.files) > MANY_HOSTS:
         analyze = partial(analyze_packed, analyze)
     results, missing = _analyzed(analyze, selected, engine, Told(progress, host_progress))
@@ -142,6 +146,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
         sample=sample,
         step_marker=step_marker,
         peaks=stated,
+        step=step,
         engine=replace(engine, executor=None),
     )
 
@@ -182,29 +187,35 @@ def _read_peaks(path: Path) -> tuple[DeviceModel, ...]:
 def _needed(sections: Sequence[str]) -> tuple[str, ...]:
     """Return the sections to analyze, each after those that it rests on."""
     names = registry.section_names()
-    unknown = next((name for name in sections if name not in names), None)
+    unknown = next((name for name in sections if name not in names and not registry.is_ours(name)), None)
     if unknown is not None:
         raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
     # What every report rests on comes without what the section overview itself also shows.
-    return tuple(dict.fromkeys((*ALWAYS, *registry.with_dependencies(sections or names))))
+    return tuple(dict.fromkeys((*ALWAYS, *registry.with_dependencies(sections or registry.default_sections()))))
+
+
+class Reading(Struct, frozen=True):
+    """How the trace of a host is analyzed, whatever the sections."""
+
+    attribution: Attribution = "corrected"
+    step_marker: str | None = None
+    peaks: tuple[DeviceModel, ...] = ()
+    step: WhichStep | None = None
+
+
+_AS_USUAL = Reading()
 
 
 def analyze_host(
-    file: HostFile,
-    *,
-    sections: Sequence[str],
-    attribution: Attribution = "corrected",
-    step_marker: str | None = None,
-    peaks: Sequence[DeviceModel] = (),
-    progress: Progress | None = None,
+    file: HostFile, *, sections: Sequence[str], reading: Reading = _AS_USUAL, progress: Progress | None = None
 ) -> HostResults:
     """Read the trace of one host, and analyze it by sections, which follow those that they rest on."""
-    as_tensorflow = attribution == "tensorflow"
+    as_tensorflow = reading.attribution == "tensorflow"
     stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
     trace = read_host(
         file.path, file.host, stats=stats | LINKS if as_tensorflow else stats, instants=as_tensorflow, progress=progress
     )
-    host = Host(trace, attribution, step_marker, peaks)
+    host = Host(trace, *astuple(reading))
     host.analyze(sections)
     flaws = find_flaws(trace, host["steps"].steps)
     return HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)

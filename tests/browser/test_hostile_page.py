@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
 from tfperf.report.model import Column, Fact, Finding, GroupedBars, Report, Section, StepChart, Table
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def section_of(name: str) -> Section:
     charts = (
         StepChart(name, (name, "2"), {name: [2.0, 1.0]}, (name, "")),
         GroupedBars(name, "ms", (name,), {name: (1.0,)}),
+        flame_chart(flame_tree({(name, name): 1}), name, FlameScale(unit="ms", divisor=1, separator="/"), most=9),
     )
     return Section(
         name,

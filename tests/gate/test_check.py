@@ -20,7 +20,7 @@ from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import LimitError, named_limit
 from tfperf.gate.outcome import Judged, Outcome, not_judged
 from tfperf.render import render
-from tfperf.sections.registry import section_names
+from tfperf.sections.registry import default_sections
 from tfperf.wire.capture_plane import CaptureFacts
 
 
@@ -225,7 +225,7 @@ def test_only_sections_that_limits_name_are_needed(limits: list[str], sections: 
 
 
 def test_a_baseline_needs_all_sections() -> None:
-    assert needed_sections(CheckConfig(baseline=(Path("baseline.json"),))) == section_names()
+    assert needed_sections(CheckConfig(baseline=(Path("baseline.json"),))) == default_sections()
 
 
 def test_sections_that_were_not_analyzed_are_analyzed_when_limits_need_them(tmp_path: Path) -> None:

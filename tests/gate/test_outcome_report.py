@@ -330,7 +330,8 @@ def number_seen(text: str) -> Fraction:
     """The number that a reader sees; `<` and `>` put it just below or above."""
     number, _, unit = text.replace(",", "").partition(" ")
     side = {"<": -1, ">": 1}.get(text[0], 0)
-    return Fraction(number.lstrip("<>")) * SIZES.get(unit, 1) + side * Fraction(1, 10**400)
+    seen: Fraction = Fraction(number.lstrip("<>")) * SIZES.get(unit, 1) + side * Fraction(1, 10**400)
+    return seen
 
 
 NUMBERS = st.floats(-1e15, 1e15) | st.floats(0, 200) | st.integers(0, 10**9).map(float) | st.just(0.0)

@@ -54,6 +54,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "anonymize": ("anonymize", "{mutant}", "-o", "{out}_copy", "--force"),
     "lint": ("lint", "{mutant}"),
     "timeline perfetto": ("timeline", "{mutant}", "-o", "{out}.pftrace", "--force"),
+    "flamegraph": ("flamegraph", "{mutant}", "-o", "{out}.svg", "--force"),
+    "flamegraph, compared": ("flamegraph", "{mutant}", "--diff", "{sample}", "--by", "function", "--format", "folded"),
     "timeline json": ("timeline", "{mutant}", "-o", "{out}.json", "--force"),
 }
 LIMITS = {

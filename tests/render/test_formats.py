@@ -16,6 +16,7 @@ from tfperf.errors import OutputError
 from tfperf.render import FORMATS, RenderOptions, format_of_file, options_for, render
 from tfperf.render.screen import Screen
 from tfperf.render.text_table import cells
+from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
 from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
 
 HOSTILE = [
@@ -42,12 +43,13 @@ def report_with(name: str, value: Any = 1.5) -> Report:
     columns = (Column("name", name, str), Column("value", name, float, "ms"), Column("other", "Other", str))
     table = Table(name, name, columns, {"name": [name], "value": [value], "other": [value]}, total_rows=9, note=name)
     chart = StepChart(name, (name, "2"), {name: [2.0, 1.0], "Input": [1.0, 1.0]}, (name, ""))
+    flame = flame_chart(flame_tree({(name, name): 3}), name, FlameScale(unit="ms", divisor=1, separator="/"), most=9)
     section = Section(
         name,
         name,
         findings=(Finding(name, "problem", name, name), Finding(name, "hint", name)),
         facts=(Fact(name, name, name, note=name), Fact("value", name, value, "%", name)),
-        charts=(chart,),
+        charts=(chart, flame),
         tables=(table,),
         notes=(name,),
     )

@@ -49,6 +49,17 @@ def test_a_worker_that_fails_is_an_entry_and_a_problem(tmp_path: Path) -> None:
     assert caught.value.reason == "not_a_profiler"
 
 
+def test_pictures_are_made_where_they_are_asked_for(tmp_path: Path) -> None:
+    sampled = Sampled(tmp_path, (saved(tmp_path, "a", STEPS),))
+    assert sampled.with_pictures() is sampled, "it is not analyzed"
+    analyzed = sampled.analyzed()
+    assert "timeline" not in {section.name for section in analyzed.report().sections}
+    drawn = analyzed.with_pictures()
+    assert "timeline" in {section.name for section in drawn.report().sections}
+    (tmp_path / "a.xplane.pb").unlink()
+    assert analyzed.with_pictures() is analyzed, "the trace is gone"
+
+
 def test_a_trace_that_cannot_be_analyzed_is_reported_without_analysis(tmp_path: Path) -> None:
     sampled = Sampled(tmp_path, (saved(tmp_path, "w", b"not a trace"),)).analyzed()
     assert sampled.analysis is None

@@ -32,8 +32,8 @@ def home_of(analysis: tfperf.Analysis, section: str) -> tuple[str, tuple[Column,
     return name, next(table.columns for table in find_section(section).tables if table.name == name)
 
 
-def test_every_section_but_gaps_has_a_table() -> None:
-    assert set(OURS) - set(WITH_TABLE) == {"gaps"}
+def test_every_section_but_gaps_and_pictures_has_a_table() -> None:
+    assert set(OURS) - set(WITH_TABLE) == {"gaps", "timeline"}
 
 
 @pytest.mark.parametrize("logdir", RUNS, ids=lambda path: "-".join(path.parts[-5:]))

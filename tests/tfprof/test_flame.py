@@ -11,7 +11,7 @@ import pytest
 from tfprof_builders import CPU, model, node, op_log, ran, run_metadata
 
 from tfperf.tfprof import flame
-from tfperf.tfprof.flame import flame_page
+from tfperf.tfprof.flame import view_page
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.model import Model
 from tfperf.tfprof.options import options_from
@@ -35,7 +35,7 @@ def shown(of: Model, view: View = "scope", **given: Any) -> Shown:
 
 def boxes(page: str) -> list[tuple[str, int, float, float, list[str]]]:
     """Return label, level, left and width of each box, and what is read when one points at it."""
-    (picture,) = re.findall(r"<svg id=.*</svg>", page, re.DOTALL)
+    (picture,) = re.findall(r"<svg class=.flame.*</svg>", page, re.DOTALL)
     root = ElementTree.fromstring(picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
     found = []
     for box in root.iter(f"{SVG}svg"):
@@ -49,7 +49,7 @@ def boxes(page: str) -> list[tuple[str, int, float, float, list[str]]]:
 
 
 def test_boxes_are_as_wide_as_their_totals(small: Model) -> None:
-    assert boxes(flame_page(shown(small), "micros", "a title")) == [
+    assert boxes(view_page(shown(small), "micros", "a title")) == [
         ("all", 0, 0, 100, ["all", "total 1.00 ms (100.0%)", "own 0.000 ms (0.0%)"]),
         ("layer", 1, 0, 80, ["layer", "total 0.800 ms (80.0%)", "own 0.000 ms (0.0%)"]),
         ("a", 2, 0, 60, ["layer/a", "total 0.600 ms (60.0%)", "own 0.600 ms (60.0%)"]),
@@ -59,30 +59,31 @@ def test_boxes_are_as_wide_as_their_totals(small: Model) -> None:
 
 
 def test_other_attributes_and_lines_of_code(small: Model) -> None:
-    page = flame_page(shown(small, "code"), "bytes", "a title")
+    page = view_page(shown(small, "code"), "bytes", "a title")
     assert [(label, width, texts[1]) for label, _, _, width, texts in boxes(page)] == [
         ("all", 100, "total 2.00 kB (100.0%)"),
         ("main.py:3:<module>", 100, "total 2.00 kB (100.0%)"),
         ("nn.py:5:dense", 100, "total 2.00 kB (100.0%)"),
     ]
-    assert "requested memory; all of it is 2.00 kB" in page
+    assert "as wide as its requested memory." in page
+    assert "All of it is 2.00 kB." in page
 
 
 def test_what_is_not_drawn_is_said(small: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = flame_page(shown(small), "micros", "a title")
+    page = view_page(shown(small), "micros", "a title")
     # "<script>alert("1")<" is a scope of its own, for its name has a slash.
     assert "Not drawn: 2 rows without time of accelerator and CPU." in page
     monkeypatch.setattr(flame, "MOST_BOXES", 3)
-    page = flame_page(shown(small), "micros", "a title")
+    page = view_page(shown(small), "micros", "a title")
     assert [label for label, *_ in boxes(page)] == ["all", "layer", "a"]
-    assert "Not drawn: 2 rows narrower than all these." in page
+    assert "Not drawn: 2 boxes narrower than all these." in page
 
 
 def test_names_do_nothing(tmp_path: Path) -> None:
     names = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202e\x00 &amp; {{ 7 }}"]
     records = [ran(name, 1, 10) for name in names]
     of = model(tmp_path, [node(name, "Op") for name in names], {1: run_metadata({CPU: records})})
-    page = flame_page(shown(of), "micros", names[0])
+    page = view_page(shown(of), "micros", names[0])
     assert page.count("<script>") == 1
     assert "<img" not in page
     assert "\u202e" not in page
@@ -91,7 +92,7 @@ def test_names_do_nothing(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_for_nothing(small: Model) -> None:
-    page = flame_page(shown(small), "micros", "a title")
+    page = view_page(shown(small), "micros", "a title")
     assert not re.search(r"(?:src|href|@import|url\()\s*[=(]?\s*[\"']?(?:https?:)?//", page)
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     assert re.fullmatch(
@@ -105,6 +106,6 @@ def test_the_page_asks_for_nothing(small: Model) -> None:
 
 def test_what_has_no_flame_graph(small: Model) -> None:
     with pytest.raises(ValueError, match=r"'device' is not possible: use one of micros, "):
-        flame_page(shown(small), "device", "a title")
+        view_page(shown(small), "device", "a title")
     with pytest.raises(TfprofInputError, match="nothing that is shown has any params"):
-        flame_page(shown(small), "params", "a title")
+        view_page(shown(small), "params", "a title")

@@ -43,8 +43,8 @@ def test_progress_counts_the_bytes_of_all_hosts(logdir: Path, tmp_path: Path) ->
 
 
 def test_an_unknown_parameter_or_suffix_is_refused(logdir: Path, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="write_timeline\\(\\) has no parameter 'step'"):
-        write_timeline(logdir, tmp_path / "o.json", step=(1, 1))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="write_timeline\\(\\) has no parameter 'stap'"):
+        write_timeline(logdir, tmp_path / "o.json", stap=(1, 1))  # type: ignore[call-arg]
     with pytest.raises(tfperf.TfperfError, match=r"o\.txt has an unknown suffix"):
         write_timeline(logdir, tmp_path / "o.txt")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, host, line, plane
+from builders import event, host, line, plane, trace_of
 from timeline.example_files import exported, host_file, shown
 
 from tfperf.errors import OutputError, TfperfError
 from tfperf.timeline.export import export
-from tfperf.timeline.selection import Selection
+from tfperf.timeline.selection import Selection, SelectionCheck
+from tfperf.trace.find_steps import find_steps
 
 US = 1_000_000
 STEPS = [event("train", 10 * i, 8, step_num=i) for i in range(6)]
@@ -119,3 +120,25 @@ def test_counters_keep_to_the_steps(tmp_path: Path) -> None:
     notes = [event("MemoryAllocation", at, 0, allocator_name="cpu", bytes_allocated=at) for at in (5, 15, 25)]
     read = shown(tmp_path, host(*STEPS, *notes), selection=Selection(steps=(1, 1)))
     assert list(read.counters.values()) == [[(15_000, 15)]]
+
+
+def test_a_step_by_its_duration_is_that_of_the_first_host_with_steps(tmp_path: Path) -> None:
+    """Steps of 100, 300 and 110 us: the second is the slowest, also of a host on which another one is."""
+    times = ((0, 100), (100, 300), (400, 110))
+    marks = [event("train", start, duration, step_num=7 + n) for n, (start, duration) in enumerate(times)]
+    first = find_steps(trace_of(tmp_path, host(*marks)))
+    other = find_steps(trace_of(tmp_path, host(*(event("train", 500 * n, 500, step_num=7 + n) for n in range(3)))))
+    none = find_steps(trace_of(tmp_path, host(event("x", 0, 1))))
+    check = SelectionCheck(Selection(step="slowest"))
+    assert check.choose(none).steps == (1, 0), "nothing of a host without steps"
+    assert check.choose(first).steps == (8, 8)
+    assert check.choose(other).steps == (8, 8)
+    assert SelectionCheck(Selection(step="median")).choose(first).steps == (9, 9)
+    assert SelectionCheck(Selection(step=4)).choose(first).steps == (4, 4)
+
+
+def test_a_step_of_a_profile_without_steps_is_an_error(tmp_path: Path) -> None:
+    check = SelectionCheck(Selection(step="median"))
+    check.choose(find_steps(trace_of(tmp_path, host(event("x", 0, 1)))))
+    with pytest.raises(TfperfError, match="has no steps; omit --step"):
+        check.raise_if_empty()

@@ -12,6 +12,7 @@ from tfperf.trace.activities import (
     Activity,
     ActivityTimes,
     Attribution,
+    busy_times,
     corrected_times,
     device_codes,
     host_codes,
@@ -104,7 +105,7 @@ def test_activities_in_real_time_are_united_over_threads(tmp_path: Path) -> None
     trace = trace_of(tmp_path, plane("/host:CPU", *threads), gpu)
     window = np.array([0]), np.array([30 * US])
     expected = {"HOST_COMPUTE": [(0, 15)], "COMPUTE_UNKNOWN": [(8, 12)], "HOST_TO_DEVICE": [(20, 25)]}
-    assert busy(corrected_times(trace, *window)) == expected
+    assert busy(corrected_times(busy_times(trace), *window)) == expected
 
 
 def test_where_no_op_is_an_infeed_waiting_of_the_host_explains_idle_time(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ class _Commands(click.Group):
         "export-csv",
         "export-parquet",
         "timeline",
+        "flamegraph",
         "anonymize",
         "query",
         "tfprof",
@@ -201,6 +202,7 @@ def main() -> None:
       tfperf check logs/ --max-input-bound 10%
       tfperf export-csv logs/ -o tables/
       tfperf timeline logs/ -o trace.pftrace
+      tfperf flamegraph logs/ -o flame.html
       tfperf anonymize logs/ -o anonymous/
       tfperf query logs/ "select op_type, self_ms from host_ops limit 5"
       tfperf explain input-bound

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tfperf.cli import options, typed
+from tfperf.render import FORMATS, Format
 from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.units import counted
 
@@ -46,6 +48,12 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
     help="Peaks of devices, which come before those that tfperf knows (TOML or JSON; docs/roofline.md).",
 )
 @click.option(
+    "--step",
+    type=typed.WHICH_STEP,
+    metavar="N|median|slowest",
+    help="Draw this step on the page (-o step.html), not the median one and the slowest.",
+)
+@click.option(
     "--save-baseline",
     "baseline",
     type=typed.OUTPUT,
@@ -72,21 +80,20 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf analyze logs/ -s kernels --by kernel
       tfperf analyze logs/ -s roofline --peaks peaks.toml
       tfperf analyze logs/ -o report.html
+      tfperf analyze logs/ --step slowest -o step.html
       tfperf analyze logs/ --open
       tfperf analyze logs/ --format json -o report.json
       tfperf analyze logs/ --save-baseline baseline.json
       tfperf analyze logs/ --hosts 'worker-*' --jobs 8
     """
     baseline: Location | None = values["baseline"]
-    if values["list_runs"] and baseline:
-        raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
-    if values["full"] and values["sections"]:
-        raise click.UsageError("--full shows all sections, -s some of them: omit one of the two")
-    if values["skip_first"] is not None and baseline is None:
-        raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
+    _refuse_contradictions(values)
     view = "sections" if values["sections"] else "whole" if values["full"] else "answer"
     if values["opens"]:
         format_name = _page_format(format_name, output)
+    form = FORMATS[options.chosen_format(format_name, output)]
+    if values["step"] is not None and not form.has_pictures:
+        raise click.UsageError("--step is about what a page draws: write one with -o step.html, or pass --open")
     options.check_output(output, format_name, force=force)
     options.refuse_existing(baseline, force=force)
     if values["list_runs"]:
@@ -95,16 +102,8 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
 
         report = runs_report(path, find_runs(path))
     else:
-        if view == "answer" and options.answers(format_name, output):
-            from tfperf.sections.registry import lead_sections
-
-            if values["by"] != "pattern" or values["filters"]:
-                problem = "--by and --filter are about ops and kernels, which are not shown"
-                raise click.UsageError(f"{problem}: pass -s ops, -s kernels or --full")
-            # What nobody is shown need not be analyzed.
-            values["sections"] = lead_sections()
-        wants_summary = options.chosen_format(format_name, output) == "json"
-        report = _report(path, force=force, wants_summary=wants_summary, **values)
+        values["sections"] = _shown_sections(form, view, values)
+        report = _report(path, force=force, wants_summary=form.name == "json", **values)
     if values["opens"] and output is None:
         from tfperf.cli.browser import new_page
 
@@ -114,6 +113,30 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
         from tfperf.cli.browser import show_page
 
         show_page(output)
+
+
+def _refuse_contradictions(values: Mapping[str, Any]) -> None:
+    if values["list_runs"] and values["baseline"]:
+        raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
+    if values["full"] and values["sections"]:
+        raise click.UsageError("--full shows all sections, -s some of them: omit one of the two")
+    if values["skip_first"] is not None and values["baseline"] is None:
+        raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
+
+
+def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the sections to analyze, since what nobody is shown need not be; nothing: all but pictures."""
+    from tfperf.sections.registry import lead_sections, section_names
+
+    sections: tuple[str, ...] = values["sections"]
+    if view == "answer" and form.answers:
+        if values["by"] != "pattern" or values["filters"]:
+            problem = "--by and --filter are about ops and kernels, which are not shown"
+            raise click.UsageError(f"{problem}: pass -s ops, -s kernels or --full")
+        return lead_sections()
+    if form.has_pictures and not sections:
+        return section_names()
+    return tuple(dict.fromkeys((*sections, "timeline"))) if values["step"] is not None else sections
 
 
 def _page_format(format_name: str | None, output: Location | None) -> str:
@@ -129,12 +152,15 @@ def _page_format(format_name: str | None, output: Location | None) -> str:
 
 def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) -> Report:
     """Return the report, and write the baseline if one is to be saved."""
+    from tfperf.sections.registry import default_sections
+
     sections, baseline = values["sections"], values["baseline"]
     reading = {key: values[key] for key in options.READING}
     # The summary of a JSON document has the batch size, whatever sections there are.
     needed = (*sections, "batch") if sections and wants_summary else sections
-    loaded = () if baseline else needed
-    analysis = options.load_analysis(path, sections=loaded, peaks=values["peaks"], **reading)
+    # A baseline rests on more than is shown.
+    loaded = (*default_sections(), *needed) if baseline else needed
+    analysis = options.load_analysis(path, sections=loaded, peaks=values["peaks"], step=values["step"], **reading)
     report = analysis.report(sections, by=values["by"], filters=values["filters"])
     if baseline:
         from tfperf.compare.baseline_file import baseline_text

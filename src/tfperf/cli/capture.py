@@ -11,6 +11,7 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import INTERRUPTED, capture_options, manners, options, shows_progress, typed
+from tfperf.render import FORMATS
 
 if TYPE_CHECKING:
     from tfperf.capture.address import Address
@@ -112,6 +113,8 @@ def command(
     format_name = options.chosen_format(format_name, output)
     is_shown = True
     if sampled.kept or format_name != "table":
+        if FORMATS[format_name].has_pictures:
+            sampled = sampled.with_pictures()
         is_shown = options.show_surely(sampled.report(), format_name, output, force=force, top=top)
     if sampled.kept and not analyze:
         options.say(f"next: tfperf analyze {logdir}")

@@ -182,11 +182,6 @@ def chosen_format(format_name: str | None, output: Location | None) -> str:
     return format_name or (format_of_file(output) if output else None) or "table"
 
 
-def answers(format_name: str | None, output: Location | None) -> bool:
-    """Tell whether the format that was asked for shows the answer alone, unless the whole report is asked for."""
-    return FORMATS[chosen_format(format_name, output)].answers
-
-
 def check_output(output: Location | None, format_name: str | None, *, force: bool, made: Path | None = None) -> None:
     """Raise an error if the report cannot be written as it is asked for: before the work, not after.
 

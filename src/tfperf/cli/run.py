@@ -11,6 +11,7 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import capture_options, manners, options, typed
+from tfperf.render import FORMATS
 
 
 @click.command(
@@ -73,6 +74,8 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
     format_name = options.chosen_format(format_name, output)
     is_shown = True
     if sampled.kept or format_name != "table":
+        if FORMATS[format_name].has_pictures:
+            sampled = sampled.with_pictures()
         is_shown = options.show_surely(sampled.report(), format_name, output, force=force, top=top)
     raise Exit(exit_code or int(not (sampled.kept and is_shown)))
 

@@ -20,6 +20,7 @@ from tfperf.storage.remote_path import Location, RemotePath
 @click.option(
     "--steps", metavar="A..B", type=typed.step_range, help="Only what overlaps these steps, both included (3..5)."
 )
+@click.option("--step", type=typed.WHICH_STEP, metavar="N|median|slowest", help="Only what overlaps this step.")
 @click.option("--threads", metavar="PATTERN", multiple=True, help="Only these threads or planes (* is a wildcard).")
 @click.option(
     "--min-duration",
@@ -41,6 +42,7 @@ def command(path: Location, output: Location | None, show: bool, **values: Any) 
     Example:
       tfperf timeline logs/ -o trace.pftrace
       tfperf timeline logs/ --steps 3..5 --min-duration 10us -o part.json.gz
+      tfperf timeline logs/ --step slowest -o step.pftrace
       tfperf timeline logs/ --open
     """
     import tempfile
@@ -53,6 +55,8 @@ def command(path: Location, output: Location | None, show: bool, **values: Any) 
         raise click.UsageError("name the file to write with -o, for example -o trace.pftrace, or show it with --open")
     if output is not None and format_of(output) is None:
         raise click.UsageError(f"{output.name}: end the file name in .pftrace, .perfetto-trace, .json or .json.gz")
+    if values["step"] is not None and values["steps"] is not None:
+        raise click.UsageError("--step and --steps both say what to write: omit one of them")
     if show and isinstance(output, RemotePath):
         raise click.UsageError("--open shows a file of this machine: omit -o, or name such a file")
     values["min_duration_us"] *= 1e6

@@ -18,6 +18,7 @@ from tfperf.units import DURATIONS, SIZES, converted, did_you_mean, split_quanti
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from tfperf.trace.steps import WhichStep
 
 ANONYMOUS, ENDPOINT = "tfperf.anonymous", "tfperf.endpoint_url"
 """Where the options that say how addresses are reached leave their values (`Context.meta`)."""
@@ -66,6 +67,23 @@ def step_range(text: str) -> tuple[int, int]:
     if first > last:
         raise click.BadParameter(f"{text!r} ends before it starts: write {last}..{first}")
     return first, last
+
+
+class _WhichStep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The number of a step, or which of them by its duration."""
+
+    name = "step"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> WhichStep:
+        text = str(value).strip()
+        if text in ("median", "slowest"):
+            return text  # type: ignore[return-value]
+        if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+            self.fail(f"{value!r} is not a step: write its number, median or slowest", param, ctx)
+        return int(text)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in ("median", "slowest") if word.startswith(incomplete)]
 
 
 class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -158,6 +176,7 @@ class _TracePath(_PathOrAddress):
 
 
 SECTION = _Section()
+WHICH_STEP = _WhichStep()
 PATH = NonEmptyPath(path_type=Path, readable=False)
 """Whether a file can be read is found when it is opened."""
 DEFAULT_LOGDIR = "logs"

@@ -35,7 +35,7 @@ from tfperf.gate.measure import is_over_steps, measure, measure_skew, measure_to
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
-from tfperf.sections.registry import find_table, section_names
+from tfperf.sections.registry import default_sections, find_table
 from tfperf.storage.remote_path import Location, RemotePath, located
 from tfperf.units import counted
 
@@ -100,7 +100,7 @@ def needed_sections(config: CheckConfig) -> tuple[str, ...]:
     Raises LimitError for a tolerance without the baseline that it is about: as a limit, it would always hold.
     """
     if config.baseline:
-        return section_names()
+        return default_sections()
     if config.max_regression is not None:
         raise LimitError("max-regression needs a baseline to compare with, a file of tfperf analyze --save-baseline")
     needed: list[str] = []

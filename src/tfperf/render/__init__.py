@@ -54,6 +54,8 @@ class Format(Struct, frozen=True):
     """Whether it shows the answer alone, unless the whole report is asked for."""
     renderer: str
     """`module:function`, imported when the format is chosen; called with the report and RenderOptions."""
+    has_pictures: bool = False
+    """Whether it shows pictures, which are made for it only."""
 
 
 FORMATS: Mapping[str, Format] = {
@@ -63,7 +65,7 @@ FORMATS: Mapping[str, Format] = {
         Format("json", (".json",), "data", False, "tfperf.render.json_file:render_json"),
         Format("csv", (".csv",), "data", False, "tfperf.render.csv_file:render_csv"),
         Format("markdown", (".md", ".markdown"), "brief", False, "tfperf.render.markdown:render_markdown"),
-        Format("html", (".html", ".htm"), "full", False, "tfperf.render.page.page:render_page"),
+        Format("html", (".html", ".htm"), "full", False, "tfperf.render.page.page:render_page", has_pictures=True),
     )
 }
 """Every format by name, in the order of the help."""

@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from tfperf.render.bars import bar_text
+from tfperf.render.icicle import icicle_lines
 from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
 from tfperf.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
-from tfperf.report.model import BarChart, Chart, GroupedBars, LogChart, Sparkline, StepChart
+from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart
+from tfperf.report.step_picture import StepPicture
 from tfperf.units import format_ms
 
-BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
 SPARK_BLOCKS, SPARK_ASCII = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 _SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 """For categories whose titles have no letter that is free."""
 _LABEL_SHARE = 0.5
+ONLY_ON_PAGES = ("Only a page draws it: -o report.html.",)
 _SMALLEST_BAR = 8
 
 
@@ -24,6 +27,10 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
     """Return the chart as lines of at most `width` cells, without its title."""
     if isinstance(chart, Sparkline):
         return [line_of(sparkline_text(chart, width, interactive=interactive))]
+    if isinstance(chart, FlameChart):
+        return icicle_lines(chart, width, interactive=interactive)
+    if isinstance(chart, StepPicture):
+        return [line_of(line) for line in ONLY_ON_PAGES]
     if isinstance(chart, LogChart):
         bars = BarChart(chart.title, "", *_columns_of(chart))
         return [line_of(text) for text in bar_chart_lines(bars, width, interactive=interactive)]
@@ -56,7 +63,7 @@ def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: b
     scale = max(lengths)
     lines = []
     for label, length, text in zip(labels, lengths, values, strict=True):
-        bar = _bar(length / scale, room, interactive=interactive) if length else ""
+        bar = bar_text(length / scale, room, interactive=interactive) if length else ""
         start = " " * (left - cells(label)) + label
         lines.append(f"{start} {bar}{' ' * (room - len(bar))}  {' ' * (right - cells(text))}{text}".rstrip())
     return lines
@@ -70,14 +77,6 @@ def _in_rows(chart: GroupedBars) -> BarChart:
             labels.append(name if number else f"{label}, {name}")
             values.append(of_groups[group])
     return BarChart(chart.title, chart.unit, tuple(labels), tuple(values))
-
-
-def _bar(share: float, room: int, *, interactive: bool) -> str:
-    """Return a bar; what is more than nothing shows at least the smallest mark."""
-    if not interactive:
-        return BAR_ASCII * max(round(share * room), 1)
-    eighths = max(round(share * room * 8), 1)
-    return BAR_BLOCKS[-1] * (eighths // 8) + (BAR_BLOCKS[eighths % 8 - 1] if eighths % 8 else "")
 
 
 def sparkline_text(series: Sparkline, width: int, *, interactive: bool) -> str:

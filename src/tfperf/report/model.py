@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.display import Shown, cut
+from tfperf.report.step_picture import StepPicture
 from tfperf.units import Unit, counted, format_ms, format_percent
 
 if TYPE_CHECKING:
@@ -231,7 +232,29 @@ class LogChart(Struct, frozen=True, kw_only=True):
     level: Level = "brief"
 
 
-Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart
+class FlameChart(Struct, frozen=True, kw_only=True):
+    """Boxes inside each other, in preorder, the first around all others: a flame graph, or a tree with bars.
+
+    `starts` and `widths` are in `unit`, `own` is what a box is without those in it. `before`, if any, is how wide each
+    box is in the run that this one is compared with. `omitted` counts narrower boxes that it lacks.
+    """
+
+    title: str
+    unit: Unit
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    """Their short names."""
+    depths: tuple[int, ...]
+    """How many boxes are around each."""
+    starts: tuple[float, ...]
+    widths: tuple[float, ...]
+    own: tuple[float, ...]
+    before: tuple[float, ...] = ()
+    omitted: int = 0
+    level: Level = "brief"
+
+
+Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart | FlameChart | StepPicture
 
 
 class Section(Shown, Struct, frozen=True):

@@ -63,6 +63,17 @@ class Sampled(Shown, Struct, frozen=True):
         except TfperfError as error:
             return replace(self, is_analyzed=True, error=str(error))
 
+    def with_pictures(self) -> Sampled:
+        """Return the result whose report draws steps too, if it is analyzed: the files are read again."""
+        from tfperf.sections.registry import section_names
+
+        if self.analysis is None:
+            return self
+        try:
+            return replace(self, analysis=self.analysis.more(section_names()))
+        except TfperfError:  # somebody took them away
+            return self
+
     @property
     def headline(self) -> str:
         """The first conclusion of the analysis; empty if there is none."""

@@ -120,6 +120,8 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     """narrow(result, before, after): the result over fewer steps; `before` and `after` are breakdowns of the host."""
     is_lead: bool = False
     """Whether the section is the answer: the first screen, and the top of a document that is read from its top."""
+    is_picture: bool = False
+    """Whether it is made only where it is asked for by name, or for a format that shows pictures."""
     document: Function | None = None
     """document(results): an object at the top of the JSON document, under the name of the section."""
 
@@ -144,8 +146,11 @@ OURS = (
     "host_threads",
     "environment",
     "gaps",
+    "timeline",
 )
 """The sections of tfperf, in the order of the report: each is a folder beside this file."""
+UNREPORTED = {"op_sums": "tfperf.sections.ops.sums:OP_SUMS", "python_stacks": "tfperf.sections.python.stacks:STACKS"}
+"""Where sections are declared that no report has: only a command asks for what they find out."""
 
 
 @cache
@@ -202,7 +207,7 @@ def _problem(spec: object, name: str, others: Iterable[str]) -> str:
         return f"it is {type(spec).__name__}, not a SectionSpec"
     if spec.name != name:
         return f"it calls itself {spec.name}"
-    if name in OURS or name in others:
+    if is_ours(name) or name in others:
         return "another section has this name"
     if not name.isidentifier():
         return "its name is not an identifier"
@@ -223,6 +228,16 @@ def section_names() -> tuple[str, ...]:
     return (*OURS, *_others()[0])
 
 
+def is_ours(name: str) -> bool:
+    """Tell whether a section is one of tfperf."""
+    return name in OURS or name in UNREPORTED
+
+
+def default_sections() -> tuple[str, ...]:
+    """Return the names of the sections that are analyzed where none is named: all but pictures."""
+    return tuple(name for name in section_names() if not find_section(name).is_picture)
+
+
 def lead_sections() -> tuple[str, ...]:
     """Return the names of the sections that are the answer."""
     return tuple(name for name in section_names() if find_section(name).is_lead)
@@ -236,8 +251,8 @@ def omitted_sections() -> tuple[str, ...]:
 @cache
 def find_section(name: str) -> SectionSpec:
     """Return the declaration of a section; imports its folder. Raises KeyError."""
-    if name in OURS:
-        spec: SectionSpec = resolve_name(f"tfperf.sections.{name}:SECTION")
+    if is_ours(name):
+        spec: SectionSpec = resolve_name(UNREPORTED.get(name, f"tfperf.sections.{name}:SECTION"))
         return spec
     return _others()[0][name]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -14,16 +13,16 @@ from tfperf.display import Shown
 from tfperf.errors import TfperfError
 from tfperf.sections.many_hosts import MANY_HOSTS, combined_in_tree
 from tfperf.sections.missing import MissingHost, missing_text
-from tfperf.sections.registry import OURS, call, described, find_section, find_table, omission
+from tfperf.sections.registry import call, described, find_section, find_table, is_ours, omission
 from tfperf.sections.view import View
-from tfperf.trace.activities import Attribution
+from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.flaw import Flaw
 from tfperf.trace.logdir import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tfperf.arrays import Int64s
+    from tfperf.arrays import Int64s, Intervals
     from tfperf.report.model import Data
     from tfperf.sections.steps.breakdown import Breakdown
     from tfperf.trace.device_peaks import DeviceModel
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from tfperf.trace.launches import LaunchLinks
     from tfperf.trace.pipelines import Pipelines
     from tfperf.trace.stage_work import StageWork
-    from tfperf.trace.steps import Steps
+    from tfperf.trace.steps import Steps, WhichStep
     from tfperf.trace.tasks import Task
 
 
@@ -51,12 +50,15 @@ class Host:
         attribution: Attribution = "corrected",
         step_marker: str | None = None,
         peaks: Sequence[DeviceModel] = (),
+        step: WhichStep | None = None,
     ) -> None:
         self.trace = trace
         self.attribution: Attribution = attribution
         self.step_marker = step_marker
         self.peaks = peaks
         """Peaks of devices that the user states."""
+        self.drawn_step = step
+        """The step to draw, if one is asked for."""
         self.results: dict[str, Any] = {}
         self.omitted: dict[str, str] = {}
         """Sections of other packages that failed, with the reason."""
@@ -76,7 +78,7 @@ class Host:
             try:
                 self.results[name] = call(spec.analyze, self)
             except Exception as error:
-                if name in OURS:
+                if is_ours(name):
                     raise
                 self.omitted[name] = described(error)
 
@@ -95,6 +97,13 @@ class Host:
         from tfperf.trace.tasks import task_of
 
         return task_of(self.trace)
+
+    @cached_property
+    def busy_times(self) -> dict[Activity, Intervals]:
+        """Return when each activity is under way, in real time."""
+        from tfperf.trace.activities import busy_times
+
+        return busy_times(self.trace)
 
     @cached_property
     def host_ops(self) -> HostOps:
@@ -164,7 +173,7 @@ def _result(results: Mapping[str, Any], section: str) -> Any:
     It is empty, as if the run had no host. What a section of another package needs for that is not known.
     """
     result, spec = results[section], find_section(section)
-    if result is None and section in OURS and spec.without_device and spec.combine is not None:
+    if result is None and is_ours(section) and spec.without_device and spec.combine is not None:
         return call(spec.combine, [])
     return result
 
@@ -286,7 +295,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
         except TfperfError:
             raise
         except Exception as error:
-            if section in OURS:
+            if is_ours(section):
                 raise
             raise TfperfError(omission(section, described(error))) from error
 
@@ -338,10 +347,3 @@ class Results(Shown, Struct, frozen=True, dict=True):
         shown = replace(self, view=view)
         shown._combined.update(self._combined)
         return shown
-
-
-def alone(section: str, result: Any) -> Results:
-    """Return the results of a run of which only that of one section is known."""
-    results = Results(Run("", Path(), ()), "corrected", (), (section,))
-    results._combined[section] = result
-    return results

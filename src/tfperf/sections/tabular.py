@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
 from tfperf.display import Shown, cut
 from tfperf.report.model import Data, Table
 from tfperf.sections.registry import TableSpec, find_section
-from tfperf.sections.results import alone
+from tfperf.sections.results import Results
+from tfperf.trace.logdir import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +49,7 @@ class HasTable(Shown):
 
     def _data(self) -> Data | None:
         """Return the declared columns: what the first table of a section says rests on nothing else."""
-        return self._spec().data(alone(self.home[0], self))
+        return self._spec().data(_alone(self.home[0], self))
 
     def __repr__(self) -> str:
         name, rows = self._spec().name, len(self.as_table())
@@ -56,3 +58,10 @@ class HasTable(Shown):
 
 class Tabular(HasTable, Struct, frozen=True):
     """A result that is a table too, and has fields."""
+
+
+def _alone(section: str, result: Any) -> Results:
+    """Return the results of a run of which only that of one section is known."""
+    results = Results(Run("", Path(), ()), "corrected", (), (section,))
+    results._combined[section] = result
+    return results

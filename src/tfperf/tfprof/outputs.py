@@ -101,10 +101,10 @@ def _pprof(model: Model, options: Options) -> bytes:
 
 def _flame(model: Model, view: View, options: Options) -> bytes:
     """Return the page of what rows are sorted by, or else of the first selected value that there is."""
-    from tfperf.tfprof.flame import flame_page
+    from tfperf.tfprof.flame import view_page
     from tfperf.tfprof.views import show_tree
 
     shown = show_tree(model, view, options, with_parameters(model, model.values(options.step)))
     named = [name for name in (options.order_by, *options.select) if name in ATTRIBUTES]
     attribute = next((name for name in named if shown.root_total[PLACE[name]]), (*named, "micros")[0])
-    return flame_page(shown, attribute, f"tfprof {view}").encode()
+    return view_page(shown, attribute, f"tfprof {view}").encode()

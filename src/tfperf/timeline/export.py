@@ -21,6 +21,7 @@ from tfperf.timeline.track_groups import host_timeline
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import Progress, progress_by_file, read_host
+from tfperf.trace.steps import WhichStep
 from tfperf.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ class TimelineParts(TypedDict, total=False):
     """Names of hosts."""
     steps: tuple[int, int] | None
     """First and last number of the steps that events overlap."""
+    step: WhichStep | None
+    """One step, by its number or by its duration among the others ("median", "slowest")."""
     threads: Sequence[str]
     """Names of lines or planes; `*` is a wildcard."""
     min_duration_us: float
@@ -133,16 +136,18 @@ def write_timeline(
 
     `path`, `run`, `hosts` and `step_marker` are those of `tfperf.load`. The suffix of `output` gives the format:
     `.pftrace` for Perfetto, `.json` or `.json.gz` for chrome://tracing and others. `steps` are the first and the last
-    number, `threads` patterns of the names of lines or planes, `min_duration_us` is the duration that an event must
-    have at least. A file that exists is replaced only with `force`. `progress` is called with the bytes read so far and
-    the bytes of all hosts. Raises TfperfError.
+    number, `step` is one step (its number, "median" or "slowest"), `threads` patterns of the names of lines or planes,
+    `min_duration_us` is the duration that an event must have at least. A file that exists is replaced only with
+    `force`. `progress` is called with the bytes read so far and the bytes of all hosts. Raises TfperfError.
     """
     unknown = parts.keys() - TimelineParts.__annotations__.keys()
     if unknown:
         raise TypeError(f"write_timeline() has no parameter {unknown.pop()!r}")
     chosen = choose_hosts(choose_run(find_runs(located(path)), run), tuple(parts.get("hosts", ())))
     min_duration_ps = round(parts.get("min_duration_us", 0.0) * _PS_PER_US)
-    selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps)
+    selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps, parts.get("step"))
+    if selection.steps is not None and selection.step is not None:
+        raise TfperfError("steps and step both say what to show: omit one of them")
     return export(chosen.files, located(output), selection, step_marker=step_marker, force=force, progress=progress)
 
 
@@ -188,9 +193,10 @@ def _host_timelines(
     for file, report, shift_ps in zip(files, progress_by_file(files, progress), clocks.shifts_ps, strict=True):
         trace = shifted(read_host(file.path, file.host, everything=True, progress=report), shift_ps)
         steps = find_steps(trace, step_marker)
+        selection = check.choose(steps)
         check.add(trace, steps.numbers)
         prefix = f"{file.host} " if len(files) > 1 else ""
-        timeline = host_timeline(trace, steps, check.selection, prefix=prefix, first_arrow=result.arrows + 1)
+        timeline = host_timeline(trace, steps, selection, prefix=prefix, first_arrow=result.arrows + 1)
         result.add(timeline, trace.errors + trace.warnings)
         # While the timeline is written, which takes long, only what is shown of the trace stays in memory.
         del trace

@@ -7,13 +7,15 @@ from fnmatch import translate
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, Intervals, union
 from tfperf.errors import TfperfError
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps import Steps
+from tfperf.trace.steps import Steps, WhichStep, chosen_step
 
 _THREADS_LISTED = 8
+_NO_STEP = (1, 0)
 
 
 class Selection(Struct, frozen=True):
@@ -24,6 +26,8 @@ class Selection(Struct, frozen=True):
     steps: tuple[int, int] | None = None
     threads: tuple[str, ...] = ()
     min_duration_ps: int = 0
+    step: WhichStep | None = None
+    """One step; of several hosts, the first that has steps tells its number (`SelectionCheck.choose`)."""
 
 
 def selected_steps(steps: Steps, selection: Selection) -> Steps:
@@ -83,6 +87,16 @@ class SelectionCheck(Struct):
     threads: list[str] = field(default_factory=list)
     numbers: list[Int64s] = field(default_factory=list)
 
+    def choose(self, steps: Steps) -> Selection:
+        """Return what to show of a host: a step that is asked for by its duration is known once a host has steps."""
+        which = self.selection.step
+        if which is not None and (row := chosen_step(steps, which)) is not None:
+            number = int(steps.numbers[row])
+            self.selection = replace(self.selection, steps=(number, number), step=None)
+        elif isinstance(which, int):
+            self.selection = replace(self.selection, steps=(which, which), step=None)
+        return self.selection if self.selection.step is None else replace(self.selection, steps=_NO_STEP)
+
     def add(self, trace: HostTrace, numbers: Int64s) -> None:
         """Note what a host has; `numbers` are those of its steps."""
         steps, threads = self.selection.steps, self.selection.threads
@@ -94,6 +108,8 @@ class SelectionCheck(Struct):
 
     def raise_if_empty(self) -> None:
         """Raise TfperfError, with what there is, if no host has anything of the selection."""
+        if self.selection.step is not None:
+            raise TfperfError("the profile has no steps; omit --step, or name the step events with --step-marker")
         if self.matches:
             return
         numbers = np.concatenate([NO_NUMBERS, *self.numbers])

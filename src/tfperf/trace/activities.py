@@ -10,13 +10,14 @@ does so as TensorFlow, group by group.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Int64s, Intervals, Uint8s, distinct, union, union_all, union_sorted
+from tfperf.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, Uint8s, distinct, union, union_all, union_sorted
 from tfperf.trace.event_names import (
     is_collective_kernel,
     is_fetch,
@@ -223,9 +224,22 @@ class ActivityTimes(Struct, frozen=True):
     origin: Int64s
     """Where the stretch of time of each window starts (for real time, the window itself)."""
 
+    def covered(self) -> Iterator[tuple[Activity, Intervals]]:
+        """Yield each activity that occurs, in order of priority, and what it and all higher ones cover."""
+        covered = EMPTY
+        for activity in self.priority:
+            if activity in self.busy:
+                covered = union_all([covered, self.busy[activity]])
+                yield activity, covered
 
-def corrected_times(trace: HostTrace, start: Int64s, end: Int64s) -> ActivityTimes:
-    """Return what happens in real time, for step windows [start, end)."""
+
+def corrected_times(busy: dict[Activity, Intervals], start: Int64s, end: Int64s) -> ActivityTimes:
+    """Return what happens in real time (`busy_times`), for step windows [start, end)."""
+    return ActivityTimes(PRIORITY["corrected"], busy, start, end, origin=start)
+
+
+def busy_times(trace: HostTrace) -> dict[Activity, Intervals]:
+    """Return when each activity is under way, in real time."""
     codes = host_codes(trace, "corrected", has_device=bool(trace.devices))[trace.name]
     codes[_compiling_calls(trace)] = Activity.COMPILE
     if trace.devices:
@@ -237,8 +251,7 @@ def corrected_times(trace: HostTrace, start: Int64s, end: Int64s) -> ActivityTim
         on_device = device_codes(trace, "corrected")
         for line in (line for plane in trace.devices for line in trace.device_lines(plane)):
             _add_line(parts, trace, on_device, slice(line.start, line.stop))
-    busy = {activity: union_all(sets) for activity, sets in parts.items()}
-    return ActivityTimes(PRIORITY["corrected"], busy, start, end, origin=start)
+    return {activity: union_all(sets) for activity, sets in parts.items()}
 
 
 def _compiling_calls(trace: HostTrace) -> Int64s:

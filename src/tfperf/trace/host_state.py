@@ -161,7 +161,7 @@ class HostStates(Struct, frozen=True, eq=False, dict=True):
 def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
     """Return what the threads of a host do; `links` tell which of them drive which device."""
     code = _codes(trace)
-    main = _main_line(trace)
+    main = main_line(trace)
     lines: dict[int, dict[State, Intervals]] = {}
     starts, ends = [], []
     for index, line in enumerate(trace.lines):
@@ -244,7 +244,7 @@ def _times(code: Codes, start: Int64s, end: Int64s) -> dict[State, Intervals]:
     return sets
 
 
-def _main_line(trace: HostTrace) -> int | None:
+def main_line(trace: HostTrace) -> int | None:
     """Return the thread that steps run on: the one with the most markers, else calls of functions, else calls.
 
     Without a single recorded call, time without one says nothing, and no thread counts as main.

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Int64s
 from tfperf.trace.device_work import device_work
-from tfperf.trace.event_names import is_python_frame, parse_op
-from tfperf.trace.host_ops import compiled_ops
+from tfperf.trace.event_names import Op, is_python_frame, parse_op
+from tfperf.trace.host_ops import Hlo, compiled_ops
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import nest, self_time
@@ -33,22 +33,48 @@ class OpEvents(Struct, frozen=True, kw_only=True):
     plane: Int64s
 
 
-def host_op_events(trace: HostTrace) -> OpEvents:
-    """Return the ops of the framework that ran on host threads; what is inside an op on its thread is not its time."""
+class HostOpRows(Struct, frozen=True, kw_only=True):
+    """Events of ops on host threads, by line: `name` indexes `ops`, `parent` these events (-1: in none of them)."""
+
+    ops: tuple[Op, ...]
+    hlo: dict[int, Hlo]
+    """Of ops that XLA compiled, by their index in `ops`."""
+    row: Int64s
+    name: Int64s
+    parent: Int64s
+    self_ps: Int64s
+
+
+def host_op_rows(trace: HostTrace) -> HostOpRows:
+    """Return the ops that ran on host threads; what is inside an op on its thread is not its time."""
     named = [parse_op(name) if not is_python_frame(name) else parse_op("") for name in trace.names]
-    name_of, compiled, _ = compiled_ops(trace)
-    every = [*named, *compiled]
-    is_op = np.array([bool(op.kind) for op in every], np.bool_)
-    rows, times = [NO_NUMBERS], [NO_NUMBERS]
+    name_of, compiled, hlo = compiled_ops(trace)
+    ops = (*named, *compiled)
+    is_op = np.array([bool(op.kind) for op in ops], np.bool_)
+    rows, above, count = [NO_NUMBERS], [NO_NUMBERS], 0
     for line in trace.host_lines:
         on_line = np.flatnonzero(is_op[name_of[line.start : line.stop]]) + line.start
-        start, end = trace.start_ps[on_line], trace.end_ps[on_line]
+        parent = nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent
         rows.append(on_line)
-        times.append(self_time(end - start, nest(start, end).parent))
-    row, self_ps = np.concatenate(rows), np.concatenate(times)
-    of_framework = np.array([op.kind == "tensorflow" for op in every], np.bool_)[name_of[row]]
-    row, self_ps = row[of_framework], self_ps[of_framework]
-    return _events([(op.name, op.type) for op in every], trace, name_of[row].astype(np.int64), row, self_ps)
+        above.append(np.where(parent >= 0, parent + count, -1))
+        count += len(on_line)
+    row, parent = np.concatenate(rows), np.concatenate(above)
+    return HostOpRows(
+        ops=ops,
+        hlo=hlo,
+        row=row,
+        name=name_of[row].astype(np.int64),
+        parent=parent,
+        self_ps=self_time(trace.duration_ps[row], parent),
+    )
+
+
+def host_op_events(trace: HostTrace) -> OpEvents:
+    """Return the ops of the framework that ran on host threads; what is inside an op on its thread is not its time."""
+    found = host_op_rows(trace)
+    of_framework = np.array([op.kind == "tensorflow" for op in found.ops], np.bool_)[found.name]
+    name, row, self_ps = (column[of_framework] for column in (found.name, found.row, found.self_ps))
+    return _events([(op.name, op.type) for op in found.ops], trace, name, row, self_ps)
 
 
 def device_op_events(trace: HostTrace) -> OpEvents:

@@ -10,11 +10,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, median
 from tfperf.trace.event_names import concrete_function, is_gradient, mask
 from tfperf.trace.host_trace import HostTrace
 
 Confidence = Literal["high", "medium", "low", "none"]
+WhichStep = int | Literal["median", "slowest"]
+"""A step by its number, or by its duration among the others."""
 How = tuple[str, Confidence, str]
 """Name of the rule that found steps, how sure it is, and the rule in words."""
 
@@ -119,6 +121,26 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             total[kind] = total.get(kind, 0) + duration
         training = [kind for kind in total if kind.startswith("train")]
         return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
+
+
+def chosen_step(steps: Steps, which: WhichStep) -> int | None:
+    """Return the row of a step; None if there is none.
+
+    `median` is the one of the headline steps whose duration is nearest to their median, `slowest` the longest that the
+    capture shows whole. Of steps with the same number, the first is taken.
+    """
+    if isinstance(which, int):
+        rows = np.flatnonzero(steps.numbers == which)
+        return int(rows[0]) if len(rows) else None
+    rows = np.flatnonzero(steps.headline)
+    if which == "slowest":
+        is_whole = np.array([flag not in (PARTIAL, END_ESTIMATED) for flag in steps.flags], np.bool_)
+        rows = np.flatnonzero(is_whole) if is_whole.any() else rows
+    if not len(rows):
+        return None
+    durations = steps.duration_ps[rows]
+    distance = -durations if which == "slowest" else np.abs(durations - median(durations))
+    return int(rows[np.argmin(distance)])
 
 
 def plain_steps(

@@ -181,6 +181,18 @@ IN_PROCESS = (
     Case("timeline logs -o u.json --steps 5..3", "Error: *'5..3' ends before it starts: write 3..5", 2),
     Case("timeline logs -o u.json --steps 1000..2000", "Error: there are no steps 1000..2000; the steps are 0..19", 1),
     Case("timeline logs -o u.json --min-duration 5", "Error: *'5' is not a duration: write 2s, 500ms or 1.5m", 2),
+    # flamegraph
+    Case("flamegraph --help", f"{USAGE} flamegraph [OPTIONS] *PATH*"),
+    Case("flamegraph logs -o f.html", "wrote f.html: flame graph (html): host *"),
+    Case("flamegraph logs -q -o f.svg", ""),
+    Case("flamegraph logs --format folded", "host;*"),
+    Case("flamegraph logs", "Error: name the file to write with -o, *", 2),
+    Case("flamegraph logs -o f.pdf", "Error: f.pdf: end the file name in *", 2),
+    Case("flamegraph logs -o old.txt --format svg", "Error: old.txt exists; pass --force to replace it", 1),
+    Case("flamegraph logs -o g.svg --by scop", "Error: *'scop' is not one of *'scope'*", 2),
+    Case("flamegraph logs -o g.svg --by python", "Error: The profile has no Python frames*", 1),
+    Case("flamegraph logs -o g.svg --diff nowhere", "Error: nowhere does not exist; *", 1),
+    Case("flamegraph nowhere -o g.svg", "Error: nowhere does not exist; *", 1),
     # tfprof
     Case("lint --help", f"{USAGE} lint *"),
     Case("lint nowhere", "Error: *nowhere*", 1),

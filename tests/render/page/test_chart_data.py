@@ -16,7 +16,7 @@ from tfperf.render.page.chart_data import (
     step_totals,
     table_bars,
 )
-from tfperf.report.model import BarChart, Chart, Column, GroupedBars, LogChart, Sparkline, StepChart, Table
+from tfperf.report.model import BarChart, Chart, Column, FlameChart, GroupedBars, LogChart, Sparkline, StepChart, Table
 
 NAN = float("nan")
 OPS = (
@@ -104,6 +104,7 @@ def test_a_long_line_keeps_its_peak_and_both_ends() -> None:
         LogChart(
             title="", x_title="", y_title="", points=(("a", NAN, 1.0), ("b", 0.0, 1.0)), lines={"l": ((NAN, 1.0),)}
         ),
+        FlameChart(title="", unit="ms", names=(), labels=(), depths=(), starts=(), widths=(), own=()),
         Sparkline(title="", times=(), values=(), low=0.0, high=0.0),
         Sparkline(title="", times=(NAN,), values=(NAN,), low=NAN, high=NAN),
     ],

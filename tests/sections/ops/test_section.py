@@ -10,7 +10,7 @@ from tfperf.patterns import Pattern
 from tfperf.render import RenderOptions
 from tfperf.render.csv_file import csv_files
 from tfperf.render.terminal import render_terminal
-from tfperf.report.model import BarChart, Report, Section
+from tfperf.report.model import BarChart, FlameChart, Report, Section
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.ops.section import build
 from tfperf.sections.results import Results
@@ -173,6 +173,20 @@ def test_four_distributions(tmp_path: Path) -> None:
         "Host op time by type",
         "Host op time by op",
     ]
+
+
+def test_scopes_are_a_tree_for_those_who_ask_for_them_and_on_a_page(tmp_path: Path) -> None:
+    results = example(tmp_path)
+    assert not [chart for chart in alone(results).charts if isinstance(chart, FlameChart)]
+    for charts in (alone(results.seen(View("scope"))).charts, build(results).charts):
+        device, host_chart = (chart for chart in charts if isinstance(chart, FlameChart))
+        assert device.title == "Device op time by name scope, as a tree"
+        assert host_chart.title == "Host op time by name scope, as a tree"
+        for chart, table in ((device, results["ops"].device), (host_chart, results["ops"].host)):
+            assert chart.widths[0] == pytest.approx(table.all_self_ps / 1e9)
+            assert sum(chart.own) == pytest.approx(chart.widths[0])
+    filtered = matching(results, "MatMul", by="scope")
+    assert alone(filtered).charts == ()
 
 
 def test_of_many_types_the_rest_is_one_bar(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tfperf.render.page.picture_data import picture_data, picture_words
 from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, plain_items
 from tfperf.render.text_table import main_columns
 from tfperf.render.values import brief, cell_text, measure_text, plain
-from tfperf.report.model import BarChart, Chart, GroupedBars, LogChart, Sparkline, StepChart, Table
+from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart, Table
+from tfperf.report.step_picture import StepPicture
 from tfperf.units import counted, format_number, listed
 
 MOST_STEPS = 1_500
@@ -35,6 +37,10 @@ def chart_data(chart: Chart) -> JsonObject:
         return _line_data(chart)
     if isinstance(chart, LogChart):
         return _log_data(chart)
+    if isinstance(chart, FlameChart):
+        return {"kind": "flame"}  # its boxes are in the markup
+    if isinstance(chart, StepPicture):
+        return picture_data(chart)
     labels = list(map(_short_name, chart.labels))
     if isinstance(chart, GroupedBars):
         series = [{"name": _short_name(name), "values": _numbers(values)} for name, values in chart.series.items()]
@@ -165,6 +171,18 @@ def _log_words(chart: LogChart) -> str:
     )
 
 
+def _flame_words(chart: FlameChart) -> str:
+    """Return what is in the outermost boxes, the largest first, and how many boxes there are."""
+    if not chart.widths:
+        return "Nothing to show."
+    outer = [box for box, depth in enumerate(chart.depths) if depth == 1]
+    texts = [f"{_short_name(chart.names[box])} {measure_text(chart.widths[box], chart.unit)}" for box in outer[:_NAMED]]
+    inside = _listed(texts, len(outer)) or "nothing"
+    omitted = f" Not drawn: {counted(chart.omitted, 'narrower box', 'narrower boxes')}." if chart.omitted else ""
+    drawn = counted(len(chart.widths), "box", "boxes")
+    return f"{drawn}. In all {measure_text(chart.widths[0], chart.unit)}: {inside}.{omitted}"
+
+
 def chart_words(chart: Chart) -> str:
     """Return the chart in words."""
     if isinstance(chart, StepChart):
@@ -173,6 +191,10 @@ def chart_words(chart: Chart) -> str:
         return _line_words(chart)
     if isinstance(chart, LogChart):
         return _log_words(chart)
+    if isinstance(chart, FlameChart):
+        return _flame_words(chart)
+    if isinstance(chart, StepPicture):
+        return picture_words(chart)
     if isinstance(chart, GroupedBars):
         groups = chart.series.items()
         words = (f"{_short_name(name)}: {_bar_words(chart.labels, values, chart.unit)}" for name, values in groups)

@@ -22,12 +22,17 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from tfperf.render import RenderOptions
+from tfperf.render.flame.drawing import flame_markup
+from tfperf.render.flame.drawing import script as flame_script
+from tfperf.render.flame.drawing import style_sheet as flame_style
 from tfperf.render.html_templates import engine, policy
 from tfperf.render.page.chart_data import chart_data, chart_words, table_bars
+from tfperf.render.page.picture_data import picture_rows
 from tfperf.render.page.table_data import LONGEST_NAME, JsonObject, PackedTable, fit, pack
 from tfperf.render.text_table import LINES, TextTable, cut_note, text_table
 from tfperf.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts
-from tfperf.report.model import BarChart, Chart, GroupedBars, Report, Section, Table
+from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, Report, Section, Table
+from tfperf.report.step_picture import StepPicture
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -43,7 +48,10 @@ FIRST_ROWS = 10
 """Rows of a table that are there without scripts."""
 
 _LONGEST_CELL = 120
-_STATIC = ("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js", "page.js")
+_STATIC = (
+    *("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js"),
+    *("picture_data.js", "picture.js", "page.js"),
+)
 _REMARK_BYTES = 400
 """What the remarks of a table that is cut may take."""
 _ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -53,13 +61,19 @@ _OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSO
 
 
 class PageChart(Struct, frozen=True):
-    """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not."""
+    """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not.
+
+    `drawing` is that of a flame graph, which is there without scripts.
+    """
 
     id: str
     title: str
     words: str
     has_numbers: bool
     data: JsonObject
+    rows: Sequence[tuple[str, str, str]] = ()
+    """Of a picture: what it says as a table, for readers who do not see it."""
+    drawing: Markup | None = None
 
 
 class PageTable(NamedTuple):
@@ -153,11 +167,23 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         sections=sections,
         open_sections=OPEN_SECTIONS,
         links={part.section.name: part for part in reversed(sections)},
+        places=_places(sections),
         charts=Markup(_script_data(charts)),
     )
     # Nothing of it is in scripts and the style sheet, where entities mean nothing. The library is most of a page.
     before, _, after = page.partition(library)
     return f"{_without_commands(before)}{library}{_without_commands(after)}"
+
+
+def _places(sections: Sequence[PageSection]) -> dict[str, tuple[str, int, int]]:
+    """Return, for each cause, the picture of the step in which it costs most, and the stretch where it does."""
+    best: dict[str, tuple[int, str, int, int]] = {}
+    for part in sections:
+        for page_chart, chart in zip(part.charts, part.section.charts, strict=True):
+            if isinstance(chart, StepPicture):
+                for code, (start, end, total) in chart.places.items():
+                    best[code] = max(best.get(code, (0, "", 0, 0)), (total, page_chart.id, start, end))
+    return {code: (chart_id, start, end) for code, (_, chart_id, start, end) in best.items()}
 
 
 def _without_commands(page: str) -> str:
@@ -174,7 +200,7 @@ def _script_data(data: object) -> str:
 def _style_and_scripts() -> tuple[str, str, str]:
     folder = files("tfperf.render.page") / "static"
     style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
-    return style, library, '"use strict";\n' + "\n".join(scripts)
+    return style + flame_style(), library, '"use strict";\n' + "\n".join((flame_script(), *scripts))
 
 
 def page_parts(sections: Sequence[Section]) -> list[PageSection]:
@@ -187,7 +213,10 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
     def numbered(chart: Chart) -> PageChart:
         has_numbers = isinstance(chart, (BarChart, GroupedBars))
         name = f"chart-{next(chart_numbers)}"
-        return PageChart(name, chart.title, chart_words(chart), has_numbers, chart_data(chart))
+        drawing = flame_markup(chart) if isinstance(chart, FlameChart) else None
+        rows = picture_rows(chart) if isinstance(chart, StepPicture) else ()
+        words, data = chart_words(chart), chart_data(chart)
+        return PageChart(name, chart.title, words, has_numbers, data, rows=rows, drawing=drawing)
 
     parts, anchors = [], _anchors([section.name for section in sections])
     for number, section in enumerate(sections):

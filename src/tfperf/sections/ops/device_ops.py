@@ -7,12 +7,12 @@ the summed time of ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import MOST, capped_sum
+from tfperf.arrays import MOST, Int64s, capped_sum
 from tfperf.sections.ops.op_runs import op_runs
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
 from tfperf.trace.activities import Activity
@@ -24,7 +24,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
-from tfperf.wire.event_columns import OP_LINES
+from tfperf.wire.event_columns import OP_LINES, Line
 
 KERNEL_WITHOUT_OP, _MEMSET, _MEMCPY = "kernel without op", "Memset", "Memcpy"
 """Types of rows that no op is known of."""
@@ -63,19 +63,20 @@ def gpu_ops(trace: HostTrace, work: DeviceWork) -> Tallies:
             tally.kernel_ps = kernel.time_ps
             tally.tensor_core_ps = kernel.time_ps if uses else 0
             tally.unclear_ps = kernel.time_ps if uses is None else 0
-        sums.add(_key(work, kernel), tally)
+        sums.add(key_of_row(work, kernel.op, kernel.kernel, kernel.row), tally)
     for op, count, is_known in zip(work.ops, runs.runs.tolist(), runs.is_known.tolist(), strict=True):
         sums.add(OpKey(*op[:4]), Tally(occurrences=count, counts_kernels=not is_known))
     return sums
 
 
-def _key(work: DeviceWork, kernel: KernelSum) -> OpKey:
-    if kernel.op >= 0:
-        return OpKey(*work.ops[kernel.op][:4])
-    if not work.moves[kernel.row]:
-        return OpKey(kernel.kernel, KERNEL_WITHOUT_OP)
-    copy_type = _TYPE_OF_COPY.get(Activity(int(work.activity[kernel.row])), _MEMCPY)
-    return OpKey(kernel.kernel, _MEMSET if work.is_memset[kernel.row] else copy_type)
+def key_of_row(work: DeviceWork, op: int, kernel: str, row: int) -> OpKey:
+    """Return the op of a row of `DeviceWork`; of one without any (-1), the name of the kernel or the kind of copy."""
+    if op >= 0:
+        return OpKey(*work.ops[op][:4])
+    if not work.moves[row]:
+        return OpKey(kernel, KERNEL_WITHOUT_OP)
+    copy_type = _TYPE_OF_COPY.get(Activity(int(work.activity[row])), _MEMCPY)
+    return OpKey(kernel, _MEMSET if work.is_memset[row] else copy_type)
 
 
 def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
@@ -111,10 +112,7 @@ def _kernel_sums(trace: HostTrace, work: DeviceWork) -> Iterator[KernelSum]:
     """Iterate over what each kernel name of each op adds up to."""
     if not len(work.rows):
         return
-    name_count = len(trace.names)
-    first_of: dict[str, int] = {}
-    # Each plane has its own names; of those that read the same, the first stands for all.
-    same_names = np.array([first_of.setdefault(name, index) for index, name in enumerate(trace.names)], np.int64)
+    name_count, same_names = len(trace.names), equal_names(trace)
     combined = (work.op + 1) * name_count + same_names[trace.name[work.rows]]
     keys, first, which = np.unique(combined, return_index=True, return_inverse=True)
     which = which.reshape(-1)
@@ -130,6 +128,12 @@ def _kernel_sums(trace: HostTrace, work: DeviceWork) -> Iterator[KernelSum]:
     )
     for op, name, row, count, time_ps, execution in zip(*(column.tolist() for column in columns), strict=True):
         yield KernelSum(op=op, kernel=trace.names[name], row=row, count=count, time_ps=time_ps, execution=execution)
+
+
+def equal_names(trace: HostTrace) -> Int64s:
+    """Return for each name the first that reads the same: each plane has its own names."""
+    first_of: dict[str, int] = {}
+    return np.array([first_of.setdefault(name, index) for index, name in enumerate(trace.names)], np.int64)
 
 
 def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
@@ -148,20 +152,33 @@ def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
 
 def tpu_ops(trace: HostTrace) -> Tallies:
     """Sum the op line of each core; ops nest (a while loop contains its body)."""
-    categories, framework_ops = (trace.name_stat(stat) for stat in ("hlo_category", "tf_op"))
+    key_of = tpu_keys(trace)
     sums = Tallies()
-    for line in trace.lines:
-        if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:
-            continue
+    for line in tpu_op_lines(trace):
         rows = slice(line.start, line.stop)
         self_ps = self_time(trace.duration_ps[rows], nest(trace.start_ps[rows], trace.end_ps[rows]).parent)
         names, which = np.unique(trace.name[rows], return_inverse=True)
         count, total, self_total = (np.bincount(which, weights) for weights in (None, trace.duration_ps[rows], self_ps))
         for row, name in enumerate(names.tolist()):
-            hlo_op = trace.display_names[name] or trace.names[name]
-            category, op = str(categories.get(name, "")), parse_op(str(framework_ops.get(name, "")))
-            key = OpKey(op.name, op.type or category, hlo_op) if op.name else OpKey(hlo_op, category)
             tally = Tally(occurrences=int(count[row]), total_ps=int(total[row]), self_ps=int(self_total[row]))
             tally.execution = FUNCTION
-            sums.add(key, tally)
+            sums.add(key_of(name), tally)
     return sums
+
+
+def tpu_op_lines(trace: HostTrace) -> list[Line]:
+    """Return the op lines of cores."""
+    lines = (line for line in trace.lines if line.plane in trace.devices and line.name in OP_LINES)
+    return [line for line in lines if line.stop > line.start]
+
+
+def tpu_keys(trace: HostTrace) -> Callable[[int], OpKey]:
+    """Return the function that gives the op of a name on a line of ops."""
+    categories, framework_ops = (trace.name_stat(stat) for stat in ("hlo_category", "tf_op"))
+
+    def key_of(name: int) -> OpKey:
+        hlo_op = trace.display_names[name] or trace.names[name]
+        category, op = str(categories.get(name, "")), parse_op(str(framework_ops.get(name, "")))
+        return OpKey(op.name, op.type or category, hlo_op) if op.name else OpKey(hlo_op, category)
+
+    return key_of

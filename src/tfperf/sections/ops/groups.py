@@ -7,7 +7,7 @@ backward pass repeats the path below `gradient_tape`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -35,7 +35,7 @@ _OPTIMIZER = re.compile(
     r"(?:adam|adamw|adamax|nadam|sgd|momentum|rmsprop|adagrad|adadelta|adafactor|ftrl|lamb|lion|muon|lossscale\w*)(?:_\d+)?",
     re.IGNORECASE,
 )
-_PATH_READ = 4096
+PATH_READ = 4096
 """Characters of a name that are looked at: names in a hostile file are long."""
 
 
@@ -119,7 +119,7 @@ def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupT
 
 def is_backward(name: str) -> bool:
     """Tell whether an op belongs to the backward pass."""
-    return "gradient" in name and _BACKWARD.search(name[:_PATH_READ]) is not None
+    return "gradient" in name and _BACKWARD.search(name[:PATH_READ]) is not None
 
 
 def _namer(table: OpTable, by: Grouping) -> Callable[[OpKey], str]:
@@ -128,7 +128,7 @@ def _namer(table: OpTable, by: Grouping) -> Callable[[OpKey], str]:
         return lambda key: key.type or "Unknown"
     if by == "scope":
         return lambda key: group_without_path(key) or key.name.rpartition("/")[0] or NO_SCOPE
-    models = _models(table)
+    models = models_of(table.keys)
     return lambda key: group_without_path(key) or layer_of(key.name, models)
 
 
@@ -143,7 +143,7 @@ def group_without_path(key: OpKey) -> str:
 
 def _path(name: str) -> list[str]:
     """Return the scopes of an op without those that tell nothing of the model."""
-    return [scope for scope in name[:_PATH_READ].split("/")[:-1] if _tells_of_model(scope)]
+    return [scope for scope in name[:PATH_READ].split("/")[:-1] if _tells_of_model(scope)]
 
 
 # The same few scopes are in the names of thousands of ops.
@@ -152,14 +152,14 @@ def _tells_of_model(scope: str) -> bool:
     return not _BACKWARD.match(scope) and not _WRAPPER.fullmatch(scope)
 
 
-def _models(table: OpTable) -> frozenset[str]:
+def models_of(keys: Iterable[OpKey]) -> frozenset[str]:
     """Return the outermost scopes with several layers inside: models, unless they are named otherwise.
 
     Only the forward pass tells: below a layer of it is an op at most, while in the backward pass the ops of the forward
     pass are scopes.
     """
     inside: dict[str, set[str]] = {}
-    for key in table.keys:
+    for key in keys:
         path = () if is_backward(key.name) or group_without_path(key) else _path(key.name)
         if path:
             inside.setdefault(path[0], set()).update(path[1:2])

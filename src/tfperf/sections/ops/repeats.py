@@ -26,21 +26,31 @@ def repeated_ops(table: OpTable, keep: Bools) -> dict[str, list[object]] | None:
     `keep` has one entry per op; shares stay of all ops. The column `ops` counts the ops of a row.
     """
     rows = np.flatnonzero(keep).tolist()
-    alike = defaultdict[OpKey, list[int]](list)
-    for row in rows:
-        alike[_pattern(table.keys[row])].append(row)
-    tallies, sums, counts = table.tallies(), Tallies(), Counter[OpKey]()
-    for members in alike.values():
-        keys = [table.keys[row] for row in members]
-        # Without a number in their name, several HLO ops of one op stay apart.
-        common = _common(keys) if len({key.name for key in keys}) > 1 else None
-        for row, key in zip(members, keys, strict=True):
-            sums.add(common or key, tallies[row])
-            counts[common or key] += 1
+    keys = common_keys([table.keys[row] for row in rows])
+    counts = Counter(keys)
     if len(counts) == len(rows):
         return None
+    tallies, sums = table.tallies(), Tallies()
+    for row, key in zip(rows, keys, strict=True):
+        sums.add(key, tallies[row])
     summed = sums.table(table.side, idle_ps=table.idle_ps, time_ps=table.time_ps, places=table.places)
     return {**summed.columns(whole_ps=table.all_self_ps), "ops": [counts[key] for key in summed.keys]}
+
+
+def common_keys(keys: Sequence[OpKey]) -> list[OpKey]:
+    """Return for each op the key of its row: one for all ops that repeat each other."""
+    alike = defaultdict[OpKey, list[int]](list)
+    for place, key in enumerate(keys):
+        alike[_pattern(key)].append(place)
+    common = list(keys)
+    for places in alike.values():
+        members = [keys[place] for place in places]
+        # Without a number in their name, several HLO ops of one op stay apart.
+        if len({key.name for key in members}) > 1:
+            of_all = _common(members)
+            for place in places:
+                common[place] = of_all
+    return common
 
 
 def _pattern(key: OpKey) -> OpKey:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tfperf.report.model import BarChart, Data, Fact, Level, Section, Table, at_levels
+from tfperf.report.model import BarChart, Chart, Data, Fact, Level, Section, Table, at_levels
 from tfperf.sections.many_hosts import MOST_ROWS
+from tfperf.sections.ops.op_stacks import scope_chart
 from tfperf.sections.ops.op_table import OTHERS
 from tfperf.sections.ops.tables import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
 from tfperf.sections.registry import TableSpec, present
@@ -129,11 +130,14 @@ def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
     return replace(table, columns=at_levels(table.columns, levels))
 
 
-def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[BarChart, ...]:
-    """Return how the self time of each side is distributed; people see types and ops, unless they ask for others."""
+def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Chart, ...]:
+    """Return how the self time of each side is distributed; people see types and ops, unless they ask for others.
+
+    Those who ask for scopes see them as a tree, in its own order.
+    """
     by, data = results.view.ops_by, {table.name: table.data for table in tables}
     shown: Level = level if by in ("pattern", "op", "type") else "data"
-    charts = []
+    charts: list[Chart] = []
     for side in results["ops"].sides:
         types, scopes, layers = (_rows_of(side.side, data[spec.name]) for spec in GROUP_TABLES.values())
         ops = data[SIDE_TABLES[side.side].name]
@@ -145,6 +149,7 @@ def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Ba
             _bars(f"{title} op", ops["op_name"], ops["self_percent"], shown),
             _bars(f"{title} name scope", scopes["group"], scopes["self_percent"], "data"),
             _bars(f"{title} layer", layers["group"], layers["self_percent"], "data"),
+            scope_chart(side, f"{title} name scope, as a tree", level if by == "scope" else "data"),
         ]
     return tuple(charts)
 

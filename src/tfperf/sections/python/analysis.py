@@ -14,7 +14,6 @@ from tfperf.arrays import EMPTY, MOST, Int64s, Intervals, covers, difference, ov
 from tfperf.sections.registry import percent
 from tfperf.sections.results import Host
 from tfperf.sections.tabular import Tabular
-from tfperf.trace.activities import corrected_times
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.python_frames import PythonFrames, python_frames
 from tfperf.trace.python_packages import PythonFunction, python_functions
@@ -77,7 +76,7 @@ def analyze(host: Host) -> PythonTimes:
     main = host.host_states.main
     others = None
     if _shows_others(host, steps) and main is not None and (frames.line == main).any():
-        others = _others(trace, steps, counted)
+        others = _others(host, counted)
     named = _named(trace, frames)
     functions = _functions(frames, named, counted, EMPTY if others is None else others, main)
     return PythonTimes(
@@ -97,10 +96,9 @@ def _shows_others(host: Host, steps: Steps) -> bool:
     return not host.as_tensorflow and steps.source != "device steps"
 
 
-def _others(trace: HostTrace, steps: Steps, counted: Intervals) -> Intervals:
+def _others(host: Host, counted: Intervals) -> Intervals:
     """Return when no activity that has a category is under way in the steps that count: what is "all others" there."""
-    busy = corrected_times(trace, steps.start_ps, steps.end_ps).busy
-    return difference(counted, union_all([*busy.values()]))
+    return difference(counted, union_all([*host.busy_times.values()]))
 
 
 def _named(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:

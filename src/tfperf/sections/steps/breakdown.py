@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, Bools, Int64s, overlap, union_all
+from tfperf.arrays import Bools, Int64s, Intervals, overlap
 from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Host
@@ -20,7 +20,15 @@ from tfperf.sections.steps.matched_steps import matched_rows
 from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES
 from tfperf.sections.steps.tpu_cores import CoreWork, core_work
 from tfperf.sections.tabular import Tabular
-from tfperf.trace.activities import Activity, ActivityTimes, Attribution, corrected_times, tpu_codes, tpu_times
+from tfperf.trace.activities import (
+    Activity,
+    ActivityTimes,
+    Attribution,
+    busy_times,
+    corrected_times,
+    tpu_codes,
+    tpu_times,
+)
 from tfperf.trace.device_time import device_label
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
@@ -34,7 +42,7 @@ _KEEPS_ENDS = 5
 _ONE_TPU_ATTRIBUTION = (
     "TPU steps are averages over cores in both attributions; TensorFlow takes minima and maxima over cores instead"
 )
-_ACTIVITIES: dict[str, tuple[Activity, ...]] = {
+CATEGORY_ACTIVITIES: dict[str, tuple[Activity, ...]] = {
     "compilation": (Activity.COMPILE,),
     "output": (Activity.DEVICE_TO_HOST,),
     "input_wait": (Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE),
@@ -163,14 +171,14 @@ def analyze(host: Host) -> Breakdown:
         steps = no_steps(f"{task.described} has no steps of its own")
     else:
         steps = find_steps(host.trace, host.step_marker)
-    return replace(attribute(host.trace, steps), task=task, clock_start_ns=host.trace.clock_start_ns)
+    return replace(attribute(host.trace, steps, host.busy_times), task=task, clock_start_ns=host.trace.clock_start_ns)
 
 
-def attribute(trace: HostTrace, steps: Steps) -> Breakdown:
-    """Attribute the time of each step window, by the corrected rules."""
+def attribute(trace: HostTrace, steps: Steps, busy: dict[Activity, Intervals] | None = None) -> Breakdown:
+    """Attribute the time of each step window, by the corrected rules; `busy` are the `busy_times` of the trace."""
     if trace.device_kind == "tpu" and len(steps):
         return _tpu(trace, steps)
-    times = corrected_times(trace, steps.start_ps, steps.end_ps)
+    times = corrected_times(busy_times(trace) if busy is None else busy, steps.start_ps, steps.end_ps)
     # Copies alone, without the host's waiting, are no input time.
     host_visible = bool(trace.on_host.any())
     shown = times.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING}
@@ -303,18 +311,15 @@ def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown], ma
 def _breakdown(steps: Steps, times: ActivityTimes, attribution: Attribution, *, input_visible: bool) -> Breakdown:
     activity_ps: dict[Activity, Int64s] = {}
     everywhere_ps: dict[Activity, int] = {}
-    covered, covered_ps = EMPTY, np.zeros(len(steps), np.int64)
-    for activity in times.priority:
-        total_before = covered.total()
-        if activity in times.busy:
-            covered = union_all([covered, times.busy[activity]])
+    covered_ps, total_before = np.zeros(len(steps), np.int64), 0
+    for activity, covered in times.covered():
         inside_ps = overlap(covered, times.start, times.end)
         activity_ps[activity], covered_ps = inside_ps - covered_ps, inside_ps
-        everywhere_ps[activity] = covered.total() - total_before
+        everywhere_ps[activity], total_before = covered.total() - total_before, covered.total()
     nothing = np.zeros(len(steps), np.int64)
     time_ps = {
         category: sum((activity_ps.get(activity, nothing) for activity in activities), nothing)
-        for category, activities in _ACTIVITIES.items()
+        for category, activities in CATEGORY_ACTIVITIES.items()
     }
     time_ps["input"] = time_ps["input_wait"] + time_ps["host_to_device"]
     time_ps["all_others"] = times.end - times.start - covered_ps
@@ -336,12 +341,10 @@ def _time_in_groups(times: ActivityTimes, activities: tuple[Activity, ...]) -> I
     start, end = np.empty_like(times.start), np.empty_like(times.end)
     origins = times.origin[order]
     start[order], end[order] = origins, np.append(origins[1:], np.iinfo(np.int64).max // 2)
-    higher, total_ps = EMPTY, np.zeros(len(start), np.int64)
-    for activity in times.priority:
-        if activity not in times.busy:
-            continue
-        both = union_all([higher, times.busy[activity]])
+    higher_ps, total_ps = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
+    for activity, covered in times.covered():
+        inside_ps = overlap(covered, start, end)
         if activity in activities:
-            total_ps = total_ps + overlap(both, start, end) - overlap(higher, start, end)
-        higher = both
+            total_ps = total_ps + inside_ps - higher_ps
+        higher_ps = inside_ps
     return total_ps

@@ -290,7 +290,7 @@ function heightOf(data) {
 }
 
 function isEmpty(data) {
-  return (data.labels ?? data.times).length === 0;
+  return data.kind !== "picture" && (data.labels ?? data.times).length === 0;
 }
 
 let chartData;
@@ -303,6 +303,10 @@ function drawChartsIn(section) {
 
 function drawChart(data, place) {
   if (isEmpty(data)) return;
+  if (data.kind === "picture") {
+    drawPicture(data, place);
+    return;
+  }
   place.style.height = `${heightOf(data)}px`;
   // An element inside, so that the style sheet shows the place, which then has a width, before the chart is drawn.
   place.append(document.createElement("div"));
@@ -318,4 +322,5 @@ function redrawCharts(size = undefined) {
     chart.setOption(OPTIONS[data.kind](data), { notMerge: true });
     chart.getZr().flush();
   }
+  redrawPictures(size);
 }

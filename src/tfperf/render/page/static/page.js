@@ -85,7 +85,11 @@ function followFolding() {
       });
     });
   }
-  document.querySelectorAll("main a, nav a").forEach((link) => link.addEventListener("click", () => {
+  document.querySelectorAll("a.place").forEach((link) => link.addEventListener("click", (event) => {
+    event.preventDefault();
+    showPlace(link);
+  }));
+  document.querySelectorAll("main a:not(.place), nav a").forEach((link) => link.addEventListener("click", () => {
     const section = document.getElementById(link.hash.slice(1))?.closest("details.section");
     if (section) unfold(section);
   }));
@@ -136,6 +140,7 @@ async function open() {
   followPrinting();
   followFolding();
   allSections().filter((section) => section.open).forEach(drawChartsIn);
+  openFlames();
   document.querySelectorAll(".findings, .verdict, .facts, .notes, .remark, .source").forEach(breakable);
   await Promise.all([...document.querySelectorAll(".table")].map(openTable));
   document.documentElement.dataset.state = "ready";

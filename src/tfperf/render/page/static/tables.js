@@ -161,6 +161,17 @@ function addControls(state, place) {
   place.querySelector(".scroll").after(pages);
 }
 
+// Unfold a section and search its first table that can be searched.
+function showInTable(sectionId, text) {
+  const section = document.getElementById(sectionId)?.closest("details.section");
+  const box = section?.querySelector('.table .tools input[type="search"]');
+  if (!box) return;
+  unfold(section);
+  box.value = text;
+  box.dispatchEvent(new Event("input"));
+  box.closest(".table").scrollIntoView();
+}
+
 async function openTable(place) {
   const data = place.querySelector(".table-data");
   const table = await unpacked(data.textContent);

@@ -1,0 +1,112 @@
+"""`tfperf flamegraph`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfperf.cli import options, typed
+from tfperf.flamegraph.question import ON, PERS, STACKED_BY, VALUES
+from tfperf.render import STDOUT
+from tfperf.storage.remote_path import Location
+
+if TYPE_CHECKING:
+    from tfperf.flamegraph.document import FlameFormat
+
+_FORMATS = ("html", "svg", "folded", "speedscope")
+_ASKED = ("on", "by", "value", "per", "merge_layers")
+_READING = tuple(name for name in options.READING if name != "attribution")
+
+
+@click.command("flamegraph", short_help="Draw op time, or Python, as a flame graph.")
+@options.PROFILE_OR_LOGS
+@options.run_option("Draw")
+@options.HOST
+@options.STEP_MARKER
+@options.address_options
+@options.host_options
+@click.option("--on", type=click.Choice(ON), default="all", show_default=True, help="Ops of which side.")
+@click.option(
+    "--by",
+    type=click.Choice(STACKED_BY),
+    default="scope",
+    show_default=True,
+    help="Names that boxes have; python: functions of Python, if they were recorded; function: tf.functions.",
+)
+@click.option(
+    "--value",
+    type=click.Choice(VALUES),
+    default="self-time",
+    show_default=True,
+    help="What makes boxes wide; bytes and flops where they are known.",
+)
+@click.option(
+    "--per",
+    type=click.Choice(PERS),
+    help="Over the capture, or an average step that counts.  [default: capture; with --diff step, if there are any]",
+)
+@click.option("--merge-layers", is_flag=True, help="Draw replicas and repeated layers as one.")
+@click.option("--diff", type=typed.TRACE_PATH, metavar="OTHER", help="Colour what is slower or faster than in OTHER.")
+@click.option("--format", "format_name", type=click.Choice(_FORMATS), help="Default: by the suffix of -o.")
+@click.option("-o", "--output", type=typed.OUTPUT, help="A .html, .svg, .folded or .speedscope.json file; - is stdout.")
+@options.FORCE
+def command(
+    path: Location, output: Location | None, format_name: FlameFormat | None, force: bool, **values: Any
+) -> None:
+    """Draw a profile as a flame graph: op time on host threads and devices, by name scope, layer or function.
+
+    The suffix of the file gives the format: .html is a page to zoom and search, .svg a picture; .folded is for
+    flamegraph.pl, and .speedscope.json for https://www.speedscope.app. Without PATH, the folder logs is read.
+
+    \b
+    Example:
+      tfperf flamegraph logs/ -o flame.html
+      tfperf flamegraph logs/ --on device --by layer --per step -o layers.svg
+      tfperf flamegraph logs/ --merge-layers -o model.html
+      tfperf flamegraph logs/ --by python -o python.speedscope.json
+      tfperf flamegraph after/ --diff before/ -o changes.html
+      tfperf flamegraph logs/ --format folded | head
+    """
+    form = _form(output, format_name)
+    options.refuse_existing(output, force=force)
+    from tfperf.flamegraph.document import flame_graphs, flame_text, told
+    from tfperf.flamegraph.question import Question, QuestionError
+    from tfperf.render import write
+    from tfperf.render.values import without_commands
+
+    question = Question(**{name: values[name] for name in _ASKED})
+    try:
+        question.check()
+    except QuestionError as error:
+        raise options.usage_error(error) from error
+    reading = {name: values[name] for name in _READING}
+    analysis = options.load_analysis(path, sections=question.sections, **reading)
+    other = values["diff"]
+    if other is not None:
+        other = options.load_analysis(other, sections=question.sections, **{**reading, "run": None})
+    graphs = flame_graphs(analysis, question, other)
+    text = flame_text(graphs, form)
+    is_file = output not in (None, STDOUT)
+    write(text if is_file else without_commands(text), output or STDOUT, force=force)
+    first, *more = told(graphs)
+    if is_file:
+        options.say(f"wrote {output}: flame graph ({form}): {first}")
+    for line in more:
+        options.say(line)
+
+
+def _form(output: Location | None, format_name: FlameFormat | None) -> FlameFormat:
+    """Return the format that was asked for, in so many words or by the suffix of the file."""
+    from tfperf.flamegraph.document import SUFFIXES, format_of
+
+    if format_name:
+        return format_name
+    if output is None:
+        raise click.UsageError("name the file to write with -o, for example -o flame.html, or pass --format folded")
+    if output == STDOUT:
+        raise click.UsageError(f"-o - has no suffix: pass --format {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}")
+    form = format_of(output)
+    if form is None:
+        raise click.UsageError(f"{output.name}: end the file name in {', '.join(SUFFIXES)}, or pass --format")
+    return form

@@ -1,0 +1,233 @@
+"""What ops add up to by the function that they ran for, in the capture and in the steps that count: for flame graphs.
+
+The sums over functions are those of the op tables. Time in steps is cut at their edges; a run counts in the step in
+which it starts. Where an op of a device ran for several functions, its runs are shared out by its kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.arrays import MOST, NO_NUMBERS, Int64s, Intervals, covers, distinct_index, overlap, union
+from tfperf.sections.ops.device_ops import equal_names, key_of_row, tpu_keys, tpu_op_lines
+from tfperf.sections.ops.op_runs import op_runs
+from tfperf.sections.ops.op_table import OpKey
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.function_calls import NO_FUNCTION, FunctionCalls, function_calls
+from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
+from tfperf.trace.nesting import nest, own_parts, self_time
+from tfperf.trace.op_events import host_op_rows
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import Host
+    from tfperf.trace.steps import Steps
+
+OP_SUMS = SectionSpec(
+    name="op_sums",
+    title="Sums of ops",
+    rests_on=("steps",),
+    analyze="tfperf.sections.ops.sums:analyze",
+    combine="tfperf.sections.ops.sums:combine",
+    combines_in_tree=True,
+    stats=HOST_OPS | DEVICE_OPS,
+    build="tfperf.sections.ops.section:build",  # which nobody calls: no report has it
+)
+
+_FUNCTION_OF_PROGRAM = re.compile(r"a_inference_(.+?)_\d+__|p?jit_(.+)")
+"""How TensorFlow and JAX name the program of a function."""
+
+
+class OpOfFunction(NamedTuple):
+    """An op, and the function that it ran for (`NO_FUNCTION` where nothing tells)."""
+
+    op: OpKey
+    function: str
+
+
+class OpSum(NamedTuple):
+    """Sums of one op: in the capture, and in the steps that count; `counts_kernels` is 1 if its runs are unknown."""
+
+    calls: float
+    self_ps: int
+    step_calls: float
+    step_self_ps: int
+    counts_kernels: int
+
+    def plus(self, other: OpSum) -> OpSum:
+        """Return both added up."""
+        calls, self_ps, step_calls, step_self_ps, _ = (one + more for one, more in zip(self, other, strict=True))
+        both = max(self.counts_kernels, other.counts_kernels)
+        return OpSum(calls, min(int(self_ps), MOST), step_calls, min(int(step_self_ps), MOST), both)
+
+
+Sums = dict[OpOfFunction, OpSum]
+
+
+class OpSums(Struct, frozen=True, kw_only=True):
+    """The sums of both sides; `step_count` counts the steps of all hosts."""
+
+    host: Sums
+    device: Sums
+    has_device: bool
+    step_count: int
+
+
+def analyze(host: Host) -> OpSums:
+    """Add up the ops of a host."""
+    trace = host.trace
+    steps: Steps = host["steps"].steps
+    counts = steps.headline
+    counted = union(steps.start_ps[counts], steps.end_ps[counts])
+    functions = function_calls(trace)
+    of_device = {"gpu": _gpu_sums, "tpu": _tpu_sums}.get(trace.device_kind or "")
+    return OpSums(
+        host=_host_sums(host, functions, counted),
+        device=of_device(host, functions, counted) if of_device else {},
+        has_device=bool(trace.devices),
+        step_count=int(counts.sum()),
+    )
+
+
+def combine(hosts: Sequence[OpSums]) -> OpSums:
+    """Add up the sums of several hosts."""
+    if len(hosts) == 1:
+        return hosts[0]
+    return OpSums(
+        host=_added(pair for each in hosts for pair in each.host.items()),
+        device=_added(pair for each in hosts for pair in each.device.items()),
+        has_device=any(each.has_device for each in hosts),
+        step_count=sum(each.step_count for each in hosts),
+    )
+
+
+def _added(pairs: Iterable[tuple[OpOfFunction, OpSum]]) -> Sums:
+    sums: Sums = {}
+    for key, value in pairs:
+        before = sums.get(key)
+        sums[key] = value if before is None else before.plus(value)
+    return sums
+
+
+class _Groups(NamedTuple):
+    """Events by group: the group of each, and of each group one event and what its events add up to."""
+
+    of_event: Int64s
+    first: Int64s
+    calls: Int64s
+    self_ps: Int64s
+    step_calls: Int64s
+    step_self_ps: Int64s
+
+
+def _grouped(key: Int64s, start: Int64s, self_ps: Int64s, step_self_ps: Int64s, counted: Intervals) -> _Groups:
+    """Add up events of the same key."""
+    keys, of_event = distinct_index(key)
+    first = np.zeros(len(keys), np.int64)
+    first[of_event[::-1]] = np.arange(len(key))[::-1]
+
+    def sums(values: Int64s) -> Int64s:
+        totals = np.bincount(of_event, weights=values, minlength=len(keys))
+        return np.minimum(totals, MOST).astype(np.int64)
+
+    calls = np.bincount(of_event, minlength=len(keys)).astype(np.int64)
+    step_calls = sums(covers(counted, start).astype(np.int64))
+    return _Groups(of_event, first, calls, sums(self_ps), step_calls, sums(step_self_ps))
+
+
+def _rows_of(groups: _Groups, key_of: Callable[[int], OpOfFunction]) -> Iterator[tuple[OpOfFunction, OpSum]]:
+    """Iterate over groups; `key_of` has the key of an event."""
+    columns = (groups.first, groups.calls, groups.self_ps, groups.step_calls, groups.step_self_ps)
+    for event, calls, self_ps, step_calls, step_self_ps in zip(*(column.tolist() for column in columns), strict=True):
+        yield key_of(event), OpSum(float(calls), self_ps, float(step_calls), step_self_ps, 0)
+
+
+# --- host threads ---
+
+
+def _host_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums:
+    trace, rows = host.trace, host_op_rows(host.trace)
+    start, end = trace.start_ps[rows.row], trace.end_ps[rows.row]
+    function = functions.of(rows.row)
+    in_steps = _in_steps(start, end, rows.parent, counted)
+    groups = _grouped((function + 1) * len(rows.ops) + rows.name, start, rows.self_ps, in_steps, counted)
+    names = (*functions.names, NO_FUNCTION)
+
+    def key_of(event: int) -> OpOfFunction:
+        index = int(rows.name[event])
+        op, hlo = rows.ops[index], rows.hlo.get(index, ("", ""))
+        return of_function(OpKey(op.name, op.type, *hlo), names[int(function[event])])
+
+    return _added(_rows_of(groups, key_of))
+
+
+def _in_steps(start: Int64s, end: Int64s, parent: Int64s, counted: Intervals) -> Int64s:
+    """Return how long each event works itself in the steps that count."""
+    if not len(counted.start) or not len(start):
+        return np.zeros(len(start), np.int64)
+    event, begin, stop = own_parts(start, end, parent, np.ones(len(start), np.bool_))
+    times = np.zeros(len(start), np.int64)
+    np.add.at(times, event, overlap(counted, begin, stop))
+    return times
+
+
+def of_function(op: OpKey, function: str = NO_FUNCTION) -> OpOfFunction:
+    """Return the key; what XLA compiled is of the function of its program where nothing else tells one."""
+    if function != NO_FUNCTION or not op.hlo_module:
+        return OpOfFunction(op, function)
+    compiled = _FUNCTION_OF_PROGRAM.match(op.hlo_module)
+    return OpOfFunction(op, next(filter(None, compiled.groups())) if compiled else op.hlo_module)
+
+
+# --- devices ---
+
+
+def _gpu_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums:
+    trace, work = host.trace, host.device_work
+    if not len(work.rows):
+        return {}
+    call = host.launch_links.of(work.rows)
+    function = np.where(call >= 0, functions.of(np.maximum(call, 0)), -1)
+    start, end = trace.start_ps[work.rows], trace.end_ps[work.rows]
+    # Work without an op goes by its name.
+    name = np.where(work.op >= 0, 0, equal_names(trace)[trace.name[work.rows]])
+    key = ((function + 1) * (len(work.ops) + 1) + work.op + 1) * len(trace.names) + name
+    groups = _grouped(key, start, trace.duration_ps[work.rows], overlap(counted, start, end), counted)
+    names = (*functions.names, NO_FUNCTION)
+
+    def key_of(event: int) -> OpOfFunction:
+        kernel = trace.names[int(trace.name[work.rows[event]])]
+        return of_function(key_of_row(work, int(work.op[event]), kernel, event), names[int(function[event])])
+
+    runs = op_runs(trace, work)
+    events = np.bincount(work.op[work.op >= 0], minlength=len(work.ops))
+    sums: list[tuple[OpOfFunction, OpSum]] = []
+    for event, (group, value) in zip(groups.first.tolist(), _rows_of(groups, key_of), strict=True):
+        op = int(work.op[event])
+        if op >= 0:
+            per_event = float(runs.runs[op]) / float(events[op])
+            shared = (value.calls * per_event, value.self_ps, value.step_calls * per_event, value.step_self_ps)
+            value = OpSum(*shared, int(not runs.is_known[op]))
+        sums.append((group, value))
+    return _added(sums)
+
+
+def _tpu_sums(host: Host, _functions: FunctionCalls, counted: Intervals) -> Sums:
+    """Add up the op lines of cores, which no call of the host leads to; ops nest."""
+    trace, key_of_name = host.trace, tpu_keys(host.trace)
+    rows, above, count = [NO_NUMBERS], [NO_NUMBERS], 0
+    for line in tpu_op_lines(trace):
+        parent = nest(trace.start_ps[line.start : line.stop], trace.end_ps[line.start : line.stop]).parent
+        rows.append(np.arange(line.start, line.stop))
+        above.append(np.where(parent >= 0, parent + count, -1))
+        count += len(parent)
+    row, parent = np.concatenate(rows), np.concatenate(above)
+    start, end = trace.start_ps[row], trace.end_ps[row]
+    self_ps = self_time(trace.duration_ps[row], parent)
+    in_steps = _in_steps(start, end, parent, counted)
+    groups = _grouped(trace.name[row].astype(np.int64), start, self_ps, in_steps, counted)
+    return _added(_rows_of(groups, lambda event: OpOfFunction(key_of_name(int(trace.name[row[event]])), NO_FUNCTION)))

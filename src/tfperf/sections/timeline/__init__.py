@@ -1,0 +1,18 @@
+"""Timeline: what happened when in a step, drawn."""
+
+from tfperf.sections.registry import SectionSpec
+from tfperf.trace.known_stats import DEVICE_OPS, TFDATA
+
+SECTION = SectionSpec(
+    name="timeline",
+    title="Timeline",
+    rests_on=("steps", "hosts", "idle"),
+    analyze="tfperf.sections.timeline.analysis:analyze",
+    combine="tfperf.sections.timeline.analysis:combine",
+    shorten="tfperf.sections.timeline.analysis:shorten",
+    stats=DEVICE_OPS
+    | TFDATA
+    | {"allocator_name", "bytes_allocated", "bytes_reserved", "correlation_id", "kernel_details", "memcpy_details"},
+    build="tfperf.sections.timeline.section:build",
+    is_picture=True,
+)

@@ -1,0 +1,70 @@
+"""Which steps of a host are drawn, and their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.display import Shown, cut
+from tfperf.report.step_picture import StepPicture
+from tfperf.sections.results import Host
+from tfperf.sections.timeline.drawing import draw_step
+from tfperf.sections.timeline.memory_curves import MemoryInUse
+from tfperf.trace.steps import Steps, WhichStep, chosen_step
+from tfperf.units import counted
+
+
+class DrawnSteps(Shown, Struct, frozen=True):
+    """Pictures of steps, those of each host one after the other; `why_none` is empty if there are any."""
+
+    pictures: tuple[StepPicture, ...] = ()
+    why_none: str = ""
+
+    def __repr__(self) -> str:
+        return cut(f"<DrawnSteps: {counted(len(self.pictures), 'picture')}>")
+
+
+def analyze(host: Host) -> DrawnSteps:
+    """Draw the step that is asked for; else the median one and the slowest whole one."""
+    steps: Steps = host["steps"].steps
+    if host.as_tensorflow:
+        return DrawnSteps(why_none="attribution tensorflow gives steps a time axis of their own; omit --attribution")
+    if not len(steps):
+        return DrawnSteps(why_none=f"there are no steps: {steps.explanation}")
+    chosen = dict(_chosen(steps, host.drawn_step))
+    if not chosen:
+        return DrawnSteps(why_none=_no_such_step(steps, host.drawn_step))
+    memory = MemoryInUse(host.trace)
+    return DrawnSteps(tuple(draw_step(host, row, which, memory) for row, which in chosen.items()))
+
+
+def _chosen(steps: Steps, asked: WhichStep | None) -> Iterator[tuple[int, str]]:
+    """Yield the rows of the steps to draw, and which each is, in words."""
+    words = {"median": "the median", "slowest": "the slowest"}
+    rows: dict[int, list[str]] = {}
+    for which in ("median", "slowest") if asked is None else (asked,):
+        row = chosen_step(steps, which)
+        if row is not None:
+            rows.setdefault(row, []).append(words.get(str(which), "as asked for"))
+    for row, parts in rows.items():
+        yield row, " and ".join(parts)
+
+
+def _no_such_step(steps: Steps, asked: WhichStep | None) -> str:
+    first, last = int(steps.numbers.min()), int(steps.numbers.max())
+    known = f"the only step is {first}" if first == last else f"the steps are {first}..{last}"
+    return f"there is no step {asked}; {known}"
+
+
+def combine(hosts: Sequence[DrawnSteps]) -> DrawnSteps:
+    """Put the pictures of several hosts side by side."""
+    pictures = tuple(picture for host in hosts for picture in host.pictures)
+    reasons = [host.why_none for host in hosts if host.why_none]
+    return DrawnSteps(pictures, "" if pictures or not reasons else reasons[0])
+
+
+def shorten(drawn: DrawnSteps, _most: int) -> DrawnSteps:
+    """Return no picture: those of very many hosts would take a gigabyte."""
+    return replace(drawn, pictures=(), why_none="there are too many hosts: --host NAME draws the steps of one")

@@ -1,0 +1,45 @@
+"""The section of pictures of steps: of several hosts, which of them are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tfperf.errors import TfperfError
+from tfperf.report.model import Section
+from tfperf.report.step_picture import StepPicture
+from tfperf.sections.results import Results
+
+if TYPE_CHECKING:
+    from tfperf.sections.hosts.analysis import Hosts
+    from tfperf.sections.timeline.analysis import DrawnSteps
+
+MOST_PICTURES = 3
+
+
+def build(results: Results) -> Section:
+    """Build the section. Raises TfperfError if a step is asked for that no host has."""
+    drawn: DrawnSteps = results["timeline"]
+    if drawn.why_none.startswith("there is no step "):
+        raise TfperfError(drawn.why_none)
+    if drawn.why_none:
+        return Section("timeline", "Timeline", notes=(f"No step is drawn: {drawn.why_none}.",))
+    return Section("timeline", "Timeline", charts=_shown(results, drawn))
+
+
+def _shown(results: Results, drawn: DrawnSteps) -> tuple[StepPicture, ...]:
+    """Return the pictures to show: of several hosts, the median step of the first, and the slowest ones.
+
+    If one host holds the others up, its steps come first.
+    """
+    if not results.has_several_hosts:
+        return drawn.pictures[:MOST_PICTURES]
+    hosts: Hosts = results["hosts"]
+    late = hosts.straggler.host if hosts.straggler is not None else ""
+    of_late = [picture for picture in drawn.pictures if picture.host == late]
+    others = [picture for picture in drawn.pictures if picture.host != late]
+    slowest = sorted(others, key=lambda picture: -picture.duration_ns)
+    chosen = [*of_late[-2:], *others[:1], *slowest]
+    kept = list({id(picture): picture for picture in chosen}.values())[:MOST_PICTURES]
+    return tuple(replace(picture, title=f"{picture.host}: {picture.title}") for picture in kept)

@@ -1,0 +1,92 @@
+"""Which steps are drawn, of one host and of several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import event, host, host_of, logdir_of, space, trace_of
+from sections.timeline.pictures import gpu_host, pictures_of
+
+import tfperf
+from tfperf.errors import TfperfError
+from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
+from tfperf.sections.timeline.analysis import combine, shorten
+from tfperf.sections.timeline.places import CATEGORIES_OF_CAUSE
+from tfperf.sections.timeline.ribbon import TITLES
+
+TIMES = (90, 100, 110, 300)
+"""Durations of steps, in us."""
+
+
+def steps_of(times: tuple[int, ...] = TIMES) -> bytes:
+    starts = [sum(times[:n]) for n in range(len(times))]
+    return space(
+        host(
+            *(
+                event("train", start, time, step_num=n)
+                for n, (start, time) in enumerate(zip(starts, times, strict=True))
+            )
+        )
+    )
+
+
+def test_the_median_and_the_slowest_step_are_drawn(tmp_path: Path) -> None:
+    titles = [picture.title for picture in gpu_host(tmp_path)["timeline"].pictures]
+    assert titles == ["Train step 0, the median: 1.00 ms", "Train step 3, the slowest: 1.10 ms"]
+
+
+def test_the_step_that_is_asked_for(tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, a=steps_of())
+    for step, expected in ((1, "1, as asked for"), ("slowest", "3, the slowest"), ("median", "1, the median")):
+        analysis = tfperf.load(logdir, sections=("timeline",), step=step)  # type: ignore[arg-type]
+        (picture,) = analysis["timeline"].pictures
+        assert expected in picture.title
+        (section,) = analysis.report(("timeline",)).sections
+        assert [chart.title for chart in section.charts] == [picture.title]
+    missing = tfperf.load(logdir, sections=("timeline",), step=17)
+    with pytest.raises(TfperfError, match=r"there is no step 17; the steps are 0\.\.3"):
+        missing.report(("timeline",))
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(event("x", 0, 10)))
+    assert host_of(trace, "timeline")["timeline"].why_none.startswith("there are no steps: ")
+    logdir = logdir_of(tmp_path, a=steps_of())
+    analysis = tfperf.load(logdir, sections=("timeline",), attribution="tensorflow")
+    (section,) = analysis.report(("timeline",)).sections
+    assert "omit --attribution" in section.notes[0]
+
+
+def test_pictures_are_made_where_they_are_asked_for(tmp_path: Path) -> None:
+    assert "timeline" not in tfperf.load(logdir_of(tmp_path, a=steps_of())).sections
+
+
+def test_pictures_of_hosts_stand_side_by_side_and_too_many_are_left_out(tmp_path: Path) -> None:
+    first = gpu_host(tmp_path)["timeline"]
+    assert combine([first, first]).pictures == first.pictures * 2
+    short = shorten(first, 10_000)
+    assert short.pictures == ()
+    assert "--host NAME" in combine([short, short]).why_none
+    assert repr(first) == "<DrawnSteps: 2 pictures>"
+
+
+def test_of_several_hosts_the_late_one_comes_first(tmp_path: Path) -> None:
+    from sections.hosts.jobs import job
+
+    job(tmp_path, a=[0] * 4, b=[20_000] * 4)
+    analysis = tfperf.load(tmp_path / "logs", sections=("timeline",))
+    (section,) = analysis.report(("timeline",)).sections
+    assert [chart.title.partition(":")[0] for chart in section.charts][:1] == ["b"]
+    assert len(section.charts) <= 3
+    assert {chart.title.partition(":")[0] for chart in section.charts} == {"a", "b"}
+
+
+def test_places_are_of_causes_and_categories_that_there_are(tmp_path: Path) -> None:
+    assert CATEGORIES_OF_CAUSE.keys() <= CAUSE_MEANINGS.keys()
+    assert {category for categories in CATEGORIES_OF_CAUSE.values() for category in categories} <= TITLES.keys()
+    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
+    waits = [event("IteratorGetNextOp::DoCompute", 1000 * n + 100, 400) for n in range(4)]
+    (picture,) = pictures_of(tmp_path, host(*steps, *waits), step=1)
+    assert picture.places["input_wait"] == (100_000, 500_000, 400_000)
+    assert "output_copy" not in picture.places
