@@ -153,4 +153,4 @@ def did_you_mean(word: str, known: Iterable[str], shown_as: Mapping[str, str] | 
     if close:
         *others, last = (shown[name] for name in close)
         return f"did you mean {' or '.join(filter(None, (', '.join(others), last)))}?"
-    return f"choose one of {', '.join(map(shown.__getitem__, names))}" if len(names) <= 16 else ""
+    return f"choose one of {', '.join(map(shown.__getitem__, names))}" if len(names) <= 20 else ""
