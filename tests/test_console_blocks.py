@@ -70,7 +70,7 @@ def console_blocks() -> list[Any]:
             lines = [line.strip() for line in match[1].splitlines()]
             typed = [line[2:] for line in lines if line.startswith("$ ")] or lines
             name = f"{page.name}:{text[: match.start()].count(chr(10)) + 1}"
-            needs_job = any(line.startswith(("tfperf run", "tfperf capture")) for line in typed)
+            needs_job = any(line.startswith(("tfperf run", "tfperf capture", "tfperf top")) for line in typed)
             marks = [pytest.mark.tensorflow, without_tensorflow] if needs_job else []
             found.append(pytest.param(typed, id=name, marks=marks))
     return found
@@ -160,6 +160,8 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
         (folder / "baseline.json").unlink()
     if line.startswith("tfperf run"):
         shutil.rmtree(folder / "logs", ignore_errors=True)
+    if line.startswith("tfperf top"):
+        line = of_jobs_here(ending_soon(line), folder, *request.getfixturevalue("ports"))
     if line.startswith("tfperf capture"):
         line = of_jobs_here(line, folder, *request.getfixturevalue("ports"))
         if "--continuous" in line:
@@ -190,8 +192,17 @@ def of_jobs_here(line: str, folder: Path, first: int, second: int) -> str:
     line = line.replace("--port 6009", f"--port {first}")
     (folder / "hosts.txt").write_text(f"127.0.0.1:{first}\n127.0.0.1:{second}\n")
     if "--port" not in line and "--worker" not in line:  # Other tests have servers here too.
-        line = line.replace("tfperf capture", f"tfperf capture --port {first}")
+        line = re.sub("^tfperf (capture|top)", rf"\g<0> --port {first}", line)
     return line
+
+
+def ending_soon(line: str) -> str:
+    """Return a line that takes one sample, where the page's goes on; without a terminal there is no screen."""
+    if "--format jsonl" in line:
+        return line.replace("--format jsonl", "--format jsonl --samples 1")
+    if "--metrics-port" in line:
+        return f"{line} --format jsonl --samples 1"
+    return line if "--once" in line else line.replace("tfperf top", "tfperf top --once")
 
 
 def until_ctrl_c(line: str, folder: Path) -> tuple[int, str, str]:

@@ -81,6 +81,13 @@ TESTED_IN = {
     "tfprof/report.py": "cli/test_tfprof.py",
     "tfprof/view_columns.py": "cli/test_tfprof.py",
     "cli/run.py": "capture/test_script_run.py",
+    # What watches one worker, seen from its server.
+    "top/analyst.py": "top/test_watcher.py",
+    "top/board.py": "top/test_watcher.py",
+    "top/recording.py": "top/test_watcher.py",
+    "top/request.py": "top/test_watcher.py",
+    "top/sample.py": "top/test_watcher.py",
+    "top/watch.py": "top/test_watcher.py",
     "cli/tfprof_params.py": "tfprof/test_params.py",
     # Rules, each tried with a graph that it is about and with a counter-example.
     "linter/catalogue.py": "linter/test_engine.py",

@@ -114,6 +114,7 @@ class _Commands(click.Group):
     names = (
         "run",
         "capture",
+        "top",
         "doctor",
         "analyze",
         "check",

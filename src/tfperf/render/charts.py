@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -168,7 +168,7 @@ def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
         lines.append(line_of(f"{len(bars)} of {len(chart.labels):,} steps shown"))
     categories = enumerate(zip(letters, chart.series, strict=True))
     present = [category for column, category in categories if any(bar.values[column] for bar in bars)]
-    return lines + _legend(present, width)
+    return lines + legend_lines(present, width)
 
 
 def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
@@ -264,7 +264,14 @@ def _bar_parts(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> 
     return [*parts, Part(CUT_MARK)] if is_cut else parts
 
 
-def _legend(categories: Sequence[tuple[str, str]], width: int) -> list[Line]:
+def share_bar(shares: Mapping[str, float | None], size: int) -> list[Part]:
+    """Return one bar of letters, whose parts are the shares of a whole by title; unknown ones take no room."""
+    values = [max(value or 0.0, 0.0) for value in shares.values()]
+    widths = zip(category_letters(tuple(shares)), apportion(values, size), strict=True)
+    return [Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in widths if count]
+
+
+def legend_lines(categories: Sequence[tuple[str, str]], width: int) -> list[Line]:
     """Return `I Input   D Device compute ...`, broken between entries."""
     lines: list[list[Part]] = []
     for letter, title in categories:

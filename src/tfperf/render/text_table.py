@@ -43,7 +43,7 @@ def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
         return text
     room = max(width - cells(mark), 0)
     head = room // 3
-    return _prefix(text, head) + mark + _suffix(text, room - head) if room else mark[:width]
+    return begin_of(text, head) + mark + _suffix(text, room - head) if room else mark[:width]
 
 
 def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
@@ -56,7 +56,7 @@ def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     indent, start = "", 0
     # Looking only at what may fit, not at the whole rest, keeps long names from taking quadratic time.
     while (rest := text[start : start + 4 * width + 1]) and (len(rest) > 4 * width or cells(indent + rest) > width):
-        line = _prefix(rest, max(width - len(indent), 1)) or rest[0]
+        line = begin_of(rest, max(width - len(indent), 1)) or rest[0]
         line = line[: _last_border(rest, len(line))]
         lines.append(indent + line)
         start += len(line)
@@ -85,7 +85,7 @@ def _last_border(text: str, limit: int) -> int:
     return limit
 
 
-def _prefix(text: str, width: int) -> str:
+def begin_of(text: str, width: int) -> str:
     """Return the longest start of text that fits into `width` cells."""
     if text.isascii():
         return text[:width]

@@ -1,0 +1,127 @@
+"""`tfperf top`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.exceptions import Exit
+
+from tfperf.cli import capture_options, options, stdout_screen, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfperf.capture.address import Address
+    from tfperf.top.request import TopRequest
+
+
+@click.command("top", short_help="Watch running jobs on a screen that renews itself.")
+@click.option(
+    "--port",
+    type=capture_options.PORT,
+    help="Port of a profiler server on this machine (default: all that are there), or of workers without a port.",
+)
+@click.option(
+    "--worker", "workers", metavar="HOST:PORT", multiple=True, help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable)."
+)
+@capture_options.LISTS
+@click.option("--interval", type=typed.DURATION, default="5s", show_default=True, help="How often to sample.")
+@click.option("--duration", type=typed.DURATION, default="500ms", show_default=True, help="How long a sample records.")
+@click.option("--samples", type=typed.AT_LEAST_ONE, metavar="N", help="End after N samples of each worker.")
+@click.option("--once", is_flag=True, help="Take one sample, print one screen as text, and end.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(("screen", "jsonl")),
+    default="screen",
+    show_default=True,
+    help="jsonl: one JSON object for each sample.",
+)
+@click.option(
+    "--metrics-port", type=capture_options.PORT, help="Also serve OpenMetrics on this port of 127.0.0.1, at /metrics."
+)
+@options.logdir_option("Where samples go that are recorded (key r, or --record).")
+@click.option("--record", is_flag=True, help="Record every sample into the logdir.")
+@capture_options.TLS_CA
+def command(once: bool, format_name: str, metrics_port: int | None, **values: Any) -> None:
+    """Watch running jobs on a screen that renews itself. TensorFlow is not needed here.
+
+    Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
+    Every --interval, all workers are profiled for --duration at the same moment. A worker that still answers is not
+    asked again; one that is gone is tried again. Samples come less often where they are seen to slow a job. No file is
+    written unless you record a sample. Keys: ? lists them, q ends.
+
+    \b
+    Example:
+      tfperf top
+      tfperf top --port 6009
+      tfperf top --workers w0:6009,w1:6009 --interval 10s
+      tfperf top --port 6009 --once
+      tfperf top --port 6009 --format jsonl >> samples.jsonl
+      tfperf top --cluster-spec --metrics-port 9123
+    """
+    screen = stdout_screen()
+    if once and (format_name == "jsonl" or values["samples"] or metrics_port):
+        raise click.UsageError("--once takes one sample and prints it: omit --format, --samples and --metrics-port")
+    if format_name == "screen" and not once and not can_be_redrawn():
+        raise click.UsageError("a screen needs a terminal; use --once for one screen as text, or --format jsonl")
+    request = _request(**values)
+    from tfperf.top.live import show_live, show_once, write_lines
+
+    if once:
+        from tfperf.render import write
+
+        write(show_once(request, screen), None)
+    elif format_name == "jsonl":
+        if not write_lines(request, metrics_port):
+            raise Exit(1)
+    else:
+        show_live(request, screen, metrics_port)
+
+
+def can_be_redrawn() -> bool:
+    """Tell whether stdout is a terminal that can move its cursor."""
+    import os
+    import sys
+
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _request(
+    *, interval: float, duration: float, record: bool, logdir: Path, samples: int | None, **values: Any
+) -> TopRequest:
+    from tfperf.top.request import TopRequest
+
+    if duration > interval / 2:
+        asked = f"--duration {duration:g}s is more than half of --interval {interval:g}s"
+        raise click.UsageError(f"{asked}: use a shorter duration or a longer interval")
+    tls_ca = values.pop("tls_ca")
+    addresses = capture_options.take_addresses(values) or _servers_here()
+    return TopRequest(
+        workers=tuple(addresses),
+        duration_s=duration,
+        interval_s=interval,
+        tls_ca=tls_ca,
+        logdir=logdir,
+        records_all=record,
+        samples=samples,
+    )
+
+
+def _servers_here() -> Sequence[Address]:
+    """Return the profiler servers of this machine, and say which they are."""
+    from tfperf.capture.connection import SERVER_SNIPPET
+    from tfperf.capture.machine import Machine
+    from tfperf.capture.servers_here import find_servers
+    from tfperf.errors import CaptureError
+
+    if not Machine().shows_listeners():
+        raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")
+    servers = find_servers()
+    if not servers:
+        problem = "no profiler server of this user is on this machine"
+        raise CaptureError("not_listening", f"{problem}; {SERVER_SNIPPET}; or name a job: --port, --worker")
+    options.say(f"found {', '.join(f'{each.listener} on port {each.address.port}' for each in servers)}")
+    return [each.address for each in servers]

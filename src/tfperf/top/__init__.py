@@ -1,0 +1,1 @@
+"""A live view of running jobs: sample their profiler servers again and again, and show what the samples say."""

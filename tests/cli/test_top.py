@@ -1,0 +1,73 @@
+"""`tfperf top`: wrong usage, and what it says where there is nothing to watch. Jobs are watched in tests/top."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+RunTfperf = Callable[..., Result]
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("--port 1", "a screen needs a terminal; use --once for one screen as text, or --format jsonl"),
+        ("--once --format jsonl", "--once takes one sample and prints it: omit --format, --samples and --metrics-port"),
+        ("--once --samples 3", "--once takes one sample and prints it"),
+        ("--once --metrics-port 9123", "--once takes one sample and prints it"),
+        ("--once --duration 2", "'2' is not a duration: write 2s, 500ms or 1.5m"),
+        ("--once --interval 0s", "'0s' is zero"),
+        ("--once --interval 600ms", "--duration 0.5s is more than half of --interval 0.6s"),
+        ("--once --samples 0", "0 is not in the range"),
+        ("--format xml", "'xml' is not one of 'screen', 'jsonl'"),
+        ("--once --workers ,", "names no workers"),
+        ("--once --workers a:1,a:1", "a worker is named twice"),
+        ("--once --workers a:1 --worker b:1", "exclude each other"),
+        ("--once --port 70000", "70000 is not in the range"),
+    ],
+)
+def test_wrong_usage(typed: str, says: str, run_tfperf: RunTfperf) -> None:
+    done = run_tfperf("top", *typed.split())
+    assert done.exit_code == 2
+    assert says in done.stderr.replace("\n", " ")
+    assert done.stdout == ""
+
+
+def test_a_job_that_is_not_there(run_tfperf: RunTfperf) -> None:
+    done = run_tfperf("top", "--worker", "127.0.0.1:1", "--once")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: nothing listens on 127.0.0.1:1; check the port")
+
+
+def test_several_that_are_not_there(run_tfperf: RunTfperf) -> None:
+    done = run_tfperf("top", "--workers", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--once")
+    assert done.exit_code == 1
+    assert done.stderr.rstrip().endswith("(and 2 more workers gave none)")
+
+
+def test_a_dumb_terminal_gets_no_screen(tmp_path: Path) -> None:
+    pexpect = pytest.importorskip("pexpect", reason="there is no pseudo-terminal")
+    command = [sys.executable, "-m", "tfperf", "top", "--port", "1"]
+    environment = {**os.environ, "TERM": "dumb"}
+    child = pexpect.spawn(command[0], command[1:], env=environment, timeout=60, encoding="utf-8", cwd=tmp_path)
+    child.expect_exact("a screen needs a terminal")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 2
+
+
+def test_help_imports_neither_grpc_nor_what_draws() -> None:
+    code = (
+        "import sys\nfrom tfperf.cli import main\nmain(['top', '--help'], standalone_mode=False)\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    modules = set(done.stderr.split())
+    assert "tfperf.cli.top" in modules, "or this test looks at the wrong process"
+    assert not {"numpy", "grpc", "google.protobuf", "rich", "tfperf.top.live", "http.server"} & modules
