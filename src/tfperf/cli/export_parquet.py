@@ -29,9 +29,11 @@ def command(path: Path, output: Path, force: bool, all_stats: bool, **values: An
       tfperf export-parquet logs/ -o dataset/
       tfperf query dataset/ "select host, name, sum(self_ps) / 1e9 from events group by all order by 3 desc limit 9"
     """
-    from tfperf.parquet.export import check_dataset, write_parquet
+    from functools import partial
 
-    check_dataset(output)
-    written = write_parquet(options.load_analysis(path, **values), output, all_stats=all_stats, force=force)
+    from tfperf.parquet.export import write_loaded
+
+    load_it = partial(options.load_analysis, path, **values)
+    written = write_loaded(path, output, load_it, values, all_stats=all_stats, force=force)
     size, events = format_bytes(written.size_bytes), counted(written.events, "event")
     options.say(f"wrote {events} and {counted(len(written.tables), 'table')} ({size}) of run {written.run} to {output}")

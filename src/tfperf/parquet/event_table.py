@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any
 
@@ -17,9 +19,11 @@ from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.steps import Steps
-from tfperf.wire.event_columns import NO_STAT, NO_STAT_ROWS, StatKind
+from tfperf.wire.event_columns import NO_STAT, NO_STAT_ROWS, Line, StatKind
 
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
+AT_ONCE = 2
+"""Lines that are nested, and parts that are written, at the same time."""
 ROWS = 1 << 20
 """Rows of a table at most. It becomes a row group: readers skip one by the least and largest value of a column."""
 
@@ -95,11 +99,15 @@ def stat_tables(trace: HostTrace) -> Iterator[Any]:
 
 def _nesting(trace: HostTrace) -> tuple[Int64s, Int64s]:
     """Return the depth and the self time of every event, on its line."""
-    depth, self_ps = np.zeros(len(trace.name), np.int64), trace.duration_ps.copy()
-    for line in trace.lines:
+    depth, self_ps, end_ps = np.zeros(len(trace.name), np.int64), trace.duration_ps.copy(), trace.end_ps
+
+    def of_line(line: Line) -> None:
         rows = slice(line.start, line.stop)
-        nested = nest(trace.start_ps[rows], trace.end_ps[rows])
+        nested = nest(trace.start_ps[rows], end_ps[rows])
         depth[rows], self_ps[rows] = nested.depth, self_time(trace.duration_ps[rows], nested.parent)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        deque(pool.map(of_line, trace.lines), maxlen=0)
     return depth, self_ps
 
 

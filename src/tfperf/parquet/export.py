@@ -7,9 +7,10 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from msgspec import Struct
 from tfperf.analysis import Analysis, load
 from tfperf.errors import OutputError
 from tfperf.files import cannot_write
+from tfperf.parquet.read_ahead import Read, ReadAhead, reading_ahead
 from tfperf.query.dataset import BY_HOST, FORMAT, MARKER, is_dataset, partition
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.logdir import HostFile
 
 _DELTA = ("event", "start_ps", "producer_id", "consumer_id")
 """Columns that mostly grow: stored as differences they take a fifth less."""
-_AT_ONCE = 2
 
 
 class WrittenDataset(Struct, frozen=True):
@@ -44,16 +47,49 @@ def write_parquet(
     `tfperf.load`. A run is added to what the dataset holds; one that it holds already is replaced only with `force`.
     `all_stats` adds the table `stats`. Raises OutputError, TraceNotFoundError and TraceFormatError.
     """
+    if isinstance(path, Analysis):
+        return _write_dataset(path, Path(folder), ReadAhead(_reader(all_stats=all_stats)), all_stats, force)
+    return write_loaded(path, folder, partial(load, path, **options), options, all_stats=all_stats, force=force)
+
+
+def write_loaded(
+    path: str | Path,
+    folder: str | Path,
+    load_it: Callable[[], Analysis],
+    options: Mapping[str, Any],
+    *,
+    all_stats: bool = False,
+    force: bool = False,
+) -> WrittenDataset:
+    """Do what `write_parquet` does, with a profile that `load_it` loads; `options` say which hosts that are."""
     target = Path(folder)
     check_dataset(target)
-    analysis = path if isinstance(path, Analysis) else load(path, **options)
+    with reading_ahead(path, _reader(all_stats=all_stats), options) as ahead:
+        return _write_dataset(load_it(), target, ahead, all_stats, force)
+
+
+def _reader(*, all_stats: bool) -> Read:
+    """Return what reads the events of a host, with all that is written of them."""
+    from tfperf.parquet.columns import STATS
+    from tfperf.trace.read import read_host
+
+    everything = {"everything": True} if all_stats else {"stats": STATS, "instants": True}
+
+    def read(file: HostFile, **more: Any) -> HostTrace:
+        return read_host(file.path, file.host, **everything, **more)
+
+    return read
+
+
+def _write_dataset(analysis: Analysis, target: Path, ahead: ReadAhead, all_stats: bool, force: bool) -> WrittenDataset:
+    check_dataset(target)
     run = partition("run", analysis.run.name)
     if not force:
         _refuse_run(target, run, analysis.run.name)
     with _beside(target) as made:
         with ThreadPoolExecutor(1) as pool:
             of_report = pool.submit(_write_tables, analysis, made, run)
-            events = _write_hosts(analysis, made, run, all_stats=all_stats)
+            events = _write_hosts(analysis, made, run, ahead, all_stats=all_stats)
         tables = (*of_report.result(), "host_files", *BY_HOST[: 1 + all_stats])
         size = sum(file.stat().st_size for file in made.rglob("*.parquet"))
         _move(made, target, tables, run)
@@ -105,19 +141,17 @@ def _write_tables(analysis: Analysis, made: Path, run: str) -> tuple[str, ...]:
     return tuple(written)
 
 
-def _write_hosts(analysis: Analysis, made: Path, run: str, *, all_stats: bool) -> int:
+def _write_hosts(analysis: Analysis, made: Path, run: str, ahead: ReadAhead, *, all_stats: bool) -> int:
     """Write the events of each host, one after the other, and the list of hosts; return the number of events."""
     import pyarrow as pa
 
-    from tfperf.parquet.columns import HOST_FILES, STATS
+    from tfperf.parquet.columns import HOST_FILES
     from tfperf.parquet.event_table import event_parts, stat_tables
-    from tfperf.trace.read import read_host
 
     rows: list[dict[str, Any]] = []
     work = {each.host: each for each in analysis["hosts"].hosts} if "hosts" in analysis.sections else {}
     for file, results in zip(analysis.run.files, analysis.hosts, strict=True):
-        everything = {"everything": True} if all_stats else {"stats": STATS, "instants": True}
-        trace = read_host(file.path, file.host, **everything)
+        trace = ahead.of(file)
         of_host = f"{run}/{partition('host', file.host)}"
         _write(event_parts(trace, results["steps"].steps), made / "events" / of_host)
         if all_stats:
@@ -146,9 +180,11 @@ def _write_hosts(analysis: Analysis, made: Path, run: str, *, all_stats: bool) -
 
 def _write(parts: Sequence[Iterable[Any]], folder: Path) -> None:
     """Write parts, each a file: tables of one schema, of which each is a row group. Two are made at a time."""
+    from tfperf.parquet.event_table import AT_ONCE
+
     folder.mkdir(parents=True)
     paths = (folder / f"part-{number}.parquet" for number in range(len(parts)))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         deque(pool.map(_write_part, parts, paths), maxlen=0)
 
 
