@@ -74,9 +74,13 @@ def test_the_thread_ends_when_nobody_waits(tmp_path: Path) -> None:
             begun.set()
             progress(1, 2)
 
-    with pytest.raises(KeyboardInterrupt), reading_ahead(logdir, read_for_ever, {}):
-        assert begun.wait(60)
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with reading_ahead(logdir, read_for_ever, {}):
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert not any(thread.name.startswith("tfperf-read-ahead") for thread in threading.enumerate())
 
 
