@@ -91,6 +91,15 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def seconds(command: Sequence[str]) -> float:
+    """Run a program, and return how long it took."""
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)[:300]} failed with {done.returncode}:\n{done.stderr[-2000:]}")
+    return time.perf_counter() - began
+
+
 # Traces
 
 

@@ -14,14 +14,13 @@ import argparse
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import FULL_STEPS, Bar, bar_line, captured, default_cache, say, trace_file
+from bench import FULL_STEPS, Bar, bar_line, captured, default_cache, say, seconds, trace_file
 
 HOSTS = 8
 XPROF = """
@@ -34,15 +33,6 @@ events_db.xspace_to_parquet(
 )
 """
 TOTALS = "select name, count(*), sum(duration_ps) from '{}' group by name order by 3 desc limit 20"
-
-
-def seconds(command: Sequence[str]) -> float:
-    """Run a program, and return how long it took."""
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)[:300]} failed with {done.returncode}:\n{done.stderr[-2000:]}")
-    return time.perf_counter() - began
 
 
 def size_of(path: Path) -> int:

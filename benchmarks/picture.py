@@ -15,17 +15,14 @@ import argparse
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench import FULL_STEPS, Bar, bar_line, captured, default_cache, say, trace_file
+from bench import FULL_STEPS, Bar, bar_line, captured, default_cache, say, seconds, trace_file
 
 BLOCKS, ROWS, SECONDS = 20_000, 40, 3.0
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
@@ -52,15 +49,6 @@ MOVE = """(seconds) => new Promise((done) => {
   };
   requestAnimationFrame(move);
 })"""
-
-
-def seconds(command: Sequence[str]) -> float:
-    """Run a program, and return how long it took."""
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)[:300]} failed with {done.returncode}:\n{done.stderr[-2000:]}")
-    return time.perf_counter() - began
 
 
 def large_picture() -> Any:

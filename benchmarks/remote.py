@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import FULL_STEPS, Bar, bar_line, captured, default_cache, say, trace_file
+from bench import FULL_STEPS, Bar, bar_line, captured, default_cache, say, seconds, trace_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -78,15 +78,6 @@ def upload(trace: Path, port: int) -> None:
                 raise
             time.sleep(0.2)
     files.put_file(str(trace), f"bucket/{RUN}/vm.xplane.pb")
-
-
-def seconds(command: Sequence[str]) -> float:
-    """Run a program, and return how long it took."""
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)[:300]} failed with {done.returncode}:\n{done.stderr[-2000:]}")
-    return time.perf_counter() - began
 
 
 def report_of(output: Path) -> str:
