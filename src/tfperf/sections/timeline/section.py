@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tfperf.errors import TfperfError
-from tfperf.report.model import Section
+from tfperf.report.model import Fact, Section
 from tfperf.report.step_picture import StepPicture
 from tfperf.sections.results import Results
+from tfperf.units import listed
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts
@@ -25,7 +26,11 @@ def build(results: Results) -> Section:
         raise TfperfError(drawn.why_none)
     if drawn.why_none:
         return Section("timeline", "Timeline", notes=(f"No step is drawn: {drawn.why_none}.",))
-    return Section("timeline", "Timeline", charts=_shown(results, drawn))
+    pictures = _shown(results, drawn)
+    # What formats without pictures have of it.
+    steps = listed([f"{picture.step} of {picture.host}" for picture in pictures])
+    facts = (Fact("drawn_steps", "Steps that a page draws", steps, level="data"),)
+    return Section("timeline", "Timeline", facts=facts, charts=pictures)
 
 
 def _shown(results: Results, drawn: DrawnSteps) -> tuple[StepPicture, ...]:

@@ -121,8 +121,10 @@ class StepPicture {
     this.canvas.style.height = `${this.height}px`;
   }
 
+  // A size holds until the next one: paper's must not give way to that of the window while a page is printed.
   resize(size = undefined) {
-    this.zr.resize({ width: size?.width ?? "auto", height: this.height });
+    this.size = size ?? this.size;
+    this.zr.resize({ width: this.size?.width ?? "auto", height: this.height });
     this.draw();
   }
 
