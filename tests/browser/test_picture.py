@@ -174,7 +174,7 @@ def test_a_launch_leads_to_its_kernel_and_that_to_the_table(open_page: Open, gpu
 def test_a_cause_leads_to_its_place(open_page: Open) -> None:
     opened = drawn(open_page, ROOT / "sample_traces" / "input_bound", unfold=False)
     page = opened.page
-    page.get_by_role("link", name="Show where it costs most in a step").first.click()
+    page.get_by_role("link", name="Show it in a step: the longest stretch of Input wait").first.click()
     page.wait_for_function("() => pictures.some((picture) => picture.to - picture.from < picture.data.duration)")
     shown = page.evaluate("pictures.filter((p) => p.to - p.from < p.data.duration).map((p) => [p.from, p.to])")
     assert len(shown) == 1

@@ -48,6 +48,7 @@ def write_parquet(
     `all_stats` adds the table `stats`. Raises OutputError, TraceNotFoundError and TraceFormatError.
     """
     if isinstance(path, Analysis):
+        check_dataset(Path(folder))
         return _write_dataset(path, Path(folder), ReadAhead(_reader(all_stats=all_stats)), all_stats, force)
     return write_loaded(path, folder, partial(load, path, **options), options, all_stats=all_stats, force=force)
 
@@ -82,7 +83,6 @@ def _reader(*, all_stats: bool) -> Read:
 
 
 def _write_dataset(analysis: Analysis, target: Path, ahead: ReadAhead, all_stats: bool, force: bool) -> WrittenDataset:
-    check_dataset(target)
     run = partition("run", analysis.run.name)
     if not force:
         _refuse_run(target, run, analysis.run.name)

@@ -72,7 +72,7 @@ def _only_host(path: Any, options: Mapping[str, Any]) -> HostFile | None:
     try:
         run = choose_run(find_runs(place), options.get("run"))
         files = choose_hosts(run, tuple(options.get("hosts", ())), tuple(options.get("host_patterns", ()))).files
-        is_small = len(files) == 1 and Path(str(files[0].path)).stat().st_size <= _LARGEST_BYTES
-    except (TfperfError, OSError):
+    except TfperfError:
         return None
-    return files[0] if is_small else None
+    size = files[0].size_bytes if len(files) == 1 else None
+    return files[0] if size is not None and size <= _LARGEST_BYTES else None

@@ -25,6 +25,10 @@ class Ribbon(Struct, frozen=True, kw_only=True):
     start_ns: Int64s
     end_ns: Int64s
 
+    def title_at(self, start_ns: int) -> str:
+        """Return the category of the stretch that starts then; of those shorter than a nanosecond, the one after them."""
+        return self.titles[int(self.category[self.start_ns.searchsorted(start_ns, side="right") - 1])]
+
 
 class Lane(Struct, frozen=True, kw_only=True):
     """A thread, a stream or the like: so many `rows` of blocks, those inside others below them."""

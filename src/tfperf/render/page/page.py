@@ -175,15 +175,16 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
     return f"{_without_commands(before)}{library}{_without_commands(after)}"
 
 
-def _places(sections: Sequence[PageSection]) -> dict[str, tuple[str, int, int]]:
-    """Return, for each cause, the picture of the step in which it costs most, and the stretch where it does."""
-    best: dict[str, tuple[int, str, int, int]] = {}
+def _places(sections: Sequence[PageSection]) -> dict[str, tuple[str, int, int, str]]:
+    """Return, for each cause, the picture in which its categories take most, their longest stretch, and which it is."""
+    best: dict[str, tuple[int, str, int, int, str]] = {}
     for part in sections:
         for page_chart, chart in zip(part.charts, part.section.charts, strict=True):
             if isinstance(chart, StepPicture):
                 for code, (start, end, total) in chart.places.items():
-                    best[code] = max(best.get(code, (0, "", 0, 0)), (total, page_chart.id, start, end))
-    return {code: (chart_id, start, end) for code, (_, chart_id, start, end) in best.items()}
+                    place = (total, page_chart.id, start, end, chart.ribbons[0].title_at(start))
+                    best[code] = max(best.get(code, (0, "", 0, 0, "")), place)
+    return {code: place[1:] for code, place in best.items()}
 
 
 def _without_commands(page: str) -> str:

@@ -21,6 +21,8 @@ class DrawnSteps(Shown, Struct, frozen=True):
 
     pictures: tuple[StepPicture, ...] = ()
     why_none: str = ""
+    lacks_asked_step: bool = False
+    """Whether there are none because no host has the step that was asked for."""
 
     def __repr__(self) -> str:
         return cut(f"<DrawnSteps: {counted(len(self.pictures), 'picture')}>")
@@ -35,7 +37,7 @@ def analyze(host: Host) -> DrawnSteps:
         return DrawnSteps(why_none=f"there are no steps: {steps.explanation}")
     chosen = dict(_chosen(steps, host.drawn_step))
     if not chosen:
-        return DrawnSteps(why_none=_no_such_step(steps, host.drawn_step))
+        return DrawnSteps(why_none=_no_such_step(steps, host.drawn_step), lacks_asked_step=True)
     memory = MemoryInUse(host.trace)
     return DrawnSteps(tuple(draw_step(host, row, which, memory) for row, which in chosen.items()))
 
@@ -61,8 +63,11 @@ def _no_such_step(steps: Steps, asked: WhichStep | None) -> str:
 def combine(hosts: Sequence[DrawnSteps]) -> DrawnSteps:
     """Put the pictures of several hosts side by side."""
     pictures = tuple(picture for host in hosts for picture in host.pictures)
-    reasons = [host.why_none for host in hosts if host.why_none]
-    return DrawnSteps(pictures, "" if pictures or not reasons else reasons[0])
+    if pictures:
+        return DrawnSteps(pictures)
+    # Helpers of a job have no steps at all, which says less.
+    lacking = [host for host in hosts if host.lacks_asked_step] or [*hosts]
+    return DrawnSteps((), lacking[0].why_none, lacking[0].lacks_asked_step)
 
 
 def shorten(drawn: DrawnSteps, _most: int) -> DrawnSteps:

@@ -22,7 +22,7 @@ MOST_PICTURES = 3
 def build(results: Results) -> Section:
     """Build the section. Raises TfperfError if a step is asked for that no host has."""
     drawn: DrawnSteps = results["timeline"]
-    if drawn.why_none.startswith("there is no step "):
+    if drawn.lacks_asked_step:
         raise TfperfError(drawn.why_none)
     if drawn.why_none:
         return Section("timeline", "Timeline", notes=(f"No step is drawn: {drawn.why_none}.",))
