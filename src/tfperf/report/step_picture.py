@@ -26,7 +26,7 @@ class Ribbon(Struct, frozen=True, kw_only=True):
     end_ns: Int64s
 
     def title_at(self, start_ns: int) -> str:
-        """Return the category of the stretch that starts then; of those shorter than a nanosecond, the one after them."""
+        """Return the category of the stretch that starts then, and not of an empty one before it."""
         return self.titles[int(self.category[self.start_ns.searchsorted(start_ns, side="right") - 1])]
 
 
