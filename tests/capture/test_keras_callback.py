@@ -183,9 +183,15 @@ def test_the_trace_says_the_batch_size(results: dict[str, Any], way: str, size: 
     analysis = tfperf.load(results[way]["path"])
     (environment,), batch = analysis["environment"], analysis["batch"]
     assert (environment.facts.batch_size, environment.facts.steps_per_execution) == (size, batches)
-    assert (batch.size, batch.batches_per_step, batch.confidence) == (size, batches, "high")
+    assert (batch.size, batch.confidence) == (size, "high")
     assert environment.facts.keras_version
     summary = analysis.report().summary
+    if way == "on_batch" and batch.batches_per_step is None:
+        # The program fetches between its calls; on a busy machine, a fetch may fall into the step before. Then it is
+        # unknown how many batches a step takes, and so is the rate.
+        assert summary["examples_per_second"] is None
+        return
+    assert batch.batches_per_step == batches
     rate = 1000 * size * batches / summary["step_time_ms"]["average"]
     assert summary["examples_per_second"] == pytest.approx(rate)
 
