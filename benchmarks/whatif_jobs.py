@@ -29,7 +29,10 @@ class Job:
 
     @property
     def changes(self) -> dict[str, Build]:
-        """The pipeline with each change; any pipeline can be cached, as batches, if it ends after a few."""
+        """The pipeline with each change; any pipeline can be cached, as batches, if it ends after a few.
+
+        A job whose estimate is for a cache before that says so itself.
+        """
         if not self.has_input_problem:
             return dict(self.changed)
         return {"cache": lambda tf, folder: cached(self.pipeline(tf, folder)), **self.changed}
@@ -181,7 +184,10 @@ JOBS: dict[str, Job] = {
         },
     ),
     "keras_generator": Job(
-        program="keras", size=256, pipeline=lambda tf, at: generated(tf, 0.0, 5).batch(32).prefetch(2)
+        program="keras",
+        size=256,
+        pipeline=lambda tf, at: generated(tf, 0.0, 5).batch(32).prefetch(2),
+        changed={"cache": lambda tf, at: cached(generated(tf, 0.0, 5), 32).batch(32).prefetch(2)},
     ),
     "keras_sleep": Job(
         program="keras",
@@ -221,6 +227,7 @@ JOBS: dict[str, Job] = {
         size=256,
         pipeline=lambda tf, at: records(tf, record_files(tf, at)).repeat().map(parse(tf)).batch(32).prefetch(2),
         changed={
+            "cache": lambda tf, at: cached(records(tf, record_files(tf, at)), 32).map(parse(tf)).batch(32).prefetch(2),
             "parallel_read": lambda tf, at: (
                 tf.data.Dataset.from_tensor_slices(record_files(tf, at))
                 .interleave(lambda name: records(tf, name), cycle_length=4, num_parallel_calls=auto(tf))
@@ -228,7 +235,7 @@ JOBS: dict[str, Job] = {
                 .map(parse(tf))
                 .batch(32)
                 .prefetch(2)
-            )
+            ),
         },
     ),
     "loop_zip": Job(
@@ -239,6 +246,14 @@ JOBS: dict[str, Job] = {
             .batch(8)
             .prefetch(2)
         ),
+        changed={
+            "cache": lambda tf, at: (
+                tf.data.Dataset.zip((cached(numbers(tf).map(products(tf, 2)), 8), numbers(tf).map(products(tf, 1))))
+                .map(lambda left, right: left + right)
+                .batch(8)
+                .prefetch(2)
+            )
+        },
     ),
     "loop_filter": Job(
         size=384,
@@ -246,13 +261,19 @@ JOBS: dict[str, Job] = {
             numbers(tf).map(products(tf, 1)).filter(lambda row: tf.random.uniform(()) < 0.5).batch(8).prefetch(2)
         ),
         changed={
+            "cache": lambda tf, at: (
+                cached(numbers(tf).map(products(tf, 1)), 16)
+                .filter(lambda row: tf.random.uniform(()) < 0.5)
+                .batch(8)
+                .prefetch(2)
+            ),
             "parallel_map": lambda tf, at: (
                 numbers(tf)
                 .map(products(tf, 1), auto(tf))
                 .filter(lambda row: tf.random.uniform(()) < 0.5)
                 .batch(8)
                 .prefetch(2)
-            )
+            ),
         },
     ),
     "loop_interleave": Job(
@@ -314,9 +335,12 @@ JOBS: dict[str, Job] = {
 # What consumes them
 
 
-def cached(dataset: Any) -> Any:
-    """Return the first batches of the dataset, computed once; TensorFlow adds a prefetch unless it is kept from it."""
-    return dataset.take(CACHED_BATCHES).cache().repeat()
+def cached(dataset: Any, batch: int = 1) -> Any:
+    """Return what makes the first batches, computed once: elements of a dataset, of which a batch takes so many.
+
+    TensorFlow adds a prefetch at the end unless it is kept from it.
+    """
+    return dataset.take(CACHED_BATCHES * batch).cache().repeat()
 
 
 def first_batch_for_ever(tf: Any, dataset: Any) -> Any:

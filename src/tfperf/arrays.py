@@ -39,13 +39,15 @@ def median(values: npt.NDArray[np.generic]) -> float:
 
 def percentile(values: npt.NDArray[np.generic], share: float) -> float:
     """Return the value below which a share of the values lies, interpolated between neighbours; 0 of nothing."""
-    if not len(values):
-        return 0.0
-    ordered = np.sort(values).astype(np.float64)
-    place = share * (len(ordered) - 1)
+    return float(ordered_percentile(np.sort(values).astype(np.float64), share)) if len(values) else 0.0
+
+
+def ordered_percentile(ordered: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.float64]:
+    """Return the same of each row of values that are in order already, of which there are some."""
+    place = share * (ordered.shape[-1] - 1)
     low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+    below, above = ordered[..., low], ordered[..., min(low + 1, ordered.shape[-1] - 1)]
+    return np.asarray(below + (place - low) * (above - below), np.float64)
 
 
 def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

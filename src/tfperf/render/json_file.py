@@ -19,6 +19,8 @@ from tfperf.render import RenderOptions
 from tfperf.render.values import COMMAND_MARK, encodable, plain
 from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 
+_PLAIN = {str, int, bool, type(None)}
+"""Types of values that JSON holds as they are: nearly all cells but numbers with a fraction, which may be infinite."""
 _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -36,7 +38,10 @@ def render_json(report: Report, _options: RenderOptions) -> str:
     text = msgspec.json.format(encodable(json.dumps(document, ensure_ascii=False, allow_nan=False)), indent=2)
     # All of these stand inside strings only, where their escapes mean the same.
     text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
-    text = COMMAND_MARK.sub("\\\\u0023#", text)
+    if "##" in text:
+        text = COMMAND_MARK.sub("\\\\u0023#", text)
+    if text.isascii() and "\x7f" not in text:
+        return text + "\n"
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
@@ -67,6 +72,7 @@ def _fact(fact: Fact) -> dict[str, Any]:
 def _table(table: Table) -> dict[str, Any]:
     """Return one table with all its columns, the rows as objects by column key."""
     keys = [column.key for column in table.columns]
+    cells = [map(_jsonable, table.data[key]) for key in keys]
     return {
         "title": table.title,
         "total_rows": table.total_rows,
@@ -75,12 +81,16 @@ def _table(table: Table) -> dict[str, Any]:
             {"key": column.key, "title": column.title, "unit": column.unit, "meaning": column.meaning}
             for column in table.columns
         ],
-        "rows": [dict(zip(keys, map(_jsonable, row), strict=True)) for row in table.rows()],
+        "rows": [dict(zip(keys, row, strict=True)) for row in zip(*cells, strict=True)],
     }
 
 
 def _jsonable(value: Any) -> Any:
     """Return what JSON can hold: containers keep their shape, numpy and odd values become plain ones."""
+    if type(value) in _PLAIN:
+        return value
+    if type(value) is float:
+        return plain(value)
     if isinstance(value, Mapping):
         return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

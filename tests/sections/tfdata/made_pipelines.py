@@ -111,13 +111,13 @@ def each_step(*events: Event) -> list[Event]:
     return repeat(STEPS, *events, every=STEP)
 
 
-def inline_map(map_us: float, op: str = "DecodeJpeg") -> tuple[Line, Line]:
+def inline_map(map_us: float, op: str = "DecodeJpeg", cores: int = 4) -> tuple[Line, Line]:
     """A map that works in the step's own thread, and whose function runs in a pool."""
     threads, pool = [], []
     for turn in range(STEPS):
         at = STEP * turn
         threads += [
-            call("Root", at, map_us, 1, cpu_budget=4),
+            call("Root", at, map_us, 1, cpu_budget=cores),
             call("Root::Map", at, map_us, 2, 1),
             event("InstantiatedCapturedFunction::Run", at, map_us, id=70 + turn),
         ]

@@ -62,8 +62,8 @@ def test_what_if_holds_what_promises_a_gain(tmp_path: Path) -> None:
     assert data is not None
     assert list(data["what"]) == [
         "input for free (the floor)",
-        "parallel calls in map()",
         "cache() behind map()",
+        "parallel calls in map()",
         "prefetch() at the end",
     ]
     assert list(data["stage"]) == [None, "Map", "Map", None]

@@ -1,4 +1,4 @@
-"""What could be changed, and estimates worked out by hand, on a host with a device: the cores are the pipeline's."""
+"""Estimates worked out by hand, on a host with a device: the cores are the pipeline's."""
 
 from __future__ import annotations
 
@@ -7,31 +7,12 @@ from pathlib import Path
 import pytest
 from builders import Event, Line, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
-from sections.tfdata.made_pipelines import (
-    STEPS,
-    behind_a_reader,
-    each_step,
-    inline_map,
-    main_of,
-    repeat,
-    small_elements,
-    steps,
-    waiting_job,
-)
+from sections.tfdata.made_pipelines import STEPS, behind_a_reader, each_step, inline_map, repeat, small_elements, steps
 
 from tfperf.sections.tfdata.analysis import TfData
-from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.sections.tfdata.step_model import OVERLAP, PARALLEL_EFFICIENCY, STEADIEST, Load, with_noise
-from tfperf.sections.tfdata.whatif import (
-    LAUNCH_PS,
-    LOCK_SLOWDOWN,
-    Change,
-    Estimate,
-    NoOutlook,
-    Outlook,
-    possible_changes,
-)
-from tfperf.units import PS_PER_MS
+from tfperf.sections.tfdata.changes import LOCK_SLOWDOWN
+from tfperf.sections.tfdata.step_model import OVERLAP, PARALLEL_EFFICIENCY, STEADIEST, with_noise
+from tfperf.sections.tfdata.whatif import Estimate, NoOutlook, Outlook
 
 
 def outlook_of(tmp_path: Path, *lines: Line, has_device: bool = True) -> Outlook | None:
@@ -110,15 +91,15 @@ def test_a_range_above_the_step_of_today_says_why(tmp_path: Path) -> None:
     outlook = outlook_of(tmp_path, *inline_map(3))
     assert outlook is not None
     assert us(outlook.free) == pytest.approx(with_noise(97, 97))
-    assert outlook.free.assumption.endswith("a step takes up to 10 % more or less at another moment")
+    assert outlook.free.assumption.endswith("a step takes up to 12 % more or less at another moment")
 
 
 def test_on_the_cpu_step_and_pipeline_share_the_cores(tmp_path: Path) -> None:
-    lines = inline_map(60)
-    device = by_change(outlook_of(tmp_path, *lines))["prefetch"]
-    host = by_change(outlook_of(tmp_path, *lines, has_device=False))["prefetch"]
-    assert host.low_ms >= device.low_ms
-    assert host.high_ms >= device.high_ms
+    lines = inline_map(60, cores=1)
+    low, high = us(by_change(outlook_of(tmp_path, *lines))["prefetch"])
+    assert low < 60 < high < 80, "the step computes on the device"
+    _, high = us(by_change(outlook_of(tmp_path, *lines, has_device=False))["prefetch"])
+    assert high > 90, "they take turns"
 
 
 def test_where_steps_hardly_wait_nothing_may_change(tmp_path: Path) -> None:
@@ -180,100 +161,6 @@ def test_the_pipeline_is_the_one_that_the_steps_wait_for(tmp_path: Path) -> None
     outlook = outlook_of(tmp_path, line("python", *train, *asked, *others), has_device=False)
     assert outlook is not None
     assert outlook.pipeline.waited_ps == STEPS * 60 * 1_000_000
-
-
-def load_of(pipeline: Pipeline, consumer_ms: float) -> Load:
-    """What a step costs that takes one element, and computes for so long itself."""
-    work = [(segment.kind, segment.element_ps / PS_PER_MS, segment.workers) for segment in pipeline.segments]
-    return Load(
-        consumer_ms=consumer_ms,
-        inline_ms=sum(ms for kind, ms, _ in work if kind == "consumer"),
-        segments=tuple((ms, workers) for kind, ms, workers in work if kind != "consumer"),
-        cpu_ms=sum(ms for _, ms, _ in work),
-    )
-
-
-def changes_of(pipeline: Pipeline, consumer_ms: float = 0.04) -> dict[str, Change]:
-    changes = possible_changes(pipeline, load_of(pipeline, consumer_ms), elements_per_step=1, cores=4)
-    return {change.kind: change for change in changes}
-
-
-def test_a_prefetch_moves_what_the_step_does_to_a_thread(tmp_path: Path) -> None:
-    changes = changes_of(main_of(tmp_path, *inline_map(60)))
-    assert list(changes) == ["prefetch", "parallel_map", "cache"]
-    prefetch = changes["prefetch"].best
-    assert (prefetch.inline_ms, prefetch.segments, prefetch.cpu_ms) == (0, ((0.06, 1),), 0.06)
-
-
-def test_a_function_is_spread_over_the_cores(tmp_path: Path) -> None:
-    change = changes_of(main_of(tmp_path, *inline_map(60)))["parallel_map"]
-    assert change.stage == 1
-    ((work_ms, workers),) = change.best.segments
-    assert (change.best.inline_ms, workers, change.best.cpu_ms) == (0, 4, 0.06)
-    assert work_ms == pytest.approx(0.06)
-    assert change.worst == change.best
-
-
-def test_python_and_files_may_gain_nothing(tmp_path: Path) -> None:
-    python = main_of(tmp_path, *inline_map(60, "EagerPyFunc"))
-    reader = main_of(tmp_path, *behind_a_reader(100, 40))
-    for pipeline, kind in ((python, "parallel_map"), (reader, "parallel_read")):
-        assert changes_of(pipeline)[kind].worst == load_of(pipeline, 0.04)
-
-
-def test_a_cache_removes_its_stage_and_all_before_it(tmp_path: Path) -> None:
-    cache = changes_of(main_of(tmp_path, *behind_a_reader(100, 40)))["cache"]
-    assert cache.best.cpu_ms == pytest.approx(0)
-    assert [ms for ms, _ in cache.best.segments] == pytest.approx([0])
-
-
-def test_on_batches_each_op_starts_once(tmp_path: Path) -> None:
-    # Five runs of 18 us for an element; the op takes 8 us of each, 5 of which do not depend on the size.
-    pipeline = main_of(tmp_path, *small_elements(5, 8))
-    change = changes_of(pipeline)["vectorize"]
-    stage = pipeline.stages[change.stage or 0]
-    assert (stage.name, LAUNCH_PS) == ("MapAndBatch", 5_000_000)
-    work_ms = (stage.element_held_ps or 0.0) / PS_PER_MS
-    grows, per_run = 25 * 3e-3 * work_ms * PS_PER_MS / stage.held_ps, work_ms / 25
-    removed = load_of(pipeline, 0.04).cpu_ms - change.best.cpu_ms
-    assert removed == pytest.approx(work_ms - grows - per_run)
-
-
-def test_stages_that_hardly_work_are_left_alone(tmp_path: Path) -> None:
-    changes = changes_of(main_of(tmp_path, *inline_map(1)), consumer_ms=1.0)
-    assert not {"parallel_map", "cache"} & changes.keys()
-
-
-def test_what_is_in_memory_gains_nothing_from_several_readers(tmp_path: Path) -> None:
-    for stage, expected in (("TFRecord", True), ("Generator", True), ("TensorSlice", False)):
-        pipeline = main_of(tmp_path, *waiting_job("BatchV2", stage))
-        assert ("parallel_read" in changes_of(pipeline)) == expected
-
-
-def test_what_is_done_already_is_not_proposed(tmp_path: Path) -> None:
-    interleaved = main_of(tmp_path, *waiting_job("ParallelInterleaveV4", "TFRecord", parallelism=4))
-    assert "parallel_read" not in changes_of(interleaved)
-    assert "prefetch" not in changes_of(interleaved), "an interleave has threads of its own"
-    assert "cache" not in changes_of(main_of(tmp_path, *waiting_job("MemoryCacheImpl", "Map", op="Cast")))
-    assert "parallel_map" not in changes_of(main_of(tmp_path, *waiting_job("ParallelMapV2", parallelism=4)))
-
-
-def test_what_workers_send_is_not_kept(tmp_path: Path) -> None:
-    assert "cache" not in changes_of(main_of(tmp_path, *waiting_job("BatchV2", "DataServiceV4")))
-
-
-def test_a_cache_that_is_not_full_will_spare_what_is_before_it(tmp_path: Path) -> None:
-    filling = changes_of(main_of(tmp_path, *waiting_job("BatchV2", "MemoryCache", "MemoryCacheImpl", "Map", op="Cast")))
-    full = main_of(tmp_path, *waiting_job("Map", "MemoryCache", "MemoryCacheImpl", op="Cast"))
-    assert filling["warm_cache"].stage == 3, "the part of it that asks the map"
-    assert filling["warm_cache"].best == filling["warm_cache"].worst
-    assert filling["warm_cache"].best.inline_ms == pytest.approx(0.0)
-    assert "warm_cache" not in changes_of(full), "nothing is asked for what it holds"
-
-
-def test_a_cache_behind_random_ops_says_so(tmp_path: Path) -> None:
-    cache = changes_of(main_of(tmp_path, *waiting_job("Map", op="RandomUniform")))["cache"]
-    assert cache.assumption.endswith("its random ops give the same in every epoch")
 
 
 @pytest.mark.parametrize(("stats", "is_known"), [({}, False), ({"cpu_budget": 2}, True)])

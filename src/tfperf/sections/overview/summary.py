@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tfperf.arrays import Bools, median, percentile
+from tfperf.arrays import Bools, ordered_percentile
 from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Results
@@ -41,19 +41,36 @@ class Statistics(Struct, frozen=True, kw_only=True):
 
 def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
     """Return the statistics of some values, or None if there are none."""
-    if not len(values):
-        return None
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
-    return Statistics(
-        count=len(values),
-        average=float(values.mean()),
-        # Equal values deviate by nothing, not by what rounding leaves.
-        standard_deviation=0.0 if deviation is not None and not np.ptp(values) else deviation,
-        minimum=float(values.min()),
-        maximum=float(values.max()),
-        median=median(values),
-        p95=percentile(values, 0.95),
+    return statistics_by_row(values[np.newaxis])[0] if len(values) else None
+
+
+def statistics_by_row(values: npt.NDArray[np.float64]) -> list[Statistics]:
+    """Return the statistics of each row of a table that has columns; all rows at once, for each may have few."""
+    count = values.shape[1]
+    ordered = np.sort(values, axis=1)
+    deviations = values.std(axis=1, ddof=1).tolist() if count > 1 else [None] * len(values)
+    numbers = zip(
+        values.mean(axis=1).tolist(),
+        deviations,
+        ordered[:, 0].tolist(),
+        ordered[:, -1].tolist(),
+        ((ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2).tolist(),
+        ordered_percentile(ordered, 0.95).tolist(),
+        strict=True,
     )
+    return [
+        Statistics(
+            count=count,
+            average=average,
+            # Equal values deviate by nothing, not by what rounding leaves.
+            standard_deviation=0.0 if deviation is not None and least == most else deviation,
+            minimum=least,
+            maximum=most,
+            median=middle,
+            p95=p95,
+        )
+        for average, deviation, least, most, middle, p95 in numbers
+    ]
 
 
 class Summary(Plotted, Tabular, frozen=True, kw_only=True):
@@ -113,16 +130,17 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
     total_ps = int(duration_ps.sum())
     if not total_ps:
         return Summary(kind=kind, step_count=breakdown.steps.kinds.count(kind), averaged_count=0)
-    time_ps = {key: values[rows] for key, values in breakdown.time_ps.items()}
-    by_category = {key: statistics(values / PS_PER_MS) for key, values in time_ps.items()}
-    percent = {key: 100.0 * int(values.sum()) / total_ps for key, values in time_ps.items()}
+    time_ps = np.stack([duration_ps, *(values[rows] for values in breakdown.time_ps.values())])
+    of_steps, *of_categories = statistics_by_row(time_ps / PS_PER_MS)
+    sums_ps = time_ps.sum(axis=1).tolist()
+    percent = {key: 100.0 * sum_ps / total_ps for key, sum_ps in zip(breakdown.time_ps, sums_ps[1:], strict=True)}
     input_percent = percent["input"] if breakdown.input_visible else None
     return Summary(
         kind=kind,
         step_count=breakdown.steps.kinds.count(kind),
         averaged_count=int(rows.sum()),
-        step_time_ms=statistics(duration_ps / PS_PER_MS),
-        category_ms={key: times for key, times in by_category.items() if times},
+        step_time_ms=of_steps,
+        category_ms=dict(zip(breakdown.time_ps, of_categories, strict=True)),
         percent=percent,
         unknown=breakdown.unknown,
         input_percent=input_percent,

@@ -84,10 +84,17 @@ def analyze(host: Host) -> TfData:
     at_work = threads_at_work(trace, recorded, work, times, union_all([pipeline.waits for pipeline in found]))
     pipelines = _ordered(map(at_work.while_waited, found))
     rivals_of = partial(_rivals, trace, recorded, work)
+    estimate = partial(
+        estimate_changes,
+        pipelines,
+        rivals_of=rivals_of,
+        has_device=bool(trace.devices),
+        busy_cores=trace.capture_facts.busy_cores,
+    )
     outlooks = {
         kind: _waiting_as_category(outlook, steps)
         for kind, steps in _by_kind(host["steps"]).items()
-        if (outlook := estimate_changes(pipelines, steps, rivals_of, has_device=bool(trace.devices)))
+        if (outlook := estimate(steps))
     }
     outlook = outlooks.pop(host["steps"].steps.headline_kind, None)
     tfdata = replace(_main_first(pipelines, outlook), of_kinds=_without_shared(outlooks, outlook))
@@ -151,7 +158,8 @@ def _main_first(pipelines: tuple[Pipeline, ...], outlook: Outlook | None) -> TfD
 
 def _rivals(trace: HostTrace, recorded: Pipelines, work: StageWork, steps: Intervals, waits: Intervals) -> Rivals:
     python = [owner for owner, _, kind in recorded.runs.ops if kind in _PYTHON_OPS]
-    return find_rivals(work, steps, waits, python_stages=python, busy_cores=trace.capture_facts.busy_cores)
+    busy_cores, has_device = trace.capture_facts.busy_cores, bool(trace.devices)
+    return find_rivals(work, steps, waits, python_stages=python, busy_cores=busy_cores, has_device=has_device)
 
 
 def _pipeline(

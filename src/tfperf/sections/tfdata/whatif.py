@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tfperf.arrays import Intervals, overlap
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.tfdata.changes import Change, HostLimits, possible_changes
 from tfperf.sections.tfdata.contention import Rivals
-from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, whole_pipelines
-from tfperf.sections.tfdata.step_model import Load, StepModel
+from tfperf.sections.tfdata.pipeline import Pipeline, whole_pipelines
+from tfperf.sections.tfdata.step_model import NOISE, Load, StepModel
 from tfperf.units import PS_PER_MS
 
-LOCK_SLOWDOWN = 1.2
-"""How much slower threads can be that fight for Python's lock."""
-LAUNCH_PS = 5_000_000
-"""What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
-_SMALL_SHARE = 0.02
-"""Stages that work for less of the time of the step's thread are not worth a change."""
-_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
-_SOURCES = (*_FILES, "Generator")
-"""What gains where several are read at a time; what is in memory does not."""
-_MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
 _FREE = "no input work at all: no waiting, and no threads of the pipeline beside the step"
-_NOISE = "; a step takes up to 10 % more or less at another moment"
+_NOISE = f"; a step takes up to {100 * NOISE:.0f} % more or less at another moment"
 _CONDITION = 0.05
 """Share of the step time by which a change that depends on a condition must be better to be the first."""
 _SLOWED_PERCENT = 12.0
@@ -63,8 +53,8 @@ class Outlook(Struct, frozen=True, kw_only=True):
     step_ms: float
     wait_ms: float
     slowed_ms: tuple[float, float] | None
-    """What the pipelines' threads add to the step's own work, at least and at most: they use the same cores. None: the
-    trace does not tell how many cores there are."""
+    """What input adds to the step's own work. At least: what the pipelines' threads do, for they use the same cores; at
+    most: that work after waiting is slower, too. None: the trace does not tell how many cores there are."""
     threads: float
     """How many threads of the pipelines work beside the step's own work."""
     cores: int
@@ -125,10 +115,12 @@ def estimate_changes(
     rivals_of: Callable[[Intervals, Intervals], Rivals],
     *,
     has_device: bool,
+    busy_cores: float | None = None,
 ) -> Outlook | None:
     """Estimate what changes of the main pipeline would gain; None without steps, or without calls of one in them.
 
-    `rivals_of` returns the rivals of steps outside the times in which they wait.
+    `rivals_of` returns the rivals of steps outside the times in which they wait. `busy_cores` is how many cores the
+    process keeps busy.
     """
     rows = np.flatnonzero(breakdown.steps.headline)
     start, end = breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]
@@ -143,24 +135,25 @@ def estimate_changes(
     per_step = float((np.searchsorted(times, end) - np.searchsorted(times, start)).mean())
     if not per_step or not step_ms:
         return None
-    load = _load(pipeline, step_ms - wait_ms, per_step)
+    rivals = rivals_of(Intervals(start, end), pipeline.waits)
+    load = _load(pipeline, step_ms - wait_ms, per_step, rivals.python_computes)
     cores = pipeline.cores or pipeline.pool_threads
     model = StepModel(
         now=load,
         step_ms=step_ms,
         cores=cores or _ASSUMED_CORES,
-        rivals=rivals_of(Intervals(start, end), pipeline.waits),
+        rivals=rivals,
         has_device=has_device,
+        busy_ms=(busy_cores or 0.0) * step_ms,
     )
     low_ms, high_ms = model.free_ms()
-    alone_low_ms, alone_high_ms = model.alone_ms
-    slowed_ms = load.consumer_ms - alone_high_ms, load.consumer_ms - alone_low_ms
     # Only rivals for cores make their number matter.
     is_known = bool(cores) or has_device or not model.rivals.threads
     assumption = _FREE + f"; {model.cores} cores (assumed)" * (not is_known)
     free = _estimate(Change(FREE_INPUT, None, load, load, assumption), (low_ms, high_ms), (0.0, 0.0), step_ms)
     estimates = []
-    for change in possible_changes(pipeline, load, elements_per_step=per_step, cores=model.cores):
+    limits = HostLimits(model.cores, model.rivals.python_computes)
+    for change in possible_changes(pipeline, load, limits, elements_per_step=per_step):
         low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
         shares = model.input_percent(low_ms), model.input_percent(high_ms)
         estimates.append(_estimate(change, (low_ms, high_ms), shares, step_ms))
@@ -169,7 +162,7 @@ def estimate_changes(
         pipeline=pipeline,
         step_ms=step_ms,
         wait_ms=wait_ms,
-        slowed_ms=slowed_ms if is_known else None,
+        slowed_ms=model.slowed_ms if is_known else None,
         threads=model.rivals.threads,
         cores=model.cores,
         free=free,
@@ -202,149 +195,14 @@ def why_no_outlook(pipeline: Pipeline, breakdown: Breakdown) -> NoOutlook:
     return NoOutlook(len(rows), int((times < start).sum()), int((times >= end).sum()))
 
 
-def _load(pipeline: Pipeline, consumer_ms: float, per_step: float) -> Load:
+def _load(pipeline: Pipeline, consumer_ms: float, per_step: float, python_computes: float) -> Load:
     to_ms = per_step / PS_PER_MS
+    python_ps = sum(stage.element_held_ps or 0.0 for stage in pipeline.stages if stage.python)
+    cpu_ps = sum(segment.element_ps for segment in pipeline.segments) - (1.0 - python_computes) * python_ps
     in_threads = [segment for segment in pipeline.segments if segment.kind != "consumer"]
     return Load(
         consumer_ms=consumer_ms,
         inline_ms=sum(segment.element_ps for segment in pipeline.segments if segment.kind == "consumer") * to_ms,
         segments=tuple((segment.element_ps * to_ms, segment.workers) for segment in in_threads),
-        cpu_ms=sum(segment.element_ps for segment in pipeline.segments) * to_ms,
+        cpu_ms=max(cpu_ps, 0.0) * to_ms,
     )
-
-
-class Change(Struct, frozen=True):
-    """A change of a stage, the load then, and by what factor (`slowdown`) threads may slow each other down."""
-
-    kind: str
-    stage: int | None
-    best: Load
-    worst: Load
-    assumption: str
-    slowdown: float = 1.0
-
-
-def possible_changes(pipeline: Pipeline, load: Load, *, elements_per_step: float, cores: int) -> Iterator[Change]:
-    """Propose what could be changed, with the load at best and at worst."""
-    to_ms = elements_per_step / PS_PER_MS
-    if pipeline.final_prefetch is None and load.inline_ms:
-        moved = replace(load, inline_ms=0.0, segments=(*load.segments, (load.inline_ms, 1)))
-        yield Change("prefetch", None, moved, moved, "the pipeline works while the step computes")
-    works_ms = [(stage.element_held_ps or 0.0) * to_ms for stage in pipeline.stages]
-    least_ms = _SMALL_SHARE * (load.consumer_ms + load.inline_ms)
-    for index, (stage, work_ms) in enumerate(zip(pipeline.stages, works_ms, strict=True)):
-        if work_ms < least_ms:
-            continue
-        function_ms = stage.run_ps / max(stage.held_ps, 1) * work_ms
-        is_map = stage.name in (*_MAPS, "MapAndBatch")
-        if stage.runs and function_ms and is_map and pipeline.is_sequential(index):
-            yield _in_parallel(pipeline, load, index, work_ms=function_ms, cores=cores)
-        if stage.name.startswith(_SOURCES) and not _reads_several(pipeline, index):
-            yield _in_parallel(pipeline, load, index, work_ms=work_ms, cores=cores)
-    if pipeline.limiting is not None and _could_be_kept(pipeline, pipeline.limiting):
-        yield from _kept(pipeline, load, pipeline.limiting, works_ms=works_ms, least_ms=least_ms)
-    for index in _filling_caches(pipeline):
-        yield from _kept(pipeline, load, index, works_ms=works_ms, least_ms=least_ms, is_filling=True)
-    for index, stage in enumerate(pipeline.stages):
-        batch_size = _next_batch_size(pipeline, stage)
-        if stage.runs and batch_size and not stage.python:
-            yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
-
-
-def _kept(
-    pipeline: Pipeline, load: Load, index: int, *, works_ms: list[float], least_ms: float, is_filling: bool = False
-) -> Iterator[Change]:
-    """Keep what a stage makes, in a new cache or in one that is not full yet: it and all before it work no more."""
-    removed_ms = {each: work for each, work in enumerate(works_ms) if index in pipeline.consumers(each)}
-    if sum(removed_ms.values()) < least_ms:
-        return
-    kept = _without(pipeline, load, removed_ms)
-    if is_filling:
-        cache, assumption = pipeline.stages[index].parent, "from the second epoch on; the first reads all of its input"
-        yield Change("warm_cache", cache, kept, kept, assumption)
-        return
-    assumption = "from the second epoch on; the elements fit into memory"
-    if pipeline.stages[index].is_random:
-        assumption += "; its random ops give the same in every epoch"
-    yield Change("cache", index, kept, kept, assumption)
-
-
-def _filling_caches(pipeline: Pipeline) -> Iterator[int]:
-    """Yield the stages that a cache asks, which it does until it holds all that they make."""
-    for index, stage in enumerate(pipeline.stages):
-        is_asked_by_cache = stage.parent >= 0 and "Cache" in pipeline.stages[stage.parent].name
-        if is_asked_by_cache and stage.calls and "Cache" not in stage.name:
-            yield index
-
-
-def _could_be_kept(pipeline: Pipeline, index: int) -> bool:
-    """Tell whether a cache behind a stage is new: none follows, and it does not come from workers elsewhere."""
-    names = [pipeline.stages[each].name for each in pipeline.consumers(index)]
-    return not names[0].startswith("DataService") and not any("Cache" in name for name in names)
-
-
-def _reads_several(pipeline: Pipeline, index: int) -> bool:
-    """Tell whether several inputs like this one are read at a time already."""
-    return any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
-
-
-def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
-    """Take work (milliseconds per step) of stages out of the segments that do it; of a function before its producer."""
-    works_ms = (work_ms for work_ms, _ in load.segments)
-    in_threads = (segment for segment in pipeline.segments if segment.kind != "consumer")
-    of_function = {
-        segment.owner: min(work_ms, removed_ms.get(segment.owner, 0.0))
-        for segment, work_ms in zip(in_threads, works_ms, strict=True)
-        if segment.kind == "function"
-    }
-    inline_ms, segments = load.inline_ms, []
-    others = iter(load.segments)
-    for segment in pipeline.segments:
-        less_ms = sum(removed_ms.get(stage, 0.0) for stage in segment.stages)
-        if segment.kind == "consumer":
-            inline_ms = max(inline_ms - less_ms, 0.0)
-            continue
-        work_ms, workers = next(others)
-        if segment.kind == "producer":
-            less_ms -= of_function.get(segment.owner, 0.0)
-        segments.append((max(work_ms - less_ms, 0.0), workers))
-    cpu_ms = max(load.cpu_ms - sum(removed_ms.values()), 0.0)
-    return replace(load, inline_ms=inline_ms, segments=tuple(segments), cpu_ms=cpu_ms)
-
-
-def _in_parallel(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, cores: int) -> Change:
-    stage = pipeline.stages[index]
-    rest = _without(pipeline, load, {index: work_ms})
-    spread = replace(rest, segments=(*rest.segments, (work_ms, cores)), cpu_ms=load.cpu_ms)
-    if stage.name.startswith(_SOURCES):
-        assumption = "several inputs; a gain as far as reading them, not the disk or network, takes the time"
-        return Change("parallel_read", index, spread, load, assumption)
-    if stage.python:
-        assumption = (
-            "the function waits (network, disk) or releases Python's lock; if it computes, nothing is gained, and "
-            "threads that fight for the lock may lose up to a fifth"
-        )
-        return Change("parallel_map", index, spread, load, assumption, LOCK_SLOWDOWN)
-    return Change("parallel_map", index, spread, spread, f"calls do not depend on each other; {cores} cores")
-
-
-def _next_batch_size(pipeline: Pipeline, stage: StageStats) -> int | None:
-    """Return the batch size if what this stage makes is batched next."""
-    if stage.name == "MapAndBatch":
-        return stage.batch_size
-    if stage.name not in _MAPS or stage.parent < 0:
-        return None
-    consumer = pipeline.stages[stage.parent]
-    return consumer.batch_size if "Batch" in consumer.name else None
-
-
-def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, batch_size: int) -> Change:
-    """Run the function once for a batch: what each op costs whatever its size is paid once."""
-    stage = pipeline.stages[index]
-    ops_ps = sum(duration_ps for _, _, _, duration_ps in stage.ops)
-    fixed_ps = min(LAUNCH_PS * sum(count for _, _, count, _ in stage.ops), ops_ps)
-    growing_ms = (ops_ps - fixed_ps) / max(stage.held_ps, 1) * work_ms
-    overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.held_ps, 1)), 0.0)
-    best = _without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)})
-    worst = _without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)})
-    return Change("vectorize", index, best, worst, "the function works on whole batches as it does on one element")

@@ -1,0 +1,193 @@
+"""How a pipeline could be changed, and the load of a step (`step_model.py`) then, at best and at worst."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
+from tfperf.sections.tfdata.step_model import Load
+from tfperf.units import PS_PER_MS
+
+LOCK_SLOWDOWN = 1.2
+"""How much slower threads can be that fight for Python's lock."""
+LAUNCH_PS = 5_000_000
+"""What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
+_SMALL_SHARE = 0.02
+"""Stages that work for less of the time of the step's thread are not worth a change."""
+_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
+_SOURCES = (*_FILES, "Generator")
+"""What gains where several are read at a time; what is in memory does not."""
+_MAPS = ("Map", "ParallelMap", "ParallelMapV2")
+
+
+class Change(Struct, frozen=True):
+    """A change of a stage, the load then, and by what factor (`slowdown`) threads may slow each other down."""
+
+    kind: str
+    stage: int | None
+    best: Load
+    worst: Load
+    assumption: str
+    slowdown: float = 1.0
+
+
+class HostLimits(Struct, frozen=True):
+    """What bounds the gain of more threads."""
+
+    cores: int
+    python_computes: float = 1.0
+    """For how much of their time Python functions compute, at most: one at a time."""
+
+
+def possible_changes(
+    pipeline: Pipeline, load: Load, limits: HostLimits, *, elements_per_step: float
+) -> Iterator[Change]:
+    """Propose what could be changed, with the load at best and at worst."""
+    to_ms = elements_per_step / PS_PER_MS
+    in_parallel = partial(_in_parallel, pipeline, load, limits=limits, to_ms=to_ms)
+    if pipeline.final_prefetch is None and load.inline_ms:
+        moved = replace(load, inline_ms=0.0, segments=(*load.segments, (load.inline_ms, 1)))
+        yield Change("prefetch", None, moved, moved, "the pipeline works while the step computes")
+    works_ms = [(stage.element_held_ps or 0.0) * to_ms for stage in pipeline.stages]
+    least_ms = _SMALL_SHARE * (load.consumer_ms + load.inline_ms)
+    for index, (stage, work_ms) in enumerate(zip(pipeline.stages, works_ms, strict=True)):
+        if work_ms < least_ms:
+            continue
+        function_ms = stage.run_ps / max(stage.held_ps, 1) * work_ms
+        is_map = stage.name in (*_MAPS, "MapAndBatch")
+        if stage.runs and function_ms and is_map and pipeline.is_sequential(index):
+            yield in_parallel(index, work_ms=function_ms)
+        if stage.name.startswith(_SOURCES) and not _reads_several(pipeline, index):
+            yield in_parallel(index, work_ms=work_ms)
+    if pipeline.limiting is not None and _could_be_kept(pipeline, pipeline.limiting):
+        yield from _kept(pipeline, load, pipeline.limiting, works_ms=works_ms, least_ms=least_ms)
+    for index in _filling_caches(pipeline):
+        yield from _kept(pipeline, load, index, works_ms=works_ms, least_ms=least_ms, is_filling=True)
+    for index, stage in enumerate(pipeline.stages):
+        batch_size = _next_batch_size(pipeline, stage)
+        if stage.runs and batch_size and not stage.python:
+            yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
+
+
+def _kept(
+    pipeline: Pipeline, load: Load, index: int, *, works_ms: list[float], least_ms: float, is_filling: bool = False
+) -> Iterator[Change]:
+    """Keep what a stage makes, in a new cache or in one that is not full yet: it and all before it work no more."""
+    removed_ms = {each: work for each, work in enumerate(works_ms) if index in pipeline.consumers(each)}
+    if sum(removed_ms.values()) < least_ms:
+        return
+    kept = _without(pipeline, load, removed_ms)
+    if is_filling:
+        cache, assumption = pipeline.stages[index].parent, "from the second epoch on; the first reads all of its input"
+        yield Change("warm_cache", cache, kept, kept, assumption)
+        return
+    assumption = "from the second epoch on; the elements fit into memory"
+    if pipeline.stages[index].is_random:
+        assumption += "; its random ops give the same in every epoch"
+    yield Change("cache", index, kept, kept, assumption)
+
+
+def _filling_caches(pipeline: Pipeline) -> Iterator[int]:
+    """Yield the stages that a cache asks, which it does until it holds all that they make."""
+    for index, stage in enumerate(pipeline.stages):
+        is_asked_by_cache = stage.parent >= 0 and "Cache" in pipeline.stages[stage.parent].name
+        if is_asked_by_cache and stage.calls and "Cache" not in stage.name:
+            yield index
+
+
+def _could_be_kept(pipeline: Pipeline, index: int) -> bool:
+    """Tell whether a cache behind a stage is new: none follows, and it does not come from workers elsewhere."""
+    names = [pipeline.stages[each].name for each in pipeline.consumers(index)]
+    return not names[0].startswith("DataService") and not any("Cache" in name for name in names)
+
+
+def _reads_several(pipeline: Pipeline, index: int) -> bool:
+    """Tell whether several inputs like this one are read at a time already."""
+    return any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
+
+
+def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
+    """Take work (milliseconds per step) of stages out of the segments that do it; of a function before its producer."""
+    works_ms = (work_ms for work_ms, _ in load.segments)
+    in_threads = (segment for segment in pipeline.segments if segment.kind != "consumer")
+    of_function = {
+        segment.owner: min(work_ms, removed_ms.get(segment.owner, 0.0))
+        for segment, work_ms in zip(in_threads, works_ms, strict=True)
+        if segment.kind == "function"
+    }
+    inline_ms, segments = load.inline_ms, []
+    others = iter(load.segments)
+    for segment in pipeline.segments:
+        less_ms = sum(removed_ms.get(stage, 0.0) for stage in segment.stages)
+        if segment.kind == "consumer":
+            inline_ms = max(inline_ms - less_ms, 0.0)
+            continue
+        work_ms, workers = next(others)
+        if segment.kind == "producer":
+            less_ms -= of_function.get(segment.owner, 0.0)
+        segments.append((max(work_ms - less_ms, 0.0), workers))
+    cpu_ms = max(load.cpu_ms - sum(removed_ms.values()), 0.0)
+    return replace(load, inline_ms=inline_ms, segments=tuple(segments), cpu_ms=cpu_ms)
+
+
+def _in_parallel(
+    pipeline: Pipeline, load: Load, index: int, *, limits: HostLimits, work_ms: float, to_ms: float
+) -> Change:
+    """Let several threads do `work_ms` of a stage; another one asks its inputs, whichever thread did so before."""
+    stage, cores, computes = pipeline.stages[index], limits.cores, limits.python_computes
+    inputs_ms = {
+        each: (pipeline.stages[each].element_held_ps or 0.0) * to_ms
+        for segment in pipeline.segments
+        for each in segment.stages
+        if index in segment.stages and each != index and index in pipeline.consumers(each)
+    }
+    rest = _without(pipeline, load, {index: work_ms, **inputs_ms})
+    asking = ((sum(inputs_ms.values()), 1),) if inputs_ms else ()
+
+    def spread(*work: tuple[float, int]) -> Load:
+        return replace(rest, segments=(*rest.segments, *asking, *work), cpu_ms=load.cpu_ms)
+
+    side_by_side = spread((work_ms, cores))
+    if stage.name.startswith(_SOURCES):
+        assumption = "several inputs; a gain as far as reading them, not the disk or network, takes the time"
+        return Change("parallel_read", index, side_by_side, load if stage.python else spread((work_ms, 1)), assumption)
+    if not stage.python:
+        assumption = f"calls do not depend on each other; {cores} cores"
+        return Change("parallel_map", index, side_by_side, side_by_side, assumption)
+    slowdown = 1.0 + computes * (LOCK_SLOWDOWN - 1.0)
+    if computes < 1.0:
+        waits = 100.0 * (1.0 - computes)
+        assumption = f"the function waits for {waits:.0f} % of its time or more, as the CPU time of the capture shows"
+        in_turn = spread((work_ms * computes, 1), (work_ms, cores))
+        return Change("parallel_map", index, side_by_side, in_turn, assumption, slowdown)
+    assumption = (
+        "the function waits (network, disk) or releases Python's lock; if it computes, nothing is gained, and "
+        "threads that fight for the lock may lose up to a fifth"
+    )
+    return Change("parallel_map", index, side_by_side, load, assumption, slowdown)
+
+
+def _next_batch_size(pipeline: Pipeline, stage: StageStats) -> int | None:
+    """Return the batch size if what this stage makes is batched next."""
+    if stage.name == "MapAndBatch":
+        return stage.batch_size
+    if stage.name not in _MAPS or stage.parent < 0:
+        return None
+    consumer = pipeline.stages[stage.parent]
+    return consumer.batch_size if "Batch" in consumer.name else None
+
+
+def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, batch_size: int) -> Change:
+    """Run the function once for a batch: what each op costs whatever its size is paid once."""
+    stage = pipeline.stages[index]
+    ops_ps = sum(duration_ps for _, _, _, duration_ps in stage.ops)
+    fixed_ps = min(LAUNCH_PS * sum(count for _, _, count, _ in stage.ops), ops_ps)
+    growing_ms = (ops_ps - fixed_ps) / max(stage.held_ps, 1) * work_ms
+    overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.held_ps, 1)), 0.0)
+    best = _without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)})
+    worst = _without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)})
+    return Change("vectorize", index, best, worst, "the function works on whole batches as it does on one element")
