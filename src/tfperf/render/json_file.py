@@ -8,6 +8,7 @@ one of `##[` and the like, on which CI runners act.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -90,7 +91,7 @@ def _jsonable(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
     if type(value) is float:
-        return plain(value)
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Float64s, Int64s
+from tfperf.arrays import Bools, Float64s, Int64s
 from tfperf.sections.memory.alive import Alive, tensors_at, total_of, with_unknown
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Place, place_of
 from tfperf.sections.registry import percent
@@ -41,8 +41,8 @@ class MemoryTimeline(Struct, frozen=True):
         return {
             "time_ms": self.time_ms.tolist(),
             "in_use_bytes": self.in_use_bytes.tolist(),
-            "free_bytes": [size if size >= 0 else None for size in self.free_bytes.tolist()],
-            "fragmentation_percent": [_or_none(share) for share in self.fragmentation_percent.tolist()],
+            "free_bytes": _known(self.free_bytes, self.free_bytes >= 0),
+            "fragmentation_percent": _known(self.fragmentation_percent, ~np.isnan(self.fragmentation_percent)),
         }
 
 
@@ -250,3 +250,11 @@ def _growth_per_step(start_ps: Int64s, in_use: Int64s, windows: _Windows) -> tup
     rises = np.diff(least)
     is_steady = bool((rises >= 0).all()) and float((rises > 0).mean()) >= _RISING_SHARE
     return float(least[-1] - least[0]) / len(rises) if is_steady else 0.0, len(first)
+
+
+def _known(values: Float64s | Int64s, is_known: Bools) -> list[object]:
+    """Return values as a list, None where they are unknown: often all of them are, or none."""
+    listed: list[object] = values.tolist()
+    for row in np.flatnonzero(~is_known).tolist() if is_known.any() else ():
+        listed[row] = None
+    return listed if is_known.any() else [None] * len(listed)
