@@ -41,6 +41,14 @@ def test_outcomes_are_in_the_order_of_hosts_and_progress_counts_them() -> None:
     assert len(told) == 300  # small hosts go in groups
 
 
+def test_a_few_workers_get_larger_groups() -> None:
+    told: list[int] = []
+    with ThreadPoolExecutor(1) as executor:
+        workers = Workers(executor=executor, groups=64)
+        over_hosts(slow_first, files(600), workers, Told(hosts_done=lambda done, _: told.append(done)))
+    assert len(told) == 600 // (600 // 64) + 1
+
+
 class Breaking(Executor):
     """An executor whose workers die: of the first host, or from then on."""
 

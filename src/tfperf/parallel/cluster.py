@@ -13,7 +13,7 @@ from typing import Any
 from tfperf import __version__
 from tfperf.errors import TfperfError
 from tfperf.parallel.outcomes import Analyze, HostOutcome, attempt
-from tfperf.parallel.over_hosts import Workers
+from tfperf.parallel.over_hosts import MOST_GROUPS, Workers
 from tfperf.parallel.worker_pool import WorkerProcess
 from tfperf.trace.logdir import HostFile
 
@@ -21,6 +21,8 @@ CONNECT_S, WORKERS_S = 10, 30
 """How long the scheduler may take to answer, and the first worker to be there."""
 _POLL_S, _IDLE_S = 0.1, 3
 """How often a task asks whether it is still wanted, and how long a process waits for the next one."""
+_GROUPS_EACH = 32
+"""How many groups of small hosts a worker gets: enough that none waits for another in the end."""
 _LOST = "the connection to the cluster at {} is lost: does its scheduler still run?"
 
 
@@ -51,7 +53,11 @@ def connected(address: str) -> Iterator[Workers]:
         run = partial(attempt_on_cluster, __version__)
         try:
             yield Workers(
-                executor=executor, run=run, second=executor, check=partial(_check_connection, client, address)
+                executor=executor,
+                run=run,
+                second=executor,
+                check=partial(_check_connection, client, address),
+                groups=min(_GROUPS_EACH * sum(client.nthreads().values()), MOST_GROUPS),
             )
         except BaseException:
             executor.shutdown(wait=False)

@@ -15,8 +15,8 @@ from tfperf.parallel.worker_pool import WorkerDiedError, WorkerPool
 from tfperf.trace.logdir import HostFile
 
 Attempt = Callable[[Analyze, Sequence[HostFile]], list[HostOutcome]]
-_GROUPS, _GROUP_HOSTS, _GROUP_BYTES = 256, 16, 32_000_000
-"""Small hosts go to workers in groups: a call of a cluster takes 2 ms. So many groups at least, and no larger ones."""
+MOST_GROUPS, _GROUP_HOSTS, _GROUP_BYTES = 256, 16, 32_000_000
+"""Small hosts go to workers in groups: a call of a cluster takes 5 ms. So many groups at least, and no larger ones."""
 _POLL_S = 0.5
 _DEATHS = (WorkerDiedError, BrokenExecutor)
 _DASK_DEATHS = ("KilledWorker",)
@@ -32,6 +32,8 @@ class Workers(Struct, kw_only=True):
     """Where hosts are analyzed again whose worker has died; by default on a new process of this machine."""
     check: Callable[[], None] | None = None
     """Called twice a second while nothing comes: raises an exception if nothing will come of the work any more."""
+    groups: int = MOST_GROUPS
+    """Into how many groups to put small hosts, at least."""
 
 
 class _Spread:
@@ -105,7 +107,7 @@ def over_hosts(analyze: Analyze, files: Sequence[HostFile], workers: Workers, to
     value. Raises what `analyze` raises, but for errors about a file.
     """
     spread = _Spread(analyze, files, told)
-    spread.go(workers, list(_groups(spread.sizes)))
+    spread.go(workers, list(_groups(spread.sizes, workers.groups)))
     if spread.deaths:
         died = sorted(spread.deaths)
         with nullcontext(workers.second) if workers.second else WorkerPool(1) as second:
@@ -118,9 +120,9 @@ def over_hosts(analyze: Analyze, files: Sequence[HostFile], workers: Workers, to
     return [spread.outcomes[host] for host in range(len(files))]
 
 
-def _groups(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Put hosts into groups, the largest hosts first."""
-    most = min(max(len(sizes) // _GROUPS, 1), _GROUP_HOSTS)
+def _groups(sizes: Sequence[int], count: int) -> Iterator[list[int]]:
+    """Put hosts into so many groups at least, the largest hosts first."""
+    most = min(max(len(sizes) // count, 1), _GROUP_HOSTS)
     group: list[int] = []
     for host in sorted(range(len(sizes)), key=lambda host: -sizes[host]):
         if group and (len(group) == most or sum(sizes[each] for each in [*group, host]) > _GROUP_BYTES):
