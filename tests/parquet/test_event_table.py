@@ -11,7 +11,7 @@ from builders import event, host, line, plane, trace_of, u64
 
 from tfperf.parquet import event_table
 from tfperf.parquet.columns import EVENTS, STAT_TABLE
-from tfperf.parquet.event_table import event_parts, stat_tables
+from tfperf.parquet.event_table import event_parts, stat_tables, with_nesting
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
@@ -21,7 +21,7 @@ SAMPLES = sorted((Path(__file__).parents[2] / "sample_traces").rglob("*.xplane.p
 
 
 def event_tables(trace: HostTrace, steps: Steps) -> list[Any]:
-    return [table for part in event_parts(trace, steps) for table in part]
+    return [table for part in event_parts(with_nesting(trace), steps) for table in part]
 
 
 def test_every_cell(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_parts_hold_about_as_many_rows(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(event_table, "ROWS", 4)
     busy = line("busy", *(event("a", 10 * n, 5) for n in range(9)), id=1)
     trace = trace_of(tmp_path, plane("/host:CPU", busy), *(plane(f"/device:GPU:{n}", busy) for n in range(1)))
-    parts = [[len(table) for table in part] for part in event_parts(trace, no_steps("none"))]
+    parts = [[len(table) for table in part] for part in event_parts(with_nesting(trace), no_steps("none"))]
     assert parts == [[4], [4], [1], [4], [4], [1]]
     monkeypatch.setattr(event_table, "ROWS", 100)
-    assert [[len(table) for table in part] for part in event_parts(trace, no_steps("none"))] == [[9, 9]]
+    assert [[len(table) for table in part] for part in event_parts(with_nesting(trace), no_steps("none"))] == [[9, 9]]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.parquet.columns import ID_STATS, TEXT_STATS
@@ -28,12 +29,20 @@ ROWS = 1 << 20
 """Rows of a table at most. It becomes a row group: readers skip one by the least and largest value of a column."""
 
 
-def event_parts(trace: HostTrace, steps: Steps) -> list[Iterator[Any]]:
+class NestedTrace(Struct, frozen=True):
+    """The events of a host, with the depth and the self time of each on its line."""
+
+    trace: HostTrace
+    depth: Int64s
+    self_ps: Int64s
+
+
+def event_parts(nested: NestedTrace, steps: Steps) -> list[Iterator[Any]]:
     """Return the events in parts of about `ROWS` rows: iterators over `pyarrow.Table`s, each of one plane.
 
     Rows are ordered by plane, line and start. Parts can be made at the same time.
     """
-    shared = _shared(trace, steps)
+    trace, shared = nested.trace, _shared(nested, steps)
     parts: list[list[tuple[Plane, slice]]] = [[]]
     for plane, rows in _pieces(trace):
         if sum(other.stop - other.start for _, other in parts[-1]) + rows.stop - rows.start > ROWS:
@@ -97,8 +106,8 @@ def stat_tables(trace: HostTrace) -> Iterator[Any]:
         )
 
 
-def _nesting(trace: HostTrace) -> tuple[Int64s, Int64s]:
-    """Return the depth and the self time of every event, on its line."""
+def with_nesting(trace: HostTrace) -> NestedTrace:
+    """Find the depth and the self time of every event."""
     depth, self_ps, end_ps = np.zeros(len(trace.name), np.int64), trace.duration_ps.copy(), trace.end_ps
 
     def of_line(line: Line) -> None:
@@ -108,18 +117,18 @@ def _nesting(trace: HostTrace) -> tuple[Int64s, Int64s]:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         deque(pool.map(of_line, trace.lines), maxlen=0)
-    return depth, self_ps
+    return NestedTrace(trace, depth, self_ps)
 
 
-def _shared(trace: HostTrace, steps: Steps) -> dict[str, Any]:
+def _shared(nested: NestedTrace, steps: Steps) -> dict[str, Any]:
     """Return what all pieces are made of: columns of the whole host, and texts that columns point to, each once."""
-    depth, self_ps = _nesting(trace)
+    trace = nested.trace
     row = step_of(steps, trace.start_ps)
     types = [op.type if (op := parse_op(name)).kind else None for name in trace.names]
     places = {text: place for place, text in enumerate(dict.fromkeys(filter(None, types)))}
     return {
-        "depth": depth,
-        "self_ps": self_ps,
+        "depth": nested.depth,
+        "self_ps": nested.self_ps,
         "step": steps.numbers[row] if len(steps) else row,
         "without_step": row < 0,
         "line_ids": np.array([line.id for line in trace.lines], np.int64),

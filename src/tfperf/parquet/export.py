@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -21,8 +21,10 @@ from tfperf.errors import OutputError
 from tfperf.files import cannot_write
 from tfperf.parquet.read_ahead import Read, ReadAhead, reading_ahead
 from tfperf.query.dataset import BY_HOST, FORMAT, MARKER, is_dataset, partition
-from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
+
+if TYPE_CHECKING:
+    from tfperf.parquet.event_table import NestedTrace
 
 _DELTA = ("event", "start_ps", "producer_id", "consumer_id")
 """Columns that mostly grow: stored as differences they take a fifth less."""
@@ -72,12 +74,13 @@ def write_loaded(
 def _reader(*, all_stats: bool) -> Read:
     """Return what reads the events of a host, with all that is written of them."""
     from tfperf.parquet.columns import STATS
+    from tfperf.parquet.event_table import with_nesting
     from tfperf.trace.read import read_host
 
     everything = {"everything": True} if all_stats else {"stats": STATS, "instants": True}
 
-    def read(file: HostFile, **more: Any) -> HostTrace:
-        return read_host(file.path, file.host, **everything, **more)
+    def read(file: HostFile, **more: Any) -> NestedTrace:
+        return with_nesting(read_host(file.path, file.host, **everything, **more))
 
     return read
 
@@ -151,9 +154,10 @@ def _write_hosts(analysis: Analysis, made: Path, run: str, ahead: ReadAhead, *, 
     rows: list[dict[str, Any]] = []
     work = {each.host: each for each in analysis["hosts"].hosts} if "hosts" in analysis.sections else {}
     for file, results in zip(analysis.run.files, analysis.hosts, strict=True):
-        trace = ahead.of(file)
+        nested = ahead.of(file)
+        trace = nested.trace
         of_host = f"{run}/{partition('host', file.host)}"
-        _write(event_parts(trace, results["steps"].steps), made / "events" / of_host)
+        _write(event_parts(nested, results["steps"].steps), made / "events" / of_host)
         if all_stats:
             _write([stat_tables(trace)], made / "stats" / of_host)
         row = work.get(file.host)

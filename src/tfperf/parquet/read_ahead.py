@@ -1,4 +1,4 @@
-"""The events of a single host, read in a thread while the same file is analyzed: both take about as long.
+"""The events of a single host, read and nested in a thread while the same file is analyzed: both take about as long.
 
 Of several hosts none is read ahead, nor is a very large file: then there would be two of them in memory.
 """
@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from tfperf.errors import TfperfError
 from tfperf.storage.remote_path import Location, located
-from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
 
+if TYPE_CHECKING:
+    from tfperf.parquet.event_table import NestedTrace
+
 _LARGEST_BYTES = 1 << 28
-Read = Callable[..., HostTrace]
+Read = Callable[..., "NestedTrace"]
 """Called with a `HostFile` and `progress`."""
 
 
@@ -32,12 +34,12 @@ class ReadAhead(Struct, frozen=True):
 
     read: Read
     location: Location | None = None
-    trace: Future[HostTrace] | None = None
+    events: Future[NestedTrace] | None = None
 
-    def of(self, file: HostFile) -> HostTrace:
+    def of(self, file: HostFile) -> NestedTrace:
         """Return the events of a host; what is not read ahead is read now. Raises TraceFormatError."""
-        if self.trace is not None and file.path == self.location:
-            return self.trace.result()
+        if self.events is not None and file.path == self.location:
+            return self.events.result()
         return self.read(file)
 
 
