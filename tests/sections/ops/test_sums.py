@@ -14,8 +14,8 @@ from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import synthetic_tpu
 
 from tfperf.analysis import assemble
-from tfperf.sections.ops.op_table import OpKey, OpTable
-from tfperf.sections.ops.sums import OpSum, OpSums, Sums, of_function
+from tfperf.sections.ops.op_table import OTHERS, OpKey, OpTable
+from tfperf.sections.ops.sums import OpOfFunction, OpSum, OpSums, Sums, of_function, shorten
 from tfperf.sections.registry import UNREPORTED, section_names
 from tfperf.sections.results import Results
 from tfperf.trace.function_calls import NO_FUNCTION
@@ -121,6 +121,22 @@ def test_devices_have_the_sums_of_their_tables(made: object, tmp_path: Path) -> 
     sums = results["op_sums"]
     assert sums.has_device
     assert sum(value.step_self_ps for value in sums.device.values()) > 0
+
+
+def test_ops_beyond_those_kept_are_one() -> None:
+    names = ("small", "large", "middle")
+    sums = {
+        OpOfFunction(OpKey(name, name), "train"): OpSum(1.0, time, 1.0, time - 1, 0)
+        for name, time in zip(names, (2, 9, 5), strict=True)
+    }
+    whole = OpSums(host=sums, device={}, has_device=False, step_count=4)
+    assert shorten(whole, 3).host is sums
+    short = shorten(whole, 1)
+    assert (short.device, short.step_count) == ({}, 4)
+    assert short.host == {
+        OpOfFunction(OpKey("large", "large"), "train"): OpSum(1.0, 9, 1.0, 8, 0),
+        OpOfFunction(OTHERS, NO_FUNCTION): OpSum(2.0, 7, 2.0, 5, 0),
+    }
 
 
 def test_hosts_are_added_up(tmp_path: Path) -> None:

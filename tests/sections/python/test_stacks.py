@@ -10,7 +10,7 @@ from builders import Event, event, host, line, plane, results_of, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfperf.sections.python.stacks import Frame, PythonStacks, StackSum
+from tfperf.sections.python.stacks import OTHERS, Frame, PythonStacks, StackSum, shorten
 
 US = 1_000_000
 MAIN, LOAD, WALK = (Frame(f"train.py:{number} {name}", "") for number, name in ((1, "main"), (9, "load"), (20, "walk")))
@@ -49,6 +49,15 @@ def test_stacks_have_calls_and_own_time_in_the_capture_and_in_steps(tmp_path: Pa
 def test_without_frames_there_are_none(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("m/a:Op", 0, 5)))
     assert results_of(trace, sections=["python_stacks"])["python_stacks"] == PythonStacks(sums={}, step_count=0)
+
+
+def test_stacks_beyond_those_kept_are_one() -> None:
+    sums = {(MAIN,): StackSum(1, 5, 1, 4), (MAIN, LOAD): StackSum(2, 9, 1, 2), (MAIN, WALK): StackSum(3, 7, 0, 0)}
+    whole = PythonStacks(sums=sums, step_count=3)
+    assert shorten(whole, 3) is whole
+    short = shorten(whole, 1)
+    assert short.step_count == 3
+    assert short.sums == {(MAIN, LOAD): StackSum(2, 9, 1, 2), OTHERS: StackSum(4, 12, 1, 4)}
 
 
 def test_hosts_are_added_up(tmp_path: Path) -> None:

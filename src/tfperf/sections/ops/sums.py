@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import MOST, NO_NUMBERS, Int64s, Intervals, covers, distinct_index, overlap, union
 from tfperf.sections.ops.device_ops import equal_names, key_of_row, tpu_keys, tpu_op_lines
 from tfperf.sections.ops.op_runs import op_runs
-from tfperf.sections.ops.op_table import OpKey
+from tfperf.sections.ops.op_table import OTHERS, OpKey
 from tfperf.sections.registry import SectionSpec
 from tfperf.trace.function_calls import NO_FUNCTION, FunctionCalls, function_calls
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
@@ -34,6 +35,7 @@ OP_SUMS = SectionSpec(
     analyze="tfperf.sections.ops.sums:analyze",
     combine="tfperf.sections.ops.sums:combine",
     combines_in_tree=True,
+    shorten="tfperf.sections.ops.sums:shorten",
     stats=HOST_OPS | DEVICE_OPS,
     build="tfperf.sections.ops.section:build",  # which nobody calls: no report has it
 )
@@ -103,6 +105,19 @@ def combine(hosts: Sequence[OpSums]) -> OpSums:
         has_device=any(each.has_device for each in hosts),
         step_count=sum(each.step_count for each in hosts),
     )
+
+
+def shorten(sums: OpSums, most: int) -> OpSums:
+    """Return the sums with so many ops of functions on each side, those with most time, and one for all others."""
+    return replace(sums, host=_cut(sums.host, most), device=_cut(sums.device, most))
+
+
+def _cut(sums: Sums, most: int) -> Sums:
+    if len(sums) <= most:
+        return sums
+    others = OpOfFunction(OTHERS, NO_FUNCTION)
+    ordered = sorted(sums.items(), key=lambda pair: -pair[1].self_ps)
+    return _added([*ordered[:most], *((others, value) for _, value in ordered[most:])])
 
 
 def _added(pairs: Iterable[tuple[OpOfFunction, OpSum]]) -> Sums:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import MOST, Int64s, covers, distinct_index, overlap, union
 from tfperf.sections.registry import SectionSpec
@@ -27,6 +28,7 @@ STACKS = SectionSpec(
     analyze="tfperf.sections.python.stacks:analyze",
     combine="tfperf.sections.python.stacks:combine",
     combines_in_tree=True,
+    shorten="tfperf.sections.python.stacks:shorten",
     build="tfperf.sections.python.section:build",  # which nobody calls: no report has it
 )
 
@@ -39,6 +41,8 @@ class Frame(NamedTuple):
 
 
 PythonStack = tuple[Frame, ...]
+OTHERS: PythonStack = (Frame("(other functions)", ""),)
+"""What stands for the stacks of a host beyond those that are kept."""
 
 
 class StackSum(NamedTuple):
@@ -95,6 +99,17 @@ def combine(hosts: Sequence[PythonStacks]) -> PythonStacks:
         for stack, value in host.sums.items():
             _add(sums, stack, value)
     return PythonStacks(sums=sums, step_count=sum(host.step_count for host in hosts))
+
+
+def shorten(stacks: PythonStacks, most: int) -> PythonStacks:
+    """Return so many stacks, those with most own time, and one for all others."""
+    if len(stacks.sums) <= most:
+        return stacks
+    ordered = sorted(stacks.sums.items(), key=lambda pair: -pair[1].self_ps)
+    sums = dict(ordered[:most])
+    for _, value in ordered[most:]:
+        _add(sums, OTHERS, value)
+    return replace(stacks, sums=sums)
 
 
 def _add(sums: dict[PythonStack, StackSum], stack: PythonStack, value: StackSum) -> None:
