@@ -26,6 +26,8 @@ _MORE_AT_A_TIME = ("parallel_map", "parallel_read", "sequential_interleave", "in
 """Changes that only let more threads work, which helps where cores have nothing to do, and not where all compute."""
 _WORTH_IT = 0.9
 """A change is worth rewriting a function if the step takes at most so much of its time then."""
+_MOSTLY_WAITS = 0.6
+"""A Python function that computes for less of its time gains little from TensorFlow ops, and does not keep the lock."""
 _OWN_WAITING = 0.1
 """A stage is worth a change if so much of the waiting for the pipeline is for it."""
 
@@ -71,6 +73,8 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
     estimated = [_estimated(pipeline, estimate) for estimate in outlook.gains if _is_worth_it(outlook, estimate)]
     # A change whose estimate promises nothing is no advice, nor is less work where only its overhead is too much.
     known = {(estimate.change, stage_name(pipeline, estimate.stage) or "") for estimate in outlook.estimates}
+    if outlook.python_computes < _MOSTLY_WAITS:
+        known |= {("python_function", stage.name) for stage in pipeline.stages}
     known |= {("heavy_map", action.stage) for action in estimated if action.code == "vectorize"}
     if outlook.keeps_up:
         others = (*_split_to_cache(outlook), _action(pipeline, None, LESS_WORK))

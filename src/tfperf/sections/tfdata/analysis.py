@@ -15,11 +15,11 @@ from itertools import count
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Intervals, percentile, union_all
+from tfperf.arrays import percentile, union, union_all
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
-from tfperf.sections.tfdata.contention import Rivals, find_rivals
+from tfperf.sections.tfdata.contention import find_rivals
 from tfperf.sections.tfdata.cores_at_work import threads_at_work
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.segments import (
@@ -37,6 +37,8 @@ from tfperf.trace.pipelines import Pipelines
 from tfperf.trace.stage_work import StageWork, asynchronous_stages
 from tfperf.units import PS_PER_MS
 
+_MOST_OF_CAPTURE = 0.8
+"""What a process does in a capture is what it does in steps that take so much of it."""
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
 
 
@@ -83,18 +85,10 @@ def analyze(host: Host) -> TfData:
     ]
     at_work = threads_at_work(trace, recorded, work, times, union_all([pipeline.waits for pipeline in found]))
     pipelines = _ordered(map(at_work.while_waited, found))
-    rivals_of = partial(_rivals, trace, recorded, work)
-    estimate = partial(
-        estimate_changes,
-        pipelines,
-        rivals_of=rivals_of,
-        has_device=bool(trace.devices),
-        busy_cores=trace.capture_facts.busy_cores,
-    )
     outlooks = {
         kind: _waiting_as_category(outlook, steps)
         for kind, steps in _by_kind(host["steps"]).items()
-        if (outlook := estimate(steps))
+        if (outlook := _outlook(host, recorded, work, pipelines, steps))
     }
     outlook = outlooks.pop(host["steps"].steps.headline_kind, None)
     tfdata = replace(_main_first(pipelines, outlook), of_kinds=_without_shared(outlooks, outlook))
@@ -156,10 +150,27 @@ def _main_first(pipelines: tuple[Pipeline, ...], outlook: Outlook | None) -> TfD
     return TfData(tuple(sorted(pipelines, key=lambda pipeline: pipeline is not main)), outlook)
 
 
-def _rivals(trace: HostTrace, recorded: Pipelines, work: StageWork, steps: Intervals, waits: Intervals) -> Rivals:
-    python = [owner for owner, _, kind in recorded.runs.ops if kind in _PYTHON_OPS]
-    busy_cores, has_device = trace.capture_facts.busy_cores, bool(trace.devices)
-    return find_rivals(work, steps, waits, python_stages=python, busy_cores=busy_cores, has_device=has_device)
+def _outlook(
+    host: Host, recorded: Pipelines, work: StageWork, pipelines: tuple[Pipeline, ...], steps: Breakdown
+) -> Outlook | None:
+    """Estimate what changes would gain in these steps; `work` has no calls that wait for what other threads make."""
+    has_device, busy_cores = bool(host.trace.devices), _busy_cores(host, steps)
+    rivals_of = partial(
+        find_rivals,
+        work,
+        python_stages=[owner for owner, _, kind in recorded.runs.ops if kind in _PYTHON_OPS],
+        busy_cores=busy_cores,
+        has_device=has_device,
+    )
+    return estimate_changes(pipelines, steps, rivals_of, has_device=has_device, busy_cores=busy_cores)
+
+
+def _busy_cores(host: Host, breakdown: Breakdown) -> float | None:
+    """Return how many cores the process kept busy in these steps; None where they are not most of the capture."""
+    rows = breakdown.steps.headline
+    steps_ps = union(breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]).total()
+    is_most = steps_ps >= _MOST_OF_CAPTURE * host["environment"].duration_ps
+    return host.trace.capture_facts.busy_cores if is_most else None
 
 
 def _pipeline(

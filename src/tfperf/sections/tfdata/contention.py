@@ -43,7 +43,7 @@ def find_rivals(
     """Measure the rivals of steps (windows that may touch or overlap) outside the flat set `waits`.
 
     `work` has no calls that wait for what other threads make.
-    `busy_cores` is how many cores the process kept busy in the capture; None: unknown.
+    `busy_cores` is how many cores the process kept busy in the steps; None: unknown.
     """
     steps = union(steps.start, steps.end)
     own = difference(steps, waits)

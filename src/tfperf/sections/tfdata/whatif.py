@@ -59,6 +59,8 @@ class Outlook(Struct, frozen=True, kw_only=True):
     """How many threads of the pipelines work beside the step's own work."""
     cores: int
     """Those of the host; where the trace does not tell them, an assumption."""
+    python_computes: float
+    """For how much of their time Python functions compute, at most; the rest they wait."""
     free: Estimate
     """The floor of all changes: no input work at all."""
     estimates: tuple[Estimate, ...]
@@ -120,7 +122,7 @@ def estimate_changes(
     """Estimate what changes of the main pipeline would gain; None without steps, or without calls of one in them.
 
     `rivals_of` returns the rivals of steps outside the times in which they wait. `busy_cores` is how many cores the
-    process keeps busy.
+    process keeps busy in the steps; None: unknown.
     """
     rows = np.flatnonzero(breakdown.steps.headline)
     start, end = breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]
@@ -165,6 +167,7 @@ def estimate_changes(
         slowed_ms=model.slowed_ms if is_known else None,
         threads=model.rivals.threads,
         cores=model.cores,
+        python_computes=rivals.python_computes,
         free=free,
         estimates=tuple(estimates),
     )
