@@ -20,8 +20,8 @@ from one trace alone, that of the round which counts of the job as it is. Nothin
 Run it on a machine that does nothing else. `--keep` keeps traces and times; `--judge` judges them again. `--repeat`
 says what the machine allows: it predicts each job without input work not from a trace, but from what another run of
 this benchmark *measured* for the same job, with a range as wide as the bar grants. Where that misses a bar, the machine
-does not repeat itself, and no prediction can hold the bar: of 90 pairs of ten runs on two virtual cores, 51 held both bars
-about jobs without input work.
+does not repeat itself, and no prediction can hold the bar: of 90 pairs of ten runs on two virtual cores, 51 held both
+bars about jobs without input work.
 """
 
 from __future__ import annotations
