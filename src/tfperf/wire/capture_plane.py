@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from msgspec import Struct
@@ -83,7 +84,7 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
     @staticmethod
     def of(stats: Mapping[str, object]) -> CaptureFacts:
         """Return what the stats of the plane say; what cannot be true is unknown."""
-        known: dict[str, Any] = {name: _value(name, stats.get(name), kind) for name, kind in _KINDS.items()}
+        known: dict[str, Any] = {name: _value(name, stats.get(name), kind) for name, kind in _kinds().items()}
         return CaptureFacts(**{name: value for name, value in known.items() if value is not None})
 
     def to_bytes(self) -> bytes:
@@ -105,10 +106,13 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
         return data
 
 
-_KINDS: dict[str, type] = {
-    name: next(kind for kind in (get_args(hint) or (hint,)) if kind is not type(None))
-    for name, hint in get_type_hints(CaptureFacts).items()
-}
+@cache
+def _kinds() -> dict[str, type]:
+    """Return the type of each field."""
+    return {
+        name: next(kind for kind in (get_args(hint) or (hint,)) if kind is not type(None))
+        for name, hint in get_type_hints(CaptureFacts).items()
+    }
 
 
 def _value(name: str, value: object, kind: type) -> int | float | str | None:

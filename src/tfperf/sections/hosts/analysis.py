@@ -13,17 +13,16 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.sections.hosts.lateness import LateSteps, late_steps
-from tfperf.sections.hosts.step_grid import step_grid, waited_in_steps
-from tfperf.sections.hosts.straggler import Straggler, find_straggler
 from tfperf.sections.tabular import Tabular
-from tfperf.trace.collective_waits import ClockOffset, clock_offsets, match_collectives
 from tfperf.trace.collectives import Collectives, find_collectives
 from tfperf.trace.tasks import Task
 
 if TYPE_CHECKING:
+    from tfperf.sections.hosts.lateness import LateSteps
+    from tfperf.sections.hosts.straggler import Straggler
     from tfperf.sections.results import Host, Results
     from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.trace.collective_waits import ClockOffset
 
 
 class HostPart(Struct, frozen=True, eq=False):
@@ -101,24 +100,20 @@ def compare(results: Results) -> Hosts:
     breakdowns: list[Breakdown] = results.of_hosts("steps")
     names = [host.host for host in results.hosts]
     members = [place for place, breakdown in enumerate(breakdowns) if len(breakdown.steps)]
-    late = None
+    late: LateSteps | None = None
     clocks: list[ClockOffset | None] = [None] * len(parts)
     sharing = [place for place in members if parts[place].collectives is not None]
     if len(sharing) > 1:
-        collectives = [part for place in sharing if (part := parts[place].collectives) is not None]
-        waits = match_collectives(collectives)
-        for place, clock in zip(sharing, clock_offsets(collectives, waits), strict=True):
-            clocks[place] = clock
         of_sharing = [breakdowns[place] for place in sharing]
-        grid = step_grid(of_sharing, collectives, waits)
-        waited = [waited_in_steps(*each) for each in zip(of_sharing, collectives, waits, strict=True)]
-        late = late_steps(of_sharing, grid, grid.of_hosts(waited))
+        late, offsets = _late(of_sharing, [part for place in sharing if (part := parts[place].collectives) is not None])
+        for place, clock in zip(sharing, offsets, strict=True):
+            clocks[place] = clock
     tasks = _told_together(breakdowns)
     rows = [_work(*each) for each in zip(names, tasks, breakdowns, clocks, strict=True)]
     if late is not None:
         for row, place in enumerate(sharing):
             rows[place] = _with_waits(rows[place], row, late)
-    straggler = None if late is None else find_straggler(late, [names[place] for place in sharing])
+    straggler = None if late is None else _straggler(late, [names[place] for place in sharing])
     counted = [part.collectives for part in parts if part.collectives is not None]
     return Hosts(
         hosts=tuple(_accused_by(straggler, row) for row in rows),
@@ -128,6 +123,27 @@ def compare(results: Results) -> Hosts:
         without_key=sum(each.without_key for each in counted),
         cut=sum(each.cut for each in counted),
     )
+
+
+def _late(
+    breakdowns: Sequence[Breakdown], collectives: Sequence[Collectives]
+) -> tuple[LateSteps | None, list[ClockOffset | None]]:
+    """Return the steps of hosts that share collectives, with who is late in them, and how far each clock is ahead."""
+    # Imported here, for most runs have one host.
+    from tfperf.sections.hosts.lateness import late_steps
+    from tfperf.sections.hosts.step_grid import step_grid, waited_in_steps
+    from tfperf.trace.collective_waits import clock_offsets, match_collectives
+
+    waits = match_collectives(collectives)
+    grid = step_grid(breakdowns, collectives, waits)
+    waited = [waited_in_steps(*each) for each in zip(breakdowns, collectives, waits, strict=True)]
+    return late_steps(breakdowns, grid, grid.of_hosts(waited)), [*clock_offsets(collectives, waits)]
+
+
+def _straggler(late: LateSteps, hosts: Sequence[str]) -> Straggler | None:
+    from tfperf.sections.hosts.straggler import find_straggler
+
+    return find_straggler(late, hosts)
 
 
 def _told_together(breakdowns: Sequence[Breakdown]) -> list[Task]:

@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from tfperf.sections.registry import percent
 from tfperf.sections.roofline.bounds import Bound, Judged, Work, judge, time_by_bound
-from tfperf.sections.roofline.framework_ops import FrameworkOp, combine
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_peaks import DevicePeaks, Precision
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Results
+    from tfperf.sections.roofline.framework_ops import FrameworkOp
     from tfperf.sections.xla.analysis import Xla
     from tfperf.sections.xla.instructions import HloOp
 
@@ -72,8 +72,13 @@ class Roofline(Tabular, frozen=True, kw_only=True):
 
 def derive(results: Results) -> Roofline:
     """Judge what the section xla found, and the ops of TensorFlow that have shapes."""
+    parts = [part for part in results.of_hosts("roofline") if part is not None]
+    if not parts:
+        return Roofline()
+    from tfperf.sections.roofline.framework_ops import combine  # only where there is a device
+
     xla: Xla = results["xla"]
-    framework = combine([part for part in results.of_hosts("roofline") if part is not None])
+    framework = combine(parts)
     compiled: tuple[HloOp, ...] = () if xla.place in (None, "cpu") else xla.ops
     ops: list[RooflineOp] = []
     every: tuple[HloOp | FrameworkOp, ...] = (*compiled, *framework.ops)

@@ -15,18 +15,16 @@ from msgspec.structs import replace
 from tfperf.arrays import MOST, capped_sum, union
 from tfperf.sections.roofline.bounds import Judged, judge
 from tfperf.sections.tabular import Tabular
-from tfperf.sections.xla.compile_times import compile_times
-from tfperf.sections.xla.costs import CONTAINERS, ProgramCosts
-from tfperf.sections.xla.instructions import HloModule, HloOp, joined_module, joined_op, program_keys, read_programs
-from tfperf.sections.xla.op_events import OpTimes, Place, op_times
 from tfperf.trace.device_peaks import DevicePeaks, peaks_of
 
 if TYPE_CHECKING:
     from tfperf.programs.model import Module
     from tfperf.sections.results import Host
+    from tfperf.sections.xla.instructions import HloModule, HloOp
+    from tfperf.sections.xla.op_events import OpTimes, Place
     from tfperf.trace.steps import Steps
 
-_Row = TypeVar("_Row", HloOp, HloModule)
+    _Row = TypeVar("_Row", HloOp, HloModule)
 
 
 class Xla(Tabular, frozen=True, kw_only=True):
@@ -60,6 +58,14 @@ class Xla(Tabular, frozen=True, kw_only=True):
 def analyze(host: Host) -> Xla:
     """Join the events of instructions with the programs that they are of; without such events nothing is read."""
     trace = host.trace
+    if not trace.devices and not len(trace.stat("hlo_op").event):
+        return Xla()
+    # Imported here: most programs of a host without a device are not XLA's.
+    from tfperf.sections.xla.compile_times import compile_times
+    from tfperf.sections.xla.costs import CONTAINERS, ProgramCosts
+    from tfperf.sections.xla.instructions import joined_op, read_programs
+    from tfperf.sections.xla.op_events import op_times
+
     steps: Steps = host["steps"].steps
     counts = steps.headline
     times = op_times(trace, host.device_work, union(steps.start_ps[counts], steps.end_ps[counts]))
@@ -95,6 +101,8 @@ def device_ps(host: Host) -> int:
 
 def _modules(times: OpTimes, programs: dict[int, Module], compiled: dict[str, int]) -> list[HloModule]:
     """Return the programs that ran; a compile time has only the name of its program, which must be the only one."""
+    from tfperf.sections.xla.instructions import joined_module, program_keys
+
     modules = [
         joined_module(key, programs.get(key.program), times.ops, time_ps=times.busy_ps[key.program])
         for key in program_keys(times.ops)
