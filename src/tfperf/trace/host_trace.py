@@ -164,8 +164,8 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     @cached_property
     def capture_facts(self) -> CaptureFacts:
         """Return what a capture of tfperf adds to the trace; of another profiler's trace all of it is unknown."""
-        stats = next((plane.stats for plane in self.planes if plane.name == CAPTURE_PLANE), {})
-        return CaptureFacts.of(stats)
+        stats = next((plane.stats for plane in self.planes if plane.name == CAPTURE_PLANE), None)
+        return CaptureFacts() if stats is None else CaptureFacts.of(stats)
 
     @property
     def memory(self) -> MemoryEvents:

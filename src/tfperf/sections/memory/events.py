@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import fields
 
 from tfperf.arrays import Bools, Float64s, Int64s
 from tfperf.trace.host_trace import MemoryEvents
@@ -41,7 +40,7 @@ class AllocatorEvents(Struct, frozen=True, kw_only=True):
 
     def rows(self, chosen: Int64s | slice) -> AllocatorEvents:
         """Return the events at these rows."""
-        columns: dict[str, Any] = {field.name: getattr(self, field.name)[chosen] for field in fields(self)}
+        columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in self.__struct_fields__}
         return AllocatorEvents(**columns)
 
 
