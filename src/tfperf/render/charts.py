@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from tfperf.render.bars import bar_text
-from tfperf.render.icicle import icicle_lines
 from tfperf.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
 from tfperf.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
 from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart
@@ -28,6 +27,8 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
     if isinstance(chart, Sparkline):
         return [line_of(sparkline_text(chart, width, interactive=interactive))]
     if isinstance(chart, FlameChart):
+        from tfperf.render.icicle import icicle_lines  # few reports have such a chart
+
         return icicle_lines(chart, width, interactive=interactive)
     if isinstance(chart, StepPicture):
         return [line_of(line) for line in ONLY_ON_PAGES]

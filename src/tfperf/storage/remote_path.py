@@ -12,9 +12,9 @@ from tfperf.errors import TfperfError
 from tfperf.storage.schemes import SCHEMES, Scheme
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
-_LOGIN = re.compile(r"(?<=://)[^/]*:[^/]*@|(?<=http://)[^/]*@|(?<=https://)[^/]*@")
+_LOGIN = r"(?<=://)[^/]*:[^/]*@|(?<=http://)[^/]*@|(?<=https://)[^/]*@"
 """All up to the last `@`: a password may hold one. A name alone is a secret on the web, where it may be a token."""
-_QUERY = re.compile(r"(https?://[^\s?]*)\?[^\s'\")]*")
+_QUERY = r"(https?://[^\s?]*)\?[^\s'\")]*"
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -135,4 +135,4 @@ def _unquoted(part: str) -> str:
 
 def without_secrets(text: str) -> str:
     """Return a text whose addresses have neither a login nor a query, which often holds a signature."""
-    return _QUERY.sub(r"\1?...", _LOGIN.sub("***@", text))
+    return re.sub(_QUERY, r"\1?...", re.sub(_LOGIN, "***@", text))

@@ -61,7 +61,7 @@ def parse_op(full_name: str, *, old_names: bool = False) -> Op:
 
 def mask(names: Iterable[str], wanted: Callable[[str], object]) -> Bools:
     """Return, for each name, whether `wanted` accepts it."""
-    return np.fromiter((bool(wanted(name)) for name in names), np.bool_)
+    return np.fromiter(map(bool, map(wanted, names)), np.bool_)
 
 
 def is_fetch(name: str) -> bool:
