@@ -253,7 +253,7 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
             section = registry.call(spec.build, results)
             if len(results.hosts) > MANY_HOSTS:
                 section = with_short_tables(section)
-            built.append(replace(section, name=spec.name, is_lead=spec.is_lead))
+            built.append(replace(section, name=spec.name, is_lead=spec.name in registry.LEADS))
             if spec.document is not None:
                 documents[name] = registry.call(spec.document, results)
         except Exception as error:

@@ -126,14 +126,14 @@ def _refuse_contradictions(values: Mapping[str, Any]) -> None:
 
 def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the sections to analyze, since what nobody is shown need not be; nothing: all but pictures."""
-    from tfperf.sections.registry import lead_sections, section_names
+    from tfperf.sections.registry import LEADS, section_names
 
     sections: tuple[str, ...] = values["sections"]
     if view == "answer" and form.answers:
         if values["by"] != "pattern" or values["filters"]:
             problem = "--by and --filter are about ops and kernels, which are not shown"
             raise click.UsageError(f"{problem}: pass -s ops, -s kernels or --full")
-        return lead_sections()
+        return LEADS
     if form.has_pictures and not sections:
         return section_names()
     return tuple(dict.fromkeys((*sections, "timeline"))) if values["step"] is not None else sections

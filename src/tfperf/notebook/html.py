@@ -23,7 +23,7 @@ from tfperf.render.values import brief, measure_text, plain
 from tfperf.report.model import BarChart, Chart, Level, Report, Section, Table
 from tfperf.report.shown import Detail, shown
 from tfperf.sampling.result import Sampled
-from tfperf.sections.registry import lead_sections
+from tfperf.sections.registry import LEADS
 from tfperf.sections.results import Results
 from tfperf.sections.tabular import HasTable
 
@@ -79,7 +79,7 @@ def _field(value: Any) -> str:
 @_html.register
 def _(value: Results) -> Markup:
     analysis: Analysis = value  # type: ignore[assignment]  # the results that people get are those of load
-    leads = [name for name in lead_sections() if name in analysis.sections]
+    leads = [name for name in LEADS if name in analysis.sections]
     report = shown(_without_pointers(analysis.report(leads or ["overview"])), Detail("brief", "brief", MOST_ROWS))
     return _macro("analysis", repr(analysis)[1:-1], report.sections)
 

@@ -118,8 +118,6 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     """For a section about devices: the sentence in its place where no device recorded anything."""
     narrow: Function | None = None
     """narrow(result, before, after): the result over fewer steps; `before` and `after` are breakdowns of the host."""
-    is_lead: bool = False
-    """Whether the section is the answer: the first screen, and the top of a document that is read from its top."""
     is_picture: bool = False
     """Whether it is made only where it is asked for by name, or for a format that shows pictures."""
     document: Function | None = None
@@ -149,6 +147,8 @@ OURS = (
     "timeline",
 )
 """The sections of tfperf, in the order of the report: each is a folder beside this file."""
+LEADS = ("diagnosis",)
+"""Those of them that are the answer: the first screen. Named here, so that no other section is imported for it."""
 UNREPORTED = {"op_sums": "tfperf.sections.ops.sums:OP_SUMS", "python_stacks": "tfperf.sections.python.stacks:STACKS"}
 """Where sections are declared that no report has: only a command asks for what they find out."""
 
@@ -236,11 +236,6 @@ def is_ours(name: str) -> bool:
 def default_sections() -> tuple[str, ...]:
     """Return the names of the sections that are analyzed where none is named: all but pictures."""
     return tuple(name for name in section_names() if not find_section(name).is_picture)
-
-
-def lead_sections() -> tuple[str, ...]:
-    """Return the names of the sections that are the answer."""
-    return tuple(name for name in section_names() if find_section(name).is_lead)
 
 
 def omitted_sections() -> tuple[str, ...]:

@@ -29,5 +29,4 @@ SECTION = SectionSpec(
     build="tfperf.sections.diagnosis.section:build",
     document="tfperf.sections.diagnosis.section:document",
     tables=TABLES,
-    is_lead=True,
 )
