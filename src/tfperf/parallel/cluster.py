@@ -13,7 +13,7 @@ from typing import Any
 from tfperf import __version__
 from tfperf.errors import TfperfError
 from tfperf.parallel.outcomes import Analyze, HostOutcome, attempt
-from tfperf.parallel.over_hosts import MOST_GROUPS, Workers
+from tfperf.parallel.over_hosts import GROUPS, Workers
 from tfperf.parallel.worker_pool import WorkerProcess
 from tfperf.trace.logdir import HostFile
 
@@ -57,7 +57,7 @@ def connected(address: str) -> Iterator[Workers]:
                 run=run,
                 second=executor,
                 check=partial(_check_connection, client, address),
-                groups=min(_GROUPS_EACH * sum(client.nthreads().values()), MOST_GROUPS),
+                groups=min(_GROUPS_EACH * sum(client.nthreads().values()), GROUPS),
             )
         except BaseException:
             executor.shutdown(wait=False)

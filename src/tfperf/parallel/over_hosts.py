@@ -15,8 +15,8 @@ from tfperf.parallel.worker_pool import WorkerDiedError, WorkerPool
 from tfperf.trace.logdir import HostFile
 
 Attempt = Callable[[Analyze, Sequence[HostFile]], list[HostOutcome]]
-MOST_GROUPS, _GROUP_HOSTS, _GROUP_BYTES = 256, 16, 32_000_000
-"""Small hosts go to workers in groups: a call of a cluster takes 5 ms. So many groups at least, and no larger ones."""
+GROUPS, _GROUP_HOSTS, _GROUP_BYTES = 256, 16, 32_000_000
+"""Small hosts go to workers in groups: a call of a cluster takes 5 ms. So many groups are enough; none is larger."""
 _POLL_S = 0.5
 _DEATHS = (WorkerDiedError, BrokenExecutor)
 _DASK_DEATHS = ("KilledWorker",)
@@ -32,7 +32,7 @@ class Workers(Struct, kw_only=True):
     """Where hosts are analyzed again whose worker has died; by default on a new process of this machine."""
     check: Callable[[], None] | None = None
     """Called twice a second while nothing comes: raises an exception if nothing will come of the work any more."""
-    groups: int = MOST_GROUPS
+    groups: int = GROUPS
     """Into how many groups to put small hosts, at least."""
 
 

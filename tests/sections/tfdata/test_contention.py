@@ -19,10 +19,8 @@ def work(*stretches: tuple[int, int, int]) -> StageWork:
     return StageWork(stage.astype(np.int32), places, rows, start, end)
 
 
-def rivals(
-    found: StageWork, python: tuple[int, ...] = (), busy_cores: float | None = None, has_device: bool = False
-) -> Rivals:
-    return find_rivals(found, STEPS, WAITS, python_stages=list(python), busy_cores=busy_cores, has_device=has_device)
+def rivals(found: StageWork, python: tuple[int, ...] = (), busy_cores: float | None = None) -> Rivals:
+    return find_rivals(found, STEPS, WAITS, python_stages=list(python), busy_cores=busy_cores)
 
 
 def test_threads_beside_the_work_of_the_step_are_rivals() -> None:
@@ -42,22 +40,23 @@ def test_python_that_waits_is_no_rival() -> None:
     found = work((1, 0, 200))
     assert rivals(found, python=(1,), busy_cores=1.2) == Rivals(python=1.0), "that may be both of them"
     step_alone = rivals(found, python=(1,), busy_cores=0.6)
-    assert step_alone == Rivals(python=0.0, python_computes=0.0), "the step alone keeps so many cores busy"
+    assert step_alone == Rivals(python=0.0, python_computes=0.6), "the step alone keeps so many cores busy"
     some = rivals(found, python=(1,), busy_cores=0.8)
-    assert (some.python, some.python_computes) == pytest.approx((0.2, 0.2))
+    assert (some.python, some.python_computes) == pytest.approx((0.2, 0.8))
 
 
-def test_python_in_the_thread_of_the_step_is_no_rival_but_computes() -> None:
-    # It runs in the waits alone, which are 40 % of the step; for the other 60 % the step computes.
+def test_how_much_python_computes_is_certain_or_unknown() -> None:
+    # Both run in the waits alone, which are 40 % of the step: what it does itself may need no core at all.
     inline = work((1, 0, 40), (1, 100, 140))
-    for busy_cores, expected in ((1.0, 1.0), (0.8, 0.5), (0.6, 0.0), (0.3, 0.0)):
+    for busy_cores, expected in ((1.0, 1.0), (0.4, 1.0), (0.3, 0.75), (0.1, 0.25)):
         found = rivals(inline, python=(1,), busy_cores=busy_cores)
         assert found.python == 0
         assert found.python_computes == pytest.approx(expected)
-    device = rivals(inline, python=(1,), busy_cores=0.6, has_device=True)
-    assert device.python_computes == 1.0, "the step may have waited for the device"
+    two = work((1, 0, 200), (2, 0, 200))
+    assert rivals(two, python=(1, 2), busy_cores=0.5).python_computes == 1.0, "one of them may do all the work"
+    assert rivals(two, python=(1, 1), busy_cores=0.5).python_computes == 0.5, "one function with two ops"
 
 
 def test_steps_that_only_wait_have_none() -> None:
     waits = Intervals(np.array([0]), np.array([200]))
-    assert find_rivals(work((1, 0, 200)), STEPS, waits, python_stages=[], busy_cores=None, has_device=False) == Rivals()
+    assert find_rivals(work((1, 0, 200)), STEPS, waits, python_stages=[], busy_cores=None) == Rivals()

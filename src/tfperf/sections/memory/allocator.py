@@ -254,7 +254,9 @@ def _growth_per_step(start_ps: Int64s, in_use: Int64s, windows: _Windows) -> tup
 
 def _known(values: Float64s | Int64s, is_known: Bools) -> list[object]:
     """Return values as a list, None where they are unknown: often all of them are, or none."""
+    if not is_known.any():
+        return [None] * len(values)
     listed: list[object] = values.tolist()
-    for row in np.flatnonzero(~is_known).tolist() if is_known.any() else ():
+    for row in np.flatnonzero(~is_known).tolist():
         listed[row] = None
-    return listed if is_known.any() else [None] * len(listed)
+    return listed

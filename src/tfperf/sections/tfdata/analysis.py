@@ -160,7 +160,6 @@ def _outlook(
         work,
         python_stages=[owner for owner, _, kind in recorded.runs.ops if kind in _PYTHON_OPS],
         busy_cores=busy_cores,
-        has_device=has_device,
     )
     return estimate_changes(pipelines, steps, rivals_of, has_device=has_device, busy_cores=busy_cores)
 

@@ -40,7 +40,7 @@ class HostLimits(Struct, frozen=True):
 
     cores: int
     python_computes: float = 1.0
-    """For how much of their time Python functions compute, at most: one at a time."""
+    """For how much of its time the only Python function computes, at most; 1: unknown."""
 
 
 def possible_changes(
@@ -158,6 +158,8 @@ def _in_parallel(
     if not stage.python:
         assumption = f"calls do not depend on each other; {cores} cores"
         return Change("parallel_map", index, side_by_side, side_by_side, assumption)
+    # At best, the function does nothing but wait.
+    side_by_side = replace(side_by_side, cpu_ms=max(load.cpu_ms - work_ms, 0.0))
     slowdown = 1.0 + computes * (LOCK_SLOWDOWN - 1.0)
     if computes < 1.0:
         waits = 100.0 * (1.0 - computes)

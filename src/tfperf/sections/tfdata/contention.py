@@ -10,8 +10,6 @@ from tfperf.trace.stage_work import StageWork
 
 SATURATED = 0.9
 """A process that keeps so much of a number of cores busy may as well keep all of them busy."""
-_APART = 0.05
-"""Python functions that run for less of their time beside the step's own work run apart from it."""
 
 
 class Rivals(Struct, frozen=True, kw_only=True):
@@ -23,7 +21,8 @@ class Rivals(Struct, frozen=True, kw_only=True):
     """Threads inside Python functions, which compute or wait: at most one computes at a time, and only as far as the
     CPU time of the capture allows it."""
     python_computes: float = 1.0
-    """For how much of their time Python functions compute, at most, as that CPU time shows; the rest they wait."""
+    """For how much of its time the only Python function computes, at most: as if all of that CPU time were its own. 1:
+    unknown, as where there are several, of which one may compute and the others wait."""
 
     @property
     def threads(self) -> float:
@@ -32,13 +31,7 @@ class Rivals(Struct, frozen=True, kw_only=True):
 
 
 def find_rivals(
-    work: StageWork,
-    steps: Intervals,
-    waits: Intervals,
-    *,
-    python_stages: list[int],
-    busy_cores: float | None,
-    has_device: bool,
+    work: StageWork, steps: Intervals, waits: Intervals, *, python_stages: list[int], busy_cores: float | None
 ) -> Rivals:
     """Measure the rivals of steps (windows that may touch or overlap) outside the flat set `waits`.
 
@@ -53,18 +46,13 @@ def find_rivals(
     native = (work.stage >= 0) & ~is_python
     python = threads(own, work.start[is_python], work.end[is_python])
     in_python = threads(steps, work.start[is_python], work.end[is_python])
-    own_share = own.total() / steps.total()
     computes = 1.0
-    if in_python and busy_cores is not None:
-        # If they computed, they would keep as many cores busy, whatever the step does. What the step does while no
-        # Python function runs, which could keep it from a core, keeps one busy too, but for what a device does.
-        is_apart = not has_device and python * own_share < _APART * in_python
-        if is_apart or busy_cores < SATURATED * min(in_python, 1.0):
-            computes = min(max(busy_cores - own_share, 0.0) / in_python, 1.0)
+    # If they computed, they would keep as many cores busy, whatever the step does.
+    if in_python and busy_cores is not None and busy_cores < SATURATED * min(in_python, 1.0):
+        computes = busy_cores / in_python if len({*python_stages}) == 1 else 1.0
+        python *= max(busy_cores - own.total() / steps.total(), 0.0) / in_python
     return Rivals(
-        native=threads(own, work.start[native], work.end[native]),
-        python=min(python * computes, 1.0),
-        python_computes=computes,
+        native=threads(own, work.start[native], work.end[native]), python=min(python, 1.0), python_computes=computes
     )
 
 

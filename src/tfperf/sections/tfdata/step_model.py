@@ -52,7 +52,7 @@ class Load(Struct, frozen=True, kw_only=True):
     segments: tuple[tuple[float, int], ...]
     """Milliseconds of each other segment for a step, and how many threads share them."""
     cpu_ms: float
-    """Work of the pipeline on all threads together."""
+    """Work of the pipeline that needs a core, on all threads together."""
 
 
 class StepModel(Struct, frozen=True, kw_only=True):

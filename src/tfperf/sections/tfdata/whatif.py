@@ -60,7 +60,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
     cores: int
     """Those of the host; where the trace does not tell them, an assumption."""
     python_computes: float
-    """For how much of their time Python functions compute, at most; the rest they wait."""
+    """For how much of its time the only Python function computes, at most; 1: unknown."""
     free: Estimate
     """The floor of all changes: no input work at all."""
     estimates: tuple[Estimate, ...]
